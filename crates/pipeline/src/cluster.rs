@@ -1,5 +1,6 @@
 //! Several servers that may change: the snapshot of who owns what, and the nodes in it.
 
+mod agreement;
 mod ask;
 pub(crate) mod discovery;
 mod knowledge;

@@ -89,9 +89,9 @@ pub struct Config {
     pub in_flight_commands: usize,
     /// Most bytes between write and reply on one connection. Default 1 MiB.
     pub in_flight_bytes: usize,
-    /// Most commands that wait for a node, and most that wait to be sent again, in this client. Default 65,536.
+    /// Most commands that wait for a node, and most that wait to be sent to it again, in this client. Default 65,536.
     pub queue_commands: usize,
-    /// Most bytes that wait for a node, and most that wait to be sent again, in this client. Default 32 MiB.
+    /// Most bytes that wait for a node, and most that wait to be sent to it again, in this client. Default 32 MiB.
     pub queue_bytes: usize,
     /// First wait after a failed connect. Default 50 ms.
     pub backoff_min: Duration,

@@ -115,6 +115,12 @@ impl Node {
         matches!(state.connect, ConnectState::Down { .. }) && !state.pool.is_serving()
     }
 
+    /// Whether no connection serves although one is wanted.
+    pub(crate) fn is_lost(&self) -> bool {
+        let state = self.state();
+        matches!(state.connect, ConnectState::Connecting | ConnectState::Down { .. }) && !state.pool.is_serving()
+    }
+
     /// For how long all attempts to connect have failed.
     pub(crate) fn down_for(&self) -> Duration {
         match self.state().connect {

@@ -33,7 +33,7 @@ pub(crate) async fn resend(sender: &Sender, first: &Attempt, outcomes: &mut [Out
             if !retries.iter().any(|retry| matches!(retry, Retry::Wait)) {
                 return;
             }
-            place = place.or_else(|| enter(sender, batch, &unfinished, outcomes));
+            place = place.or_else(|| enter(sender, batch, &unfinished, &retries, outcomes));
             if place.is_none() {
                 let waits = unfinished.iter().zip(&retries).filter(|(_, retry)| matches!(retry, Retry::Wait));
                 return waits.for_each(|(unit, _)| unit.refuse(outcomes));
@@ -63,16 +63,19 @@ pub(crate) async fn resend(sender: &Sender, first: &Attempt, outcomes: &mut [Out
     }
 }
 
-/// A place among the calls that wait to be sent again; none when there is no room.
+/// A place among the calls that wait to be sent again, beside those that wait for the same node; none when there is no room.
 fn enter<'a>(
     sender: &'a Sender,
     batch: &Batch,
     unfinished: &[UnfinishedUnit],
+    retries: &[Retry],
     outcomes: &[Outcome],
 ) -> Option<Place<'a>> {
     let has_begun = |unit: &UnfinishedUnit| batch.may_have_begun(unit.unit, &unit.commands, outcomes);
     let progress = if unfinished.iter().any(has_begun) { Progress::Begun } else { Progress::None };
-    sender.waiting.enter(batch.load(), progress)
+    let mut waits = unfinished.iter().zip(retries).filter(|(_, retry)| matches!(retry, Retry::Wait));
+    let node = waits.find_map(|(unit, _)| unit.asked.as_ref()).map_or_else(Arc::default, |node| Arc::clone(&node.name));
+    sender.waiting.enter(node, batch.load(), progress)
 }
 
 /// The latest snapshot by which no unit has a node that can be asked; none when one has.

@@ -1,7 +1,8 @@
 //! Calls that wait to be sent again: how many there may be.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::batch::load::Load;
 use crate::config::Config;
@@ -9,10 +10,12 @@ use crate::stats::{Stats, count};
 
 /// The calls of one client that wait to be sent again: their node has no queue for them to be in.
 ///
-/// Only calls that have failed once come here, so no command pays for the lock on its usual way.
+/// Each node has room of its own, so that the callers of a node that is lost do not take it from those of all others. Only
+/// calls that have failed once come here, so no command pays for the lock on its usual way.
 #[derive(Debug)]
 pub(crate) struct Waiting {
-    load: Mutex<Load>,
+    /// By the name of the node that was asked last; empty where none is known. Nodes for which nobody waits are not in it.
+    loads: Mutex<HashMap<Arc<str>, Load>>,
     bound: Load,
     refused: AtomicU64,
 }
@@ -30,6 +33,7 @@ pub(crate) enum Progress {
 #[derive(Debug)]
 pub(crate) struct Place<'a> {
     waiting: &'a Waiting,
+    node: Arc<str>,
     load: Load,
 }
 
@@ -37,39 +41,47 @@ impl Waiting {
     /// Nobody waits. The bounds are those of a node's queue.
     pub(crate) fn new(config: &Config) -> Self {
         let bound = Load { commands: config.queue_commands, bytes: config.queue_bytes };
-        Self { load: Mutex::default(), bound, refused: AtomicU64::new(0) }
+        Self { loads: Mutex::default(), bound, refused: AtomicU64::new(0) }
     }
 
-    fn load(&self) -> MutexGuard<'_, Load> {
-        self.load.lock().unwrap_or_else(PoisonError::into_inner)
+    fn loads(&self) -> MutexGuard<'_, HashMap<Arc<str>, Load>> {
+        self.loads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for a call; none when there is no room. A call beyond the bounds has room when nobody waits.
+    /// A place for a call that waits for a node; none when there is no room. A call beyond the bounds has room when nobody waits.
     ///
     /// As much room again is kept for calls that have begun. Others cannot take it from them.
-    pub(crate) fn enter(&self, load: Load, progress: Progress) -> Option<Place<'_>> {
+    pub(crate) fn enter(&self, node: Arc<str>, load: Load, progress: Progress) -> Option<Place<'_>> {
         let mut bound = self.bound;
         if progress == Progress::Begun {
             bound.add(self.bound);
         }
-        let mut all = self.load();
+        let mut loads = self.loads();
+        let all = loads.entry(Arc::clone(&node)).or_default();
         if all.commands > 0 && !all.fits(load, bound) {
             count(&self.refused, load.commands);
             return None;
         }
         all.add(load);
-        Some(Place { waiting: self, load })
+        Some(Place { waiting: self, node, load })
     }
 
     pub(crate) fn stats(&self) -> Stats {
-        let (waiting, refused) = (self.load().commands as u64, self.refused.load(Relaxed));
+        let (waiting, refused) =
+            (self.loads().values().map(|load| load.commands as u64).sum(), self.refused.load(Relaxed));
         Stats { retrying: waiting, overloads: refused, ..Stats::default() }
     }
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.waiting.load().remove(self.load);
+        let mut loads = self.waiting.loads();
+        if let Some(all) = loads.get_mut(&self.node) {
+            all.remove(self.load);
+            if all.commands == 0 {
+                loads.remove(&self.node);
+            }
+        }
     }
 }
 
@@ -82,20 +94,24 @@ mod tests {
         let mut config = Config::single("127.0.0.1:1".parse().expect("an address"));
         (config.queue_commands, config.queue_bytes) = (4, 100);
         let waiting = Waiting::new(&config);
+        let enter = |load, progress| waiting.enter("a".into(), load, progress);
         let call = |commands, bytes| Load { commands, bytes };
         // A call beyond the bounds, when nobody waits.
-        drop(waiting.enter(call(9, 900), Progress::None).expect("a place"));
-        let first = waiting.enter(call(4, 10), Progress::None);
+        drop(enter(call(9, 900), Progress::None).expect("a place"));
+        let first = enter(call(4, 10), Progress::None);
         assert!(first.is_some());
-        assert!(waiting.enter(call(1, 1), Progress::None).is_none());
-        let begun = waiting.enter(call(4, 10), Progress::Begun);
+        assert!(enter(call(1, 1), Progress::None).is_none());
+        let begun = enter(call(4, 10), Progress::Begun);
         assert!(begun.is_some());
-        assert!(waiting.enter(call(1, 1), Progress::Begun).is_none());
+        assert!(enter(call(1, 1), Progress::Begun).is_none());
         assert_eq!((waiting.stats().retrying, waiting.stats().overloads), (8, 2));
         drop(first);
-        assert!(waiting.enter(call(1, 1), Progress::None).is_none(), "those that have begun count");
-        assert!(waiting.enter(call(1, 191), Progress::Begun).is_none(), "so many bytes");
-        drop(begun);
+        assert!(enter(call(1, 1), Progress::None).is_none(), "those that have begun count");
+        assert!(enter(call(1, 191), Progress::Begun).is_none(), "so many bytes");
+        let other = waiting.enter("b".into(), call(4, 100), Progress::None);
+        assert!(other.is_some(), "another node has room of its own");
+        drop((begun, other));
         assert_eq!(waiting.stats().retrying, 0);
+        assert!(waiting.loads().is_empty());
     }
 }

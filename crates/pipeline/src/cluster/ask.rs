@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use tokio::time::timeout;
 use tracing::warn;
 
 use crate::batch::Batch;
@@ -11,62 +12,81 @@ use crate::config::address::Address;
 use crate::link::context::ClientContext;
 use crate::link::handshake::{self, Login};
 use crate::outcome::Outcome;
-use crate::wire::reply::Reply;
+
+/// Longest wait for one answer, whatever the time for a connection is: others can be asked, and a call waits for this.
+pub(crate) const ASK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Asks a server of the client.
-pub(crate) async fn ask_server(address: &Address, context: &ClientContext, question: &Batch) -> Option<Reply> {
-    match Login::of(&context.config) {
-        Ok(login) => ask(address, context, &login, question).await,
-        Err(error) => {
-            warn!(node = %address, error, "there is nothing to authenticate with");
-            None
-        }
-    }
+///
+/// # Errors
+/// As [`ask`].
+pub(crate) async fn ask_server(
+    address: &Address,
+    context: &ClientContext,
+    question: &Batch,
+) -> Result<Vec<Outcome>, String> {
+    ask(address, context, &Login::of(&context.config)?, question).await
 }
 
 /// Asks one server on a new connection, so that no caller's reply waits behind a long list, and no busy or stuck connection
-/// delays the answer.
-pub(crate) async fn ask(address: &Address, context: &ClientContext, login: &Login, question: &Batch) -> Option<Reply> {
-    match handshake::ask(address, context, login, question).await {
-        Ok(Outcome::Reply(reply)) => Some(reply),
-        Ok(_) => None,
-        Err(error) => {
-            if let Some(attempts) = SILENT.count(address, Instant::now()) {
-                warn!(node = %address, attempts, error, "cannot read the cluster's slots from this node");
-            }
-            None
-        }
+/// delays the answer. Errors that the server answers with are among the outcomes, which are as many as the commands.
+///
+/// # Errors
+/// What went wrong, in words without secrets: there was no answer within [`ASK_TIMEOUT`] or the time for a connection.
+pub(crate) async fn ask(
+    address: &Address,
+    context: &ClientContext,
+    login: &Login,
+    question: &Batch,
+) -> Result<Vec<Outcome>, String> {
+    within(handshake::ask(address, context, login, question)).await
+}
+
+/// Bounds what is asked of one server.
+pub(crate) async fn within<T>(attempt: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+    timeout(ASK_TIMEOUT, attempt).await.unwrap_or_else(|_| Err(format!("no answer within {ASK_TIMEOUT:?}")))
+}
+
+/// Logs that a server did not say what it was asked: once a minute for each server.
+pub(crate) fn warn_of_silence(address: &Address, error: &str) {
+    if let Some(attempts) = SILENT.count(&address.to_string(), Instant::now()) {
+        warn!(node = %address, attempts, error, "cannot learn from this server who owns what");
     }
 }
 
-/// How often attempts that failed are logged, for each server.
-const TOLD: Duration = Duration::from_secs(60);
-/// The most servers that are remembered.
-const MOST: usize = 1_000;
+/// How often the same trouble is logged.
+const LOG_AGAIN: Duration = Duration::from_secs(60);
+/// Most subjects that are remembered.
+const MAX_SUBJECTS: usize = 1_000;
 
-/// Servers that did not answer, for all clients of the process: when that was logged, and how many attempts failed since.
-static SILENT: Silent = Silent(Mutex::new(BTreeMap::new()));
+/// Servers that did not answer, for all clients of the process.
+static SILENT: Seldom = Seldom::new();
 
-struct Silent(Mutex<BTreeMap<String, (Instant, u64)>>);
+/// What is logged once a minute for each subject: when that was, and how often it happened since.
+pub(crate) struct Seldom(Mutex<BTreeMap<String, (Instant, u64)>>);
 
-impl Silent {
-    /// Counts an attempt that failed. Returns the number to log now.
-    fn count(&self, address: &Address, now: Instant) -> Option<u64> {
-        let mut silent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if silent.len() >= MOST {
-            silent.retain(|_, (told, _)| now.saturating_duration_since(*told) < TOLD);
+impl Seldom {
+    pub(crate) const fn new() -> Self {
+        Self(Mutex::new(BTreeMap::new()))
+    }
+
+    /// Counts what happened to a subject. Returns the number to log now.
+    pub(crate) fn count(&self, subject: &str, now: Instant) -> Option<u64> {
+        let mut subjects = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if subjects.len() >= MAX_SUBJECTS {
+            subjects.retain(|_, (logged, _)| now.saturating_duration_since(*logged) < LOG_AGAIN);
         }
-        match silent.get_mut(&address.to_string()) {
-            Some((told, untold)) => {
-                *untold += 1;
-                let due = now.saturating_duration_since(*told) >= TOLD;
+        match subjects.get_mut(subject) {
+            Some((logged, since)) => {
+                *since += 1;
+                let due = now.saturating_duration_since(*logged) >= LOG_AGAIN;
                 due.then(|| {
-                    *told = now;
-                    std::mem::take(untold)
+                    *logged = now;
+                    std::mem::take(since)
                 })
             }
             None => {
-                silent.insert(address.to_string(), (now, 0));
+                subjects.insert(subject.to_owned(), (now, 0));
                 Some(1)
             }
         }
@@ -79,9 +99,8 @@ mod tests {
 
     #[test]
     fn a_server_that_does_not_answer_is_told_of_once_a_minute() {
-        let (silent, start) = (Silent(Mutex::default()), Instant::now());
-        let address = |text: &str| text.parse::<Address>().unwrap();
-        let at = |node: &str, seconds| silent.count(&address(node), start + Duration::from_secs(seconds));
+        let (silent, start) = (Seldom::new(), Instant::now());
+        let at = |node: &str, seconds| silent.count(node, start + Duration::from_secs(seconds));
         assert_eq!([at("a:1", 0), at("b:1", 1), at("a:1", 1), at("a:1", 59)], [Some(1), Some(1), None, None]);
         assert_eq!([at("a:1", 60), at("a:1", 61), at("b:1", 62)], [Some(3), None, Some(1)]);
     }

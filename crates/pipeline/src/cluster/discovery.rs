@@ -1,39 +1,45 @@
 //! How the owners of slots are found: from the nodes of a cluster, or from sentinels.
 
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+use tracing::warn;
+
 use crate::batch::Batch;
 use crate::batch::builder::Arg;
-use crate::cluster::ask::ask_server;
+use crate::cluster::agreement::{Agreement, Known, Verdict};
+use crate::cluster::ask::{Seldom, ask_server, warn_of_silence};
 use crate::cluster::sentinels::Sentinels;
-use crate::cluster::topology::Topology;
-use crate::cluster::view::View;
+use crate::cluster::view::{View, current_epoch};
 use crate::config::address::Address;
 use crate::link::context::ClientContext;
+use crate::outcome::Outcome;
 
-/// After so many answers, a view is used even when no second node confirms it.
-const OPINIONS: usize = 3;
+/// Servers that are asked at once: three nodes and a seed. One that hangs leaves a majority of the others.
+const FIRST: usize = 4;
 
-/// What the current snapshot says.
-#[derive(Debug)]
-pub(crate) struct Known {
-    /// The nodes in use.
-    nodes: Vec<Address>,
-    /// How many slots have an owner.
-    covered: usize,
-}
+/// After each such time without a view that can be believed, as many more are asked. A view that takes nothing away does not wait
+/// longer for the servers that have not answered.
+const LATE: Duration = Duration::from_millis(250);
 
-impl Known {
-    pub(crate) fn of(topology: &Topology) -> Self {
-        Self { nodes: topology.nodes.iter().map(|node| node.address.clone()).collect(), covered: topology.covered() }
-    }
-}
+/// Most questions under way. A view that takes something away needs the voices of many.
+const AT_ONCE: usize = 32;
+
+/// Longest time of one discovery. What is believed by the answers until then is taken.
+const LONGEST: Duration = Duration::from_secs(2);
+
+const UNCONFIRMED: &str = "nodes of redis take slots or owners away, and most of the owners that they name do not say so: what is known stays";
+
+/// Views that were not believed, for all clients of the process.
+static REFUSED: Seldom = Seldom::new();
 
 /// The source of the topology.
 #[derive(Debug)]
 pub(crate) enum Discovery {
-    /// The nodes themselves, with CLUSTER SLOTS. The seeds are remembered for ever, as a last resort.
+    /// The nodes themselves, with CLUSTER SLOTS. The seeds are remembered for ever, and one is always asked.
     Cluster(Vec<Address>),
     /// Sentinels, with the address of the primary, which owns everything.
     Sentinel(Arc<Sentinels>),
@@ -49,72 +55,159 @@ impl Discovery {
         }
     }
 
-    /// Finds out which node owns which slot. None when no server can tell, or when one alone knows less than is known.
-    pub(crate) async fn view(&self, known: Known, context: &ClientContext) -> Option<View> {
+    /// Finds out which node owns which slot, within two seconds for a cluster. None when no server can tell, or when those that
+    /// answer may not take away what is known.
+    pub(crate) async fn view(&self, known: Known, context: &Arc<ClientContext>) -> Option<View> {
         match self {
-            Self::Cluster(seeds) => cluster_view(sources(known.nodes, seeds), known.covered, context).await,
+            Self::Cluster(seeds) => Inquiry::new(known, seeds, context).view().await,
             Self::Sentinel(sentinels) => sentinels.view(context).await,
         }
     }
 }
 
-/// The servers to ask: the nodes in use in random order, then the seeds.
-fn sources(in_use: Vec<Address>, seeds: &[Address]) -> Vec<Address> {
-    let mut sources = in_use;
-    fastrand::shuffle(&mut sources);
-    let new: Vec<Address> = seeds.iter().filter(|seed| !sources.contains(seed)).cloned().collect();
-    sources.extend(new);
-    sources
+/// The servers to ask: a seed, the nodes in use, and the other seeds, each in random order.
+fn sources(in_use: &[Address], seeds: &[Address]) -> VecDeque<Address> {
+    let (mut seeds, mut nodes) = (seeds.to_vec(), in_use.to_vec());
+    fastrand::shuffle(&mut seeds);
+    fastrand::shuffle(&mut nodes);
+    let first = seeds.pop();
+    first.into_iter().chain(nodes).chain(seeds).collect()
 }
 
-async fn cluster_view(sources: Vec<Address>, known: usize, context: &ClientContext) -> Option<View> {
-    let mut question = Batch::new();
-    question.unit().command("CLUSTER", &[Arg::Bytes(b"SLOTS")]);
-    // Of a cluster of one, nobody else can confirm what it says.
-    let known = if sources.len() == 1 { 0 } else { known };
-    let mut views: Vec<View> = Vec::new();
-    for address in sources {
-        let Some(reply) = ask_server(&address, context, &question).await else { continue };
-        let Some(View { ranges }) = View::read(&reply, &address) else { continue };
-        let reachable = |(slots, owner)| Some((slots, context.config.reachable(owner)?));
-        let view = View { ranges: ranges.into_iter().filter_map(reachable).collect() };
-        if views.contains(&view) {
-            return Some(view);
-        }
-        views.push(view);
-        if views.len() == OPINIONS {
-            break;
+/// One time that the servers of a cluster are asked.
+struct Inquiry {
+    context: Arc<ClientContext>,
+    agreement: Agreement,
+    left: VecDeque<Address>,
+    asked: HashSet<Address>,
+    under_way: JoinSet<(Address, Option<View>)>,
+}
+
+impl Inquiry {
+    fn new(known: Known, seeds: &[Address], context: &Arc<ClientContext>) -> Self {
+        Self {
+            context: Arc::clone(context),
+            left: sources(&known.nodes, seeds),
+            agreement: Agreement::new(known),
+            asked: HashSet::new(),
+            under_way: JoinSet::new(),
         }
     }
-    best(views, known)
+
+    async fn view(mut self) -> Option<View> {
+        let started = Instant::now();
+        let (deadline, mut late) = (started + LONGEST, started + LATE);
+        self.ask_more(FIRST);
+        loop {
+            let mut is_late = false;
+            tokio::select! {
+                Some(answered) = self.under_way.join_next() => {
+                    // A task that panicked has no answer.
+                    if let Ok((address, Some(view))) = answered {
+                        self.agreement.hear(&address, view);
+                    }
+                }
+                () = sleep_until(late) => {
+                    is_late = true;
+                    late += LATE;
+                }
+            }
+            let verdict = self.agreement.verdict();
+            if Instant::now() < deadline && !self.is_settled(&verdict, is_late) {
+                continue;
+            }
+            return match verdict {
+                Verdict::Believed { view, .. } => Some(view),
+                Verdict::Unconfirmed { owners } => {
+                    if let Some(times) = REFUSED.count("", Instant::now().into_std()) {
+                        let (owners, answers) = (owners.len(), self.agreement.answers());
+                        warn!(times, owners, answers, "{UNCONFIRMED}");
+                    }
+                    None
+                }
+                Verdict::Ownerless | Verdict::Silence => None,
+            };
+        }
+    }
+
+    /// Whether no further answer is waited for. Asks more servers where one is.
+    fn is_settled(&mut self, verdict: &Verdict, is_late: bool) -> bool {
+        match verdict {
+            Verdict::Believed { voices, takes_away: false, .. } => {
+                let is_certain = 2 * voices > self.agreement.answers() + self.under_way.len();
+                return is_certain || is_late || self.under_way.is_empty();
+            }
+            // Its owners can confirm it, and all that are known may object.
+            Verdict::Believed { takes_away: true, owners, .. } | Verdict::Unconfirmed { owners } => {
+                self.ask_first(owners.iter().cloned().collect());
+            }
+            Verdict::Ownerless | Verdict::Silence => {
+                if is_late || self.under_way.is_empty() {
+                    self.ask_more(FIRST);
+                }
+            }
+        }
+        self.under_way.is_empty()
+    }
+
+    /// Asks everybody, these servers first, as far as the bound on questions under way permits.
+    fn ask_first(&mut self, mut servers: Vec<Address>) {
+        self.left.retain(|server| !servers.contains(server));
+        servers.extend(self.left.drain(..));
+        self.left = servers.into();
+        self.ask_more(AT_ONCE);
+    }
+
+    fn ask_more(&mut self, count: usize) {
+        let room = AT_ONCE.saturating_sub(self.under_way.len()).min(count);
+        let mut begun = 0;
+        while begun < room {
+            let Some(address) = self.left.pop_front() else { return };
+            if self.asked.insert(address.clone()) {
+                self.under_way.spawn(ask_for_owners(address, Arc::clone(&self.context)));
+                begun += 1;
+            }
+        }
+    }
 }
 
-/// The view to use when no two agree: the one with owners for most slots is most likely the latest.
-///
-/// None when even that one has owners for fewer slots than are known. A node that was reset, or was cut off, knows less than
-/// the others; only what a second node confirms may take slots from their owners.
-fn best(views: Vec<View>, known: usize) -> Option<View> {
-    views.into_iter().max_by_key(View::covered).filter(|view| view.covered() >= known.max(1))
+/// Asks one server who owns what; none when it does not say.
+async fn ask_for_owners(address: Address, context: Arc<ClientContext>) -> (Address, Option<View>) {
+    let mut question = Batch::new();
+    question.unit().command("CLUSTER", &[Arg::Bytes(b"SLOTS")]).command("CLUSTER", &[Arg::Bytes(b"INFO")]);
+    let answer = ask_server(&address, &context, &question).await;
+    let view = match answer.as_deref() {
+        Ok([Outcome::Reply(slots), info]) => View::read(slots, &address).map(|View { ranges, .. }| {
+            let reachable = |(slots, owner)| Some((slots, context.config.reachable(owner)?));
+            // Some users may not run CLUSTER INFO, and some servers do not know it: then the epoch is not known.
+            let cluster_epoch = info.reply().ok().and_then(current_epoch);
+            View { ranges: ranges.into_iter().filter_map(reachable).collect(), cluster_epoch }
+        }),
+        Ok([Outcome::ServerError(error), ..]) => {
+            warn_of_silence(&address, &error.to_string());
+            None
+        }
+        Ok(_) => None,
+        Err(error) => {
+            warn_of_silence(&address, error);
+            None
+        }
+    };
+    (address, view)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Offers views that cover so many slots each, no two alike, and compares how many the chosen one covers.
-    fn check(covered: &[u16], known: usize, expected: Option<usize>) {
-        let owner: Address = "127.0.0.1:1".parse().unwrap();
-        let views = covered.iter().map(|&slots| View { ranges: vec![(0..=slots - 1, owner.clone())] });
-        assert_eq!(best(views.collect(), known).map(|view| view.covered()), expected, "{covered:?}, {known} known");
-    }
-
     #[test]
-    fn views_that_nobody_confirms_do_not_shrink_what_is_known() {
-        check(&[5, 9, 7], 0, Some(9));
-        check(&[5, 9, 7], 9, Some(9));
-        check(&[5, 9, 7], 10, None);
-        check(&[1], 0, Some(1));
-        check(&[1], 16_384, None);
-        check(&[], 0, None);
+    fn a_seed_is_always_among_the_first_that_are_asked() {
+        let address = |port: usize| Address::Tcp { host: "node".to_owned(), port: port as u16 };
+        let (nodes, seeds): (Vec<_>, Vec<_>) = ((1..100).map(address).collect(), (200..203).map(address).collect());
+        for _ in 0..100 {
+            let order = sources(&nodes, &seeds);
+            assert!(seeds.contains(&order[0]) && nodes.contains(&order[1]), "{order:?}");
+            assert_eq!(order.len(), nodes.len() + seeds.len());
+        }
     }
 }

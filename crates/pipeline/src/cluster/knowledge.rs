@@ -164,7 +164,7 @@ mod tests {
         let knowledge = Knowledge::new();
         let changes = knowledge.since(Seen::default());
         assert_eq!((changes.view, changes.moved, changes.seen), (None, Vec::new(), Seen::default()));
-        let view = View { ranges: vec![(0..=9, address(1))] };
+        let view = View { ranges: vec![(0..=9, address(1))], cluster_epoch: None };
         knowledge.learn(view.clone());
         knowledge.moved(1, slot(3), &address(2));
         knowledge.moved(1, slot(3), &address(2));
@@ -190,7 +190,7 @@ mod tests {
         mapped.address_map = Some(AddressMap::new(|address| address));
         assert!(!Arc::ptr_eq(&one, &Knowledge::of(&mapped)), "addresses mean something else there");
         assert!(!Arc::ptr_eq(&one, &Knowledge::of(&Config::cluster(vec![address(3)]))));
-        one.learn(View { ranges: Vec::new() });
+        one.learn(View { ranges: Vec::new(), cluster_epoch: None });
         drop((one, other));
         assert_eq!(Knowledge::of(&config()).since(Seen::default()).view, None);
     }

@@ -9,12 +9,15 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::Cluster;
-use crate::cluster::discovery::Known;
+use crate::cluster::agreement::Known;
 use crate::cluster::knowledge::{Asked, Seen};
 use crate::stats::count;
 
 /// Least time between two refreshes: redirects correct the snapshot meanwhile, slot by slot.
 const REFRESH_AT_MOST_EVERY: Duration = Duration::from_secs(1);
+
+/// The same while a node cannot be reached: nothing corrects the snapshot when another node takes over from it.
+const REFRESH_OF_LOSS_AT_MOST_EVERY: Duration = Duration::from_millis(500);
 
 /// Many processes see the same move at the same time. Their refreshes are spread over this time, and over as much again for
 /// every ten nodes, because the list of slots grows with the cluster. At most [`SPREAD_AT_MOST`].
@@ -91,8 +94,7 @@ impl Cluster {
             if last.found && fresh_since.is_none_or(|since| last.began >= since) {
                 return;
             }
-            let again = if self.topology.load().epoch > 0 { REFRESH_AT_MOST_EVERY } else { FIRST_REFRESH_AGAIN };
-            sleep_until(last.began + again + self.spread()).await;
+            sleep_until(last.began + self.least_interval() + self.spread()).await;
         }
         let began = Instant::now();
         let found = self.ask().await;
@@ -101,10 +103,20 @@ impl Cluster {
         }
     }
 
+    /// Least time between two refreshes.
+    fn least_interval(&self) -> Duration {
+        let topology = self.topology.load();
+        match topology.epoch {
+            0 => FIRST_REFRESH_AGAIN,
+            _ if topology.nodes.iter().any(|node| node.is_lost()) => REFRESH_OF_LOSS_AT_MOST_EVERY,
+            _ => REFRESH_AT_MOST_EVERY,
+        }
+    }
+
     /// Asks the servers for a new view. False when none could tell.
     async fn ask(&self) -> bool {
         count(&self.refreshes, 1);
-        let known = Known::of(&self.topology.load());
+        let known = Known::from_topology(&self.topology.load());
         let view = self.discovery.view(known, &self.context).await;
         let found = view.is_some();
         view.into_iter().for_each(|view| self.knowledge.learn(view));

@@ -1,21 +1,24 @@
 //! The sentinels of one primary: where the primary is, and messages that another server became primary.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::cmp::Reverse;
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use bytes::BytesMut;
 use tokio::io::AsyncReadExt;
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tracing::warn;
 
 use crate::batch::Batch;
 use crate::batch::builder::Arg;
-use crate::cluster::ask::{ask, ask_server};
+use crate::cluster::ask::{ask, ask_server, warn_of_silence, within};
 use crate::cluster::view::View;
 use crate::config::address::Address;
 use crate::config::credentials::Credentials;
 use crate::link::context::ClientContext;
 use crate::link::handshake::{self, Login};
+use crate::outcome::Outcome;
 use crate::wire::reply::{Protocol, Reply};
 use crate::wire::slot::SLOTS;
 
@@ -27,57 +30,70 @@ const LISTEN_AGAIN: Duration = Duration::from_secs(1);
 pub(crate) struct Sentinels {
     master: String,
     login: Login,
-    /// The one that answered last comes first.
-    addresses: Mutex<Vec<Address>>,
+    addresses: Vec<Address>,
 }
 
 impl Sentinels {
     pub(crate) fn new(master: String, addresses: Vec<Address>, credentials: Option<Credentials>) -> Arc<Self> {
-        Arc::new(Self {
-            master,
-            login: Login { credentials, database: 0, protocol: Protocol::Resp2 },
-            addresses: Mutex::new(addresses),
-        })
+        let login = Login { credentials, database: 0, protocol: Protocol::Resp2 };
+        Arc::new(Self { master, login, addresses })
     }
 
-    fn addresses(&self) -> MutexGuard<'_, Vec<Address>> {
-        self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Asks the sentinels in turn; the first answer counts that names a server which says that it is a primary.
-    pub(crate) async fn view(&self, context: &ClientContext) -> Option<View> {
-        let mut question = Batch::new();
-        let arguments = [Arg::Bytes(b"GET-MASTER-ADDR-BY-NAME"), Arg::Bytes(self.master.as_bytes())];
-        question.unit().command("SENTINEL", &arguments);
-        let sentinels = self.addresses().clone();
-        for sentinel in sentinels {
-            let Some(reply) = ask(&sentinel, context, &self.login, &question).await else { continue };
-            let Some(master) = master_address(&reply) else {
-                warn!(node = %sentinel, master = self.master, "the sentinel does not know the master");
-                continue;
-            };
-            let Some(master) = context.config.reachable(master) else { continue };
-            if is_primary(&master, context).await {
-                self.prefer(&sentinel);
-                return Some(View { ranges: vec![(0..=(SLOTS - 1) as u16, master)] });
+    /// Asks all sentinels at once. The server counts that more than half of them name, and without such a majority the one
+    /// that most of those name that answer within a second; in both cases only when it says that it is a primary.
+    pub(crate) async fn view(self: &Arc<Self>, context: &Arc<ClientContext>) -> Option<View> {
+        let mut asked = JoinSet::new();
+        for sentinel in &self.addresses {
+            asked.spawn(Arc::clone(self).ask(sentinel.clone(), Arc::clone(context)));
+        }
+        let mut named: Vec<NamedPrimary> = Vec::new();
+        while let Some(answered) = asked.join_next().await {
+            // A task that panicked has no answer.
+            let Ok(Some(address)) = answered else { continue };
+            let at = named.iter().position(|named| named.address == address).unwrap_or_else(|| {
+                named.push(NamedPrimary { address, sentinels: 0 });
+                named.len() - 1
+            });
+            named[at].sentinels += 1;
+            if 2 * named[at].sentinels > self.addresses.len() {
+                // What a minority says does not count beside it: it may be cut off, together with an old primary.
+                named = vec![named.swap_remove(at)];
+                break;
+            }
+        }
+        named.sort_by_key(|named| Reverse(named.sentinels));
+        for NamedPrimary { address, .. } in named {
+            if is_primary(&address, context).await {
+                return Some(View { ranges: vec![(0..=(SLOTS - 1) as u16, address)], cluster_epoch: None });
             }
         }
         None
     }
 
-    fn prefer(&self, sentinel: &Address) {
-        let mut addresses = self.addresses();
-        if let Some(at) = addresses.iter().position(|address| address == sentinel) {
-            addresses[..=at].rotate_right(1);
-        }
+    /// Asks one sentinel where the primary is; none when it does not know.
+    async fn ask(self: Arc<Self>, sentinel: Address, context: Arc<ClientContext>) -> Option<Address> {
+        let mut question = Batch::new();
+        let arguments = [Arg::Bytes(b"GET-MASTER-ADDR-BY-NAME"), Arg::Bytes(self.master.as_bytes())];
+        question.unit().command("SENTINEL", &arguments);
+        let answer = ask(&sentinel, &context, &self.login, &question).await;
+        let reply = answer.and_then(|outcomes| match outcomes.into_iter().next() {
+            Some(Outcome::Reply(reply)) => Ok(reply),
+            Some(Outcome::ServerError(error)) => Err(error.to_string()),
+            _ => Err("no answer that can be used".to_owned()),
+        });
+        let reply = reply.inspect_err(|error| warn_of_silence(&sentinel, error)).ok()?;
+        let Some(primary) = primary_address(&reply) else {
+            warn_of_silence(&sentinel, &format!("it does not know the master {}", self.master));
+            return None;
+        };
+        context.config.reachable(primary)
     }
 
     /// Listens for messages that another server became primary, and asks for a refresh at each.
     pub(crate) async fn listen(&self, context: &ClientContext) {
         loop {
-            let sentinels = self.addresses().clone();
-            for sentinel in sentinels {
-                self.listen_to(&sentinel, context).await;
+            for sentinel in &self.addresses {
+                self.listen_to(sentinel, context).await;
             }
             sleep(LISTEN_AGAIN).await;
         }
@@ -85,9 +101,8 @@ impl Sentinels {
 
     /// Listens to one sentinel until the connection breaks.
     async fn listen_to(&self, sentinel: &Address, context: &ClientContext) {
-        let Ok(mut socket) = handshake::subscribe(sentinel, context, &self.login, b"+switch-master").await else {
-            return;
-        };
+        let subscription = handshake::subscribe(sentinel, context, &self.login, b"+switch-master");
+        let Ok(mut socket) = within(subscription).await else { return };
         let mut buffer = BytesMut::with_capacity(512);
         while socket.read_buf(&mut buffer).await.is_ok_and(|read| read > 0) {
             // The message only says that something changed. The sentinels are asked for the rest.
@@ -97,8 +112,15 @@ impl Sentinels {
     }
 }
 
+/// A server that sentinels named.
+struct NamedPrimary {
+    address: Address,
+    /// How many named it.
+    sentinels: usize,
+}
+
 /// Reads host and port; none when the sentinel does not know the master.
-fn master_address(reply: &Reply) -> Option<Address> {
+fn primary_address(reply: &Reply) -> Option<Address> {
     let Reply::Array(fields) = reply else { return None };
     let [Ok(Reply::Bulk(host)), Ok(Reply::Bulk(port))] = &fields[..] else { return None };
     let host = std::str::from_utf8(host).ok()?.to_owned();
@@ -107,9 +129,33 @@ fn master_address(reply: &Reply) -> Option<Address> {
 }
 
 /// A sentinel may not have noticed yet that its master is no longer a primary.
+///
+/// A server whose user may not ask for the role is taken at the word of the sentinels: a replica answers writes with READONLY,
+/// and then the sentinels are asked again.
 async fn is_primary(address: &Address, context: &ClientContext) -> bool {
+    static TOLD: Once = Once::new();
     let mut question = Batch::new();
     question.unit().command("ROLE", &[]);
-    let reply = ask_server(address, context, &question).await;
-    matches!(&reply, Some(Reply::Array(fields)) if matches!(fields.first(), Some(Ok(Reply::Bulk(role))) if role == "master"))
+    match ask_server(address, context, &question).await.as_deref() {
+        Ok([Outcome::Reply(Reply::Array(fields))]) => {
+            matches!(fields.first(), Some(Ok(Reply::Bulk(role))) if role == "master")
+        }
+        Ok([Outcome::ServerError(error)]) if is_forbidden(&error.message) => {
+            TOLD.call_once(|| {
+                let reason = "without it, an old primary is noticed only by its refusal of writes";
+                warn!(node = %address, %error, reason, "let the user of redis run ROLE");
+            });
+            true
+        }
+        Ok(_) => false,
+        Err(error) => {
+            warn_of_silence(address, error);
+            false
+        }
+    }
+}
+
+/// Whether the user may not run a command, or nobody may.
+fn is_forbidden(error: &str) -> bool {
+    error.starts_with("NOPERM") || error.starts_with("ERR unknown command")
 }

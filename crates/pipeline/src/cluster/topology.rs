@@ -18,6 +18,8 @@ pub(crate) struct Topology {
     pub(crate) epoch: u64,
     /// Which of the views that the clients of these servers share it began with.
     pub(crate) version: u64,
+    /// Of the view that it began with, see [`View::cluster_epoch`].
+    pub(crate) cluster_epoch: Option<u64>,
     pub(crate) nodes: Vec<Arc<Node>>,
     /// For each slot an index into `nodes`, or [`NO_OWNER`].
     owners: Box<[AtomicU16]>,
@@ -25,11 +27,12 @@ pub(crate) struct Topology {
 
 impl Topology {
     pub(crate) fn empty() -> Self {
-        Self { epoch: 0, version: 0, nodes: Vec::new(), owners: (0..SLOTS).map(|_| AtomicU16::new(NO_OWNER)).collect() }
+        let owners = (0..SLOTS).map(|_| AtomicU16::new(NO_OWNER)).collect();
+        Self { epoch: 0, version: 0, cluster_epoch: None, nodes: Vec::new(), owners }
     }
 
     pub(crate) fn new(epoch: u64, version: u64, view: &View, mut node_at: impl FnMut(&Address) -> Arc<Node>) -> Self {
-        let mut topology = Self { epoch, version, ..Self::empty() };
+        let mut topology = Self { epoch, version, cluster_epoch: view.cluster_epoch, ..Self::empty() };
         for (slots, address) in &view.ranges {
             let index = topology.index_of(&node_at(address));
             for slot in slots.clone() {
@@ -49,6 +52,17 @@ impl Topology {
         self.owners.iter().filter(|owner| owner.load(Relaxed) != NO_OWNER).count()
     }
 
+    /// How many nodes own a slot.
+    pub(crate) fn owning(&self) -> usize {
+        let mut owns = vec![false; self.nodes.len()];
+        for owner in &self.owners {
+            if let Some(owns) = owns.get_mut(usize::from(owner.load(Relaxed))) {
+                *owns = true;
+            }
+        }
+        owns.into_iter().filter(|owns| *owns).count()
+    }
+
     /// Gives a slot to a node of this snapshot. False when the node is not in it.
     pub(crate) fn patch(&self, slot: Slot, node: &Arc<Node>) -> bool {
         let known = self.nodes.iter().position(|known| Arc::ptr_eq(known, node));
@@ -61,7 +75,8 @@ impl Topology {
     /// A copy in which `node` owns `slot`.
     pub(crate) fn with_owner(&self, slot: Slot, node: &Arc<Node>) -> Self {
         let owners = self.owners.iter().map(|owner| AtomicU16::new(owner.load(Relaxed))).collect();
-        let mut copy = Self { epoch: self.epoch + 1, version: self.version, nodes: self.nodes.clone(), owners };
+        let (epoch, nodes) = (self.epoch + 1, self.nodes.clone());
+        let mut copy = Self { epoch, version: self.version, cluster_epoch: self.cluster_epoch, nodes, owners };
         let index = copy.index_of(node);
         copy.owners[slot.index()].store(index, Relaxed);
         copy

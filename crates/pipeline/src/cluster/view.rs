@@ -10,6 +10,8 @@ use crate::wire::slot::Slot;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct View {
     pub(crate) ranges: Vec<(RangeInclusive<u16>, Address)>,
+    /// The epoch of the cluster that the server knows, which grows with each failover; none when it did not say.
+    pub(crate) cluster_epoch: Option<u64>,
 }
 
 impl View {
@@ -38,13 +40,20 @@ impl View {
             }
         }
         ranges.sort_by_key(|(slots, _)| *slots.start());
-        Some(Self { ranges })
+        Some(Self { ranges, cluster_epoch: None })
     }
 
     /// How many slots have an owner.
     pub(crate) fn covered(&self) -> usize {
         self.ranges.iter().map(|(slots, _)| slots.len()).sum()
     }
+}
+
+/// Reads the epoch of the cluster from the reply to CLUSTER INFO.
+pub(crate) fn current_epoch(info: &Reply) -> Option<u64> {
+    let Reply::Bulk(text) = info else { return None };
+    let mut lines = std::str::from_utf8(text).ok()?.lines();
+    lines.find_map(|line| line.strip_prefix("cluster_current_epoch:"))?.trim().parse().ok()
 }
 
 /// Reads the `host:port` of a redirect. An IPv6 address stands there without brackets.
@@ -112,6 +121,15 @@ mod tests {
         ] {
             assert_eq!(View::read(&reply, &asked()), None, "{reply:?}");
         }
+    }
+
+    #[test]
+    fn the_epoch_stands_in_cluster_info() {
+        let check = |text: &str, expected| assert_eq!(current_epoch(&Reply::Bulk(text.to_owned().into())), expected);
+        check("cluster_state:ok\r\ncluster_current_epoch:12\r\ncluster_my_epoch:3\r\n", Some(12));
+        check("cluster_state:ok\r\n", None);
+        check("cluster_current_epoch:x\r\n", None);
+        assert_eq!(current_epoch(&Reply::Array(Vec::new())), None);
     }
 
     #[test]

@@ -17,7 +17,10 @@ use crate::config::tls::{Tls, TlsError, Verification};
 
 /// Encrypts sockets. Clones share what was read, and what replaces it.
 #[derive(Clone)]
-pub struct Connector(Arc<Mutex<TlsConnector>>);
+pub struct Connector {
+    tls: Arc<Mutex<TlsConnector>>,
+    server_name: Option<ServerName<'static>>,
+}
 
 impl Connector {
     /// Reads certificates and keys.
@@ -25,19 +28,40 @@ impl Connector {
     /// # Errors
     /// They cannot be used.
     pub fn new(tls: &Tls) -> Result<Self, TlsError> {
-        Ok(Self(Arc::new(Mutex::new(connector(tls)?))))
+        Ok(Self { tls: Arc::new(Mutex::new(connector(tls)?)), server_name: None })
+    }
+
+    /// A clone that expects certificates for this name at every server, wherever it is, and names it to the servers (SNI). A
+    /// name from DNS may end with a dot.
+    ///
+    /// # Errors
+    /// It is neither a name nor an address.
+    pub fn with_server_name(&self, name: &str) -> Result<Self, TlsError> {
+        let name =
+            name_in_certificate(name).ok_or_else(|| TlsError::Unusable(format!("{name:?} is no server name")))?;
+        Ok(Self { server_name: Some(name), ..self.clone() })
+    }
+
+    /// The name that the certificate of a server at `host` must have; none when there is no such name.
+    pub(crate) fn name_of(&self, host: &str) -> Option<ServerName<'static>> {
+        self.server_name.clone().or_else(|| name_in_certificate(host))
     }
 
     /// From now on, sockets are encrypted as `other` does at this moment; those that are open stay as they are.
     pub fn replace(&self, other: &Self) {
         let new = other.current();
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = new;
+        *self.tls.lock().unwrap_or_else(PoisonError::into_inner) = new;
     }
 
     /// For one socket.
     pub(crate) fn current(&self) -> TlsConnector {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.tls.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
+}
+
+/// Names from DNS end with a dot, those in certificates do not.
+fn name_in_certificate(host: &str) -> Option<ServerName<'static>> {
+    ServerName::try_from(host.strip_suffix('.').unwrap_or(host).to_owned()).ok()
 }
 
 fn connector(tls: &Tls) -> Result<TlsConnector, TlsError> {
@@ -137,5 +161,28 @@ impl ServerCertVerifier for Verifier {
 impl fmt::Debug for Connector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Connector").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_names_a_host_without_the_dot_at_its_end() {
+        let connector = Connector::new(&Tls::default()).unwrap();
+        for (host, name) in [("cache.example.", "cache.example"), ("cache.example", "cache.example"), ("::1", "::1")] {
+            assert_eq!(connector.name_of(host), Some(ServerName::try_from(name).unwrap()));
+        }
+        assert!([".", ""].iter().all(|host| connector.name_of(host).is_none()));
+    }
+
+    #[test]
+    fn a_given_name_holds_for_every_host() {
+        let connector = Connector::new(&Tls::default()).unwrap();
+        let named = connector.with_server_name("cache.example.").unwrap();
+        assert_eq!(named.name_of("10.0.0.1"), Some(ServerName::try_from("cache.example").unwrap()));
+        assert_eq!(connector.name_of("10.0.0.1"), Some(ServerName::try_from("10.0.0.1").unwrap()));
+        assert!(connector.with_server_name("not a name").is_err());
     }
 }

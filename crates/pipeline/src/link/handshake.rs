@@ -91,7 +91,7 @@ pub(crate) async fn open(address: &Address, context: &ClientContext, probe: Prob
     within(context, attempt).await
 }
 
-/// Asks one question on a connection made for it.
+/// Asks on a connection made for it. Errors that the server answers with are among the outcomes.
 ///
 /// # Errors
 /// As [`open`].
@@ -100,10 +100,16 @@ pub(crate) async fn ask(
     context: &ClientContext,
     login: &Login,
     question: &Batch,
-) -> Result<Outcome, String> {
+) -> Result<Vec<Outcome>, String> {
     let answer = async {
         let mut ready = log_in(address, context, login).await?;
-        ready.exchange(question).await?.pop().ok_or_else(|| "no question".to_owned())
+        let mut outcomes = Vec::with_capacity(question.len());
+        let collect = |outcome| {
+            outcomes.push(outcome);
+            Ok(())
+        };
+        ready.exchange_each(question, collect).await?;
+        Ok(outcomes)
     };
     within(context, answer).await
 }

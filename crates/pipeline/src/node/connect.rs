@@ -1,8 +1,10 @@
 //! How a node gets its connections: one attempt at a time, with longer waits after failures.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::{ConnectState, Node, State};
@@ -17,6 +19,9 @@ use crate::stats::count;
 /// A connection that breaks sooner than this counts as a failed attempt, so that a server which accepts and then closes
 /// is not hammered.
 const SHORT_LIFE: Duration = Duration::from_secs(1);
+
+/// A connect that takes longer than this is most likely to a server that is gone.
+const LONG_CONNECT: Duration = Duration::from_millis(250);
 
 impl Node {
     pub(super) fn start_connecting(self: &Arc<Self>, state: &mut State) {
@@ -36,7 +41,7 @@ impl Node {
             }
             let probe = self.probe_needed();
             self.config().connect_pace.permit().await;
-            match handshake::open(&self.address, &self.context, probe).await {
+            match self.open(probe).await {
                 Ok(greeted) => return self.attach(greeted, probe),
                 Err(reason) => {
                     count(&self.counters.connect_failures, 1);
@@ -44,6 +49,17 @@ impl Node {
                         return;
                     }
                 }
+            }
+        }
+    }
+
+    /// Opens a connection. A server that takes long to answer may have been replaced, so owners are asked for meanwhile.
+    async fn open(&self, probe: Probe) -> Result<ReadySocket, String> {
+        let mut attempt = pin!(handshake::open(&self.address, &self.context, probe));
+        loop {
+            match timeout(LONG_CONNECT, &mut attempt).await {
+                Ok(opened) => return opened,
+                Err(_) => self.context.refresh_wanted.notify_one(),
             }
         }
     }

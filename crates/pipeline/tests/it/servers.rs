@@ -1,6 +1,6 @@
 //! Every kind of server that the engine speaks to: one, a cluster, the one that sentinels name, encrypted, Valkey.
 
-mod cluster;
+pub(crate) mod cluster;
 mod commands;
 mod oracle;
 mod sentinel;

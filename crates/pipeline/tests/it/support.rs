@@ -1,6 +1,7 @@
 //! What the tests share.
 
 pub(crate) mod certificates;
+pub(crate) mod crowd;
 pub(crate) mod cut;
 pub(crate) mod fake;
 pub(crate) mod load;

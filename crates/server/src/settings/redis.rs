@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-use tidegate_pipeline::{Address, Config, CredentialsProvider, Grouping, Parallelism, Servers};
+use tidegate_pipeline::{Address, Config, Connector, CredentialsProvider, Grouping, Parallelism, Servers};
 
 use super::memcache;
 use super::problem::Problem;
@@ -12,9 +12,11 @@ use super::read::Values;
 use super::value::mask_urls;
 use crate::regular_file;
 
+mod address_map;
 mod target;
 pub(super) mod tls;
 
+use address_map::address_map;
 use target::{Login, Target, target};
 
 /// The main Redis, and a second one if wanted.
@@ -87,6 +89,9 @@ struct Names {
     kind: &'static str,
     sentinel_auth: &'static str,
     tls: &'static str,
+    /// The name in the certificates, where the addresses are not in them.
+    server_name: &'static str,
+    address_map: &'static str,
     auth: &'static str,
     /// The file with credentials that change.
     auth_file: Option<&'static str>,
@@ -107,6 +112,8 @@ const MAIN: Names = Names {
     kind: "REDIS_TYPE",
     sentinel_auth: "REDIS_SENTINEL_AUTH",
     tls: "REDIS_TLS",
+    server_name: "TIDEGATE_REDIS_TLS_SERVER_NAME",
+    address_map: "TIDEGATE_REDIS_ADDRESS_MAP",
     auth: "REDIS_AUTH",
     auth_file: Some("TIDEGATE_REDIS_AUTH_FILE"),
     timeout: "REDIS_TIMEOUT",
@@ -119,6 +126,8 @@ const PER_SECOND: Names = Names {
     kind: "REDIS_PERSECOND_TYPE",
     sentinel_auth: "REDIS_PERSECOND_SENTINEL_AUTH",
     tls: "REDIS_PERSECOND_TLS",
+    server_name: "TIDEGATE_REDIS_TLS_SERVER_NAME",
+    address_map: "TIDEGATE_REDIS_ADDRESS_MAP",
     auth: "REDIS_PERSECOND_AUTH",
     auth_file: None,
     timeout: "REDIS_PERSECOND_TIMEOUT",
@@ -131,6 +140,8 @@ const STORE: Names = Names {
     kind: "TIDEGATE_STORE_TYPE",
     sentinel_auth: "TIDEGATE_STORE_SENTINEL_AUTH",
     tls: "TIDEGATE_STORE_TLS",
+    server_name: "TIDEGATE_STORE_TLS_SERVER_NAME",
+    address_map: "TIDEGATE_STORE_ADDRESS_MAP",
     auth: "TIDEGATE_STORE_AUTH",
     auth_file: Some("TIDEGATE_STORE_AUTH_FILE"),
     timeout: "TIDEGATE_STORE_TIMEOUT",
@@ -177,7 +188,8 @@ pub(super) fn store(values: &mut Values, counters: Option<&RedisServer>, cores: 
         return server(values, &STORE, cores);
     }
     let names = [STORE.kind, STORE.auth, STORE.sentinel_auth, STORE.tls, STORE.timeout];
-    for name in names.into_iter().chain(STORE.auth_file) {
+    let of_servers = [STORE.server_name, STORE.address_map];
+    for name in names.into_iter().chain(of_servers).chain(STORE.auth_file) {
         if !values.is_default(name) {
             let reason = format!("it belongs to the Redis of {}, which names none", STORE.url);
             values.problems.push(Problem { variable: name.to_owned(), value: None, reason });
@@ -225,8 +237,12 @@ fn server(values: &mut Values, names: &Names, cores: usize) -> Option<RedisServe
     let auth = auth(values, names, config.credentials.is_some());
     config.credentials_provider = names.auth_file.and_then(|name| provider(values, name));
     if values.boolean(names.tls) || found.tls {
-        config.tls = tls::build(values, &tls::REDIS);
+        config.tls = tls::build(values, &tls::REDIS).and_then(|connector| named(values, names, connector));
     }
+    config.address_map = address_map(&values.list(names.address_map)).unwrap_or_else(|reason| {
+        values.problem(names.address_map, &values.list(names.address_map).join(","), reason);
+        None
+    });
     if let Some(load) = &names.load {
         connections(values, load, cores, &mut config);
     }
@@ -234,6 +250,21 @@ fn server(values: &mut Values, names: &Names, cores: usize) -> Option<RedisServe
     config.connect_timeout =
         if values.given.contains(names.timeout) { timeout } else { timeout.min(config.connect_timeout) };
     Some(RedisServer { config, shown: found.shown, auth, kind: names.kind, timeout })
+}
+
+/// Expects the name of the settings in certificates, if there is one.
+fn named(values: &mut Values, names: &Names, connector: Connector) -> Option<Connector> {
+    let name = values.text(names.server_name);
+    if name.is_empty() {
+        return Some(connector);
+    }
+    match connector.with_server_name(&name) {
+        Ok(named) => Some(named),
+        Err(_) => {
+            values.problem(names.server_name, &name, "expected a host name or an address, without a port".to_owned());
+            None
+        }
+    }
 }
 
 /// Where user and password come from.
@@ -310,7 +341,7 @@ fn deployment(values: &Values, names: &Names, url: &str) -> Result<Deployment, S
         None => (Servers::Cluster(addresses), login, format!("cluster {list}")),
         Some(master) => {
             let shown = format!("{master} by sentinels {list}");
-            // As in radix, the URLs of sentinels say who logs in at the sentinels.
+            // The URLs are those of sentinels, and so are their users. As in radix, the servers that they name have others.
             let credentials = Login::from_setting(&values.text(names.sentinel_auth)).or(login).credentials();
             (Servers::Sentinel { master, sentinels: addresses, credentials }, Login::default(), shown)
         }

@@ -1,11 +1,11 @@
 //! Encrypted connections to a real server.
 
 use tidegate_pipeline::{
-    Address, Arg, Client, ClientCertificate, Config, Connector, NotSent, Outcome, Tls, Verification,
+    Address, AddressMap, Arg, Client, ClientCertificate, Config, Connector, NotSent, Outcome, Tls, Verification,
 };
 
 use crate::support::certificates::{Certificates, trusting};
-use crate::support::{one, send_one, soon};
+use crate::support::{eventually, one, send_one, soon};
 
 fn config(address: &Address, tls: &Tls) -> Config {
     let mut config = Config::single(address.clone());
@@ -101,4 +101,43 @@ async fn what_connections_are_encrypted_with_is_replaced_while_a_client_uses_it(
     connector.replace(&Connector::new(&Tls::default()).unwrap());
     assert!(answered().await, "the connection that is open stays");
     drop(server);
+}
+
+/// node-redis 3256: a cluster announces addresses, and its certificates have names.
+#[tokio::test]
+async fn a_cluster_that_announces_addresses_is_known_by_the_names_in_its_certificates() {
+    let certificates = Certificates::new("localhost");
+    let more = ["--cluster-enabled", "yes", "--tls-cluster", "yes", "--cluster-announce-ip", "127.0.0.1"];
+    let (server, address) = certificates.server_with("no", &more).await;
+    assert_eq!(server.raw("CLUSTER ADDSLOTSRANGE 0 16383"), "+OK\r\n");
+    eventually("it serves", async || server.raw("CLUSTER INFO").contains("cluster_state:ok")).await;
+    let Address::Tcp { port, .. } = address else { unreachable!() };
+    let seed = Address::Tcp { host: "localhost".to_owned(), port };
+    let config = || {
+        let mut config = Config::cluster(vec![seed.clone()]);
+        config.tls = Some(Connector::new(&trusting(Some(&certificates.authority))).unwrap());
+        config
+    };
+    let check = async |config: Config, works: bool| {
+        let deadline = if works { soon() } else { std::time::Instant::now() + std::time::Duration::from_millis(500) };
+        let client = Client::new(config).unwrap();
+        let outcome = client.send(one("INCRBY", &[Arg::Key(b"k"), Arg::Integer(1)]), deadline).await.remove(0);
+        assert_eq!(outcome.reply().is_ok(), works, "{outcome:?}");
+        client.close().await;
+    };
+    check(config(), false).await;
+
+    let mut named = config();
+    named.tls = Some(named.tls.unwrap().with_server_name("localhost").unwrap());
+    check(named, true).await;
+    let mut other = config();
+    other.tls = Some(other.tls.unwrap().with_server_name("redis.example").unwrap());
+    check(other, false).await;
+
+    let mut mapped = config();
+    mapped.address_map = Some(AddressMap::new(|address| match address {
+        Address::Tcp { host, port } if host == "127.0.0.1" => Address::Tcp { host: "localhost".to_owned(), port },
+        other => other,
+    }));
+    check(mapped, true).await;
 }

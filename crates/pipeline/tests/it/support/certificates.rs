@@ -63,20 +63,26 @@ impl Certificates {
 
     /// A server that speaks TLS on the returned port, besides the plain one.
     pub(crate) async fn server(&self, ask_clients: &str) -> (RedisServer, Address) {
+        self.server_with(ask_clients, &[]).await
+    }
+
+    /// As [`Certificates::server`], with more arguments for redis-server.
+    pub(crate) async fn server_with(&self, ask_clients: &str, more: &[&str]) -> (RedisServer, Address) {
         let port = free_port();
-        let server = RedisServer::start_with(&[
+        let (port_text, files) = (port.to_string(), ["server.pem", "server.key", "ca.pem"].map(|file| self.path(file)));
+        let arguments = [
             "--tls-port",
-            &port.to_string(),
+            &port_text,
             "--tls-cert-file",
-            &self.path("server.pem"),
+            &files[0],
             "--tls-key-file",
-            &self.path("server.key"),
+            &files[1],
             "--tls-ca-cert-file",
-            &self.path("ca.pem"),
+            &files[2],
             "--tls-auth-clients",
             ask_clients,
-        ])
-        .await;
+        ];
+        let server = RedisServer::start_with(&[&arguments, more].concat()).await;
         (server, Address::Tcp { host: "127.0.0.1".to_owned(), port })
     }
 }

@@ -306,7 +306,7 @@ async fn write<S: AsyncWrite + Unpin>(
 }
 
 /// Takes one command off the front, when a whole one is there.
-fn next_command(input: &mut BytesMut) -> Option<Vec<Vec<u8>>> {
+pub(crate) fn next_command(input: &mut BytesMut) -> Option<Vec<Vec<u8>>> {
     let mut at = 0;
     let header = |at: &mut usize| -> Option<usize> {
         let line = input[*at..].windows(2).position(|end| end == b"\r\n")?;

@@ -344,6 +344,18 @@ fn clusters_and_sentinels_are_lists() {
     let Servers::Sentinel { credentials, .. } = sentinel.config.servers else { panic!("not sentinels") };
     assert_eq!(credentials.unwrap().password, "w");
 
+    for (auth, of_sentinels) in [(None, "of sentinels"), (Some("w"), "w")] {
+        let mut pairs = vec![("REDIS_TYPE", "sentinel"), ("REDIS_AUTH", "of data")];
+        pairs.push(("REDIS_URL", "mymaster,s1:26379,redis://:of%20sentinels@s2:26379"));
+        pairs.extend(auth.map(|auth| ("REDIS_SENTINEL_AUTH", auth)));
+        let config = main(&pairs).unwrap().config;
+        assert_eq!(config.credentials.unwrap().password, "of data");
+        let Servers::Sentinel { credentials, .. } = config.servers else { panic!("not sentinels") };
+        assert_eq!(credentials.unwrap().password, of_sentinels);
+    }
+    let sentinel = [("REDIS_TYPE", "sentinel"), ("REDIS_URL", "mymaster,redis://:w@s1:26379")];
+    assert_eq!(main(&sentinel).unwrap().config.credentials, None, "data servers have passwords of their own");
+
     for (url, kind, expected) in [
         ("mymaster", "sentinel", "Expected master name and a list of urls for the sentinels"),
         (",s1:1", "sentinel", "Expected master name and a list of urls for the sentinels"),
@@ -357,9 +369,33 @@ fn clusters_and_sentinels_are_lists() {
         ("REDIS_CLUSTER_PIPELINE_PARALLELISM", "-1", "redis cluster pipeline parallelism must be >= 0"),
         ("REDIS_TLS_CACERT", "/nowhere.pem", "cannot read the file"),
         ("TIDEGATE_REDIS_AUTH_FILE", "/nowhere", "cannot read /nowhere"),
+        ("TIDEGATE_REDIS_TLS_SERVER_NAME", "redis.example:6379", "expected a host name or an address, without a port"),
+        ("TIDEGATE_REDIS_ADDRESS_MAP", "10.0.0.1", "10.0.0.1: expected announced=dialled"),
     ] {
         let error = main(&[("REDIS_URL", "a:1"), ("REDIS_TLS", "true"), (name, value)]).unwrap_err();
         assert!(error.contains(name) && error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn every_redis_may_have_a_server_name_and_an_address_map() {
+    let pairs = [
+        ("REDIS_URL", "rediss://a:1"),
+        ("REDIS_PERSECOND", "true"),
+        ("REDIS_PERSECOND_URL", "b:1"),
+        ("TIDEGATE_STORE_URL", "rediss://c:1"),
+        ("TIDEGATE_REDIS_TLS_SERVER_NAME", "redis.example"),
+        ("TIDEGATE_REDIS_ADDRESS_MAP", "10.0.0.1=redis-0.example, 10.0.0.2=redis-1.example"),
+        ("TIDEGATE_STORE_TLS_SERVER_NAME", "store.example"),
+        ("TIDEGATE_STORE_ADDRESS_MAP", "10.0.0.3:1=store.example:2"),
+    ];
+    let settings = parse(&pairs).unwrap();
+    let (counters, workflows) = (settings.redis.unwrap(), settings.workflows.unwrap().redis.unwrap());
+    assert!(counters.main.config.address_map.is_some() && workflows.config.address_map.is_some());
+    assert!(counters.per_second.unwrap().config.address_map.is_some());
+    for name in ["TIDEGATE_STORE_TLS_SERVER_NAME", "TIDEGATE_STORE_ADDRESS_MAP"] {
+        let error = parse(&[("REDIS_URL", "a:1"), (name, "a=b")]).unwrap_err();
+        assert!(error.contains(name) && error.contains("it belongs to the Redis of TIDEGATE_STORE_URL"), "{error}");
     }
 }
 

@@ -1,0 +1,246 @@
+//! Which view of a cluster is believed, of those that its servers gave. Pure: views in, a view or the reason for none out.
+
+use std::collections::HashSet;
+
+use crate::cluster::topology::Topology;
+use crate::cluster::view::View;
+use crate::config::address::Address;
+
+/// What the current snapshot says.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Known {
+    /// The nodes in use.
+    pub(crate) nodes: Vec<Address>,
+    /// How many of them own slots.
+    pub(crate) owners: usize,
+    /// How many slots have an owner.
+    pub(crate) covered: usize,
+    /// The cluster's epoch when its view was given, as far as it was said.
+    pub(crate) cluster_epoch: Option<u64>,
+}
+
+impl Known {
+    pub(crate) fn from_topology(topology: &Topology) -> Self {
+        Self {
+            nodes: topology.nodes.iter().map(|node| node.address.clone()).collect(),
+            owners: topology.owning(),
+            covered: topology.covered(),
+            cluster_epoch: topology.cluster_epoch,
+        }
+    }
+}
+
+/// The answers of servers to the question who owns what, and which of their views is believed.
+///
+/// The rule:
+///
+/// 1. Each server has one voice. A server that names no owner has none: it belongs to no cluster, or not yet.
+/// 2. A view *takes away* when it has fewer slots with an owner, fewer owners, or a lower epoch than the snapshot in use.
+///    It counts only when more than half of its own owners hold it, and more than half of all voices. So servers that
+///    were cut off, reset or left behind take nothing away, however many of them agree, while a cluster that works is
+///    believed although nothing is left of the one that was known.
+/// 3. Of the views that count, the one with the most voices is believed; among equals the one with the most slots, then
+///    the one with the highest epoch. A view that takes nothing away needs no second voice: redirects correct it.
+#[derive(Debug)]
+pub(crate) struct Agreement {
+    known: Known,
+    held: Vec<HeldView>,
+    voices: usize,
+    /// Servers that answered and named no owner.
+    ownerless: usize,
+}
+
+/// A view, and the servers that hold it.
+#[derive(Debug)]
+struct HeldView {
+    view: View,
+    owners: HashSet<Address>,
+    voices: usize,
+    /// How many of its owners hold it.
+    own_voices: usize,
+}
+
+/// What the answers so far amount to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// This view is believed. So many servers hold it.
+    Believed { view: View, owners: HashSet<Address>, voices: usize, takes_away: bool },
+    /// The view with the most voices takes something away, and lacks the majority that this needs. These are its owners.
+    Unconfirmed { owners: HashSet<Address> },
+    /// All servers that answered name no owner.
+    Ownerless,
+    /// No server answered.
+    Silence,
+}
+
+impl Agreement {
+    pub(crate) fn new(known: Known) -> Self {
+        Self { known, held: Vec::new(), voices: 0, ownerless: 0 }
+    }
+
+    /// Servers that answered.
+    pub(crate) fn answers(&self) -> usize {
+        self.voices + self.ownerless
+    }
+
+    /// Takes the view of a server that has not answered before.
+    pub(crate) fn hear(&mut self, from: &Address, view: View) {
+        if view.covered() == 0 {
+            self.ownerless += 1;
+            return;
+        }
+        self.voices += 1;
+        let same = self.held.iter().position(|held| held.view.ranges == view.ranges);
+        let at = same.unwrap_or_else(|| {
+            let owners = view.ranges.iter().map(|(_, owner)| owner.clone()).collect();
+            self.held.push(HeldView { view: view.clone(), owners, voices: 0, own_voices: 0 });
+            self.held.len() - 1
+        });
+        let held = &mut self.held[at];
+        held.voices += 1;
+        held.own_voices += usize::from(held.owners.contains(from));
+        // The news of a later epoch reaches the servers one after the other.
+        held.view.cluster_epoch = held.view.cluster_epoch.max(view.cluster_epoch);
+    }
+
+    pub(crate) fn verdict(&self) -> Verdict {
+        let rank = |held: &&HeldView| (held.voices, held.view.covered(), held.view.cluster_epoch);
+        if let Some(held) = self.held.iter().filter(|held| self.counts(held)).max_by_key(rank) {
+            let (view, owners) = (held.view.clone(), held.owners.clone());
+            return Verdict::Believed { view, owners, voices: held.voices, takes_away: self.takes_away(held) };
+        }
+        match self.held.iter().max_by_key(rank) {
+            Some(held) => Verdict::Unconfirmed { owners: held.owners.clone() },
+            None if self.ownerless > 0 => Verdict::Ownerless,
+            None => Verdict::Silence,
+        }
+    }
+
+    fn counts(&self, held: &HeldView) -> bool {
+        let has_own_majority = 2 * held.own_voices > held.owners.len();
+        !self.takes_away(held) || has_own_majority && 2 * held.voices > self.voices
+    }
+
+    fn takes_away(&self, held: &HeldView) -> bool {
+        let is_older = held.view.cluster_epoch.is_some() && held.view.cluster_epoch < self.known.cluster_epoch;
+        held.view.covered() < self.known.covered || held.owners.len() < self.known.owners || is_older
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A view: for each letter a node of this name with a share of the slots. A dot leaves its share without an owner.
+    fn view(shares: &str, cluster_epoch: u64) -> View {
+        let width = 16_384 / shares.len() as u16;
+        let ranges = shares.chars().enumerate().filter(|(_, name)| *name != '.');
+        let range = |(at, name)| {
+            let first = at as u16 * width;
+            (first..=first + width - 1, node(name))
+        };
+        View { ranges: ranges.map(range).collect(), cluster_epoch: Some(cluster_epoch) }
+    }
+
+    fn node(name: char) -> Address {
+        format!("{name}:1").parse().unwrap()
+    }
+
+    fn known(shares: &str, cluster_epoch: u64) -> Known {
+        let view = view(shares, cluster_epoch);
+        let owners: HashSet<Address> = view.ranges.iter().map(|(_, owner)| owner.clone()).collect();
+        let (covered, cluster_epoch) = (view.covered(), view.cluster_epoch);
+        Known { nodes: owners.iter().cloned().collect(), owners: owners.len(), covered, cluster_epoch }
+    }
+
+    /// Lets each server give a view with an epoch, and compares the shares of the view that is believed.
+    fn check(why: &str, snapshot: Known, answers: &[(char, &str, u64)], expected: Result<&str, Verdict>) {
+        let mut agreement = Agreement::new(snapshot);
+        for (from, shares, cluster_epoch) in answers {
+            agreement.hear(&node(*from), view(shares, *cluster_epoch));
+        }
+        let verdict = match agreement.verdict() {
+            Verdict::Believed { view, .. } => Ok(view.ranges),
+            Verdict::Unconfirmed { .. } => Err(Verdict::Unconfirmed { owners: HashSet::new() }),
+            other => Err(other),
+        };
+        assert_eq!(verdict, expected.map(|shares| view(shares, 0).ranges), "{why}");
+    }
+
+    fn unconfirmed() -> Result<&'static str, Verdict> {
+        Err(Verdict::Unconfirmed { owners: HashSet::new() })
+    }
+
+    #[test]
+    fn what_takes_nothing_away_is_believed_by_its_voices() {
+        check("one server is enough", known("abc", 3), &[('b', "abc", 3)], Ok("abc"));
+        check("a failover", known("abc", 3), &[('b', "Abc", 4), ('c', "Abc", 4)], Ok("Abc"));
+        check(
+            "a failover of which not all have heard",
+            known("abc", 3),
+            &[('b', "Abc", 4), ('c', "abc", 3)],
+            Ok("Abc"),
+        );
+        let late = [('c', "abc", 3), ('d', "abc", 3), ('b', "Abc", 4)];
+        check("a failover of which one has heard waits for the next time", known("abc", 3), &late, Ok("abc"));
+        check("a new owner", known("abc", 3), &[('a', "abcd", 4)], Ok("abcd"));
+        let moved = [('s', "xyz", 9), ('x', "xyz", 9)];
+        check("all nodes moved, and as many came", known("abc", 3), &moved, Ok("xyz"));
+    }
+
+    #[test]
+    fn servers_that_were_cut_off_or_left_behind_take_nothing_away() {
+        let minority = [('a', "abc", 3), ('b', "Abc", 4), ('c', "Abc", 4)];
+        check("a minority that was cut off is outvoted", known("Abc", 4), &minority, Ok("Abc"));
+        check("and is not believed alone", known("Abc", 4), &minority[..1], unconfirmed());
+        check("a replica that hears nothing", known("Abc", 4), &[('r', "abc", 3), ('c', "Abc", 4)], Ok("Abc"));
+        let stale = [('r', "ab", 2), ('s', "ab", 2)];
+        check("two that agree on less are not the owners of it", known("abc", 3), &stale, unconfirmed());
+        check("against one that knows all", known("abc", 3), &[stale[0], stale[1], ('c', "abc", 3)], Ok("abc"));
+        let half = [('a', "ab", 2), ('b', "ab", 2), ('c', "abcd", 3), ('d', "abcd", 3)];
+        check("owners that were left behind are not most of all", known("abcd", 3), &half, Ok("abcd"));
+        let slots = [('a', "ab.", 2), ('r', "ab.", 2)];
+        check("two that agree take no slots away", known("abc", 3), &slots, unconfirmed());
+        check("one that was reset and made alone", known("abc", 3), &[('c', "..c", 0), ('a', "abc", 3)], Ok("abc"));
+    }
+
+    #[test]
+    fn a_cluster_that_works_may_take_away() {
+        let smaller = [('s', "xy.", 7), ('x', "xy.", 7), ('y', "xy.", 7)];
+        check("all moved, and slots were lost", known("abc", 3), &smaller, Ok("xy."));
+        check("a seed alone cannot say so", known("abc", 3), &smaller[..1], unconfirmed());
+        check("nor can half of its owners", known("abc", 3), &smaller[..2], unconfirmed());
+        check(
+            "all moved to a new cluster with few epochs",
+            known("abc", 30),
+            &[('x', "xyz", 3), ('y', "xyz", 3)],
+            Ok("xyz"),
+        );
+        check(
+            "an owner gave its slots away",
+            known("abc", 3),
+            &[('a', "ab", 5), ('b', "ab", 5), ('c', "ab", 5)],
+            Ok("ab"),
+        );
+        check("a cluster of one gave slots away", known("aa", 3), &[('a', "a.", 3)], Ok("a."));
+        check("all slots went to one node", known("abc", 3), &[('a', "a", 5)], Ok("a"));
+    }
+
+    #[test]
+    fn at_the_start_anything_is_better_than_nothing() {
+        check("no answer", known(".", 0), &[], Err(Verdict::Silence));
+        check("no owner", known("abc", 3), &[('a', ".", 0), ('b', ".", 0)], Err(Verdict::Ownerless));
+        check("no owner is no voice", known("abc", 3), &[('a', ".", 0), ('b', ".", 0), ('c', "abc", 3)], Ok("abc"));
+        let forming = [('a', "a..", 1), ('b', "ab.", 2), ('c', "..c", 3)];
+        check("nodes that have not met: the one that knows most", known(".", 0), &forming, Ok("ab."));
+        let formed = [('a', "abc", 3), ('b', "ab.", 2)];
+        check("a cluster that has just formed", known("ab.", 2), &formed, Ok("abc"));
+    }
+
+    #[test]
+    fn an_epoch_that_is_not_said_is_not_compared() {
+        let mut agreement = Agreement::new(known("abc", 3));
+        agreement.hear(&node('a'), View { cluster_epoch: None, ..view("Abc", 0) });
+        assert!(matches!(agreement.verdict(), Verdict::Believed { takes_away: false, voices: 1, .. }));
+    }
+}
