@@ -130,6 +130,7 @@ async fn answer(api: &Context, id: &RequestId, head: &Parts, body: Body) -> Answ
         _ => body::receive(api.access.max_body, &head.headers, body).await?,
     };
     let (headers, peer) = (&head.headers, head.extensions.get().copied());
+    let token = token.as_deref();
     let ask = Ask { api, matched, query: head.uri.query(), headers, token, peer, body: &body, id };
     let answer = dispatch(&ask).await?;
     room::keep_answer(&api.rooms.answers, &ask, answer).await

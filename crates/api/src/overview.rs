@@ -29,8 +29,8 @@ pub(crate) struct Overview {
     until: Rfc3339,
     /// Numbers by name, the oldest first, at most 360: rates a second of `calls`, `decisions_ok`, `decisions_near_limit`,
     /// `decisions_over_limit`, `decisions_failed`, `workflows_created`, `jobs_started`, `jobs_succeeded`, `jobs_failed`, `jobs_retried`,
-    /// `leases_lost`; and of calls that ask for decisions `decision_p50_ms` and `decision_p99_ms`. Null where nothing is known. Decisions
-    /// are hits of limits. More names may be added.
+    /// `leases_lost`; and of calls that ask for decisions `decision_p50_ms` and `decision_p99_ms`, which are right within an eighth. Null where nothing is
+    /// known. Decisions are hits of limits. More names may be added.
     series: BTreeMap<&'static str, Vec<Option<f64>>>,
     now: Moment,
 }

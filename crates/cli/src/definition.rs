@@ -1,7 +1,7 @@
 //! Definitions of workflows in files: JSON as it is, YAML as the JSON that it means.
 
+mod core_schema;
 mod json;
-mod reader;
 pub(crate) mod source;
 mod tree;
 
@@ -12,7 +12,7 @@ use std::path::Path;
 
 use serde_json::value::RawValue;
 
-use tree::{Node, Place};
+use tree::{Place, Tree};
 
 const EXPECTED: &str = "a definition, which is a map with `name` and `jobs`";
 
@@ -57,7 +57,7 @@ impl Definition {
         let language = Language::of(file, &text);
         let fields = match language {
             Language::Json => fields(&text)?,
-            Language::Yaml => fields(&Node::read(&text).map_err(of_yaml)?.json())?,
+            Language::Yaml => fields(&Tree::read(&text).map_err(of_yaml)?.json())?,
         };
         Ok(Self { text, language, fields })
     }
@@ -79,7 +79,7 @@ impl Definition {
     pub fn mistake(&self, path: &str, detail: &str) -> Mistake {
         let place = match self.language {
             Language::Json => json::place(&self.text, path),
-            Language::Yaml => Node::read(&self.text).ok().and_then(|root| root.place(path)),
+            Language::Yaml => Tree::read(&self.text).ok().and_then(|root| root.place(path)),
         };
         // The server counts lines in the JSON that it got, and its text may begin with the path, which is shown separately.
         let reason = without_place(detail);
@@ -105,8 +105,10 @@ pub fn text_of(file: &Path) -> io::Result<String> {
 pub fn fields_of(file: &Path, text: &str) -> Vec<String> {
     let names = |pairs: Vec<json::Pair<'_>>| pairs.into_iter().map(|(raw, _)| json::name(raw)).collect();
     match Language::of(file, text) {
-        Language::Json => json::pairs(text).and_then(names).unwrap_or_else(|_| tree::names(text)),
-        Language::Yaml => tree::names(text),
+        Language::Json => {
+            json::pairs(text).and_then(names).unwrap_or_else(|_| tidegate_yaml::outer_names(text.as_bytes()))
+        }
+        Language::Yaml => tidegate_yaml::outer_names(text.as_bytes()),
     }
 }
 
@@ -160,5 +162,18 @@ fn without_place(message: &str) -> &str {
     match message.rsplit_once(" at line ") {
         Some((reason, place)) if is_place(place) => reason,
         _ => message,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outermost_names_are_found_without_reading_all() {
+        let names = |text: &str| fields_of(Path::new("a.yaml"), text);
+        assert_eq!(names("domain: a\ndescriptors:\n- {key: k, jobs: 1}\nx: *y\n"), ["domain", "descriptors", "x"]);
+        assert_eq!(names("a: {b: [c]}\n{"), ["a"]);
+        assert!(names("- a\n").is_empty() && names("").is_empty());
     }
 }

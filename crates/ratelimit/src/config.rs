@@ -1,6 +1,6 @@
 //! Configuration: reads files of limits, and holds the limits of all domains.
 //!
-//! A file is read into nodes (`yaml`), then passed over three times: for unknown keys (`keys`), for values of the wrong type
+//! A file is read into nodes (`tidegate_yaml`, with the scalars of `scalar`), then passed over three times: for unknown keys (`keys`), for values of the wrong type
 //! (`decode`), and for limits that make no sense (`build`).
 
 mod build;
@@ -8,11 +8,9 @@ mod decode;
 mod domains;
 mod error;
 mod keys;
-mod node;
 mod problem;
 mod resource;
 mod scalar;
-mod yaml;
 
 use std::fmt::Write as _;
 
@@ -26,11 +24,13 @@ use crate::request::Entry;
 use crate::tree::{Level, Limit, Rate};
 use domains::Domains;
 use error::{Path, Report};
-use node::{Content, Pair};
-use scalar::Value;
+use scalar::{Content, Pair, Value, Yaml11};
 
 /// The most mistakes that are reported for resources. Whoever sends them sees the first ones again and again.
 const MAX_OF_RESOURCES: usize = 100;
+
+/// The most lists and maps of a file inside each other. A descriptor needs two, so that 100 levels of descriptors are allowed.
+const MAX_DEPTH: usize = 200;
 
 /// One configuration file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -191,10 +191,10 @@ impl Configuration {
 /// Adds one file to the domains and returns its mistakes.
 fn load_file(source: &Source, same_domain: SameDomain, domains: &mut Domains) -> Vec<ConfigError> {
     let mut report = Report::new(&source.name);
-    match yaml::parse(&source.text) {
-        Err((at, problem)) => report.add(at, &Path::Top, problem),
+    match tidegate_yaml::parse::<Yaml11>(&source.text, MAX_DEPTH).map(|document| document.root) {
+        Err(error) => report.add(error.at, &Path::Top, error.problem.into()),
         Ok(None) => load_pairs(&[], same_domain, domains, &mut report),
-        Ok(Some(root)) => match &root.content {
+        Ok(Some(root)) => match &*root.content {
             Content::Map(pairs) => load_pairs(pairs, same_domain, domains, &mut report),
             Content::Scalar(scalar) if scalar.value == Value::Null => {
                 load_pairs(&[], same_domain, domains, &mut report);

@@ -5,7 +5,7 @@ mod top;
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hashbrown::{DefaultHashBuilder, HashMap};
@@ -16,7 +16,9 @@ use top::Top;
 
 /// How many keys and refusals a sketch has.
 const MOST: usize = 128;
-/// One decision in so many is looked at, chosen at random.
+/// Decisions of one minute and core that are all counted. A person may count as far; on a busy core they take less than a thousandth of a second.
+const COUNTED: u32 = 4096;
+/// After them, one decision in so many is looked at until the minute ends, chosen at random.
 const SAMPLED: u32 = 64;
 /// How many refusals of a kind are kept of one second and core. In a flood of them, all are alike.
 const REFUSALS_PER_SECOND: u32 = 16;
@@ -34,15 +36,17 @@ pub struct Sketch {
     pub refusals: Vec<Refusal>,
 }
 
-/// A key, and about how many hits were asked of it. Hits of jobs are those that were granted.
+/// A key, and how many hits were asked of it. Hits of jobs are those that were granted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopKey {
     /// The domain, at most 256 bytes.
     pub domain: String,
     /// The entries, at most 256 bytes in all.
     pub entries: Vec<Entry>,
-    /// About how many hits.
+    /// How many hits.
     pub hits: u64,
+    /// Whether the number of hits is an estimate: there were so many decisions or keys that not all were counted.
+    pub is_estimate: bool,
 }
 
 /// Something that had to wait.
@@ -70,8 +74,10 @@ pub enum Caller {
 /// What one core has seen.
 #[derive(Debug, Default)]
 pub(crate) struct CoreSketch {
-    /// Decisions until the next one that is looked at.
+    /// Decisions until the next one that is looked at,
     skip: AtomicU32,
+    /// or until this moment: each minute begins with decisions that are all counted.
+    until: AtomicU64,
     /// The same for all cores, so that equal keys have equal hashes.
     hasher: DefaultHashBuilder,
     seen: Mutex<Seen>,
@@ -100,11 +106,11 @@ impl CoreSketch {
         Self { hasher, ..Self::default() }
     }
 
-    /// Notes a decision about a request. Most of them only count down to the next one that is looked at.
+    /// Notes a decision about a request. When there are many, most of them only count down to the next one that is looked at.
     #[inline]
     pub(crate) fn note(&self, request: &Request, (code, statuses): (Code, &[Status]), now: Timestamp) {
         let skip = self.skip.load(Relaxed);
-        if skip > 0 {
+        if skip > 0 && now.0 < self.until.load(Relaxed) {
             self.skip.store(skip - 1, Relaxed);
         } else {
             self.sample(request, statuses, now);
@@ -116,14 +122,17 @@ impl CoreSketch {
 
     #[cold]
     fn sample(&self, request: &Request, statuses: &[Status], now: Timestamp) {
-        // At random, so that clients which take turns are all seen.
-        self.skip.store(fastrand::u32(..SAMPLED * 2 - 1), Relaxed);
         let mut seen = self.lock();
+        let current = seen.current_at(now);
+        let weight = current.next_weight();
+        // At random, so that clients which take turns are all seen.
+        self.skip.store(if weight == 1 { 0 } else { fastrand::u32(..SAMPLED * 2 - 1) }, Relaxed);
+        self.until.store((now.0 / MINUTE_MICROS + 1) * MINUTE_MICROS, Relaxed);
         for (descriptor, status) in request.descriptors.iter().zip(statuses) {
-            let hits = hits(request, descriptor).saturating_mul(SAMPLED.into());
+            let hits = hits(request, descriptor).saturating_mul(weight.into());
             if status.limit.is_some() && hits > 0 {
                 let key = Key { domain: &request.domain, entries: &descriptor.entries };
-                seen.current_at(now).add(self.hasher.hash_one(key), key, hits);
+                current.add(self.hasher.hash_one(key), key, hits);
             }
         }
     }
@@ -190,20 +199,35 @@ impl Seen {
     }
 }
 
+/// A key over all cores.
+struct Sum {
+    key: TopKey,
+    /// Incomplete parts in which it has a place.
+    places: usize,
+}
+
 /// What all cores have seen at the time `now`.
 pub(crate) fn merge<'c>(cores: impl Iterator<Item = &'c CoreSketch>, now: Timestamp) -> Sketch {
-    let mut top: HashMap<u64, TopKey> = HashMap::new();
+    let mut top: HashMap<u64, Sum> = HashMap::new();
     let mut refusals = Vec::new();
+    // Of these, a key that has no place may have hits nevertheless.
+    let mut incomplete = 0;
     for core in cores {
         let mut seen = core.lock();
         seen.current_at(now);
-        for (hash, key) in seen.current.iter().chain(seen.previous.iter()) {
-            let sum = top.entry(hash).or_insert_with(|| TopKey { hits: 0, ..key.clone() });
-            sum.hits = sum.hits.saturating_add(key.hits);
+        for part in [&seen.current, &seen.previous] {
+            incomplete += usize::from(!part.is_complete());
+            for (hash, key) in part.iter() {
+                let sum = top.entry(hash).or_insert_with(|| Sum { key: TopKey { hits: 0, ..key.clone() }, places: 0 });
+                sum.key.hits = sum.key.hits.saturating_add(key.hits);
+                sum.key.is_estimate |= key.is_estimate;
+                sum.places += usize::from(!part.is_complete());
+            }
         }
         refusals.extend(seen.refusals.iter().cloned());
     }
-    let mut top: Vec<TopKey> = top.into_values().collect();
+    let whole = |Sum { key, places }: Sum| TopKey { is_estimate: key.is_estimate || places < incomplete, ..key };
+    let mut top: Vec<TopKey> = top.into_values().map(whole).collect();
     top.sort_by(|a, b| b.hits.cmp(&a.hits).then_with(|| (&a.domain, &a.entries).cmp(&(&b.domain, &b.entries))));
     top.truncate(MOST);
     refusals.sort_by_key(|refusal| std::cmp::Reverse(refusal.at));

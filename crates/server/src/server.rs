@@ -40,7 +40,7 @@ use crate::rls::memcache::Memcached;
 use crate::rls::overrides::LimitOverrides;
 use crate::rls::redis::Clients;
 use crate::rls::{json, memory, redis};
-use crate::settings::{FirstLoad, HealthCheck, Settings};
+use crate::settings::{FirstLoad, HealthCheck, Settings, TokensFile};
 use crate::supervise::{Ended, How, Supervisor, tripwire};
 use crate::workflows::Workflows;
 use crate::workflows::port::Late;
@@ -156,7 +156,7 @@ impl Server {
         let supervisor = self.supervisor.clone();
         // However this ends: what ends after it was asked to.
         let _ended = supervisor.drain.clone().drop_guard();
-        let gates = self.follow_certificates()?;
+        let gates = self.follow_files()?;
         tokio::select! {
             // First, so that a signal is waited for before anybody is told that the server has started.
             biased;
@@ -174,12 +174,13 @@ impl Server {
         Ok(())
     }
 
-    /// Reads the certificates of ports, and follows those and the ones for stores: while the start waits for a Redis that refuses a
+    /// Reads the certificates of ports, and follows those, the ones for stores, and tokens: while the start waits for a Redis that refuses a
     /// certificate, it can be renewed.
-    fn follow_certificates(&self) -> Result<Gates, ServeError> {
+    fn follow_files(&self) -> Result<Gates, ServeError> {
         let (gates, ports) = Gates::open(&self.settings, &self.supervisor)?;
         let stores = self.settings.stores_tls.iter().filter_map(StoreTls::followed);
-        follow(stores.chain(ports).collect(), self.metrics.clone(), &self.supervisor)?;
+        let tokens = self.settings.workflows.iter().filter_map(|api| api.tokens.as_ref()).map(TokensFile::followed);
+        follow(stores.chain(ports).chain(tokens).collect(), self.metrics.clone(), &self.supervisor)?;
         Ok(gates)
     }
 

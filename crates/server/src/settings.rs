@@ -44,7 +44,7 @@ pub use redis::{HealthCheck, Redis, RedisServer};
 pub use show::{effective, markdown};
 pub use traces::{Collector, TraceProtocol, Traces};
 pub(crate) use value::go_boolean;
-pub use workflows::Workflows;
+pub use workflows::{TokensFile, Workflows};
 pub use xds::{Retries, Xds};
 
 use read::{Values, environment};

@@ -229,7 +229,8 @@ impl Thread {
 
     fn access(&self) -> Access {
         let Settings { tokens, anonymous, max_body, max_streams, .. } = &self.settings;
-        Access { tokens: tokens.clone(), anonymous: *anonymous, max_body: *max_body, max_streams: *max_streams }
+        let tokens = tokens.as_ref().map(|file| file.tokens.clone());
+        Access { tokens, anonymous: *anonymous, max_body: *max_body, max_streams: *max_streams }
     }
 
     fn host(&self, clock: StoreClock) -> Host {

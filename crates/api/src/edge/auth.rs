@@ -1,6 +1,7 @@
 //! Who may ask.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use axum::http::{HeaderMap, Method, header};
 use percent_encoding::percent_decode_str;
@@ -16,7 +17,7 @@ pub(crate) const COOKIE: &str = "tidegate";
 const PAGE: &str = "tidegate-page";
 
 /// Lets a request pass, or says why not. Returns the name of its token, if one was needed.
-pub(crate) fn check<'a>(access: &'a Access, headers: &HeaderMap, route: &Route) -> Result<Option<&'a str>, Problem> {
+pub(crate) fn check(access: &Access, headers: &HeaderMap, route: &Route) -> Result<Option<Arc<str>>, Problem> {
     let Some(needed) = route.role else { return Ok(None) };
     check_browser(access, headers)?;
     let Some(tokens) = &access.tokens else { return Ok(None) };
@@ -38,7 +39,7 @@ pub(crate) fn check<'a>(access: &'a Access, headers: &HeaderMap, route: &Route) 
 }
 
 /// The role and name of who asks, by token or cookie.
-pub(crate) fn who<'a>(access: &'a Access, headers: &HeaderMap) -> Option<(Role, &'a str)> {
+pub(crate) fn who(access: &Access, headers: &HeaderMap) -> Option<(Role, Arc<str>)> {
     access.tokens.as_ref()?.find(&secret(headers)?.text)
 }
 

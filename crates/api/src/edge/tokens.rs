@@ -1,7 +1,7 @@
 //! Tokens: who may do what.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use subtle::ConstantTimeEq as _;
 
@@ -27,20 +27,28 @@ impl Role {
     }
 }
 
-/// Who may use the API. Never shown: neither the tokens nor their number of characters.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Tokens(Arc<[Token]>);
+/// Who may use the API. Never shown: neither the tokens nor their number of characters. Clones are the same, also after they were replaced.
+#[derive(Clone)]
+pub struct Tokens(Arc<RwLock<Arc<[Token]>>>);
 
 #[derive(PartialEq, Eq)]
 struct Token {
     role: Role,
-    name: String,
+    name: Arc<str>,
     secret: String,
 }
 
+impl PartialEq for Tokens {
+    fn eq(&self, other: &Self) -> bool {
+        self.all() == other.all()
+    }
+}
+
+impl Eq for Tokens {}
+
 impl fmt::Debug for Tokens {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_list().entries(self.0.iter().map(|token| (&token.name, token.role))).finish()
+        formatter.debug_list().entries(self.all().iter().map(|token| (&token.name, token.role))).finish()
     }
 }
 
@@ -48,7 +56,22 @@ impl Tokens {
     /// Tokens that let nobody in.
     #[must_use]
     pub fn none() -> Self {
-        Self(Arc::from([]))
+        Self::of(Vec::new())
+    }
+
+    fn of(tokens: Vec<Token>) -> Self {
+        Self(Arc::new(RwLock::new(tokens.into())))
+    }
+
+    /// Those that are in force. They are replaced as a whole, so that a poisoned lock can be used.
+    fn all(&self) -> Arc<[Token]> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Puts `tokens` in force. Requests that were let in go on.
+    pub fn replace(&self, tokens: &Self) {
+        let tokens = tokens.all();
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = tokens;
     }
 
     /// Reads lines of `role name token`; empty ones and those that begin with `#` are passed over.
@@ -75,18 +98,18 @@ impl Tokens {
             if tokens.iter().any(|token| token.secret == secret) {
                 return Err(format!("line {number}: the token of {name} is already used by another line"));
             }
-            tokens.push(Token { role, name: name.to_owned(), secret: secret.to_owned() });
+            tokens.push(Token { role, name: name.into(), secret: secret.to_owned() });
         }
-        if tokens.is_empty() { Err("the file contains no token".to_owned()) } else { Ok(Self(tokens.into())) }
+        if tokens.is_empty() { Err("the file contains no token".to_owned()) } else { Ok(Self::of(tokens)) }
     }
 
     /// The role and name of who has a token. It takes as long for a token that is nearly right as for any other of its length.
     #[must_use]
-    pub fn find(&self, secret: &str) -> Option<(Role, &str)> {
+    pub fn find(&self, secret: &str) -> Option<(Role, Arc<str>)> {
         let mut found = None;
-        for token in self.0.iter() {
+        for token in self.all().iter() {
             if token.secret.as_bytes().ct_eq(secret.as_bytes()).into() {
-                found = Some((token.role, token.name.as_str()));
+                found = Some((token.role, token.name.clone()));
             }
         }
         found
@@ -100,7 +123,10 @@ mod tests {
     #[test]
     fn a_token_is_found_by_all_of_its_characters() {
         let tokens = Tokens::parse("# who\nread ui abc\n\n  work  sdk abcd \nadmin ada \u{e9}x\n").unwrap();
-        let check = |secret: &str, expected| assert_eq!(tokens.find(secret), expected, "{secret}");
+        let check = |secret: &str, expected: Option<(Role, &str)>| {
+            let found = tokens.find(secret);
+            assert_eq!(found.as_ref().map(|(role, name)| (*role, &**name)), expected, "{secret}");
+        };
         check("abc", Some((Role::Read, "ui")));
         check("abcd", Some((Role::Work, "sdk")));
         check("\u{e9}x", Some((Role::Admin, "ada")));
@@ -108,6 +134,9 @@ mod tests {
             check(secret, None);
         }
         assert!(!format!("{tokens:?}").contains("abc"), "{tokens:?}");
+        let held = tokens.clone();
+        tokens.replace(&Tokens::parse("admin new abcde").unwrap());
+        assert_eq!((held.find("abc"), held.find("abcde")), (None, Some((Role::Admin, "new".into()))));
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub(crate) struct Top<'a> {
     refusals: Vec<RefusalShown<'a>>,
 }
 
-/// A key, and about how many hits were asked of it.
+/// A key, and how many hits were asked of it. Hits of jobs are those that were granted.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = TopKey))]
 struct KeyShown<'a> {
@@ -33,8 +33,9 @@ struct KeyShown<'a> {
     /// Pairs of a key and a value. What is long is cut.
     #[cfg_attr(test, schema(value_type = Vec<Vec<String>>))]
     entries: Vec<(&'a str, &'a str)>,
-    /// Hits of requests are estimated; those of jobs are the ones that were granted.
     hits: u64,
+    /// Whether the number of hits is an estimate, because there were so many decisions or keys that not all were counted.
+    is_estimate: bool,
 }
 
 /// A request that was refused, or jobs that had to wait.
@@ -51,8 +52,8 @@ struct RefusalShown<'a> {
 }
 
 impl<'a> KeyShown<'a> {
-    fn of(TopKey { domain, entries, hits }: &'a TopKey) -> Self {
-        Self { domain, entries: pairs(entries), hits: *hits }
+    fn of(TopKey { domain, entries, hits, is_estimate }: &'a TopKey) -> Self {
+        Self { domain, entries: pairs(entries), hits: *hits, is_estimate: *is_estimate }
     }
 }
 

@@ -82,7 +82,7 @@ fn answers() -> Schemas {
     add::<configuration::ConfigurationShown<'_>>(&mut schemas);
     add::<waiting::WaitingKeyPage<'_>>(&mut schemas);
     add::<clock::TestClock>(&mut schemas);
-    add::<session::Session<'_>>(&mut schemas);
+    add::<session::Session>(&mut schemas);
     add::<crate::overview::Overview>(&mut schemas);
     add::<crate::live::OfEvent>(&mut schemas);
     add::<crate::Version>(&mut schemas);

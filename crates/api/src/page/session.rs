@@ -1,5 +1,7 @@
 //! Signing in: a browser keeps its token in a cookie that no script can read, since a stream of events can send no other header.
 
+use std::sync::Arc;
+
 use axum::http::header::{ORIGIN, SET_COOKIE};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
@@ -27,7 +29,7 @@ pub(crate) struct SignInBody {
 /// Who asks, and what they may do.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
-pub(crate) struct Session<'a> {
+pub(crate) struct Session {
     /// Whether this server asks for tokens.
     sign_in: bool,
     /// `read`, `work` or `admin`; null for whoever may do nothing.
@@ -35,7 +37,7 @@ pub(crate) struct Session<'a> {
     role: Option<&'static str>,
     /// The name of the token; null without one.
     #[cfg_attr(test, schema(required))]
-    name: Option<&'a str>,
+    name: Option<String>,
     /// The version of the server; null for whoever may do nothing.
     #[cfg_attr(test, schema(required))]
     version: Option<&'static str>,
@@ -64,11 +66,11 @@ pub(crate) fn sign_out(ask: &Ask<'_>) -> Result<Response, Problem> {
     Ok((StatusCode::NO_CONTENT, [(SET_COOKIE, cookie("", "; Max-Age=0", ask.headers))]).into_response())
 }
 
-fn session<'a>(ask: &Ask<'_>, found: Option<(Role, &'a str)>) -> Session<'a> {
+fn session(ask: &Ask<'_>, found: Option<(Role, Arc<str>)>) -> Session {
     let sign_in = ask.api.access.tokens.is_some();
-    let role = if sign_in { found.map(|(role, _)| role) } else { Some(Role::Admin) };
+    let role = if sign_in { found.as_ref().map(|(role, _)| *role) } else { Some(Role::Admin) };
     let version = role.map(|_| ask.api.host.version);
-    Session { sign_in, role: role.map(Role::word), name: found.map(|(_, name)| name), version }
+    Session { sign_in, role: role.map(Role::word), name: found.map(|(_, name)| name.to_string()), version }
 }
 
 /// It has no path: a browser sends it to the folder of the call that set it, so it works behind a proxy that puts a path in front. A

@@ -1,11 +1,17 @@
-//! YAML as a tree whose nodes know their place. The core schema's types, anchors and aliases, no tags.
+//! YAML as a tree whose nodes know their place, and as the JSON that it means.
 
+use std::collections::HashMap;
 use std::fmt;
-use std::rc::Rc;
 
-use saphyr_parser::{Event, Marker, Parser};
+use tidegate_yaml::{Content, Document, Position};
 
-use super::reader::{Reader, quoted};
+use super::core_schema::{Core, quoted};
+
+/// Greatest depth of lists and maps: the same as the server allows in JSON.
+const MAX_DEPTH: usize = 100;
+
+type Node = tidegate_yaml::Node<String>;
+type Pair = tidegate_yaml::Pair<String>;
 
 /// A line and a column, both counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,9 +36,10 @@ impl Place {
     }
 }
 
-impl From<Marker> for Place {
-    fn from(marker: Marker) -> Self {
-        Self { line: marker.line(), column: marker.col() + 1 }
+impl From<Position> for Place {
+    fn from(position: Position) -> Self {
+        let number = |value: u32| usize::try_from(value).unwrap_or(usize::MAX);
+        Self { line: number(position.line), column: number(position.column) }
     }
 }
 
@@ -49,96 +56,115 @@ impl fmt::Display for Mistake {
     }
 }
 
-/// A value, and where it begins. A clone shares what is in it.
-#[derive(Debug, Clone)]
-pub(crate) struct Node {
-    pub(super) place: Place,
-    pub(super) value: Rc<Value>,
-    /// What an alias to it counts as: the values in it, itself included.
-    pub(super) size: usize,
-    /// Lists and maps inside each other; 0 for a scalar.
-    pub(super) height: usize,
-}
-
+/// A text as a tree. Its scalars are JSON.
 #[derive(Debug)]
-pub(super) enum Value {
-    /// As JSON.
-    Scalar(String),
-    List(Vec<Node>),
-    /// Keys as JSON has them, with their places.
-    Map(Vec<(String, Place, Node)>),
-}
+pub(crate) struct Tree(Option<Node>);
 
-impl Node {
+impl Tree {
     /// Reads the one document of a text; a text without any is null.
     pub(crate) fn read(text: &str) -> Result<Self, Mistake> {
-        let mut reader = Reader::default();
-        let mut documents = 0;
-        for event in Parser::new_from_str(text) {
-            let (event, span) =
-                event.map_err(|error| Mistake { place: (*error.marker()).into(), reason: error.info().to_owned() })?;
-            documents += usize::from(matches!(event, Event::DocumentStart(_)));
-            let place = span.start.into();
-            if documents > 1 {
-                return Err(Mistake { place, reason: "a second document: a file has one definition".to_owned() });
-            }
-            reader.event(event, place).map_err(|reason| Mistake { place, reason })?;
+        let document = tidegate_yaml::parse::<Core>(text.as_bytes(), MAX_DEPTH);
+        let Document { root, rest } =
+            document.map_err(|error| Mistake { place: error.at.into(), reason: error.problem.to_string() })?;
+        if let Some(rest) = rest {
+            let reason = "text behind the definition: a file has one definition".to_owned();
+            return Err(Mistake { place: rest.into(), reason });
         }
-        let null = || Rc::new(Value::Scalar("null".to_owned()));
-        Ok(reader.root().unwrap_or_else(|| Self {
-            place: Place { line: 1, column: 1 },
-            value: null(),
-            size: 1,
-            height: 0,
-        }))
+        root.iter().try_for_each(refuse_repeated)?;
+        Ok(Self(root))
     }
 
     /// The same as JSON.
     pub(crate) fn json(&self) -> String {
+        let Some(root) = &self.0 else { return "null".to_owned() };
         let mut out = String::new();
-        self.write(&mut out);
+        write(root, &mut out);
         out
-    }
-
-    fn write(&self, out: &mut String) {
-        match &*self.value {
-            Value::Scalar(json) => out.push_str(json),
-            Value::List(items) => {
-                for (at, item) in items.iter().enumerate() {
-                    out.push(if at == 0 { '[' } else { ',' });
-                    item.write(out);
-                }
-                out.push_str(if items.is_empty() { "[]" } else { "]" });
-            }
-            Value::Map(pairs) => {
-                for (at, (name, _, value)) in pairs.iter().enumerate() {
-                    out.push(if at == 0 { '{' } else { ',' });
-                    *out += &quoted(name);
-                    out.push(':');
-                    value.write(out);
-                }
-                out.push_str(if pairs.is_empty() { "{}" } else { "}" });
-            }
-        }
     }
 
     /// The place of what a path such as `jobs[0].after[1]` leads to, or of the innermost thing on the way there; nothing when not
     /// even its first step is here. The place of a field is that of its name.
     pub(crate) fn place(&self, path: &str) -> Option<Place> {
-        let (place, inner, rest) = match &*self.value {
-            Value::Scalar(_) => None,
-            Value::List(items) => {
-                let (number, rest) = item(path)?;
-                let item = items.get(number)?;
-                Some((item.place, item, rest))
-            }
-            Value::Map(pairs) => {
-                let fitting = pairs.iter().filter_map(|(name, place, node)| Some((*place, node, after(name, path)?)));
-                fitting.min_by_key(|(_, _, rest)| rest.len())
-            }
-        }?;
-        inner.place(rest).or(Some(place))
+        place(self.0.as_ref()?, path)
     }
+}
+
+/// A key, which JSON has only as text.
+fn name(pair: &Pair) -> String {
+    let json = pair.key();
+    serde_json::from_str(json).unwrap_or_else(|_| json.clone())
+}
+
+/// Refuses a map that has a key twice, since one would hide the other. A key may replace one that a merge key brought.
+fn refuse_repeated(node: &Node) -> Result<(), Mistake> {
+    match &*node.content {
+        Content::Scalar(_) => Ok(()),
+        Content::List(items) => items.iter().try_for_each(refuse_repeated),
+        Content::Map(pairs) => {
+            let mut names = HashMap::new();
+            for pair in pairs.iter().filter(|pair| !pair.merged) {
+                if let Some(Position { line, column }) = names.insert(name(pair), pair.at) {
+                    let reason = format!("'{}' is there twice, first at {line}:{column}", name(pair));
+                    return Err(Mistake { place: pair.at.into(), reason });
+                }
+                refuse_repeated(&pair.value)?;
+            }
+            Ok(())
+        }
+    }
+}
+
+fn write(node: &Node, out: &mut String) {
+    match &*node.content {
+        Content::Scalar(json) => out.push_str(json),
+        Content::List(items) => {
+            for (at, item) in items.iter().enumerate() {
+                out.push(if at == 0 { '[' } else { ',' });
+                write(item, out);
+            }
+            out.push_str(if items.is_empty() { "[]" } else { "]" });
+        }
+        Content::Map(pairs) => {
+            for (at, (name, value)) in fields(pairs).into_iter().enumerate() {
+                out.push(if at == 0 { '{' } else { ',' });
+                *out += &quoted(&name);
+                out.push(':');
+                write(value, out);
+            }
+            out.push_str(if pairs.is_empty() { "{}" } else { "}" });
+        }
+    }
+}
+
+/// The fields of a map in their order. Of fields with the same name, the last one holds: it stands in the place of the first.
+fn fields(pairs: &[Pair]) -> Vec<(String, &Node)> {
+    let mut fields: Vec<(String, &Node)> = Vec::with_capacity(pairs.len());
+    let mut known = HashMap::new();
+    for pair in pairs {
+        let name = name(pair);
+        let at = *known.entry(name.clone()).or_insert(fields.len());
+        match fields.get_mut(at) {
+            Some(field) => field.1 = &pair.value,
+            None => fields.push((name, &pair.value)),
+        }
+    }
+    fields
+}
+
+fn place(node: &Node, path: &str) -> Option<Place> {
+    let (at, inner, rest) = match &*node.content {
+        Content::Scalar(_) => None,
+        Content::List(items) => {
+            let (number, rest) = item(path)?;
+            let item = items.get(number)?;
+            Some((item.at, item, rest))
+        }
+        Content::Map(pairs) => {
+            let fitting = pairs.iter().rev().filter_map(|pair| Some((pair.at, &pair.value, after(&name(pair), path)?)));
+            fitting.min_by_key(|(_, _, rest)| rest.len())
+        }
+    }?;
+    place(inner, rest).or(Some(at.into()))
 }
 
 /// The number of the item that a path begins with, and the rest of the path.
@@ -153,36 +179,14 @@ pub(super) fn after<'a>(name: &str, path: &'a str) -> Option<&'a str> {
     Some(rest).filter(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
-/// The names of the outermost fields of a YAML text, as far as it can be read.
-pub(super) fn names(text: &str) -> Vec<String> {
-    let (mut names, mut depth, mut is_name) = (Vec::new(), 0_usize, true);
-    for (event, _) in Parser::new_from_str(text).map_while(Result::ok) {
-        match event {
-            Event::SequenceStart(..) if depth == 0 => break,
-            Event::MappingStart(..) | Event::SequenceStart(..) => depth += 1,
-            Event::MappingEnd | Event::SequenceEnd => {
-                depth = depth.saturating_sub(1);
-                is_name = true;
-            }
-            Event::Scalar(name, ..) if depth == 1 => {
-                if is_name {
-                    names.push(name.into_owned());
-                }
-                is_name = !is_name;
-            }
-            Event::Alias(_) if depth == 1 => is_name = !is_name,
-            _ => {}
-        }
-    }
-    names
-}
-
 #[cfg(test)]
 mod tests {
+    use std::rc::Rc;
+
     use super::*;
 
     fn check(text: &str, expected: &str) {
-        let found = Node::read(text).map(|node| node.json()).unwrap_or_else(|mistake| mistake.to_string());
+        let found = Tree::read(text).map(|node| node.json()).unwrap_or_else(|mistake| mistake.to_string());
         assert_eq!(found, expected, "{text}");
     }
 
@@ -229,54 +233,57 @@ mod tests {
             let below = format!("*a{}", level - 1);
             bomb += &format!("a{level}: &a{level} [{}]\n", vec![below; 10].join(","));
         }
-        assert!(Node::read(&bomb).unwrap_err().reason.contains("1000000 values"));
-        assert!(Node::read(&"[".repeat(101)).unwrap_err().reason.contains("inside each other"));
-        assert!(Node::read(&"[".repeat(100_000)).is_err());
-        check("&a [*a]", "1:5: an alias to itself");
+        assert!(Tree::read(&bomb).unwrap_err().reason.contains("1000000 values"));
+        assert!(Tree::read(&"[".repeat(101)).unwrap_err().reason.contains("nested more than 100 deep"));
+        assert!(Tree::read(&"[".repeat(100_000)).is_err());
+        check("&a [*a]", "1:5: anchor 'a' value contains itself");
     }
 
     #[test]
     fn copies_by_aliases_are_bounded_in_bytes_and_depth() {
         let text = |aliases: usize| format!("a: &a {}\nb: [{}]\n", "x".repeat(100_000), vec!["*a"; aliases].join(","));
-        assert_eq!(Node::read(&text(600)).unwrap().json().len(), 601 * 100_002 + 600 + 12);
-        assert_eq!(Node::read(&text(20_000)).unwrap_err().to_string(), "2:1922: more than 1000000 values");
+        assert_eq!(Tree::read(&text(600)).unwrap().json().len(), 601 * 100_002 + 600 + 12);
+        assert_eq!(
+            Tree::read(&text(20_000)).unwrap_err().to_string(),
+            "2:1922: aliases stand for more than 1000000 values"
+        );
         let inner = format!("a: &a {}{}\n", "[".repeat(60), "]".repeat(60));
         check(
             &format!("{inner}b: {}*a{}\n", "[".repeat(39), "]".repeat(39)),
-            &Node::read(&format!("{inner}b: {}{}", "[".repeat(99), "]".repeat(99))).unwrap().json(),
+            &Tree::read(&format!("{inner}b: {}{}", "[".repeat(99), "]".repeat(99))).unwrap().json(),
         );
-        let deep = Node::read(&format!("{inner}b: {}*a{}\n", "[".repeat(40), "]".repeat(40))).unwrap_err();
-        assert_eq!(deep.to_string(), "2:44: more than 100 lists and maps inside each other");
+        let deep = Tree::read(&format!("{inner}b: {}*a{}\n", "[".repeat(40), "]".repeat(40))).unwrap_err();
+        assert_eq!(deep.to_string(), "2:44: lists and maps are nested more than 100 deep");
     }
 
     #[test]
     fn an_anchor_does_not_copy_what_it_names() {
         let anchors: String = (0..90).map(|at| format!("&a{at} [")).collect();
-        let node = Node::read(&format!("{anchors}1{}", "]".repeat(90))).unwrap();
+        let node = Tree::read(&format!("{anchors}1{}", "]".repeat(90))).unwrap();
         // The reader and its anchors are gone, so only the list around it has the innermost one.
-        let mut value = &node.value;
-        while let Value::List(items) = &**value {
-            value = &items[0].value;
+        let mut value = &node.0.as_ref().unwrap().content;
+        while let Content::List(items) = &**value {
+            value = &items[0].content;
             assert_eq!(Rc::strong_count(value), 1);
         }
     }
 
     #[test]
     fn mistakes_have_a_place() {
-        check("a: 1\na: 2", "2:1: 'a' is there twice");
-        check("[1]: 2", "1:3: a key that is not a text");
+        check("a: 1\na: 2", "2:1: 'a' is there twice, first at 1:1");
+        check("[1]: 2", "1:1: invalid map key: a list or map");
         check("a: !!int 1", "1:4: tags are not understood here");
         check("a: !!map {b: 1}", "1:4: tags are not understood here");
         check("a: !!set\n  b: 1", "1:4: tags are not understood here");
         check("a:\n  - !!seq [1]", "2:5: tags are not understood here");
         check("a: !mine [1]", "1:4: tags are not understood here");
-        check("a: 1\n---\nb: 2", "2:1: a second document: a file has one definition");
-        assert_eq!(Node::read("a: [1\nb: 2").unwrap_err().place.line, 2);
+        check("a: 1\n---\nb: 2", "2:1: text behind the definition: a file has one definition");
+        assert_eq!(Tree::read("a: [1\nb: 2").unwrap_err().place.line, 2);
         check("", "null");
     }
 
     fn place(text: &str, path: &str, expected: Option<(usize, usize)>) {
-        let found = Node::read(text).unwrap().place(path).map(|place| (place.line, place.column));
+        let found = Tree::read(text).unwrap().place(path).map(|place| (place.line, place.column));
         assert_eq!(found, expected, "{path} in {text}");
     }
 
@@ -300,9 +307,13 @@ mod tests {
     }
 
     #[test]
-    fn outermost_names_are_found_without_reading_all() {
-        assert_eq!(names("domain: a\ndescriptors:\n- {key: k, jobs: 1}\nx: *y\n"), ["domain", "descriptors", "x"]);
-        assert_eq!(names("a: {b: [c]}\n{"), ["a"]);
-        assert!(names("- a\n").is_empty() && names("").is_empty());
+    fn merge_keys_are_followed_and_other_keys_hold_before_them() {
+        check("a: &a {x: 1, y: 2}\nb: {<<: *a, y: 3}", r#"{"a":{"x":1,"y":2},"b":{"x":1,"y":3}}"#);
+        check(
+            "a: &a {x: 1}\nb: &b {x: 2, z: 4}\nc: {<<: [*a, *b]}",
+            r#"{"a":{"x":1},"b":{"x":2,"z":4},"c":{"x":1,"z":4}}"#,
+        );
+        check("a: {\"<<\": 1}", r#"{"a":{"<<":1}}"#);
+        check("a: {<<: 1}", "1:5: map merge requires map or sequence of maps as the value");
     }
 }

@@ -22,6 +22,13 @@ struct Key {
     domain: String,
     entries: Vec<(String, String)>,
     hits: u64,
+    #[serde(default = "estimated")]
+    is_estimate: bool,
+}
+
+/// Of a server that does not say so, all hits are estimates.
+fn estimated() -> bool {
+    true
 }
 
 #[derive(Debug, Deserialize)]
@@ -44,9 +51,10 @@ impl Top {
     fn text(&self, screen: &Screen) -> String {
         let now = Moment::now();
         let moment = |at: Moment| if screen.is_wide() { at.to_string() } else { at.relative(now) };
-        let mut keys = Table::new(&["HITS (ESTIMATE)", "DOMAIN", "KEY"]);
+        let mut keys = Table::new(&["HITS", "DOMAIN", "KEY"]);
         for key in &self.keys {
-            keys.row(vec![key.hits.to_string().into(), Cell::from(&key.domain), Cell::from(shown(&key.entries))]);
+            let hits = if key.is_estimate { format!("about {}", key.hits) } else { key.hits.to_string() };
+            keys.row(vec![hits.into(), Cell::from(&key.domain), Cell::from(shown(&key.entries))]);
         }
         let mut refusals = Table::new(&["REFUSED", "CALLER", "DOMAIN", "KEY"]);
         for refusal in &self.refusals {

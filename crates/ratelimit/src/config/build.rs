@@ -1,14 +1,14 @@
 //! The third pass over a file: checks its fields and adds them to the tree of its domain.
 
 use serde_json::{Map, Number, Value as Json};
+use tidegate_yaml::Position;
 
 use super::SameDomain;
 use super::decode::{Descriptor, Field, File, Metadata, RateLimit};
 use super::domains::Domains;
 use super::error::{Path, Report};
-use super::node::{Content, Node as Yaml, Position};
 use super::problem::Problem;
-use super::scalar::Value;
+use super::scalar::{Content, Node as Yaml, Value, shown};
 use crate::tree::{Level, Limit, Node, Rate, Unit};
 
 /// Adds a file to the domains.
@@ -144,9 +144,9 @@ fn struct_value(yaml: &Yaml) -> Result<Json, Problem> {
     let number = |value: f64| {
         Number::from_f64(value)
             .map(Json::Number)
-            .ok_or_else(|| Problem::Metadata(format!("{yaml} is not a finite number")))
+            .ok_or_else(|| Problem::Metadata(format!("{} is not a finite number", shown(yaml))))
     };
-    match &yaml.content {
+    match &*yaml.content {
         Content::Scalar(scalar) => match scalar.value {
             Value::Null => Ok(Json::Null),
             Value::Bool(value) => Ok(Json::Bool(value)),
@@ -157,7 +157,7 @@ fn struct_value(yaml: &Yaml) -> Result<Json, Problem> {
         },
         Content::List(items) => items.iter().map(|item| struct_value(item)).collect(),
         Content::Map(pairs) => {
-            pairs.iter().map(|pair| Ok((pair.key.to_string(), struct_value(&pair.value)?))).collect()
+            pairs.iter().map(|pair| Ok((pair.key().to_string(), struct_value(&pair.value)?))).collect()
         }
     }
 }

@@ -3,14 +3,12 @@
 //! Fields are decoded in the order of the file, as in the reference: a later value replaces an earlier one, but a second
 //! `rate_limit` replaces only the fields that it has.
 
-use std::rc::Rc;
-
 use serde_json::{Map, Value as Json};
+use tidegate_yaml::Position;
 
 use super::error::{Path, Report};
-use super::node::{Content, Node, Pair, Position};
 use super::problem::Problem;
-use super::scalar::Value;
+use super::scalar::{Content, Node, Pair, Value};
 
 /// A text field and its position. The position is the default when the file does not have the field.
 #[derive(Debug, Default)]
@@ -47,7 +45,7 @@ pub(super) struct Descriptor {
 #[derive(Debug)]
 pub(super) enum Metadata {
     /// As it is in a file.
-    Yaml(Rc<Node>),
+    Yaml(Node),
     Ready(Map<String, Json>),
 }
 
@@ -65,8 +63,8 @@ pub(super) struct RateLimit {
 pub(super) fn file(pairs: &[Pair], report: &mut Report<'_>) -> File {
     let mut file = File { start: Position { line: 1, column: 1 }, ..File::default() };
     for pair in pairs {
-        let at = Located { node: &pair.value, path: &Path::Top.key(&pair.key.text) };
-        match pair.key.text.as_str() {
+        let at = Located { node: &pair.value, path: &Path::Top.key(&pair.key().text) };
+        match pair.key().text.as_str() {
             "domain" => at.text(&mut file.domain, report),
             "descriptors" => at.list("[]config.YamlDescriptor", &mut file.descriptors, report, descriptor),
             _ => {}
@@ -83,8 +81,8 @@ pub(super) fn refuse_top(root: &Node, report: &mut Report<'_>) {
 fn descriptor(here: Located<'_>, report: &mut Report<'_>) -> Descriptor {
     let mut result = Descriptor { at: here.node.at, ..Descriptor::default() };
     for pair in here.pairs("config.YamlDescriptor", report) {
-        let at = Located { node: &pair.value, path: &here.path.key(&pair.key.text) };
-        match pair.key.text.as_str() {
+        let at = Located { node: &pair.value, path: &here.path.key(&pair.key().text) };
+        match pair.key().text.as_str() {
             "key" => at.text(&mut result.key, report),
             "value" => at.text(&mut result.value, report),
             "rate_limit" => rate_limit(at, &mut result.rate_limit, report),
@@ -97,7 +95,7 @@ fn descriptor(here: Located<'_>, report: &mut Report<'_>) -> Descriptor {
             "pause_when_throttled" => at.flag(&mut result.pause_when_throttled, report),
             "metadata" => {
                 at.pairs("map[interface {}]interface {}", report);
-                result.metadata = Some(Metadata::Yaml(Rc::clone(&pair.value)));
+                result.metadata = Some(Metadata::Yaml(pair.value.clone()));
             }
             _ => {}
         }
@@ -114,8 +112,8 @@ fn rate_limit(here: Located<'_>, result: &mut Option<RateLimit>, report: &mut Re
     let result = result.get_or_insert_default();
     result.at = here.node.at;
     for pair in pairs {
-        let at = Located { node: &pair.value, path: &here.path.key(&pair.key.text) };
-        match pair.key.text.as_str() {
+        let at = Located { node: &pair.value, path: &here.path.key(&pair.key().text) };
+        match pair.key().text.as_str() {
             "requests_per_unit" => at.number(&mut result.requests_per_unit, report),
             "unit" => at.text(&mut result.unit, report),
             "unlimited" => at.flag(&mut result.unlimited, report),
@@ -129,7 +127,7 @@ fn rate_limit(here: Located<'_>, result: &mut Option<RateLimit>, report: &mut Re
 fn replaces(here: Located<'_>, report: &mut Report<'_>) -> Field {
     let mut name = Field { at: here.node.at, text: String::new() };
     for pair in here.pairs("config.yamlReplaces", report) {
-        if pair.key.text == "name" {
+        if pair.key().text == "name" {
             Located { node: &pair.value, path: &here.path.key("name") }.text(&mut name, report);
         }
     }
@@ -145,7 +143,7 @@ struct Located<'a> {
 
 impl<'a> Located<'a> {
     fn value(self) -> Option<Value> {
-        match &self.node.content {
+        match &*self.node.content {
             Content::Scalar(scalar) => Some(scalar.value),
             _ => None,
         }
@@ -156,7 +154,7 @@ impl<'a> Located<'a> {
     }
 
     fn refuse(self, expected: &'static str, report: &mut Report<'_>) {
-        let found = match &self.node.content {
+        let found = match &*self.node.content {
             Content::List(_) => "!!seq".to_owned(),
             Content::Map(_) => "!!map".to_owned(),
             Content::Scalar(scalar) => format!("{} `{}`", scalar.value.tag(), shortened(&scalar.text)),
@@ -167,7 +165,7 @@ impl<'a> Located<'a> {
     /// Any scalar can be a text, which is then as written in the file.
     fn text(self, field: &mut Field, report: &mut Report<'_>) {
         field.at = self.node.at;
-        match &self.node.content {
+        match &*self.node.content {
             Content::Scalar(scalar) if scalar.value == Value::Null => field.text.clear(),
             Content::Scalar(scalar) => field.text.clone_from(&scalar.text),
             _ => self.refuse("string", report),
@@ -201,7 +199,7 @@ impl<'a> Located<'a> {
         element: fn(Located<'_>, &mut Report<'_>) -> T,
     ) {
         field.clear();
-        match &self.node.content {
+        match &*self.node.content {
             Content::List(items) => {
                 for (index, item) in items.iter().enumerate() {
                     field.push(element(Located { node: item, path: &self.path.index(index) }, report));
@@ -213,7 +211,7 @@ impl<'a> Located<'a> {
     }
 
     fn pairs(self, expected: &'static str, report: &mut Report<'_>) -> &'a [Pair] {
-        match &self.node.content {
+        match &*self.node.content {
             Content::Map(pairs) => pairs,
             _ if self.is_null() => &[],
             _ => {

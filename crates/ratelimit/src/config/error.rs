@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use super::node::Position;
+use tidegate_yaml::Position;
+
 use super::problem::Problem;
 
 /// The most mistakes reported for one file: nobody reads more.

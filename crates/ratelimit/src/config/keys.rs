@@ -1,9 +1,8 @@
 //! The first pass over a file: checks that its keys are known and that lists and numbers are of a kind that occurs.
 
 use super::error::{Path, Report};
-use super::node::{Content, Node, Pair};
 use super::problem::{KEYS, Problem};
-use super::scalar::Value;
+use super::scalar::{Content, Node, Pair, Value, shown as go_text};
 
 /// The most characters of a value that a message shows.
 const MAX_SHOWN: usize = 100;
@@ -11,9 +10,9 @@ const MAX_SHOWN: usize = 100;
 /// Checks a map and everything below it. Every known key is allowed at every depth.
 pub(super) fn check(pairs: &[Pair], path: &Path<'_>, report: &mut Report<'_>) {
     for pair in pairs {
-        let key = pair.key.text.as_str();
-        if pair.key.value != Value::Text {
-            report.add(pair.at, path, Problem::KeyNotString(pair.key.to_string()));
+        let key = pair.key().text.as_str();
+        if pair.key().value != Value::Text {
+            report.add(pair.at, path, Problem::KeyNotString(pair.key().to_string()));
             continue;
         }
         if KEYS.binary_search(&key).is_err() {
@@ -29,14 +28,14 @@ pub(super) fn check(pairs: &[Pair], path: &Path<'_>, report: &mut Report<'_>) {
 }
 
 fn check_value(value: &Node, path: &Path<'_>, report: &mut Report<'_>) {
-    match &value.content {
+    match &*value.content {
         Content::Map(pairs) => check(pairs, path, report),
         Content::List(items) => {
             for (index, item) in items.iter().enumerate() {
                 let path = path.index(index);
-                match &item.content {
+                match &*item.content {
                     Content::Map(pairs) => check(pairs, &path, report),
-                    _ => report.add(item.at, &path, Problem::ListElement(shown(&item.to_string()))),
+                    _ => report.add(item.at, &path, Problem::ListElement(shown(&go_text(item)))),
                 }
             }
         }

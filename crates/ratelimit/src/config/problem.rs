@@ -1,6 +1,7 @@
 //! Every mistake that a file can have: the reference's message for it, and a hint how to correct it.
 
 use thiserror::Error;
+use tidegate_yaml::Problem as Yaml;
 
 /// The keys that a file may use, each at every depth, as in the reference. `pause_when_throttled` is our own.
 pub(super) const KEYS: [&str; 17] = [
@@ -28,16 +29,8 @@ const UNITS: [&str; 7] = ["second", "minute", "hour", "day", "week", "month", "y
 /// A mistake. Its text is the reference's message without prefixes.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub(super) enum Problem {
-    #[error("{0}")]
-    Syntax(String),
-    #[error("found unexpected end of stream")]
-    OpenQuote { last_line: usize },
-    #[error("invalid UTF-8")]
-    NotUtf8,
-    #[error("lists and maps are nested more than {max} deep")]
-    TooDeep { max: usize },
-    #[error("the file has more than {max} values, aliases followed")]
-    TooLarge { max: usize },
+    #[error(transparent)]
+    Yaml(#[from] tidegate_yaml::Problem),
 
     #[error("cannot unmarshal {found} into {expected}")]
     WrongType { found: String, expected: &'static str },
@@ -80,10 +73,10 @@ impl Problem {
     pub(super) fn prefix(&self, line: u32) -> String {
         match self {
             // The reference gives the line of the end of the file, not that of the quote.
-            Self::OpenQuote { last_line } => format!("error loading config file: yaml: line {last_line}: "),
-            Self::Syntax(_) | Self::NotUtf8 | Self::TooDeep { .. } | Self::TooLarge { .. } => {
-                format!("error loading config file: yaml: line {line}: ")
+            Self::Yaml(Yaml::OpenQuote { last_line }) => {
+                format!("error loading config file: yaml: line {last_line}: ")
             }
+            Self::Yaml(_) => format!("error loading config file: yaml: line {line}: "),
             Self::WrongType { .. } => {
                 format!("error loading config file: yaml: unmarshal errors:\n  line {line}: ")
             }
@@ -103,11 +96,7 @@ impl Problem {
     /// How to correct it.
     pub(super) fn hint(&self) -> Option<String> {
         let hint = match self {
-            Self::Syntax(_) => return None,
-            Self::OpenQuote { .. } => "close the quote that opens here".to_owned(),
-            Self::NotUtf8 => "save the file as UTF-8".to_owned(),
-            Self::TooDeep { .. } => "use fewer levels of descriptors".to_owned(),
-            Self::TooLarge { .. } => "split the file by domain, or use fewer aliases".to_owned(),
+            Self::Yaml(problem) => return yaml_hint(problem).map(str::to_owned),
             Self::WrongType { expected, .. } => wrong_type_hint(expected).to_owned(),
             Self::KeyNotString(key) => format!("put the key in quotes: '{key}'"),
             Self::UnknownKey(key) => nearest(key, &KEYS).map_or_else(
@@ -132,6 +121,19 @@ impl Problem {
             Self::PauseWithoutLimit => "add a rate_limit beside it; 'unlimited: true' will do".to_owned(),
         };
         Some(hint)
+    }
+}
+
+fn yaml_hint(problem: &Yaml) -> Option<&'static str> {
+    match problem {
+        Yaml::OpenQuote { .. } => Some("close the quote that opens here"),
+        Yaml::NotUtf8 => Some("save the file as UTF-8"),
+        Yaml::ControlCharacter => Some("remove the character, or write it as an escape in double quotes"),
+        Yaml::UnknownAnchor(_) => Some("put the anchor before the alias; a text that begins with '*' needs quotes"),
+        Yaml::TooDeep { .. } => Some("use fewer levels of descriptors"),
+        Yaml::TooLong { .. } | Yaml::TooMany { .. } => Some("split the file by domain"),
+        Yaml::TooManyAliased { .. } => Some("use fewer aliases"),
+        _ => None,
     }
 }
 

@@ -2,9 +2,17 @@
 
 use std::fmt;
 
-use saphyr_parser::{ScalarStyle, Tag};
+use tidegate_yaml::{Form, Schema};
 
-use super::problem::Problem;
+/// What tags of YAML's own types begin with.
+const OWN_TAG: &str = "tag:yaml.org,2002:";
+
+/// A node of a file.
+pub(super) type Node = tidegate_yaml::Node<Scalar>;
+/// What is in a node.
+pub(super) type Content = tidegate_yaml::Content<Scalar>;
+/// A key and its value.
+pub(super) type Pair = tidegate_yaml::Pair<Scalar>;
 
 /// A scalar: the text in the file, and its value.
 #[derive(Debug, Clone)]
@@ -26,25 +34,60 @@ pub(super) enum Value {
     Text,
 }
 
-impl Scalar {
-    /// Reads a scalar with its style and tag.
-    ///
-    /// # Errors
-    /// The text is not of the type that the tag names.
-    pub(super) fn read(text: String, style: ScalarStyle, tag: Option<&Tag>) -> Result<Self, Problem> {
-        let value = match (tag, style) {
-            (Some(tag), _) if tag.is_yaml_core_schema() => match Value::of_tagged(&tag.suffix, &text) {
-                Some(value) => value,
-                None => {
-                    let found = Value::of_plain(&text).tag();
-                    return Err(Problem::Syntax(format!("cannot decode {found} `{text}` as a !!{}", tag.suffix)));
+/// YAML 1.1 as the reference's library has it.
+#[derive(Debug)]
+pub(super) enum Yaml11 {}
+
+impl Schema for Yaml11 {
+    type Scalar = Scalar;
+
+    fn scalar(text: String, form: Form<'_>) -> Result<Scalar, String> {
+        let value = match form {
+            Form::Plain => Value::of_plain(&text),
+            Form::Quoted => Value::Text,
+            Form::Tagged(tag) => match tag.strip_prefix(OWN_TAG) {
+                Some("binary") => {
+                    let bytes = of_base64(&text).ok_or("!!binary value contains invalid base64 data")?;
+                    let text = String::from_utf8(bytes).map_err(|_| "!!binary value is not UTF-8")?;
+                    return Ok(Scalar { text, value: Value::Text });
                 }
+                Some(tag) => Value::of_tagged(tag, &text)
+                    .ok_or_else(|| format!("cannot decode {} `{text}` as a !!{tag}", Value::of_plain(&text).tag()))?,
+                None => Value::Text,
             },
-            (None, ScalarStyle::Plain) => Value::of_plain(&text),
-            _ => Value::Text,
         };
-        Ok(Self { text, value })
+        Ok(Scalar { text, value })
     }
+}
+
+/// Decodes base64, in which line breaks may stand.
+fn of_base64(text: &str) -> Option<Vec<u8>> {
+    let digits: Vec<u8> = text.bytes().filter(|byte| !matches!(byte, b'\r' | b'\n')).collect();
+    let padding = digits.iter().rev().take_while(|byte| **byte == b'=').count();
+    let digits = digits.get(..digits.len() - padding).filter(|rest| padding <= 2 && (rest.len() + padding) % 4 == 0)?;
+    let mut bytes = Vec::with_capacity(digits.len());
+    for group in digits.chunks(4) {
+        let mut bits: u32 = 0;
+        for digit in group {
+            bits = bits << 6 | base64_digit(*digit)?;
+        }
+        // A group of two, three or four digits has one, two or three bytes, which are moved to the left of 24 bits.
+        let [_, group_bytes @ ..] = (bits << (6 * (4 - group.len()))).to_be_bytes();
+        bytes.extend_from_slice(&group_bytes[..group.len() - 1]);
+    }
+    Some(bytes)
+}
+
+fn base64_digit(digit: u8) -> Option<u32> {
+    let value = match digit {
+        b'A'..=b'Z' => digit - b'A',
+        b'a'..=b'z' => digit - b'a' + 26,
+        b'0'..=b'9' => digit - b'0' + 52,
+        b'+' => 62,
+        b'/' => 63,
+        _ => return None,
+    };
+    Some(value.into())
 }
 
 impl fmt::Display for Scalar {
@@ -60,6 +103,19 @@ impl fmt::Display for Scalar {
             Value::Float(value) if value != 0.0 && !(1e-4..1e21).contains(&value.abs()) => write!(f, "{value:e}"),
             Value::Float(value) => write!(f, "{value}"),
             Value::Text => f.write_str(&self.text),
+        }
+    }
+}
+
+/// A value as Go prints it, because the reference's messages contain it.
+pub(super) fn shown(node: &Node) -> String {
+    let joined = |parts: Vec<String>| parts.join(" ");
+    match &*node.content {
+        Content::Scalar(scalar) => scalar.to_string(),
+        Content::List(items) => format!("[{}]", joined(items.iter().map(shown).collect())),
+        Content::Map(pairs) => {
+            let pair = |pair: &Pair| format!("{}:{}", pair.key(), shown(&pair.value));
+            format!("map[{}]", joined(pairs.iter().map(pair).collect()))
         }
     }
 }
@@ -81,7 +137,7 @@ impl Value {
             _ => {}
         }
         match text.as_bytes()[0] {
-            b'.' => finite(text).map_or(Self::Text, Self::Float),
+            b'.' => fraction(text).map_or(Self::Text, Self::Float),
             b'0'..=b'9' | b'+' | b'-' => number(&text.replace('_', "")),
             _ => Self::Text,
         }
@@ -126,7 +182,12 @@ fn number(text: &str) -> Value {
                 return Value::Integer(value);
             }
         }
-        Some(value) => return i64::try_from(value).map_or(Value::Unsigned(value), Value::Integer),
+        Some(value) => match i64::try_from(value) {
+            Ok(value) => return Value::Integer(value),
+            // The library takes no sign before a number that needs all 64 bits: then it is a float.
+            Err(_) if !text.starts_with('+') => return Value::Unsigned(value),
+            Err(_) => {}
+        },
         None => {}
     }
     if is_decimal_float(digits) { finite(text).map_or(Value::Text, Value::Float) } else { Value::Text }
@@ -166,6 +227,14 @@ fn is_decimal_float(text: &str) -> bool {
     mantissa_is_number && exponent_is_number
 }
 
+/// A number that begins with its point. Underscores may stand between digits only.
+fn fraction(text: &str) -> Option<f64> {
+    let parts: Vec<&str> = text.split('_').collect();
+    let is_digit = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_digit);
+    let joins = |pair: &[&str]| is_digit(pair[0].as_bytes().last()) && is_digit(pair[1].as_bytes().first());
+    if parts.windows(2).all(joins) { finite(&parts.concat()) } else { None }
+}
+
 fn finite(text: &str) -> Option<f64> {
     text.parse().ok().filter(|value: &f64| value.is_finite())
 }
@@ -176,7 +245,7 @@ mod tests {
 
     #[test]
     fn plain_scalars_have_the_types_of_yaml_1_1() {
-        let table: [(&str, Value); 46] = [
+        let table: [(&str, Value); 50] = [
             ("", Null),
             ("~", Null),
             ("null", Null),
@@ -200,10 +269,14 @@ mod tests {
             ("9223372036854775807", Integer(i64::MAX)),
             ("-9223372036854775808", Integer(i64::MIN)),
             ("9223372036854775808", Unsigned(1 << 63)),
+            ("+9223372036854775808", Float(9_223_372_036_854_775_808.0)),
             ("18446744073709551616", Float(18_446_744_073_709_551_616.0)),
             ("08", Float(8.0)),
             ("0.25", Float(0.25)),
             (".5", Float(0.5)),
+            (".1_0", Float(0.1)),
+            ("._5", Text),
+            (".1__0", Text),
             ("5.", Float(5.0)),
             ("-5e-1", Float(-0.5)),
             ("1e3", Float(1000.0)),

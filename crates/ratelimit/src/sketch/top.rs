@@ -1,23 +1,50 @@
 //! The keys with the most hits, in a fixed number of places: a new key takes the place of the one with the fewest hits, and its
-//! hits too ("space saving", Metwally and others, 2005). So no key is counted too low that has a place.
+//! hits too ("space saving", Metwally and others, 2005). So no key is counted too low that has a place, and one that took no other's place is
+//! counted exactly until decisions are skipped.
 
-use super::{Key, MOST, TopKey, shorten};
+use super::{COUNTED, Key, MOST, SAMPLED, TopKey, shorten};
 
 #[derive(Debug, Default)]
 pub(super) struct Top {
     hashes: Vec<u64>,
     /// One for each hash.
     keys: Vec<TopKey>,
+    /// Decisions that were looked at.
+    looks: u32,
+    /// Whether a key has lost its place.
+    full: bool,
 }
 
 impl Top {
+    /// How many decisions the next one stands for.
+    pub(super) fn next_weight(&mut self) -> u32 {
+        if self.looks < COUNTED {
+            self.looks += 1;
+            return 1;
+        }
+        if self.looks == COUNTED {
+            self.looks += 1;
+            self.keys.iter_mut().for_each(|key| key.is_estimate = true);
+        }
+        SAMPLED
+    }
+
+    fn is_sampled(&self) -> bool {
+        self.looks > COUNTED
+    }
+
+    /// Whether a key without a place has no hits.
+    pub(super) fn is_complete(&self) -> bool {
+        !self.full && !self.is_sampled()
+    }
+
     pub(super) fn add(&mut self, hash: u64, key: Key<'_>, hits: u64) {
         if let Some(place) = self.hashes.iter().position(|known| *known == hash) {
             self.keys[place].hits = self.keys[place].hits.saturating_add(hits);
             return;
         }
         let (domain, entries) = shorten::key(key);
-        let new = TopKey { domain, entries, hits };
+        let new = TopKey { domain, entries, hits, is_estimate: self.is_sampled() };
         if self.keys.len() < MOST {
             self.hashes.push(hash);
             self.keys.push(new);
@@ -26,7 +53,8 @@ impl Top {
         let fewest = (0..MOST).min_by_key(|place| self.keys[*place].hits).expect("there are places");
         let hits = new.hits.saturating_add(self.keys[fewest].hits);
         self.hashes[fewest] = hash;
-        self.keys[fewest] = TopKey { hits, ..new };
+        self.keys[fewest] = TopKey { hits, is_estimate: true, ..new };
+        self.full = true;
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &TopKey)> {

@@ -100,12 +100,58 @@ async fn the_keys_with_the_most_hits_are_known_among_many() {
     assert_eq!(seen.since, Timestamp((NOW - 14 - 60) * 1_000_000));
     assert_eq!(seen.top.len(), 128);
     assert_eq!((&*seen.top[0].entries[0].value, &*seen.top[1].entries[0].value), ("other", "big"));
-    // About 312 samples of each. Six deviations are a third.
+    // After the first 4096 decisions of each core, about 400 samples of each. Six deviations are a third.
     let (big, other) = (hits(&seen, "big"), hits(&seen, "other"));
     assert!((12_000..28_000).contains(&big) && (36_000..84_000).contains(&other), "{big} and {other}");
     assert_eq!((hits(&seen, "x"), hits(&seen, "back")), (0, 0));
+    assert!(seen.top.iter().all(|key| key.is_estimate));
     assert_eq!(hits(&sketch(&first, NOW + 60), "big"), big, "in the minute after it");
     assert_eq!(sketch(&first, NOW + 120).top, []);
+}
+
+/// Seven calls were shown as 128 hits.
+#[tokio::test]
+async fn hits_are_exact_until_there_are_many_and_in_the_next_quiet_minute() {
+    let first = limiter(LIMITS, options());
+    let second = first.with_store(memory());
+    let me = request(&[descriptor("many=me")]);
+    let ask = async |limiter: &Limiter, at: u64, calls: u64| {
+        for _ in 0..calls {
+            check_at(limiter, at, &me).await.response.expect("an answer");
+        }
+    };
+    let counted = |at: u64| sketch(&first, at).top.iter().map(|key| (key.hits, key.is_estimate)).collect::<Vec<_>>();
+    ask(&first, NOW, 7).await;
+    assert_eq!(counted(NOW), [(7, false)]);
+    ask(&second, NOW, 4096).await;
+    assert_eq!(counted(NOW), [(4103, false)]);
+    ask(&second, NOW, 64).await;
+    assert!(counted(NOW)[0].1, "not all of one core were looked at");
+    // The decisions that a busy minute would have skipped are counted in the next one.
+    ask(&second, NOW + 60, 5).await;
+    ask(&second, NOW + 120, 2).await;
+    assert_eq!(counted(NOW + 120), [(7, false)]);
+}
+
+/// A key that took the place of another one has its hits, too, and one without a place has hits that nobody knows.
+#[tokio::test]
+async fn of_more_keys_than_there_are_places_only_those_with_a_place_from_the_start_are_exact() {
+    let first = limiter(LIMITS, options());
+    let second = first.with_store(memory());
+    for number in 0..200 {
+        let hits = if number == 0 { 3 } else { 1 };
+        check_at(&first, NOW, &request(&[with_hits(&format!("many={number}"), hits)])).await.response.unwrap();
+    }
+    let seen = sketch(&first, NOW);
+    let exact: Vec<_> = seen.top.iter().filter(|key| !key.is_estimate).collect();
+    assert!(exact.iter().all(|key| key.hits == if key.entries[0].value == "0" { 3 } else { 1 }), "{exact:?}");
+    assert_eq!(seen.top.iter().filter(|key| key.is_estimate).count(), 72);
+    check_at(&second, NOW, &request(&[with_hits("many=other", 9)])).await.response.unwrap();
+    let seen = sketch(&first, NOW);
+    assert!(
+        seen.top.iter().any(|key| key.entries[0].value == "other" && key.is_estimate),
+        "the first core may have it"
+    );
 }
 
 #[tokio::test]

@@ -1,25 +1,50 @@
-//! What is counted of certificates, under the reference's names where it has them.
+//! What is counted of certificates, and of tokens, under the reference's names where it has them.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
 use super::validity::Validity;
 
-/// What is counted of certificates. Nothing is shown while there are no files with certificates.
+/// What is in files that are followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Certificates,
+    /// Tokens of the API.
+    Tokens,
+}
+
+impl Kind {
+    /// The word for it in messages.
+    pub(super) const fn word(self) -> &'static str {
+        match self {
+            Self::Certificates => "certificates",
+            Self::Tokens => "tokens",
+        }
+    }
+}
+
+/// What is counted of the files of one kind. Nothing is shown while there are none.
 #[derive(Debug, Default)]
-pub(crate) struct Counts {
+pub(super) struct Loads {
     /// Times that changed files were used, or were to be.
     pub(super) attempts: AtomicU64,
     /// Those of them that failed.
     pub(super) failures: AtomicU64,
-    files: AtomicUsize,
+    pub(super) files: AtomicUsize,
+}
+
+/// What is counted of files that are followed.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    /// In the order of [`Kind`].
+    loads: [Loads; 2],
     /// When the certificate of each is over.
     ends: Mutex<Vec<(&'static str, i64)>>,
 }
 
 impl Counts {
-    pub(super) fn set_files(&self, files: usize) {
-        self.files.store(files, Relaxed);
+    pub(super) fn loads(&self, kind: Kind) -> &Loads {
+        &self.loads[kind as usize]
     }
 
     pub(super) fn set_validity(&self, of: &'static str, validity: Option<Validity>) {
@@ -30,32 +55,55 @@ impl Counts {
 
     /// What there is to show at `now`, in seconds since 1970. None: there are no files.
     pub(crate) fn sample(&self, now: i64) -> Option<Sample> {
-        let files = Some(self.files.load(Relaxed)).filter(|files| *files > 0)?;
+        let loaded = self.loads.each_ref().map(|loads| {
+            let files = Some(loads.files.load(Relaxed)).filter(|files| *files > 0)?;
+            Some(Loaded {
+                attempts: loads.attempts.load(Relaxed),
+                failures: loads.failures.load(Relaxed),
+                files: files as u64,
+            })
+        });
+        if loaded.iter().all(Option::is_none) {
+            return None;
+        }
         let ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
         let first = ends.iter().map(|(_, until)| *until).min();
-        let (attempts, failures) = (self.attempts.load(Relaxed), self.failures.load(Relaxed));
         let left = first.map(|until| until.saturating_sub(now).max(0).unsigned_abs());
-        Some(Sample { attempts, failures, files: files as u64, left })
+        Some(Sample { loaded, left })
     }
 }
 
 /// The counts at one moment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sample {
-    attempts: u64,
-    failures: u64,
-    files: u64,
+    /// In the order of [`Kind`].
+    loaded: [Option<Loaded>; 2],
     /// Seconds to the end of the first certificate that ends.
     left: Option<u64>,
 }
 
+#[derive(Debug, Clone, Copy)]
+struct Loaded {
+    attempts: u64,
+    failures: u64,
+    files: u64,
+}
+
 impl Sample {
-    pub(crate) fn counters(self) -> [(&'static str, u64); 2] {
-        [("certs.load_attempts", self.attempts), ("certs.load_failures", self.failures)]
+    pub(crate) fn counters(self) -> impl Iterator<Item = (&'static str, u64)> {
+        const NAMES: [[&str; 2]; 2] = [
+            ["certs.load_attempts", "certs.load_failures"],
+            ["tidegate.tokens.load_attempts", "tidegate.tokens.load_failures"],
+        ];
+        let kinds = NAMES.into_iter().zip(self.loaded);
+        kinds
+            .filter_map(|(names, loaded)| loaded.map(|loaded| (names, loaded)))
+            .flat_map(|([attempts, failures], loaded)| [(attempts, loaded.attempts), (failures, loaded.failures)])
     }
 
     pub(crate) fn gauges(self) -> impl Iterator<Item = (String, u64)> {
         let left = self.left.map(|left| ("tidegate.certificates.seconds_left".to_owned(), left));
-        [("certs.num_values".to_owned(), self.files)].into_iter().chain(left)
+        let [certificates, _] = self.loaded;
+        certificates.map(|loaded| ("certs.num_values".to_owned(), loaded.files)).into_iter().chain(left)
     }
 }

@@ -16,6 +16,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
+use super::counts::Kind;
 use super::named_file::{Flaw, NamedFile};
 use super::validity::{Standing, Validity};
 use crate::edge::clock;
@@ -49,6 +50,7 @@ impl Renewal {
 
 /// Something that is made of files, and made again when they change.
 pub(crate) struct Followed {
+    kind: Kind,
     /// Whose they are, in a word, for messages and metrics.
     of: &'static str,
     files: Vec<NamedFile>,
@@ -79,7 +81,20 @@ impl Followed {
         files: Vec<NamedFile>,
         make: impl FnMut() -> Result<Renewal, Vec<Flaw>> + Send + 'static,
     ) -> Self {
-        Self { of, files, make: Box::new(make), looks: Looks::default(), told: None, validity: None }
+        Self {
+            kind: Kind::Certificates,
+            of,
+            files,
+            make: Box::new(make),
+            looks: Looks::default(),
+            told: None,
+            validity: None,
+        }
+    }
+
+    /// As [`Followed::new`], for the tokens of the API.
+    pub(crate) fn tokens(file: NamedFile, make: impl FnMut() -> Result<Renewal, Vec<Flaw>> + Send + 'static) -> Self {
+        Self { kind: Kind::Tokens, ..Self::new("api", vec![file], make) }
     }
 
     /// Uses the files if they have changed.
@@ -87,24 +102,25 @@ impl Followed {
         if !self.looks.is_due(&self.files) {
             return;
         }
-        let Self { of, make, .. } = &mut *self;
-        let of = *of;
-        metrics.certificates.attempts.fetch_add(1, Relaxed);
+        let Self { kind, of, make, .. } = &mut *self;
+        let (what, of) = (kind.word(), *of);
+        let counts = metrics.certificates.loads(*kind);
+        counts.attempts.fetch_add(1, Relaxed);
         match make() {
             Ok(Renewal { validity, .. }) if would_end(self.validity, validity, now) => {
-                metrics.certificates.failures.fetch_add(1, Relaxed);
+                counts.failures.fetch_add(1, Relaxed);
                 warn!(of, "the changed certificate has expired already, and the old one stays, which is still valid");
             }
             Ok(Renewal { validity, apply }) => {
                 apply();
-                info!(of, "certificates are loaded");
+                info!(of, "{what} are loaded");
                 (self.validity, self.told) = (validity, None);
                 metrics.certificates.set_validity(of, validity);
             }
             Err(flaws) => {
-                metrics.certificates.failures.fetch_add(1, Relaxed);
+                counts.failures.fetch_add(1, Relaxed);
                 for flaw in flaws {
-                    warn!(of, "changed certificates cannot be used, and the old ones stay: {flaw}");
+                    warn!(of, "changed {what} cannot be used, and the old ones stay: {flaw}");
                 }
             }
         }
@@ -175,7 +191,10 @@ pub(crate) fn follow(mut all: Vec<Followed>, metrics: Arc<Metrics>, supervisor: 
     if all.is_empty() {
         return Ok(());
     }
-    metrics.certificates.set_files(all.iter().map(|one| one.files.len()).sum());
+    for kind in [Kind::Certificates, Kind::Tokens] {
+        let files = all.iter().filter(|one| one.kind == kind).map(|one| one.files.len()).sum();
+        metrics.certificates.loads(kind).files.store(files, Relaxed);
+    }
     // Before anybody asks for metrics.
     for one in &mut all {
         one.look(&metrics, now());

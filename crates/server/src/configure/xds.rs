@@ -75,7 +75,31 @@ pub(crate) struct Subscription {
 /// Why there is no stream any more.
 enum Lost {
     Unreached(Unreached),
+    /// The server ended it when it had lived so long.
+    Ended(String, Duration),
+    /// It brought a message that is too large, or too much that is no message.
+    Refused(String),
+}
+
+/// Why a stream is over.
+enum Over {
     Ended(String),
+    Refused(String),
+}
+
+impl From<String> for Over {
+    fn from(reason: String) -> Self {
+        Self::Ended(reason)
+    }
+}
+
+impl Over {
+    fn after(self, lived: Duration, noise: &Noise) -> Lost {
+        match self {
+            Self::Ended(reason) if !noise.is_too_much() => Lost::Ended(reason, lived),
+            Self::Ended(reason) | Self::Refused(reason) => Lost::Refused(reason),
+        }
+    }
 }
 
 impl Subscription {
@@ -115,11 +139,18 @@ impl Subscription {
         loop {
             let Err(lost) = self.follow().await;
             self.connected.store(0, Relaxed);
+            const ENDED: &str = "the stream of the management server has ended";
             let (pause, what, error) = match lost {
                 Lost::Unreached(error) => {
                     (self.pauses.unreached(), "cannot connect to the management server", error.to_string())
                 }
-                Lost::Ended(error) => (self.pauses.lost(), "the stream of the management server has ended", error),
+                Lost::Ended(error, lived) if pauses::is_healthy(lived) => {
+                    debug!(server = self.settings.shown, error, "{ENDED}, as servers do to spread their clients");
+                    sleep(self.pauses.ended(lived)).await;
+                    continue;
+                }
+                Lost::Ended(error, lived) => (self.pauses.ended(lived), ENDED, error),
+                Lost::Refused(error) => (self.pauses.lost(), ENDED, error),
             };
             self.tell(what, &error, pause);
             sleep(pause).await;
@@ -144,10 +175,12 @@ impl Subscription {
     async fn follow(&mut self) -> Result<Infallible, Lost> {
         let noise = Noise::beside(self.settings.max_message);
         let caller = self.settings.peer.connect(self.settings.ping, noise.clone()).await.map_err(Lost::Unreached)?;
-        self.take_all(caller, BoundedCodec { noise }).await.map_err(Lost::Ended)
+        let begun = Instant::now();
+        let codec = BoundedCodec { noise: noise.clone() };
+        self.take_all(caller, codec).await.map_err(|over| over.after(begun.elapsed(), &noise))
     }
 
-    async fn take_all(&mut self, caller: Caller, codec: BoundedCodec) -> Result<Infallible, String> {
+    async fn take_all(&mut self, caller: Caller, codec: BoundedCodec) -> Result<Infallible, Over> {
         let (requests, outgoing) = mpsc::channel(1);
         let gone = |_| "the server takes no more requests".to_owned();
         requests.send(self.request(String::new(), None)).await.map_err(gone)?;
@@ -156,7 +189,7 @@ impl Subscription {
         info!(server = self.settings.shown, "the management server answers");
         loop {
             let received = responses.message().await.map_err(|status| self.advised(&status))?;
-            let received = received.ok_or("the server ended it")?;
+            let received = received.ok_or_else(|| "the server ended it".to_owned())?;
             let begun = received.begun;
             let answer = self.take(received);
             let took = begun.elapsed();
@@ -171,7 +204,7 @@ impl Subscription {
         caller: Caller,
         codec: BoundedCodec,
         outgoing: mpsc::Receiver<DiscoveryRequest>,
-    ) -> Result<Streaming<Received>, String> {
+    ) -> Result<Streaming<Received>, Over> {
         let mut client =
             Grpc::with_origin(caller, self.settings.peer.origin()).max_decoding_message_size(self.settings.max_message);
         client.ready().await.map_err(|error| error.to_string())?;
@@ -187,15 +220,15 @@ impl Subscription {
         headers
     }
 
-    fn advised(&self, status: &tonic::Status) -> String {
+    fn advised(&self, status: &tonic::Status) -> Over {
         // The library's words for a message over the bound, which it refuses before it is received.
         match status.code() {
-            Code::OutOfRange => format!(
+            Code::OutOfRange => Over::Refused(format!(
                 "{}; raise XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES (now {})",
                 quoted(status.message(), REASON),
                 self.settings.max_message
-            ),
-            _ => failure(status),
+            )),
+            _ => Over::Ended(failure(status)),
         }
     }
 

@@ -5,6 +5,8 @@
 //! stand in a URI. Nothing here depends on that name, so it is replaced by one that the library takes, before the library sees it.
 //!
 //! A name of as many characters takes its place, in as many bytes: the tables of compressed headers, which both sides keep, stay the same.
+//!
+//! Resets are counted here as well, because nothing else sees each frame.
 
 mod block;
 mod huffman;
@@ -14,6 +16,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::bounds::Resets;
 
 /// The length of what comes before the first frame.
 const PREFACE: usize = 24;
@@ -29,6 +33,7 @@ const LONGEST: usize = 16 * 1024;
 pub(super) struct Mended<I> {
     socket: I,
     next: Next,
+    resets: Resets,
 }
 
 /// What comes next from the socket, or what is given on before that.
@@ -48,14 +53,14 @@ enum Next {
 const BETWEEN: Next = Next::Frame { begun: [0; FRAME], filled: 0 };
 
 impl<I> Mended<I> {
-    pub(super) fn new(socket: I) -> Self {
-        Self { socket, next: Next::Other(PREFACE) }
+    pub(super) fn new(socket: I, resets: Resets) -> Self {
+        Self { socket, next: Next::Other(PREFACE), resets }
     }
 }
 
 impl Next {
     /// Mends the headers in bytes that have come. Returns how many of them are given on at once; the others are kept.
-    fn look_at(&mut self, bytes: &mut [u8]) -> usize {
+    fn look_at(&mut self, bytes: &mut [u8], resets: &mut Resets) -> usize {
         let mut at = 0;
         while at < bytes.len() {
             let rest = &mut bytes[at..];
@@ -87,8 +92,9 @@ impl Next {
                             *begun
                         }
                     };
-                    let [high, middle, low, kind, flags, ..] = frame;
+                    let [high, middle, low, kind, flags, stream @ ..] = frame;
                     let length = u32::from_be_bytes([0, high, middle, low]) as usize;
+                    resets.see(kind, u32::from_be_bytes(stream));
                     let is_head = kind == HEADERS && length <= LONGEST;
                     let rest = &mut bytes[at..];
                     if let Some(payload) = rest.get_mut(..length) {
@@ -114,7 +120,8 @@ impl Next {
 
 impl<I: AsyncRead + Unpin> AsyncRead for Mended<I> {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let Self { socket, next } = self.get_mut();
+        let Self { socket, next, resets } = self.get_mut();
+        ready!(resets.poll_may_read(context));
         loop {
             match next {
                 Next::Other(_) | Next::Frame { .. } => {
@@ -122,8 +129,9 @@ impl<I: AsyncRead + Unpin> AsyncRead for Mended<I> {
                     ready!(Pin::new(&mut *socket).poll_read(context, buffer))?;
                     let come = &mut buffer.filled_mut()[before..];
                     let at_the_end = come.is_empty();
-                    let given = next.look_at(come);
+                    let given = next.look_at(come, resets);
                     buffer.set_filled(before + given);
+                    resets.count()?;
                     // A read without bytes would be the end.
                     if given > 0 || at_the_end {
                         return Poll::Ready(Ok(()));
@@ -186,7 +194,10 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Mended<I> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::edge::bounds::Seat;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 
     /// A frame of HTTP/2 on stream 1.
@@ -218,7 +229,7 @@ mod tests {
             peer.write_all(sent).await.unwrap();
             drop(peer);
         };
-        let mut mended = Mended::new(socket);
+        let mut mended = Mended::new(socket, Resets::new(Arc::new(Seat::new(Arc::default()))));
         let (mut got, mut bytes) = (Vec::new(), vec![0; room]);
         let reading = async {
             loop {

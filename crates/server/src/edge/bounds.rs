@@ -6,6 +6,7 @@ mod counts;
 mod descriptors;
 mod pace;
 mod places;
+mod resets;
 pub(crate) mod socket;
 
 use std::sync::Arc;
@@ -15,6 +16,7 @@ pub(crate) use counts::{Closed, PortSample};
 pub(crate) use descriptors::{Files, Most, Shares, raise};
 pub(crate) use pace::Rule;
 pub(crate) use places::{Origin, Place, Places, Seat, Standing};
+pub(crate) use resets::Resets;
 
 /// The bounds of one port. Clones share them.
 #[derive(Debug, Clone)]

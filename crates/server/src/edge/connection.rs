@@ -15,8 +15,8 @@ use tracing::debug;
 
 use super::authority::Mended;
 use super::bell::Aside;
-use super::bounds::socket::Watched;
-use super::bounds::{Budget, Closed, Place, Seat, Standing, Tab};
+use super::bounds::socket::{InTurns, Watched};
+use super::bounds::{Budget, Closed, Place, Resets, Seat, Standing, Tab};
 use crate::rls::grpc::Services;
 use crate::settings::ConnectionAge;
 use crate::supervise::Supervisor;
@@ -31,8 +31,9 @@ const STREAM_WINDOW: u32 = 256 * 1024;
 /// on what its clients send to be traced: as much as it takes of them, 60 KiB unless it is told otherwise. A call that is refused for it would
 /// be a way around every limit.
 const HEADERS: u32 = 256 * 1024;
-/// Calls that were reset before they began; then the connection ends. As in h2, whose value met every real client.
-const RESET_BEFORE: usize = 20;
+/// Calls that were reset before they began, at a time; then the connection ends. Callers that gave up while this process did not run leave as
+/// many as its socket holds, of which a turn reads a part: some hundred calls, or some thousand without headers and messages, which nobody makes.
+const RESET_BEFORE: usize = 4096;
 /// Frames that broke a rule, such as parts of a message that was refused before; then the connection ends.
 const RESET_BY_US: usize = 1024;
 /// Bytes of an answer that wait to be written.
@@ -88,12 +89,12 @@ where
         meter.call();
         services.answer(request, &meter.tab, &meter.seat)
     });
-    let io = Mended::new(Watched::new(io, seat.clone()));
+    let io = Mended::new(Watched::new(io, seat.clone()), Resets::new(seat.clone()));
     let connection = builder().serve_connection(TokioIo::new(io), service);
     tokio::pin!(connection);
     let end = tokio::select! {
         biased;
-        ended = connection.as_mut() => return log(ended),
+        ended = InTurns { seat: &seat, connection: connection.as_mut() } => return log(ended),
         end = Aside::new(end(&meter, age, &supervisor)) => end,
     };
     match end {
@@ -104,7 +105,7 @@ where
     // GOAWAY: calls in flight finish, and the peer sends new ones elsewhere.
     connection.as_mut().graceful_shutdown();
     tokio::select! {
-        ended = connection.as_mut() => log(ended),
+        ended = InTurns { seat: &seat, connection: connection.as_mut() } => log(ended),
         reason = broken(&meter) => debug!(reason, "a gRPC connection is closed"),
         () = supervisor.stop.cancelled() => {}
         () = elapsed(age.grace) => {}
@@ -168,7 +169,7 @@ async fn broken(meter: &Meter) -> &'static str {
     }
     loop {
         looks.tick().await;
-        meter.seat.hear_sense();
+        meter.seat.begin_look();
         let (calls_now, ended_now) = (meter.calls.load(Relaxed), meter.tab.ended());
         if calls_now == calls && meter.has_been_asked() {
             meter.seat.set(Standing::Idle);

@@ -4,12 +4,14 @@ use std::future::Future;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::yield_now;
+use tokio::time::timeout;
 use tracing::warn;
 
 use crate::edge::accept;
@@ -26,6 +28,8 @@ use crate::supervise::{Supervisor, tripwire};
 
 /// The most connections that wait for one core.
 const BACKLOG: usize = 1024;
+/// How long a connection waits for one core, when as many wait for each, before the cores are looked at again.
+const CHOICE: Duration = Duration::from_millis(10);
 
 /// An accepted connection on its way to a core, not yet registered with a runtime.
 #[derive(Debug)]
@@ -47,11 +51,24 @@ pub(crate) struct Work {
 /// A running core, as other threads see it.
 #[derive(Debug)]
 struct Core {
-    door: mpsc::Sender<(Accepted, Place)>,
-    /// The number of connections that the core has now.
-    load: Arc<AtomicUsize>,
+    door: Door,
     runtime: Handle,
     calls: Calls,
+}
+
+/// The way of connections to a core.
+#[derive(Debug)]
+struct Door {
+    sender: mpsc::Sender<(Accepted, Place)>,
+    /// The number of connections that the core has now.
+    load: Arc<AtomicUsize>,
+}
+
+impl Door {
+    /// Connections that the core has not taken yet. A core that is stuck takes none.
+    fn waiting(&self) -> usize {
+        self.sender.max_capacity() - self.sender.capacity()
+    }
 }
 
 /// The ways to all cores. Clones are the same.
@@ -88,7 +105,7 @@ where
 {
     let mut each = Vec::with_capacity(count);
     for core in 0..count {
-        let (arrivals, door, load) = door();
+        let (arrivals, door) = door();
         let (runtime, work) = (ThreadRuntime::new()?, work.clone());
         let handle = runtime.handle();
         let (tell, ready) = oneshot::channel();
@@ -102,7 +119,7 @@ where
         let name = part.clone();
         supervisor.thread(part, move || runtime.block_on(tripwire::with(name, serve)))?;
         let calls = ready.await.map_err(|_| io::Error::other("a core ended during the start"))?;
-        each.push(Core { door, load, runtime: handle, calls });
+        each.push(Core { door, runtime: handle, calls });
     }
     Ok(Cores { each: each.into(), next: Arc::default() })
 }
@@ -113,10 +130,10 @@ struct Arrivals {
     load: Arc<AtomicUsize>,
 }
 
-fn door() -> (Arrivals, mpsc::Sender<(Accepted, Place)>, Arc<AtomicUsize>) {
+fn door() -> (Arrivals, Door) {
     let (sender, receiver) = mpsc::channel(BACKLOG);
     let load = Arc::new(AtomicUsize::new(0));
-    (Arrivals { receiver, load: load.clone() }, sender, load)
+    (Arrivals { receiver, load: load.clone() }, Door { sender, load })
 }
 
 /// Serves connections as they arrive, until told to stop.
@@ -209,15 +226,11 @@ impl Cores {
         }
     }
 
-    /// Gives a connection to the core with the fewest.
     async fn hand_over(&self, accepted: Accepted, place: Place) {
-        let fewest = self.each.iter().min_by_key(|core| core.load.load(Relaxed)).expect("there is at least one core");
-        fewest.load.fetch_add(1, Relaxed);
-        // A core that has ended takes the server with it; until then its connections are closed.
-        let _ = fewest.door.send((accepted, place)).await;
+        hand_over(|| self.each.iter().map(|core| &core.door), (accepted, place)).await;
     }
 
-    /// Runs `work` on a core; the cores take turns. None: the core has ended, or `work` panicked.
+    /// Runs `work` on a core; the cores take turns, but one that is behind is passed over. None: the core has ended, or `work` panicked.
     ///
     /// # Cancellation
     /// When the future is dropped, `work` continues to its end.
@@ -226,7 +239,65 @@ impl Cores {
         T: Send + 'static,
         W: Future<Output = T> + Send + 'static,
     {
-        let core = &self.each[self.next.fetch_add(1, Relaxed) % self.each.len()];
+        let (before, from) = self.each.split_at(self.next.fetch_add(1, Relaxed) % self.each.len());
+        let behind = |core: &&Core| core.runtime.metrics().global_queue_depth();
+        let core = from.iter().chain(before).min_by_key(behind).expect("there is at least one core");
         core.runtime.spawn(work(core.calls.clone())).await.ok()
+    }
+}
+
+/// Gives a connection to the core for which the fewest wait, and of these to the one that has the fewest: a core that is stuck gets one at most while
+/// others take theirs.
+async fn hand_over<'d, D: Iterator<Item = &'d Door>>(doors: impl Fn() -> D, arrival: (Accepted, Place)) {
+    loop {
+        let fewest = |door: &&Door| (door.waiting(), door.load.load(Relaxed));
+        let door = doors().min_by_key(fewest).expect("there is at least one core");
+        match timeout(CHOICE, door.sender.reserve()).await {
+            Ok(Ok(permit)) => {
+                door.load.fetch_add(1, Relaxed);
+                return permit.send(arrival);
+            }
+            // A core that has ended takes the server with it; until then its connections are closed.
+            Ok(Err(_)) => return,
+            // As many as may wait for each of them do.
+            Err(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream as Socket;
+
+    fn arrival() -> (Accepted, Place) {
+        let (socket, _) = Socket::pair().unwrap();
+        (Accepted::Plain(Loose::Unix(socket)), Place::of_test())
+    }
+
+    /// The acceptor waited for the core with the fewest connections, which was stuck, while others were idle.
+    #[tokio::test(start_paused = true)]
+    async fn connections_go_past_a_core_that_is_stuck() {
+        let (stuck, first) = door();
+        let (mut idle, second) = door();
+        second.load.store(100, Relaxed);
+        let doors = || [&first, &second].into_iter();
+        for _ in 0..3 {
+            hand_over(doors, arrival()).await;
+        }
+        assert_eq!((stuck.receiver.len(), idle.receiver.len()), (2, 1));
+        idle.receiver.try_recv().unwrap();
+        hand_over(doors, arrival()).await;
+        assert_eq!((stuck.receiver.len(), idle.receiver.len()), (2, 1));
+        for _ in 0..2 * BACKLOG - 3 {
+            hand_over(doors, arrival()).await;
+        }
+        assert_eq!((stuck.receiver.len(), idle.receiver.len()), (BACKLOG, BACKLOG));
+        let taking = async {
+            tokio::time::sleep(10 * CHOICE).await;
+            idle.receiver.recv().await.unwrap();
+        };
+        tokio::join!(hand_over(doors, arrival()), taking);
+        assert_eq!((stuck.receiver.len(), idle.receiver.len()), (BACKLOG, BACKLOG));
     }
 }

@@ -21,7 +21,7 @@ use tracing::{debug, warn};
 
 use super::accept;
 use super::bounds::body::{Arriving, Framing, Kind, Last, Refusal};
-use super::bounds::socket::Watched;
+use super::bounds::socket::{InTurns, Watched};
 use super::bounds::{Bounds, Closed, Place, Rule, Seat, Standing, Tab};
 use super::carrier::{Loose, Secured};
 use super::cores::Loaded;
@@ -155,7 +155,7 @@ where
     let connection = builder().serve_connection(TokioIo::new(Watched::new(stream, seat.clone())), service);
     tokio::pin!(connection);
     let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
+        ended = InTurns { seat, connection: connection.as_mut() } => ended,
         () = never_asked(seat) => return,
         () = seat.told_to_leave() => return,
         () = supervisor.drain.cancelled() => {
@@ -165,7 +165,7 @@ where
             }
             connection.as_mut().graceful_shutdown();
             tokio::select! {
-                ended = connection.as_mut() => ended,
+                ended = InTurns { seat, connection: connection.as_mut() } => ended,
                 () = supervisor.stop.cancelled() => return,
             }
         }

@@ -1,6 +1,6 @@
 //! The API, where workflows live, and who may use them.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use tidegate_api::Tokens;
 use tidegate_workflow::{RetentionDefaults, SqliteOptions};
@@ -9,7 +9,7 @@ use super::listen::{Endpoint, host_and_port, tls};
 use super::memcache;
 use super::read::Values;
 use super::redis::{self, RedisServer};
-use crate::certificates::PortTls;
+use crate::certificates::{Followed, NamedFile, PortTls, Renewal};
 use crate::regular_file;
 
 const ADDRESS: &str = "TIDEGATE_HTTP_ADDR";
@@ -48,7 +48,7 @@ pub struct Workflows {
     /// How long ended workflows are kept, unless they say so themselves.
     pub retention: RetentionDefaults,
     /// Who may use the API. None: everybody who can reach it.
-    pub tokens: Option<Tokens>,
+    pub tokens: Option<TokensFile>,
     /// Whether to serve without tokens whatever name of this server a client uses. Never where only this machine reaches it.
     pub anonymous: bool,
     /// The largest body of a request, in bytes.
@@ -59,6 +59,15 @@ pub struct Workflows {
     pub memory: u64,
     /// How many threads serve workflows.
     pub threads: usize,
+}
+
+/// A file with tokens, and those that are in force.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TokensFile {
+    /// The file.
+    pub file: NamedFile,
+    /// What was read of it at the start, and is replaced when it changes.
+    pub tokens: Tokens,
 }
 
 /// `counters` is the Redis of the rate limits.
@@ -173,19 +182,30 @@ fn address(values: &mut Values) -> Option<Endpoint> {
     address
 }
 
-fn tokens(values: &mut Values) -> Option<Tokens> {
+fn tokens(values: &mut Values) -> Option<TokensFile> {
     let path = values.text(TOKENS);
     if path.is_empty() {
         return None;
     }
-    let read = regular_file::read_text(Path::new(&path), TOKENS_BYTES)
-        .map_err(|error| format!("cannot read the file: {error}"));
-    match read.and_then(|text| Tokens::parse(&text)) {
-        Ok(tokens) => Some(tokens),
-        Err(reason) => {
-            values.problem(TOKENS, &path, reason);
-            // Reported once: with an empty list there is no second report of missing tokens.
-            Some(Tokens::none())
-        }
+    let file = NamedFile { variable: TOKENS, path: path.clone().into() };
+    // Reported once: with an empty list there is no second report of missing tokens.
+    let tokens = read_tokens(&file).map_err(|reason| values.problem(TOKENS, &path, reason));
+    Some(TokensFile { file, tokens: tokens.unwrap_or_else(|()| Tokens::none()) })
+}
+
+fn read_tokens(file: &NamedFile) -> Result<Tokens, String> {
+    let text = regular_file::read_text(&file.path, TOKENS_BYTES);
+    Tokens::parse(&text.map_err(|error| format!("cannot read the file: {error}"))?)
+}
+
+impl TokensFile {
+    /// Puts the tokens of the file in force when it changes.
+    pub(crate) fn followed(&self) -> Followed {
+        let Self { file, tokens } = self.clone();
+        Followed::tokens(file.clone(), move || {
+            let renewed = read_tokens(&file).map_err(|reason| vec![file.flaw(reason)])?;
+            let tokens = tokens.clone();
+            Ok(Renewal::new(None, move || tokens.replace(&renewed)))
+        })
     }
 }

@@ -98,10 +98,13 @@ fn our_own_metrics_are_in_the_documents_and_no_others() {
     let page = |flows: &Flows| get(flows.server.debug(), "/metrics").body;
     await_that("queues are shown", || page(&memory).contains("tidegate_queue_ready_jobs"));
     await_that("certificates are looked at", || page(&memory).contains("tidegate_certificates_seconds_left"));
+    folder.write("tokens", "admin ada a-token-of-the-test\n");
+    let tokens = Flows::start(&[("TIDEGATE_TOKENS_FILE", &folder.text("tokens"))]);
     // Datagrams need no receiver.
     let statsd = Server::start(&[("USE_STATSD", "true"), ("STATSD_PROTOCOL", "udp")]);
     let pages = page(&memory)
         + &page(&redis)
+        + &page(&tokens)
         + &get(statsd.debug(), "/metrics").body
         + &get(memcached.debug(), "/metrics").body;
     let (document, limits) = (read("docs/metrics.md"), read("docs/limits.md"));

@@ -1034,8 +1034,8 @@ class Overview(TypedDict):
     """Numbers by name, the oldest first, at most 360: rates a second of `calls`, `decisions_ok`,
     `decisions_near_limit`, `decisions_over_limit`, `decisions_failed`, `workflows_created`, `jobs_started`,
     `jobs_succeeded`, `jobs_failed`, `jobs_retried`, `leases_lost`; and of calls that ask for decisions
-    `decision_p50_ms` and `decision_p99_ms`. Null where nothing is known. Decisions are hits of limits. More names may
-    be added.
+    `decision_p50_ms` and `decision_p99_ms`, which are right within an eighth. Null where nothing is known. Decisions
+    are hits of limits. More names may be added.
     """
     step_ms: int
     """The time between two numbers of a series, in milliseconds."""
@@ -1329,13 +1329,16 @@ class TestClock(TypedDict):
 
 
 class TopKey(TypedDict):
-    """A key, and about how many hits were asked of it."""
+    """A key, and how many hits were asked of it. Hits of jobs are those that were granted."""
 
     domain: str
     entries: list[list[str]]
     """Pairs of a key and a value. What is long is cut."""
     hits: int
-    """Hits of requests are estimated; those of jobs are the ones that were granted."""
+    is_estimate: bool
+    """Whether the number of hits is an estimate, because there were so many decisions or keys that not all were
+    counted.
+    """
 
 
 class TopKeys(TypedDict):

@@ -9,7 +9,7 @@ type Pairs = readonly (readonly string[])[];
 
 interface TopKeys {
   readonly since: string;
-  readonly keys: readonly { readonly domain: string; readonly entries: Pairs; readonly hits: number }[];
+  readonly keys: readonly { readonly domain: string; readonly entries: Pairs; readonly hits: number; readonly is_estimate: boolean }[];
   readonly refusals: readonly { readonly at: string; readonly caller: string; readonly domain: string; readonly entries: Pairs }[];
 }
 
@@ -26,8 +26,8 @@ export function Top({ most = 10 }: { most?: number }) {
         <Problem error={error} />
         <Table label="Top keys" failed={error !== null} rows={data?.keys.slice(0, most) ?? null} rowKey={(row) => keyText(row.domain, row.entries)} empty="nobody asked lately" columns={[
           { head: "key", names: true, kind: "wide", cell: (row) => <Name text={keyText(row.domain, row.entries)} most={120} /> },
-          { head: "hits, about", kind: "number", cell: (row) => row.hits.toLocaleString("en") },
-          { head: "a second", kind: "number", cell: (row) => (row.hits / seconds).toFixed(1) },
+          { head: "hits", kind: "number", cell: (row) => `${row.is_estimate ? "about " : ""}${row.hits.toLocaleString("en")}` },
+          { head: "a second, on average", kind: "number", cell: (row) => (row.hits / seconds).toFixed(1) },
         ]} />
       </section>
       <section aria-label="Latest refusals">

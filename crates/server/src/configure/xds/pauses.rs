@@ -4,11 +4,21 @@ use std::time::Duration;
 
 use crate::settings::Retries;
 
+/// A stream that lived so long was healthy, whatever it brought: servers end streams to spread their clients, and have no news for hours.
+const HEALTHY: Duration = Duration::from_millis(500);
+/// The longest wait after a healthy stream. It is random: the clients of a server that restarts do not come back together.
+const AT_ONCE: Duration = Duration::from_millis(100);
+
 /// The waits, and how many streams were lost since one was good.
 #[derive(Debug)]
 pub(super) struct Pauses {
     retries: Retries,
     lost: u32,
+}
+
+/// Whether a stream was healthy that lived so long.
+pub(super) fn is_healthy(lived: Duration) -> bool {
+    lived >= HEALTHY
 }
 
 impl Pauses {
@@ -21,7 +31,16 @@ impl Pauses {
         self.varied(self.retries.connect)
     }
 
-    /// The wait after a stream has ended. It doubles with each that was of no use.
+    /// The wait after a stream that the server ended when it had `lived` so long: hardly any after a healthy one.
+    pub(super) fn ended(&mut self, lived: Duration) -> Duration {
+        if !is_healthy(lived) {
+            return self.lost();
+        }
+        self.reset();
+        AT_ONCE.mul_f64(fastrand::f64())
+    }
+
+    /// The wait after a stream that failed. It doubles with each that was of no use.
     pub(super) fn lost(&mut self) -> Duration {
         let Retries { first, longest, .. } = self.retries;
         let grown = first.saturating_mul(2_u32.saturating_pow(self.lost)).min(longest);
@@ -63,6 +82,19 @@ mod tests {
         assert_eq!(pauses.unreached(), RETRIES.connect);
         let mut old = Pauses { lost: u32::MAX, ..pauses };
         assert_eq!(old.lost(), RETRIES.longest);
+    }
+
+    /// After routine ends of streams without news, a change arrived up to 90 s late.
+    #[test]
+    fn a_healthy_stream_that_ends_is_no_failure() {
+        let mut pauses = Pauses::new(RETRIES);
+        for _ in 0..9 {
+            assert!(pauses.ended(HEALTHY) <= AT_ONCE);
+        }
+        let short = HEALTHY - Duration::from_millis(1);
+        assert_eq!([pauses.ended(short), pauses.ended(short)], [10, 20].map(Duration::from_secs));
+        assert!(pauses.ended(HEALTHY) <= AT_ONCE);
+        assert_eq!(pauses.ended(short), RETRIES.first, "the back-off begins anew");
     }
 
     #[test]

@@ -13,6 +13,8 @@ pub(crate) enum Closed {
     Unread,
     /// It sent much that was no call.
     Noise,
+    /// It reset more calls at once than any stall of this server explains.
+    Resets,
     /// There was no agreement on TLS.
     Handshake,
 }
@@ -23,7 +25,7 @@ pub(crate) struct Counts {
     /// Connections for which there was no place.
     refused: AtomicU64,
     /// In the order of [`Closed`].
-    closed: [AtomicU64; 5],
+    closed: [AtomicU64; 6],
     /// Bodies that arrived too slowly.
     slow: AtomicU64,
 }
@@ -40,7 +42,7 @@ pub(crate) struct PortSample {
     /// and that found no place.
     pub(crate) refused: u64,
     /// In the order of [`Closed`].
-    pub(crate) closed: [u64; 5],
+    pub(crate) closed: [u64; 6],
     /// Bodies that arrived too slowly.
     pub(crate) slow: u64,
     /// Bodies and answers for which there was no room.

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -123,6 +123,10 @@ pub(crate) struct Seat {
     answering: AtomicBool,
     /// Bytes that came since the last call, part of a body, or look at the connection. Only its own thread changes them.
     noise: AtomicUsize,
+    /// The turn of the connection's task: each of them reads a bounded part of what waits. It wraps around.
+    turn: AtomicU32,
+    /// Calls that were reset in the turn in which they came, since the last look at the connection.
+    cut_short: AtomicU32,
     leave: Notify,
 }
 
@@ -133,6 +137,17 @@ pub(crate) struct Place {
     number: u64,
     pub(crate) origin: Origin,
     pub(crate) seat: Arc<Seat>,
+}
+
+#[cfg(test)]
+impl Place {
+    /// A place of a port of its own.
+    pub(crate) fn of_test() -> Self {
+        match Arc::new(Places::new("test", Most::fixed(1))).try_admit(Origin::HERE) {
+            Admission::Place(place) => place,
+            Admission::Refused | Admission::Later => panic!("there is a place"),
+        }
+    }
 }
 
 impl Drop for Place {
@@ -147,10 +162,11 @@ impl Drop for Place {
 }
 
 impl Seat {
-    fn new(counts: Arc<Counts>) -> Self {
+    pub(crate) fn new(counts: Arc<Counts>) -> Self {
         let standing = AtomicU8::new(Standing::Silent as u8);
         let (slow, greeted, answering, noise) = (false.into(), false.into(), false.into(), 0.into());
-        Self { counts, standing, slow, greeted, answering, noise, leave: Notify::new() }
+        let (turn, cut_short) = (0.into(), 0.into());
+        Self { counts, standing, slow, greeted, answering, noise, turn, cut_short, leave: Notify::new() }
     }
 
     /// Counts that the server closes this connection.
@@ -179,6 +195,28 @@ impl Seat {
     /// Forgets the bytes that came before: they were for something.
     pub(crate) fn hear_sense(&self) {
         self.noise.store(0, Relaxed);
+    }
+
+    /// Begins a turn of the connection's task.
+    pub(super) fn begin_turn(&self) {
+        self.turn.store(self.turn().wrapping_add(1), Relaxed);
+    }
+
+    pub(crate) fn turn(&self) -> u32 {
+        self.turn.load(Relaxed)
+    }
+
+    /// Counts calls that were reset in the turn in which they came; returns how many there were since the last look.
+    pub(crate) fn cut_short(&self, calls: u32) -> u32 {
+        let calls = self.cut_short.load(Relaxed).saturating_add(calls);
+        self.cut_short.store(calls, Relaxed);
+        calls
+    }
+
+    /// Forgets what came before this look at the connection.
+    pub(crate) fn begin_look(&self) {
+        self.hear_sense();
+        self.cut_short.store(0, Relaxed);
     }
 
     pub(crate) fn set_slow(&self, slow: bool) {

@@ -1,11 +1,11 @@
 //! A connection's socket, watched for a peer that does not read, and for one that sends without a pause.
 
 use std::collections::VecDeque;
-use std::future::Future as _;
+use std::future::Future;
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -18,7 +18,8 @@ use super::places::Seat;
 /// What is written must be taken at 3 KiB a second, which is a slow mobile line: whoever reads less holds memory for nothing.
 const TAKEN: Rule = Rule { window: Duration::from_secs(20), least: 64 * 1024, windows: u32::MAX };
 
-/// Reads that found something, one after the other; then others of the thread have their turn. Each brings some KiB: a thousand small frames.
+/// Reads that found something, in one turn of the connection's task; then others of the thread have their turn. Each brings some KiB: a thousand
+/// small frames. What one turn brings is also what waits at most to be begun.
 const READS: u32 = 4;
 /// Bytes without a call or a part of a body, from one look at the connection to the next. Clients send some hundred, and the rest of messages that
 /// were refused.
@@ -36,7 +37,8 @@ pub(crate) struct Watched<I> {
     socket: I,
     seat: Arc<Seat>,
     pace: Pace,
-    /// Reads since one found nothing.
+    /// The turn of the last read, and the reads of this turn that found something.
+    turn: u32,
     reads: u32,
     /// Bytes that are missing from the greeting.
     ungreeted: usize,
@@ -46,7 +48,7 @@ pub(crate) struct Watched<I> {
 
 impl<I> Watched<I> {
     pub(crate) fn new(socket: I, seat: Arc<Seat>) -> Self {
-        Self { socket, seat, pace: Pace::new(TAKEN), reads: 0, ungreeted: GREETING, ahead: VecDeque::new() }
+        Self { socket, seat, pace: Pace::new(TAKEN), turn: 0, reads: 0, ungreeted: GREETING, ahead: VecDeque::new() }
     }
 
     fn received(&mut self, bytes: usize) -> io::Result<()> {
@@ -114,27 +116,40 @@ impl<I: AsyncRead + Unpin> AsyncRead for Watched<I> {
             self.ahead.drain(..taken);
             return Poll::Ready(Ok(()));
         }
+        let turn = self.seat.turn();
+        if self.turn != turn {
+            (self.turn, self.reads) = (turn, 0);
+        }
         if self.reads == READS {
-            self.reads = 0;
             return give_way(context);
         }
         let before = buffer.filled().len();
-        let read = Pin::new(&mut self.socket).poll_read(context, buffer);
-        match read {
-            Poll::Ready(Ok(())) => {
-                self.reads += 1;
-                Poll::Ready(self.received(buffer.filled().len() - before))
-            }
-            _ => {
-                self.reads = 0;
-                read
-            }
-        }
+        ready!(Pin::new(&mut self.socket).poll_read(context, buffer))?;
+        self.reads += 1;
+        Poll::Ready(self.received(buffer.filled().len() - before))
+    }
+}
+
+/// Drives the connection of `seat`, whose socket is watched. Each time that its task is polled is a turn.
+///
+/// The libraries of HTTP read on before they begin each of the calls that wait. So they find the socket empty for the rest of a turn once the
+/// turn has read its part; otherwise one turn would read all that a peer sends, and keep all of it.
+pub(crate) struct InTurns<'c, C> {
+    pub(crate) seat: &'c Seat,
+    pub(crate) connection: Pin<&'c mut C>,
+}
+
+impl<C: Future> Future for InTurns<'_, C> {
+    type Output = C::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<C::Output> {
+        self.seat.begin_turn();
+        self.connection.as_mut().poll(context)
     }
 }
 
 /// Wakes the task again after all others and after a look at all sockets. Its runtime would look at them only once in many turns of its tasks.
-fn give_way<T>(context: &mut Context<'_>) -> Poll<T> {
+pub(super) fn give_way<T>(context: &mut Context<'_>) -> Poll<T> {
     let first = pin!(yield_now()).poll(context);
     debug_assert!(first.is_pending(), "a task that gives way waits");
     Poll::Pending

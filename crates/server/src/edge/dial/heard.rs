@@ -38,6 +38,11 @@ impl Noise {
         let _ = self.heard.fetch_update(Relaxed, Relaxed, left);
     }
 
+    /// Whether the server sent so much that the connection failed.
+    pub(crate) fn is_too_much(&self) -> bool {
+        self.heard.load(Relaxed) > self.most
+    }
+
     fn hear(&self, bytes: usize) -> io::Result<()> {
         let heard = self.heard.fetch_add(bytes, Relaxed).saturating_add(bytes);
         if heard <= self.most {

@@ -8,7 +8,7 @@ use std::ops::Bound;
 use tidegate_pipeline::Stats;
 
 use super::limit_counts::LimitCounts;
-use super::method_counts::{METHODS, MethodCounts, millis};
+use super::method_counts::{METHODS, MethodCounts, micros};
 use super::snapshot::Snapshot;
 
 const LIMITS: &str = "ratelimit.service.rate_limit.";
@@ -18,9 +18,9 @@ const LIMITS: &str = "ratelimit.service.rate_limit.";
 pub(crate) enum Kind {
     Counter,
     Gauge,
-    /// Calls that took `millis`; the value is their number.
+    /// Calls that took `micros`; the value is their number.
     Timer {
-        millis: u64,
+        micros: u64,
     },
 }
 
@@ -109,7 +109,7 @@ impl Snapshot {
         });
         let timers = METHODS.iter().zip(&self.times).flat_map(|((_, method), times)| {
             times.iter().enumerate().filter(|(_, calls)| **calls > 0).map(move |(class, calls)| {
-                let kind = Kind::Timer { millis: millis(class) };
+                let kind = Kind::Timer { micros: micros(class) };
                 own(Name("ratelimit_server.".into(), method, ".response_time"), kind, *calls)
             })
         });
@@ -179,7 +179,7 @@ fn counted(sample: Sample<'_>) -> Option<(String, u64)> {
     match sample.kind {
         Kind::Gauge => None,
         Kind::Counter => Some((sample.name.to_string(), sample.value)),
-        Kind::Timer { millis } => Some((format!("{}:{millis}", sample.name), sample.value)),
+        Kind::Timer { micros } => Some((format!("{}:{micros}", sample.name), sample.value)),
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::settings::ResponseTime;
 use times::SharedTimes;
-pub(super) use times::{Times, millis};
+pub(super) use times::{Times, micros};
 
 /// Upper bounds of the response time histogram, as text, in seconds, and in microseconds.
 pub(super) const BUCKETS: [(&str, u64); 11] = [
@@ -34,7 +34,7 @@ pub(crate) enum Method {
 pub(super) const METHODS: [(Method, &str); 2] =
     [(Method::ShouldRateLimit, "ShouldRateLimit"), (Method::Check, "Check")];
 
-/// Whether calls are counted by whole millisecond too.
+/// Whether calls are counted by the time that they took, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeepTimes {
     Yes,
@@ -76,7 +76,7 @@ impl Default for SharedMethodCounts {
 }
 
 impl SharedMethodCounts {
-    /// Counts, with calls by whole millisecond or without.
+    /// Counts, with calls by time or without.
     pub(super) fn new(times: KeepTimes) -> Self {
         Self { times: (times == KeepTimes::Yes).then(SharedTimes::default), ..Self::default() }
     }
@@ -96,11 +96,11 @@ impl SharedMethodCounts {
             self.buckets[at].fetch_add(1, Relaxed);
         }
         if let Some(times) = &self.times {
-            times.observe(microseconds / 1_000);
+            times.observe(microseconds);
         }
     }
 
-    /// Adds the calls by whole millisecond to `sum`, if they are kept.
+    /// Adds the calls by time to `sum`, if they are kept.
     pub(super) fn add_times(&self, sum: &mut Times) {
         if let Some(times) = &self.times {
             times.add_to(sum);

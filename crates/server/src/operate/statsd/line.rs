@@ -13,7 +13,7 @@ use crate::settings::{Dialect, Mogrifier};
 const TAG: &str = ".__";
 /// The most calls that one line of a timer stands for, where calls are few. Receivers keep each of them for a moment.
 const WEIGHT: u64 = 1_000;
-/// The most lines for the calls of one millisecond.
+/// The most lines for the calls of one time.
 const LINES: u64 = 1_000;
 
 /// Writes lines in one dialect, with the same tags.
@@ -89,30 +89,57 @@ impl Writer {
 /// Appends a line for a counter or a gauge, and as many as needed for a timer.
 fn values(sample: &Sample<'_>, name: &str, tags: &str, out: &mut Vec<u8>) {
     // A write into memory does not fail.
-    let mut line = |value: u64, end: &dyn Display| {
+    let mut line = |value: &dyn Display, end: &dyn Display| {
         let _ = writeln!(out, "{name}:{value}|{end}{tags}");
     };
     match sample.kind {
-        Kind::Counter => line(sample.value, &"c"),
-        Kind::Gauge => line(sample.value, &"g"),
-        Kind::Timer { millis } => {
+        Kind::Counter => line(&sample.value, &"c"),
+        Kind::Gauge => line(&sample.value, &"g"),
+        Kind::Timer { micros } => {
+            let time = Decimal { number: micros, places: 3 };
             let most = WEIGHT.max(sample.value.div_ceil(LINES));
             for _ in 0..sample.value / most {
-                line(millis, &format_args!("ms|@{}", rate(most)));
+                line(&time, &format_args!("ms|@{}", rate(most)));
             }
             match sample.value % most {
                 0 => {}
-                1 => line(millis, &"ms"),
-                rest => line(millis, &format_args!("ms|@{}", rate(rest))),
+                1 => line(&time, &"ms"),
+                rest => line(&time, &format_args!("ms|@{}", rate(rest))),
             }
         }
     }
 }
 
-/// The sample rate of a line that stands for this many calls. Receivers that cut off `1 / rate` get the number, and not one less: the rate is
-/// lower by a billionth.
-fn rate(calls: u64) -> f64 {
-    1.0 / (calls as f64 * (1.0 + 1e-9))
+/// The sample rate of a line that stands for this many calls. It has as few digits as tell the number: receivers that cut off `1 / rate` get it, and
+/// others get a ten-thousandth more at most.
+fn rate(calls: u64) -> Decimal {
+    let digits = calls.max(1).ilog10() + 1;
+    // At most 10^19 calls, so that the power fits.
+    let places = (digits + 4).max(2 * digits + 1);
+    let number = 10_u128.saturating_pow(places) / u128::from(calls);
+    Decimal { number: u64::try_from(number).unwrap_or(u64::MAX), places }
+}
+
+/// `number` divided by a power of ten, without zeros at its end.
+struct Decimal {
+    number: u64,
+    places: u32,
+}
+
+impl Display for Decimal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { mut number, places } = *self;
+        let mut places = places as usize;
+        while places > 0 && number.is_multiple_of(10) {
+            number /= 10;
+            places -= 1;
+        }
+        let power = 10_u64.saturating_pow(u32::try_from(places).unwrap_or(u32::MAX));
+        match places {
+            0 => write!(f, "{number}"),
+            _ => write!(f, "{}.{:0places$}", number / power, number % power),
+        }
+    }
 }
 
 /// The new name and the tags by the first rule that matches.
@@ -241,7 +268,7 @@ mod tests {
     fn the_weights_of_a_timer_add_up_to_its_calls() {
         let mut writer = Writer::new(&Dialect::Statsd, &[]);
         for calls in (1..3_000).chain([999_999, 1_000_000, 1_000_001, 123_456_789]) {
-            let text = written(&mut writer, "t", Place::Own, Kind::Timer { millis: 7 }, calls);
+            let text = written(&mut writer, "t", Place::Own, Kind::Timer { micros: 7_000 }, calls);
             let (mut cut, mut exact) = (0, 0.0);
             for line in text.lines() {
                 let rate = match line.strip_prefix("t:7|ms").map(|rest| rest.strip_prefix("|@")) {
@@ -253,8 +280,25 @@ mod tests {
                 exact += 1.0 / rate;
             }
             assert_eq!(cut, calls);
-            assert!((exact - calls as f64).abs() < 1.0, "{calls}: {exact}");
+            assert!((exact - calls as f64).abs() <= calls as f64 / 1e4, "{calls}: {exact}");
             assert!(text.lines().count() as u64 <= LINES + 1, "{calls}");
+        }
+    }
+
+    /// A decision was `0|ms`, and three were `0|ms|@0.33333333299999995`.
+    #[test]
+    fn times_have_fractions_and_rates_few_digits() {
+        let mut writer = Writer::new(&Dialect::Statsd, &[]);
+        for (micros, calls, expected) in [
+            (0, 1, "t:0|ms\n"),
+            (183, 1, "t:0.183|ms\n"),
+            (7, 3, "t:0.007|ms|@0.33333\n"),
+            (1_250, 2, "t:1.25|ms|@0.5\n"),
+            (12_300, 10, "t:12.3|ms|@0.1\n"),
+            (40_000, 7, "t:40|ms|@0.14285\n"),
+            (104_000, 1_000, "t:104|ms|@0.001\n"),
+        ] {
+            assert_eq!(written(&mut writer, "t", Place::Own, Kind::Timer { micros }, calls), expected);
         }
     }
 

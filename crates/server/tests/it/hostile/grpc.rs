@@ -1,6 +1,6 @@
 //! Calls that are not finished, not read, or reset; and frames that no client sends.
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -222,6 +222,50 @@ async fn calls_that_are_reset_at_once_hurt_nobody() {
     assert_answers(server.grpc()).await;
 }
 
+/// A call as callers send it: its head and its message.
+fn whole_call(stream: u32) -> Vec<u8> {
+    // `:method POST` and `:scheme http`, as HPACK's static table has them.
+    let fields = [field(0, ":path", PATH), field(0, "content-type", "application/grpc"), field(0, "te", "trailers")];
+    let head = [&[0x83, 0x86][..], &fields.concat()].concat();
+    [frame(1, 4, stream, &head), frame(0, 1, stream, &CALL)].concat()
+}
+
+/// Reads frames until the answer to a call has ended.
+fn await_answer(socket: &mut TcpStream, stream: u32) -> std::io::Result<()> {
+    loop {
+        let mut head = [0; 9];
+        socket.read_exact(&mut head)?;
+        let [high, middle, low, _, flags, number @ ..] = head;
+        std::io::copy(&mut socket.take(u32::from_be_bytes([0, high, middle, low]).into()), &mut std::io::sink())?;
+        if u32::from_be_bytes(number) == stream && flags & 1 == 1 {
+            return Ok(());
+        }
+    }
+}
+
+/// Callers with a timeout of 20 ms gave up while the server did not run for 60 ms; 21 of them ended the connection of all others.
+#[test]
+fn a_thousand_callers_that_gave_up_during_a_stall_do_not_end_their_connection() {
+    let limits = Limits::new(LIMITS);
+    let server = Process::start(&[("RUNTIME_ROOT", limits.root())]);
+    let mut socket = TcpStream::connect(server.address("gRPC")).unwrap();
+    socket.set_read_timeout(Some(LONG)).unwrap();
+    socket.write_all(PREFACE).unwrap();
+    let mut streams = (1..).step_by(2);
+    for stall in 0..3 {
+        server.signal("STOP");
+        for stream in streams.by_ref().take(1_000) {
+            let given_up = [whole_call(stream), frame(3, 0, stream, &8_u32.to_be_bytes())].concat();
+            socket.write_all(&given_up).unwrap();
+        }
+        let stream = streams.next().unwrap();
+        socket.write_all(&whole_call(stream)).unwrap();
+        server.signal("CONT");
+        let answered = await_answer(&mut socket, stream);
+        assert!(answered.is_ok(), "stall {stall}: {answered:?}");
+    }
+}
+
 /// A frame of HTTP/2.
 pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = (payload.len() as u32).to_be_bytes();
@@ -271,6 +315,8 @@ async fn floods_of_frames_end_their_own_connection() {
     });
     assert!(grown < 64, "{grown} MiB");
     assert_answers(grpc).await;
+    let closed = metric(server.address("debug"), r#"tidegate_connections_closed_total{port="grpc",reason="resets"}"#);
+    assert_eq!(closed, 1.0, "the second flood");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use crate::operate::metrics::metric;
+
 const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
 /// What examples/envoy/config allows each user in a second.
 const LIMIT: usize = 3;
@@ -31,6 +33,33 @@ fn an_outage_lets_requests_through_when_told_so() {
 #[test]
 fn an_outage_refuses_requests_when_told_so() {
     check_outage(OnOutage::Refuse, 500);
+}
+
+/// With the default timeout of 20 ms, 21 requests during a stall made the service close the connection of all requests.
+#[test]
+fn requests_that_time_out_in_a_stall_cost_no_connection() {
+    let folder = tempfile::tempdir().unwrap();
+    let [grpc, http, debug] = free_ports();
+    let service = start_service(ServicePorts { grpc, http, debug }, &folder);
+    let (_envoy, front) = front_with(|example| {
+        let text = replaced(&example, &port(8081), &port(grpc));
+        let text = replaced(&text, "timeout: 0.5s", "timeout: 0.02s");
+        // Health checks have a connection, too, which stays.
+        let text = replaced(&text, "- timeout: 1s", "- timeout: 60s");
+        replaced(&text, "failure_mode_deny: false", "failure_mode_deny: true")
+    });
+    await_status(front, "first", 200);
+    let accepted = || metric(([127, 0, 0, 1], debug).into(), r#"tidegate_connections_accepted_total{port="grpc"}"#);
+    let before = accepted();
+    for stall in 0..3 {
+        service.signal("STOP");
+        let asking: Vec<_> = (0..60).map(|_| std::thread::spawn(move || get(front, Some("ada")))).collect();
+        let answers: Vec<_> = asking.into_iter().map(|asking| asking.join().unwrap()).collect();
+        service.signal("CONT");
+        assert_eq!(answers, [Some(500); 60], "stall {stall}");
+        await_status(front, &format!("after {stall}"), 200);
+    }
+    assert_eq!(accepted(), before, "connections to the service");
 }
 
 /// Kills the service and starts it again while Envoy keeps running.
@@ -196,6 +225,11 @@ fn await_port(what: &str, answers: impl Fn() -> bool) {
 pub(crate) struct Process(Child);
 
 impl Process {
+    fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args([&format!("-{name}"), &self.0.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+
     fn stop(&mut self) {
         // It may have ended by itself; then there is nothing to do.
         let _ = self.0.kill();

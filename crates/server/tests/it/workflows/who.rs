@@ -7,7 +7,8 @@ use std::process::Command;
 use serde_json::json;
 
 use super::{Flows, problem, workflow};
-use crate::support::variables;
+use crate::operate::process::Process;
+use crate::support::{await_that, stat, variables};
 
 #[test]
 fn roles_allow_what_they_say() {
@@ -56,6 +57,43 @@ fn roles_allow_what_they_say() {
     // A page of another site that has the token may use it.
     let page = [("authorization", "Bearer r-secret"), ("origin", "http://dash.example"), ("host", "flows.example")];
     assert_eq!(flows.ask("GET", "/v1/workflows", &page, "").status, 200);
+}
+
+/// A new token needed a restart of each server.
+#[test]
+fn tokens_that_change_are_in_force_without_a_restart_and_a_broken_file_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tokens");
+    std::fs::write(&path, "read old first-secret\n").unwrap();
+    let data = folder.path().join("data");
+    let mut server = Process::start(&[
+        ("TIDEGATE_HTTP_ADDR", "127.0.0.1:0"),
+        ("TIDEGATE_DATA_DIR", data.to_str().unwrap()),
+        ("TIDEGATE_TOKENS_FILE", path.to_str().unwrap()),
+    ]);
+    let (api, debug) = (server.address("API"), server.address("debug"));
+    let status = |token: &str| {
+        super::ask(api, "GET", "/v1/version", &[("authorization", &format!("Bearer {token}"))], "").status
+    };
+    let failures = || stat(debug, "tidegate.tokens.load_failures");
+    assert_eq!(["first-secret", "second-secret"].map(status), [200, 401]);
+    for broken in ["root new second-secret\n", ""] {
+        let before = failures();
+        std::fs::write(&path, broken).unwrap();
+        await_that("the broken file is told", || failures() == before + 1);
+        assert_eq!(["first-secret", "second-secret"].map(status), [200, 401], "{broken:?}");
+    }
+    // As a secret is renewed that is mounted: a file is renamed over it.
+    let new = folder.path().join("new");
+    std::fs::write(&new, "read new second-secret\n").unwrap();
+    std::fs::rename(&new, &path).unwrap();
+    await_that("the new token is known", || status("second-secret") == 200);
+    assert_eq!(status("first-secret"), 401, "the old one is not any more");
+    assert_eq!(failures(), 2);
+    server.await_log("changed tokens cannot be used, and the old ones stay: TIDEGATE_TOKENS_FILE=");
+    server.signal("TERM");
+    let (_, log) = server.end();
+    assert!(log.contains("the file contains no token") && !log.contains("secret"), "{log}");
 }
 
 #[test]

@@ -40,6 +40,19 @@ fn a_silent_server_is_left_and_asked_anew() {
     assert_eq!(again.version_info, "v1");
 }
 
+/// Streams that had no news counted as failures, so that after some routine ends a change waited for the longest pause.
+#[test]
+fn a_server_that_ends_each_stream_after_a_second_is_asked_again_at_once() {
+    let management = Management::start();
+    management.publish("v1", &[limits(1)]);
+    let long = [("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", "1h"), ("XDS_CLIENT_BACKOFF_MAX_INTERVAL", "1h")];
+    management.end_streams_after(std::time::Duration::from_secs(1));
+    let server = start_at(&management, &long);
+    await_that("streams without news", || management.headers().len() >= 4);
+    management.publish("v2", &[limits(2)]);
+    await_limit(&server, 2);
+}
+
 #[test]
 fn the_end_does_not_wait_for_a_silent_server() {
     let management = Management::start();

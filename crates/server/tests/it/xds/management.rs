@@ -55,6 +55,8 @@ pub(crate) struct Shared {
     headers: Arc<Mutex<Vec<HeaderMap>>>,
     frozen: Arc<Mutex<Vec<Arc<AtomicBool>>>>,
     nonces: Arc<AtomicU64>,
+    /// Milliseconds after which streams end without a failure, and so do their connections; 0: they do not. Then what a client has is not sent again.
+    life: Arc<AtomicU64>,
 }
 
 /// The server. Dropping it closes all of its connections, as a crash would.
@@ -76,6 +78,7 @@ impl Management {
             headers: Arc::default(),
             frozen: Arc::default(),
             nonces: Arc::default(),
+            life: Arc::default(),
         };
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let listener = runtime.block_on(TcpListener::bind(address)).unwrap();
@@ -122,6 +125,11 @@ impl Management {
         self.await_request(version, |request| {
             request.version_info == version && !request.response_nonce.is_empty() && request.error_detail.is_none()
         })
+    }
+
+    /// From now on, streams that begin end after this time, as those of servers that spread their clients do.
+    pub(crate) fn end_streams_after(&self, life: Duration) {
+        self.shared.life.store(life.as_millis() as u64, Relaxed);
     }
 
     /// How many connections there were.
@@ -178,10 +186,18 @@ impl Shared {
         let mut state = self.state.subscribe();
         state.mark_changed();
         let mut asked = false;
+        let life = Duration::from_millis(self.life.load(Relaxed));
+        let end = tokio::time::sleep(life);
+        tokio::pin!(end);
         loop {
             tokio::select! {
+                () = end.as_mut(), if !life.is_zero() => return,
                 request = requests.message() => {
                     let Ok(Some(request)) = request else { return };
+                    let known = |state: &DiscoveryResponse| state.version_info == request.version_info;
+                    if !asked && !life.is_zero() && state.borrow().as_ref().is_some_and(known) {
+                        state.mark_unchanged();
+                    }
                     self.requests.lock().unwrap().push(request);
                     asked = true;
                 }

@@ -39,7 +39,7 @@ impl Mapped {
         for sample in snapshot.samples().filter(is_shown) {
             let Some(id) = self.series.of(&sample, &self.rules) else { continue };
             match sample.kind {
-                Kind::Timer { millis } => self.series.observe(id, millis, sample.value),
+                Kind::Timer { micros } => self.series.observe(id, micros, sample.value),
                 Kind::Counter | Kind::Gauge => self.series.add(id, sample.value),
             }
         }
@@ -58,9 +58,9 @@ impl Mapped {
             self.earlier.first().filter(|(at, _)| now.duration_since(*at) >= WINDOW).map_or(&none, |(_, then)| then);
         let calls = snapshot.calls();
         for sample in calls.since(begin) {
-            let Kind::Timer { millis } = sample.kind else { continue };
+            let Kind::Timer { micros } = sample.kind else { continue };
             if let Some(id) = self.series.of(&sample, &self.rules) {
-                self.series.observe_recent(id, millis, sample.value);
+                self.series.observe_recent(id, micros, sample.value);
             }
         }
         if self.earlier.last().is_none_or(|(at, _)| now.duration_since(*at) >= WINDOW / STEPS) {
@@ -70,7 +70,7 @@ impl Mapped {
 }
 
 impl Snapshot {
-    /// The calls by millisecond alone.
+    /// The calls by time alone.
     fn calls(&self) -> Self {
         Self { times: self.times.clone(), ..Self::default() }
     }
@@ -155,13 +155,13 @@ mod tests {
             let told = told(&mut mapped, times, now);
             assert_eq!((told.0.as_str(), told.1.as_str()), (median, calls), "after {minutes} minutes");
         };
-        // 100 calls of 1 ms, then one of 3 ms, then none.
-        check(0, &[0, 100, 0, 0], "1", "100");
-        check(5, &[0, 100, 0, 1], "1", "101");
-        check(9, &[0, 100, 0, 1], "1", "101");
-        check(10, &[0, 100, 0, 1], "3", "101");
+        // 100 calls of 0.001 ms, then one of 0.003 ms, then none.
+        check(0, &[0, 100, 0, 0], "0.001", "100");
+        check(5, &[0, 100, 0, 1], "0.001", "101");
+        check(9, &[0, 100, 0, 1], "0.001", "101");
+        check(10, &[0, 100, 0, 1], "0.003", "101");
         check(16, &[0, 100, 0, 1], "NaN", "101");
-        check(600, &[0, 100, 7, 1], "2", "108");
+        check(600, &[0, 100, 7, 1], "0.002", "108");
     }
 
     #[test]

@@ -13,7 +13,7 @@ const FAMILIES: [(&str, &str, Value); 3] = [
 ];
 
 /// Connections that the server closed, in the order of their sample.
-const CLOSED: [&str; 5] = ["room", "silent", "unread", "noise", "handshake"];
+const CLOSED: [&str; 6] = ["room", "silent", "unread", "noise", "resets", "handshake"];
 
 /// Bodies that were not waited for.
 const BODIES: [(&str, Value); 2] = [("slow", |port| port.slow), ("room", |port| port.unfinished)];

@@ -115,15 +115,15 @@ impl Series {
         sum.number = if series.is_gauge { value } else { sum.number + value };
     }
 
-    pub(super) fn observe(&mut self, id: usize, millis: u64, calls: u64) {
+    pub(super) fn observe(&mut self, id: usize, micros: u64, calls: u64) {
         let series = &mut self.each[id];
-        let time = millis as f64 * series.scale.unwrap_or(1.0);
+        let time = micros as f64 / 1e3 * series.scale.unwrap_or(1.0);
         series.value.get_or_insert_default().all.push((time, calls));
     }
 
-    pub(super) fn observe_recent(&mut self, id: usize, millis: u64, calls: u64) {
+    pub(super) fn observe_recent(&mut self, id: usize, micros: u64, calls: u64) {
         let series = &mut self.each[id];
-        let time = millis as f64 * series.scale.unwrap_or(1.0);
+        let time = micros as f64 / 1e3 * series.scale.unwrap_or(1.0);
         series.value.get_or_insert_default().recent.push((time, calls));
     }
 

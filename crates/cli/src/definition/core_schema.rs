@@ -1,0 +1,81 @@
+//! The types of YAML 1.2's core schema, as JSON.
+
+use tidegate_yaml::{Form, Schema};
+
+/// Scalars are read as JSON. Tags are refused.
+#[derive(Debug)]
+pub(super) enum Core {}
+
+impl Schema for Core {
+    type Scalar = String;
+
+    fn scalar(text: String, form: Form<'_>) -> Result<String, String> {
+        match form {
+            Form::Plain => plain(&text),
+            Form::Quoted => Ok(quoted(&text)),
+            Form::Tagged(tag) => Self::collection_tag(tag).map(|()| text),
+        }
+    }
+
+    fn collection_tag(_: &str) -> Result<(), String> {
+        Err("tags are not understood here".to_owned())
+    }
+}
+
+/// A text as JSON.
+pub(super) fn quoted(text: &str) -> String {
+    serde_json::to_string(text).expect("a text is JSON")
+}
+
+/// What a scalar without quotes means in the core schema, as JSON. Numbers keep all of their digits.
+fn plain(text: &str) -> Result<String, String> {
+    match text {
+        "" | "~" | "null" | "Null" | "NULL" => return Ok("null".to_owned()),
+        "true" | "True" | "TRUE" => return Ok("true".to_owned()),
+        "false" | "False" | "FALSE" => return Ok("false".to_owned()),
+        _ => {}
+    }
+    if is_endless(text) {
+        return Err(format!("{text} is a number that JSON does not have; in quotes it is a text"));
+    }
+    for (prefix, radix) in [("0x", 16), ("0o", 8)] {
+        let digits = text.strip_prefix(prefix).filter(|digits| !digits.is_empty());
+        if let Some(digits) = digits.filter(|digits| digits.chars().all(|digit| digit.is_digit(radix))) {
+            let whole = u64::from_str_radix(digits, radix);
+            return whole.map(|whole| whole.to_string()).map_err(|_| {
+                format!("{text} is larger than {}; write it in decimal digits, or in quotes as a text", u64::MAX)
+            });
+        }
+    }
+    Ok(decimal(text).unwrap_or_else(|| quoted(text)))
+}
+
+/// Whether it is infinity, or not a number.
+fn is_endless(text: &str) -> bool {
+    let unsigned = text.strip_prefix(['-', '+']).unwrap_or(text);
+    matches!(unsigned, ".inf" | ".Inf" | ".INF") || matches!(text, ".nan" | ".NaN" | ".NAN")
+}
+
+/// A decimal number as JSON writes it: without a plus, without zeros before it, and with a digit on both sides of its point.
+fn decimal(text: &str) -> Option<String> {
+    let (minus, unsigned) = match text.strip_prefix('-') {
+        Some(unsigned) => ("-", unsigned),
+        None => ("", text.strip_prefix('+').unwrap_or(text)),
+    };
+    let (number, exponent) = unsigned.split_at(unsigned.find(['e', 'E']).unwrap_or(unsigned.len()));
+    let (whole, fraction) = number.split_at(number.find('.').unwrap_or(number.len()));
+    let (fraction, is_real) = fraction.strip_prefix('.').map_or(("", false), |fraction| (fraction, true));
+    let power = exponent.get(1..).map(|power| power.strip_prefix(['-', '+']).unwrap_or(power));
+    let is_power = power.is_none_or(|power| !power.is_empty() && is_digits(power));
+    if (whole.is_empty() && fraction.is_empty()) || !is_digits(whole) || !is_digits(fraction) || !is_power {
+        return None;
+    }
+    let whole = Some(whole.trim_start_matches('0')).filter(|whole| !whole.is_empty()).unwrap_or("0");
+    let point = if is_real { "." } else { "" };
+    let fraction = if is_real && fraction.is_empty() { "0" } else { fraction };
+    Some([minus, whole, point, fraction, exponent].concat())
+}
+
+fn is_digits(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit())
+}

@@ -1,0 +1,73 @@
+//! Why a text cannot be read.
+
+use super::node::Position;
+
+/// Why a text cannot be read, and where.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{problem}")]
+pub struct Error {
+    /// The place that has to be changed.
+    pub at: Position,
+    /// What is wrong there.
+    pub problem: Problem,
+}
+
+/// What is wrong with a text. The messages are those of yaml.v2, where it has one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Problem {
+    /// It is not YAML.
+    #[error("{0}")]
+    Syntax(&'static str),
+    /// A quote is not closed. `last_line` is the number of the line after the last line break.
+    #[error("found unexpected end of stream")]
+    OpenQuote {
+        /// Counts from 1.
+        last_line: u32,
+    },
+    /// It is neither UTF-8 nor UTF-16.
+    #[error("invalid UTF-8")]
+    NotUtf8,
+    /// A character that YAML does not allow outside of quotes and escapes.
+    #[error("control characters are not allowed")]
+    ControlCharacter,
+    /// An alias without an anchor before it.
+    #[error("unknown anchor '{0}' referenced")]
+    UnknownAnchor(String),
+    /// An alias within the value of its anchor.
+    #[error("anchor '{0}' value contains itself")]
+    AnchorInItself(String),
+    /// A list or a map as a key.
+    #[error("invalid map key: a list or map")]
+    KeyIsNoScalar,
+    /// A merge key with another value than a map or a list of maps.
+    #[error("map merge requires map or sequence of maps as the value")]
+    Merge,
+    /// Too many bytes.
+    #[error("the file has more than {max} bytes")]
+    TooLong {
+        /// The bound.
+        max: usize,
+    },
+    /// Lists and maps inside each other.
+    #[error("lists and maps are nested more than {max} deep")]
+    TooDeep {
+        /// The bound.
+        max: usize,
+    },
+    /// Too many values.
+    #[error("the file has more than {max} values")]
+    TooMany {
+        /// The bound.
+        max: usize,
+    },
+    /// Aliases stand for too many values.
+    #[error("aliases stand for more than {max} values")]
+    TooManyAliased {
+        /// The bound.
+        max: usize,
+    },
+    /// The schema refuses a scalar or a tag.
+    #[error("{0}")]
+    Schema(String),
+}

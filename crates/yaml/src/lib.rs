@@ -1,0 +1,18 @@
+//! Reads the first document of a YAML file into nodes that know their position.
+//!
+//! The rules are those of YAML 1.1 as `gopkg.in/yaml.v2` has them, which envoyproxy/ratelimit reads its files with: every layout that it loads
+//! is loaded here to the same values. The text goes through three steps: bytes to characters (`text`), characters to tokens
+//! (`scan`), tokens to nodes (`tree`). What a scalar means is said by the caller's [`Schema`].
+//!
+//! Time and memory are linear in the size of the text. Aliases, which a short text could use to stand for a large value, are
+//! bounded by [`MAX_ALIASED`].
+
+mod error;
+mod node;
+mod scan;
+mod text;
+mod tree;
+
+pub use error::{Error, Problem};
+pub use node::{Content, Node, Pair, Position};
+pub use tree::{Document, Form, MAX_ALIASED, MAX_BYTES, MAX_NODES, Schema, outer_names, parse};

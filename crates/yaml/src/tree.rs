@@ -1,0 +1,286 @@
+//! From tokens to nodes: the grammar, anchors and aliases, merge keys, and the bounds.
+
+mod aliases;
+mod collections;
+mod directives;
+
+use std::rc::Rc;
+
+use super::error::{Error, Problem};
+use super::node::{Content, Node};
+use super::scan::{Mark, Scanner, Token};
+use super::text::Text;
+use aliases::{Anchors, Built};
+use directives::Directives;
+
+/// The most bytes of a text.
+pub const MAX_BYTES: usize = 256 << 20;
+/// The most nodes that stand in a text. A limit has nine, so that a file may have 1,000,000 of them.
+pub const MAX_NODES: usize = 10_000_000;
+/// The most nodes for which all aliases of a text stand together, with aliases in them followed. An alias to a long scalar
+/// counts as one more node for each 64 bytes, because callers copy it. So the copies of one text have at most 64 MB.
+pub const MAX_ALIASED: usize = 1_000_000;
+
+/// How a scalar was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form<'a> {
+    /// Without quotes and tag, or left out: the text decides about the type.
+    Plain,
+    /// In quotes, or in a block: a text.
+    Quoted,
+    /// With a tag, such as `tag:yaml.org,2002:int` for `!!int`, or `!mine`.
+    Tagged(&'a str),
+}
+
+/// What scalars mean.
+pub trait Schema {
+    /// A scalar with its type.
+    type Scalar;
+
+    /// Reads a scalar.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    fn scalar(text: String, form: Form<'_>) -> Result<Self::Scalar, String>;
+
+    /// Looks at the tag of a list or map, which has no other effect.
+    ///
+    /// # Errors
+    /// The tag is not understood.
+    fn collection_tag(_tag: &str) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// The first document of a text.
+#[derive(Debug)]
+pub struct Document<S> {
+    /// `None` when the text has no document.
+    pub root: Option<Node<S>>,
+    /// Where something stands behind the document. yaml.v2 never looks at it, so it need not be YAML.
+    pub rest: Option<super::Position>,
+}
+
+/// Reads the first document of a text, in UTF-8 or UTF-16, with at most `max_depth` lists and maps inside each other.
+///
+/// Time and memory are linear in the size of the text, and the stack in `max_depth`.
+///
+/// # Errors
+/// The first reason why the document cannot be read.
+pub fn parse<S: Schema>(bytes: &[u8], max_depth: usize) -> Result<Document<S::Scalar>, Error> {
+    let text = Text::decode(within_bound(bytes)?);
+    Reader::<S>::new(&text, max_depth).document()
+}
+
+/// The keys of the map at the top of the first document, as far as it can be read.
+#[must_use]
+pub fn outer_names(bytes: &[u8]) -> Vec<String> {
+    struct Names;
+    impl Schema for Names {
+        type Scalar = String;
+
+        fn scalar(text: String, _: Form<'_>) -> Result<String, String> {
+            Ok(text)
+        }
+    }
+    // As deep as the stack of a thread allows. What is deeper ends the list early.
+    const MAX_DEPTH: usize = 200;
+    let Ok(bytes) = within_bound(bytes) else { return Vec::new() };
+    let text = Text::decode(bytes);
+    let mut reader = Reader::<Names>::new(&text, MAX_DEPTH);
+    // A mistake ends the document. The names before it are known.
+    let _ = reader.document();
+    let names = reader.outer_keys.iter().filter_map(|key| match &**key {
+        Content::Scalar(name) => Some(name.clone()),
+        _ => None,
+    });
+    names.collect()
+}
+
+fn within_bound(bytes: &[u8]) -> Result<&[u8], Error> {
+    if bytes.len() > MAX_BYTES {
+        return Err(Error { at: Mark::default().position(), problem: Problem::TooLong { max: MAX_BYTES } });
+    }
+    Ok(bytes)
+}
+
+/// Whether a node that begins in a block may be a block collection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Flow,
+    Block,
+    /// A key or value of a block map, where the dashes of a list may stand below the key.
+    BlockPair,
+}
+
+#[derive(Debug)]
+struct Reader<'t, S: Schema> {
+    scanner: Scanner<'t>,
+    directives: Directives,
+    anchors: Anchors<S::Scalar>,
+    depth: usize,
+    max_depth: usize,
+    nodes: usize,
+    outer_keys: Vec<Rc<Content<S::Scalar>>>,
+}
+
+/// The anchor and tag before a node.
+#[derive(Debug, Default)]
+struct Properties {
+    at: Option<Mark>,
+    anchor: Option<String>,
+    tag: Option<String>,
+}
+
+impl<'t, S: Schema> Reader<'t, S> {
+    fn new(text: &'t Text<'_>, max_depth: usize) -> Self {
+        Self {
+            scanner: Scanner::new(text),
+            directives: Directives::default(),
+            anchors: Anchors::default(),
+            depth: 0,
+            max_depth,
+            nodes: 0,
+            outer_keys: Vec::new(),
+        }
+    }
+
+    fn document(&mut self) -> Result<Document<S::Scalar>, Error> {
+        let root = match &self.scanner.peek()?.1 {
+            Token::End => return Ok(Document { root: None, rest: None }),
+            Token::Version { .. } | Token::TagDirective { .. } | Token::DocumentStart => {
+                self.directives.read(&mut self.scanner)?;
+                self.content()?
+            }
+            _ => self.node(Place::Block)?,
+        };
+        let mut next = self.scanner.peek()?;
+        if next.1 == Token::DocumentEnd {
+            let mark = next.0;
+            self.scanner.take();
+            // What comes now is not part of the document, even where it is no YAML.
+            let Ok(after) = self.scanner.peek() else {
+                return Ok(Document { root: Some(root.node), rest: Some(mark.position()) });
+            };
+            next = after;
+        }
+        let rest = (next.1 != Token::End).then(|| next.0.position());
+        Ok(Document { root: Some(root.node), rest })
+    }
+
+    /// What comes after `---`.
+    fn content(&mut self) -> Result<Built<S::Scalar>, Error> {
+        let (mark, token) = self.scanner.peek()?;
+        let mark = *mark;
+        match token {
+            Token::Version { .. }
+            | Token::TagDirective { .. }
+            | Token::DocumentStart
+            | Token::DocumentEnd
+            | Token::End => self.empty(mark),
+            _ => self.node(Place::Block),
+        }
+    }
+
+    fn node(&mut self, place: Place) -> Result<Built<S::Scalar>, Error> {
+        if let (mark, Token::Alias(_)) = *self.scanner.peek()? {
+            return self.alias(mark);
+        }
+        let properties = self.properties()?;
+        let (mark, token) = self.scanner.peek()?;
+        let mark = *mark;
+        match token {
+            Token::Scalar { is_plain, .. } => {
+                let form = if *is_plain { Form::Plain } else { Form::Quoted };
+                let Token::Scalar { text, .. } = self.scanner.take() else { return self.empty(mark) };
+                self.scalar(mark, properties, text, form)
+            }
+            Token::BlockEntry if place == Place::BlockPair => self.collection(mark, properties, Self::list_below_key),
+            Token::FlowList => self.collection(mark, properties, Self::flow_list),
+            Token::FlowMap => self.collection(mark, properties, Self::flow_map),
+            Token::BlockList if place != Place::Flow => self.collection(mark, properties, Self::block_list),
+            Token::BlockMap if place != Place::Flow => self.collection(mark, properties, Self::block_map),
+            _ => match properties.at {
+                Some(at) => self.scalar(at, properties, String::new(), Form::Plain),
+                None => Err(mark.error("did not find expected node content")),
+            },
+        }
+    }
+
+    /// Takes an anchor and a tag, in either order.
+    fn properties(&mut self) -> Result<Properties, Error> {
+        let mut properties = Properties::default();
+        loop {
+            let (mark, token) = self.scanner.peek()?;
+            let mark = *mark;
+            let is_next = match token {
+                Token::Anchor(_) => properties.anchor.is_none(),
+                Token::Tag { .. } => properties.tag.is_none(),
+                _ => false,
+            };
+            if !is_next {
+                return Ok(properties);
+            }
+            properties.at.get_or_insert(mark);
+            match self.scanner.take() {
+                Token::Anchor(name) => properties.anchor = Some(name),
+                Token::Tag { handle, suffix } => properties.tag = Some(self.directives.tag(mark, &handle, suffix)?),
+                _ => return Ok(properties),
+            }
+        }
+    }
+
+    /// A value that is left out.
+    fn empty(&mut self, mark: Mark) -> Result<Built<S::Scalar>, Error> {
+        self.scalar(mark, Properties::default(), String::new(), Form::Plain)
+    }
+
+    fn scalar(
+        &mut self,
+        mark: Mark,
+        properties: Properties,
+        text: String,
+        form: Form<'_>,
+    ) -> Result<Built<S::Scalar>, Error> {
+        self.count(mark)?;
+        let form = properties.tag.as_deref().map_or(form, Form::Tagged);
+        let is_merge_key = text == "<<" && matches!(form, Form::Plain | Form::Tagged("!" | "tag:yaml.org,2002:merge"));
+        let size = aliases::scalar_size(&text);
+        // What is wrong with a tag is told where the tag is.
+        let start = properties.at.unwrap_or(mark).position();
+        let scalar = S::scalar(text, form).map_err(|problem| Error { at: start, problem: Problem::Schema(problem) })?;
+        let node = Node { at: mark.position(), content: Rc::new(Content::Scalar(scalar)) };
+        let built = Built { node, size, height: 0, is_merge_key };
+        if let Some(anchor) = properties.anchor {
+            self.anchors.insert(anchor, &built);
+        }
+        Ok(built)
+    }
+
+    /// Counts a node that stands in the text.
+    fn count(&mut self, mark: Mark) -> Result<(), Error> {
+        self.nodes += 1;
+        if self.nodes > MAX_NODES {
+            return Err(Error { at: mark.position(), problem: Problem::TooMany { max: MAX_NODES } });
+        }
+        Ok(())
+    }
+
+    /// Refuses `levels` more lists and maps inside each other where that is too deep.
+    fn descend(&self, mark: Mark, levels: usize) -> Result<(), Error> {
+        if self.depth + levels > self.max_depth {
+            return Err(Error { at: mark.position(), problem: Problem::TooDeep { max: self.max_depth } });
+        }
+        Ok(())
+    }
+
+    fn alias(&mut self, mark: Mark) -> Result<Built<S::Scalar>, Error> {
+        let Token::Alias(name) = self.scanner.take() else { return self.empty(mark) };
+        let found = self.anchors.follow(&name).map_err(|problem| Error { at: mark.position(), problem })?;
+        self.count(mark)?;
+        self.descend(mark, found.height)?;
+        let node = Node { at: mark.position(), content: found.node.content };
+        // Only the plain word itself is a merge key.
+        Ok(Built { node, is_merge_key: false, ..found })
+    }
+}

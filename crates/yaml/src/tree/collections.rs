@@ -1,0 +1,245 @@
+//! Lists and maps.
+
+use std::rc::Rc;
+
+use super::aliases::Built;
+use super::{Place, Properties, Reader, Schema};
+use crate::error::{Error, Problem};
+use crate::node::{Content, Node, Pair};
+use crate::scan::{Mark, Token};
+
+/// A list or map that has begun.
+#[derive(Debug)]
+pub(super) struct Open<S> {
+    size: usize,
+    height: usize,
+    content: Content<S>,
+}
+
+impl<S> Open<S> {
+    fn list() -> Self {
+        Self { size: 1, height: 0, content: Content::List(Vec::new()) }
+    }
+
+    fn map() -> Self {
+        Self { size: 1, height: 0, content: Content::Map(Vec::new()) }
+    }
+
+    fn count(&mut self, built: &Built<S>) {
+        self.size = self.size.saturating_add(built.size);
+        self.height = self.height.max(built.height);
+    }
+
+    fn add_item(&mut self, item: Built<S>) {
+        self.count(&item);
+        if let Content::List(items) = &mut self.content {
+            items.push(item.node);
+        }
+    }
+
+    fn add_pair(&mut self, key: Built<S>, value: Built<S>) -> Result<(), Error> {
+        self.count(&key);
+        self.count(&value);
+        let Content::Map(pairs) = &mut self.content else { return Ok(()) };
+        let at = key.node.at;
+        if key.is_merge_key {
+            return merge(pairs, &value.node).map_err(|problem| Error { at, problem });
+        }
+        if !matches!(*key.node.content, Content::Scalar(_)) {
+            return Err(Error { at, problem: Problem::KeyIsNoScalar });
+        }
+        pairs.push(Pair { at, key: key.node.content, value: value.node, merged: false });
+        Ok(())
+    }
+}
+
+/// Adds the pairs of a merge key in its place. Of two pairs with the same key, the later one holds.
+fn merge<S>(pairs: &mut Vec<Pair<S>>, value: &Node<S>) -> Result<(), Problem> {
+    let mut add = |node: &Node<S>| {
+        let Content::Map(merged) = &*node.content else { return Err(Problem::Merge) };
+        pairs.extend(merged.iter().map(|pair| Pair {
+            at: pair.at,
+            key: Rc::clone(&pair.key),
+            value: pair.value.clone(),
+            merged: true,
+        }));
+        Ok(())
+    };
+    match &*value.content {
+        // The first of several maps holds, so that it is added last.
+        Content::List(maps) => maps.iter().rev().try_for_each(add),
+        _ => add(value),
+    }
+}
+
+type Read<'t, S> = fn(&mut Reader<'t, S>) -> Result<Open<<S as Schema>::Scalar>, Error>;
+
+impl<'t, S: Schema> Reader<'t, S> {
+    /// Reads a list or map within the bounds.
+    pub(super) fn collection(
+        &mut self,
+        mark: Mark,
+        properties: Properties,
+        read: Read<'t, S>,
+    ) -> Result<Built<S::Scalar>, Error> {
+        self.count(mark)?;
+        self.descend(mark, 1)?;
+        if let Some(tag) = &properties.tag {
+            let at = properties.at.unwrap_or(mark).position();
+            S::collection_tag(tag).map_err(|problem| Error { at, problem: Problem::Schema(problem) })?;
+        }
+        if let Some(anchor) = &properties.anchor {
+            self.anchors.begin(anchor);
+        }
+        self.depth += 1;
+        let Open { size, height, content } = read(self)?;
+        self.depth -= 1;
+        let node = Node { at: mark.position(), content: Rc::new(content) };
+        let built = Built { node, size, height: height + 1, is_merge_key: false };
+        if let Some(anchor) = properties.anchor {
+            self.anchors.insert(anchor, &built);
+        }
+        Ok(built)
+    }
+
+    /// Takes a token, and returns where it is.
+    fn step(&mut self) -> Result<Mark, Error> {
+        let mark = self.scanner.peek()?.0;
+        self.scanner.take();
+        Ok(mark)
+    }
+
+    /// Goes over a sign and reads the node behind it: an empty one in the place of the sign if the next token ends it.
+    fn node_after_sign(&mut self, place: Place, ends: fn(&Token) -> bool) -> Result<Built<S::Scalar>, Error> {
+        let sign = self.step()?;
+        if ends(&self.scanner.peek()?.1) { self.empty(sign) } else { self.node(place) }
+    }
+
+    /// Reads a value after its colon; without a colon it is empty.
+    fn value(&mut self, place: Place, ends: fn(&Token) -> bool) -> Result<Built<S::Scalar>, Error> {
+        let (mark, token) = self.scanner.peek()?;
+        let mark = *mark;
+        if *token != Token::Value {
+            return self.empty(mark);
+        }
+        self.node_after_sign(place, ends)
+    }
+
+    pub(super) fn block_list(&mut self) -> Result<Open<S::Scalar>, Error> {
+        let mut list = Open::list();
+        self.step()?;
+        loop {
+            let (mark, token) = self.scanner.peek()?;
+            match token {
+                Token::BlockEntry => {}
+                Token::BlockEnd => break,
+                _ => return Err(mark.error("did not find expected '-' indicator")),
+            }
+            let ends = |token: &Token| matches!(token, Token::BlockEntry | Token::BlockEnd);
+            list.add_item(self.node_after_sign(Place::Block, ends)?);
+        }
+        self.step()?;
+        Ok(list)
+    }
+
+    /// Reads a list whose dashes stand below the key of a map. It ends where the next key begins.
+    pub(super) fn list_below_key(&mut self) -> Result<Open<S::Scalar>, Error> {
+        let mut list = Open::list();
+        while self.scanner.peek()?.1 == Token::BlockEntry {
+            let ends = |token: &Token| matches!(token, Token::BlockEntry | Token::Key | Token::Value | Token::BlockEnd);
+            list.add_item(self.node_after_sign(Place::Block, ends)?);
+        }
+        Ok(list)
+    }
+
+    pub(super) fn block_map(&mut self) -> Result<Open<S::Scalar>, Error> {
+        let mut map = Open::map();
+        self.step()?;
+        loop {
+            let (mark, token) = self.scanner.peek()?;
+            match token {
+                Token::Key => {}
+                Token::BlockEnd => break,
+                _ => return Err(mark.error("did not find expected key")),
+            }
+            let ends = |token: &Token| matches!(token, Token::Key | Token::Value | Token::BlockEnd);
+            let key = self.node_after_sign(Place::BlockPair, ends)?;
+            self.note_outer(&key);
+            let value = self.value(Place::BlockPair, ends)?;
+            map.add_pair(key, value)?;
+        }
+        self.step()?;
+        Ok(map)
+    }
+
+    pub(super) fn flow_list(&mut self) -> Result<Open<S::Scalar>, Error> {
+        let mut list = Open::list();
+        self.step()?;
+        let mut is_first = true;
+        while self.has_entry(&mut is_first, Token::FlowListEnd, "did not find expected ',' or ']'")? {
+            let (mark, token) = self.scanner.peek()?;
+            let mark = *mark;
+            let item = match token {
+                Token::Key => self.collection(mark, Properties::default(), Self::single_pair)?,
+                _ => self.node(Place::Flow)?,
+            };
+            list.add_item(item);
+        }
+        Ok(list)
+    }
+
+    /// Reads a map of one pair that stands in a list without braces.
+    fn single_pair(&mut self) -> Result<Open<S::Scalar>, Error> {
+        let mut map = Open::map();
+        let ends_key = |token: &Token| matches!(token, Token::Value | Token::FlowEntry | Token::FlowListEnd);
+        let key = self.node_after_sign(Place::Flow, ends_key)?;
+        let ends = |token: &Token| matches!(token, Token::FlowEntry | Token::FlowListEnd);
+        let value = self.value(Place::Flow, ends)?;
+        map.add_pair(key, value)?;
+        Ok(map)
+    }
+
+    pub(super) fn flow_map(&mut self) -> Result<Open<S::Scalar>, Error> {
+        let mut map = Open::map();
+        self.step()?;
+        let mut is_first = true;
+        while self.has_entry(&mut is_first, Token::FlowMapEnd, "did not find expected ',' or '}'")? {
+            if self.scanner.peek()?.1 == Token::Key {
+                let ends_key = |token: &Token| matches!(token, Token::Value | Token::FlowEntry | Token::FlowMapEnd);
+                let key = self.node_after_sign(Place::Flow, ends_key)?;
+                self.note_outer(&key);
+                let ends = |token: &Token| matches!(token, Token::FlowEntry | Token::FlowMapEnd);
+                let value = self.value(Place::Flow, ends)?;
+                map.add_pair(key, value)?;
+            } else {
+                let key = self.node(Place::Flow)?;
+                let mark = self.scanner.peek()?.0;
+                let value = self.empty(mark)?;
+                map.add_pair(key, value)?;
+            }
+        }
+        Ok(map)
+    }
+
+    /// Goes over the comma before an entry, or over the end of the collection.
+    fn has_entry(&mut self, is_first: &mut bool, end: Token, problem: &'static str) -> Result<bool, Error> {
+        let (mark, token) = self.scanner.peek()?;
+        if *token != end && !std::mem::take(is_first) {
+            if *token != Token::FlowEntry {
+                return Err(mark.error(problem));
+            }
+            self.step()?;
+        }
+        let has_entry = self.scanner.peek()?.1 != end;
+        if !has_entry {
+            self.step()?;
+        }
+        Ok(has_entry)
+    }
+
+    fn note_outer(&mut self, key: &Built<S::Scalar>) {
+        if self.depth == 1 {
+            self.outer_keys.push(Rc::clone(&key.node.content));
+        }
+    }
+}

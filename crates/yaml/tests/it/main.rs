@@ -1,0 +1,6 @@
+//! Reads whole texts.
+
+mod bounds;
+mod generated;
+mod layouts;
+mod shown;
