@@ -62,7 +62,7 @@ def calculate(text: str) -> str:
     return f"{value:g}"
 
 
-TOOLS = {tool.handler: tool for tool in (search, calculate)}
+TOOLS = {"search": search, "calculate": calculate}
 
 
 @job
@@ -108,14 +108,14 @@ def main() -> None:
     print(f"workflow {run.id}")
     client, furthest = run.client, -1
     while run.status == "running":
-        progress = client.show_job(run.id, agent.handler).get("progress")
+        progress = client.show_job(run.id, "agent").get("progress")
         # What runs again from its beginning says again that it is there.
         if progress and progress["percent"] > furthest:
             furthest = progress["percent"]
             print(f"{furthest:3} % {progress['text']}")
         time.sleep(0.05)
     print(run.result())
-    for line in client.read_job_log(run.id, agent.handler)["items"]:
+    for line in client.read_job_log(run.id, "agent")["items"]:
         print(line["text"])
 
 

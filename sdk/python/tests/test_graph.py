@@ -26,7 +26,14 @@ from tidegate import (
 from tidegate._load import by_handler, load
 
 
-@job(retries=3, backoff="2s", timeout=600, queue="web", limits=[limit("vendor", tenant="$.day"), concurrency(10)])
+@job(
+    retries=3,
+    backoff="2s",
+    timeout=600,
+    max_lost=1,
+    queue="web",
+    limits=[limit("vendor", tenant="$.day"), concurrency(10)],
+)
 def fetch(day: str, pages: int = 1) -> list[int]:
     """Fetches."""
     return [pages] * 3
@@ -66,10 +73,11 @@ def test_a_graph_reads_like_calls() -> None:
         "jobs": [
             {
                 "name": "fetch",
-                "handler": "fetch",
+                "handler": "test_graph.fetch",
                 "params": {"day": "monday"},
                 "queue": "web",
                 "retries": 3,
+                "max_lost": 1,
                 "backoff": "2s",
                 "timeout": "600000ms",
                 "limits": [
@@ -79,7 +87,7 @@ def test_a_graph_reads_like_calls() -> None:
             },
             {
                 "name": "send",
-                "handler": "send",
+                "handler": "test_graph.send",
                 "params": {"rows": {"$output": "fetch"}, "to": "me"},
                 "after": ["fetch"],
             },
@@ -213,16 +221,16 @@ def test_a_worker_calls_with_params_and_inputs() -> None:
 
     @job
     def bad() -> Any:
-        return {1, 2}
+        return 1j
 
-    with pytest.raises(NonRetryable, match="the output of job 'bad': a value of type set is not JSON"):
+    with pytest.raises(NonRetryable, match="the output of job 'bad': a value of type complex is not JSON"):
         bad.invoke(claimed({}))
 
 
 def test_jobs_of_a_module() -> None:
     found = load(__name__)
-    assert {"fetch", "send", "note"} <= set(found)
-    assert set(load(f"{__name__}:fetch")) == {"fetch"}
+    assert {f"{__name__}.{name}" for name in ("fetch", "send", "note")} <= set(found)
+    assert set(load(f"{__name__}:fetch")) == {f"{__name__}.fetch"}
     for target, text in [
         ("no_such_module_here", "there is no module 'no_such_module_here'"),
         (f"{__name__}:nothing", "has no 'nothing'"),
@@ -235,5 +243,6 @@ def test_jobs_of_a_module() -> None:
     other = types.ModuleType("other_jobs")
     sys.modules["other_jobs"] = other
     exec("def fetch(): pass", other.__dict__)
+    assert len(by_handler([fetch, job(other.fetch)], "here")) == 2
     with pytest.raises(DefinitionError, match="two jobs with the handler 'fetch'"):
-        by_handler([fetch, job(other.fetch)], "here")
+        by_handler([job(handler="fetch")(other.fetch), job(handler="fetch")(fetch.function)], "here")

@@ -87,6 +87,7 @@ def server(spans: InMemorySpanExporter) -> Iterator[testing.Server]:
 
 
 def finished(name: str) -> list[ReadableSpan]:
+    name = name.replace("job ", f"job {__name__}.")
     return [one for one in EXPORTER.get_finished_spans() if one.name == name]
 
 
@@ -165,7 +166,10 @@ def test_jobs_of_a_key_are_in_the_trace_of_who_created_them(server: testing.Serv
 
 
 def test_a_plain_call_of_the_client_is_in_the_trace(server: testing.Server) -> None:
-    definition: api.Definition = {"name": "w", "jobs": [{"handler": "add", "params": {"rows": [1]}}]}
+    definition: api.Definition = {
+        "name": "w",
+        "jobs": [{"name": "add", "handler": add.handler, "params": {"rows": [1]}}],
+    }
     with trace.get_tracer("app").start_as_current_span("request") as request:
         server.client.create_workflow(definition)
         server.client.create_workflows({"workflows": [definition]})
@@ -247,7 +251,11 @@ def test_the_trace_is_no_param_of_a_function(server: testing.Server) -> None:
 )
 def test_whatever_is_in_the_place_of_the_trace_the_job_runs(server: testing.Server, left: Any) -> None:
     server.client.create_workflow(
-        {"name": "w", "globals": {"$trace": left}, "jobs": [{"handler": "add", "params": {"rows": [1]}}]}
+        {
+            "name": "w",
+            "globals": {"$trace": left},
+            "jobs": [{"name": "add", "handler": add.handler, "params": {"rows": [1]}}],
+        }
     )
     assert server.work() == 1
     [span] = finished("job add")
@@ -286,11 +294,11 @@ def test_a_worker_goes_on_with_the_trace(spans: InMemorySpanExporter, tmp_path: 
     (tmp_path / "server").mkdir()
     server = Server(tmp_path / "server")
 
-    @job
+    @job(handler="app.first")
     def first() -> int:
         return 0
 
-    @job
+    @job(handler="app.second")
     async def second(number: int) -> int:
         return number
 
@@ -308,10 +316,14 @@ def test_a_worker_goes_on_with_the_trace(spans: InMemorySpanExporter, tmp_path: 
         server.close()
     written = {one["name"]: one for one in map(json.loads, (folder / "spans").read_text().splitlines())}
     creator = request.get_span_context()
-    assert set(written) == {"job first", "in first", "job second"}
+    assert set(written) == {"job app.first", "in first", "job app.second"}
     assert {int(one["context"]["trace_id"], 16) for one in written.values()} == {creator.trace_id}
-    assert int(written["job first"]["parent_id"], 16) == int(written["job second"]["parent_id"], 16) == creator.span_id
-    assert written["in first"]["parent_id"] == written["job first"]["context"]["span_id"]
+    assert (
+        int(written["job app.first"]["parent_id"], 16)
+        == int(written["job app.second"]["parent_id"], 16)
+        == creator.span_id
+    )
+    assert written["in first"]["parent_id"] == written["job app.first"]["context"]["span_id"]
 
 
 PLAIN = """

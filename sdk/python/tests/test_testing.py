@@ -166,7 +166,9 @@ async def test_it_is_used_from_async_tests(server: testing.Server) -> None:
 
 
 def test_what_cannot_go_on_is_told(server: testing.Server) -> None:
-    server.client.create_workflow({"name": "empty", "jobs": [{"handler": "double", "queue": "numbers"}]})
+    server.client.create_workflow(
+        {"name": "empty", "jobs": [{"name": "double", "handler": double.handler, "queue": "numbers"}]}
+    )
     server.work()
     server.client.pause_queue("numbers")
     with pytest.raises(WorkflowNotDone, match=r"is running, and nothing .*: job 'double' is ready in queue 'numbers'"):
@@ -212,7 +214,7 @@ def test_wrong_arguments_are_told_at_once(server: testing.Server) -> None:
     with pytest.raises(TypeError, match="double"):
         server.run(double, 1, 2)  # type: ignore[call-overload]  # pyright: ignore
     with pytest.raises(InvalidParam):
-        server.run(double, {1, 2})  # type: ignore[call-overload]  # pyright: ignore
+        server.run(double, [1j])  # type: ignore[call-overload]  # pyright: ignore
 
 
 def test_no_server_outlives_tests_that_were_killed() -> None:

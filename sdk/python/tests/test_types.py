@@ -51,8 +51,11 @@ def use() -> None:
     alone: list[int] = fetch.enqueue("monday", pages=2).result()
     sent: str = send.enqueue([1]).result()
     child: str = current().spawn(report, "monday").result()
+    ended_jobs: int = sum(found.done for found in report.start("monday").progress())
+    status: str = report.start("monday").watch()
+    wrapped: list[str] = list(map(current().wrap(charge.function), ["a"]))
     shown: str = Client().show_workflow("01M7Z85C8H08RJZ5Q5JGPKMY04")["status"]
-    print(paid, tested, rows, ended, again, alone, sent, child, shown)
+    print(ended_jobs, status, wrapped, paid, tested, rows, ended, again, alone, sent, child, shown)
 """
 
 WRONG = [
@@ -100,6 +103,11 @@ WRONG = [
     "x: int = report.start('monday').result()",
     "current().spawn(report, 7)",
     "job(retry=3)",
+    "fetch.delay('monday')",
+    "fetch.apply_async('monday')",
+    "x: str = next(report.start('monday').progress()).done",
+    "current().wrap(fetch)(3)",
+    "testing.server(limits=3)",
     "fetch.options(rule='sometimes')",
 ]
 

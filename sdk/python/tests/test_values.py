@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import enum
 import json
+import re
 import threading
 import time
 import uuid
@@ -13,8 +14,9 @@ from typing import Any, NamedTuple, Optional
 
 import pytest
 
-from tidegate import InvalidParam, _values
-from tidegate._values import decode, encode, resolve
+from tidegate import InvalidParam, _decode
+from tidegate._decode import decode
+from tidegate._values import encode, resolve
 
 
 class Colour(enum.Enum):
@@ -73,8 +75,8 @@ def test_annotations_decide(value: Any, wanted: Any, expected: Any) -> None:
     [
         ({"a": [1, object()]}, "p.a[1]", "object is not JSON"),
         (float("nan"), "p", "not a number in JSON"),
-        (b"x", "p", "base64"),
-        ({1, 2}, "p", "Use a list"),
+        (bytearray(b"x"), "p", "Use bytes"),
+        ({1, 2j}, "p[", "complex is not JSON"),
         ({1: 2}, "p", "Keys in JSON are str"),
     ],
 )
@@ -82,7 +84,7 @@ def test_what_is_not_json_is_refused_with_its_path(value: Any, path: str, what: 
     with pytest.raises(InvalidParam) as error:
         encode(value, "p")
     text = str(error.value)
-    assert text.startswith(f"{path}: ") and what in text and "\n" not in text
+    assert re.match(rf"{re.escape(path)}\d?]?: ", text) and what in text and "\n" not in text
 
 
 def test_what_contains_itself_is_refused() -> None:
@@ -146,13 +148,13 @@ def test_many_threads_find_the_decoder_of_a_type_at_once(monkeypatch: pytest.Mon
     class Point:
         x: int
 
-    find = _values._find  # pyright: ignore[reportPrivateUsage]
+    find = _decode._find  # pyright: ignore[reportPrivateUsage]
 
     def slow(wanted: Any) -> Any:
         time.sleep(0.02)
         return find(wanted)
 
-    monkeypatch.setattr(_values, "_find", slow)
+    monkeypatch.setattr(_decode, "_find", slow)
     found: list[object] = []
     threads = [threading.Thread(target=lambda: found.append(decode({"x": 1}, Point, "it"))) for _ in range(4)]
     for thread in threads:

@@ -112,7 +112,7 @@ def test_figures_and_health_are_served(running: tuple[Server, Worker]) -> None:
         with urllib.request.urlopen(f"{found[0]}/metrics") as answer:
             return str(answer.read().decode())
 
-    until(lambda: 'tidegate_worker_jobs_total{handler="noop",outcome="succeeded"} ' in text(), "jobs are counted")
+    until(lambda: 'tidegate_worker_jobs_total{handler="app.noop",outcome="succeeded"} ' in text(), "jobs are counted")
     for name in ("job_seconds_bucket", "running", "claims_total", "report_retries_total"):
         assert f"tidegate_worker_{name}" in text()
     with pytest.raises(urllib.error.HTTPError):
@@ -150,7 +150,7 @@ def test_many_jobs_are_run_and_told_in_few_lines(server: Server, workers: list[W
     assert server.count("succeeded") == 4000
     assert worker.stop() == 0
     counted = {one["handler"]: one["succeeded"] for one in worker.events("summary")}
-    assert counted == {"noop": 3000, "anoop": 1000}
+    assert counted == {"app.noop": 3000, "app.anoop": 1000}
     assert len(worker.events("job")) < 1000
     assert sum(one["ended"] - one["shown"] for one in worker.events("jobs")) + len(worker.events("job")) == 4000
 

@@ -83,6 +83,7 @@ async def works():
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Worker]]:
     server = Server(tmp_path_factory.mktemp("server"))
+    server.module = "hostile"
     folder = tmp_path_factory.mktemp("worker")
     (folder / "hostile.py").write_text(APP)
     worker = Worker(server, folder, app="hostile").ready()
@@ -167,7 +168,7 @@ def test_a_strange_job_counts_as_no_answer(strange: dict[str, Any]) -> None:
 def test_a_number_that_python_does_not_read_fails_its_own_job_alone(running: tuple[Server, Worker]) -> None:
     """The whole answer was dropped, and all jobs in it lost their leases."""
     server, worker = running
-    job = {"name": "works", "handler": "works"}
+    job = {"name": "works", "handler": "hostile.works"}
     workflows = [{"name": "w", "jobs": [job]} for _ in range(9)]
     workflows.append({"name": "w", "jobs": [{**job, "params": {"x": ["LONG"]}}]})
     body = json.dumps({"workflows": workflows}).replace('"LONG"', "1" * 5000).encode()

@@ -65,18 +65,18 @@ def test_a_killed_worker_loses_no_job(server: Server, workers: list[Worker], tmp
     assert server.count("succeeded") == 1000
 
 
-def test_a_process_that_crashes_again_and_again_fails_its_job_alone(
-    server: Server, workers: list[Worker], tmp_path: pathlib.Path
-) -> None:
-    workers.append(Worker(server, tmp_path / "w", "--lease", "5s").ready())
+def test_a_job_that_ends_its_process_fails_alone(server: Server, workers: list[Worker], tmp_path: pathlib.Path) -> None:
+    """Both the job and what ran beside it had failed after four crashes."""
+    workers.append(worker := Worker(server, tmp_path / "w", "--lease", "5s", "--concurrency", "4").ready())
+    beside = server.create_many("nap", 3, {"seconds": 4.0})
+    until(lambda: all(server.state(one) == "running" for one in beside), "they run")
     crash = server.create("crashes")
-    others = server.create_many("noop", 20)
     job = server.job(crash, wait=40)
-    assert job["state"] == "failed"
-    assert "has ended 4 times" in str(job)
-    # Jobs of an answer that was on its way to a process that ended wait for the end of their leases.
-    server.wait_all(20)
-    assert all(server.state(one) == "succeeded" for one in others)
+    assert (job["state"], job["errors"][-1]["kind"]) == ("failed", "poison")
+    worker.says("job 'crashes' of workflow")
+    server.wait_all(30)
+    assert [server.state(one) for one in beside] == ["succeeded"] * 3
+    assert [server.job(one)["attempt"] for one in beside] == [1] * 3
 
 
 def test_a_job_that_blocks_the_interpreter_keeps_its_lease(

@@ -70,7 +70,7 @@ def test_one_job_has_some_time_to_end(server: Server, tmp_path: pathlib.Path) ->
         assert worker.stop(signal.SIGINT) == 0
     finally:
         worker.close()
-    assert "no more jobs are taken; 1 job has 30 s to end" in worker.text()
+    assert "no more jobs are taken; 1 job has 18 s to end" in worker.text()
 
 
 def test_https_to_an_http_port_has_one_advice(server: Server, tmp_path: pathlib.Path) -> None:

@@ -111,6 +111,7 @@ def holds(seconds: int):
 @job
 def crashes():
     os.kill(os.getpid(), 9)
+    time.sleep(60)
 
 @job
 def extends(file: str):
@@ -132,6 +133,8 @@ class Server:
         self.folder = folder
         self.log = folder / "server.log"
         self._settings = settings
+        #: Where the functions of handlers without a module are.
+        self.module = "app"
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port: int = free.getsockname()[1]
@@ -159,17 +162,20 @@ class Server:
 
     def create(self, handler: str, params: dict[str, Any] | None = None, **more: Any) -> str:
         """Creates a workflow of one job and returns its id."""
-        job = {"name": handler, "handler": handler, "params": params or {}, **more}
+        job = {"name": handler, "handler": self._of(handler), "params": params or {}, **more}
         return str(self.client.request("POST", "/v1/workflows", body={"name": handler, "jobs": [job]})["id"])
 
     def create_many(self, handler: str, count: int, params: dict[str, Any] | None = None, **more: Any) -> list[str]:
-        job = {"name": handler, "handler": handler, "params": params or {}, **more}
+        job = {"name": handler, "handler": self._of(handler), "params": params or {}, **more}
         ids: list[str] = []
         for start in range(0, count, 1000):
             many = [{"name": handler, "jobs": [job]}] * min(1000, count - start)
             items = self.client.request("POST", "/v1/workflows:batch", body={"workflows": many})["items"]
             ids += [item["id"] for item in items]
         return ids
+
+    def _of(self, handler: str) -> str:
+        return handler if "." in handler else f"{self.module}.{handler}"
 
     def job(self, workflow: str, *, wait: float = 20) -> dict[str, Any]:
         """Waits until the workflow is over, and returns its first job."""

@@ -5,16 +5,16 @@ import time
 from tidegate import job
 
 
-@job
+@job(handler="noop")
 def noop() -> None:
     return None
 
 
-@job
+@job(handler="ten")
 def ten() -> None:
     time.sleep(0.01)
 
 
-@job
+@job(handler="moment")
 def moment() -> float:
     return time.time()

@@ -155,7 +155,7 @@ fn struct_value(yaml: &Yaml) -> Result<Json, Problem> {
             Value::Float(value) => number(value),
             Value::Text => Ok(Json::String(scalar.text.clone())),
         },
-        Content::List(items) => items.iter().map(|item| struct_value(item)).collect(),
+        Content::List(items) => items.iter().map(struct_value).collect(),
         Content::Map(pairs) => {
             pairs.iter().map(|pair| Ok((pair.key().to_string(), struct_value(&pair.value)?))).collect()
         }

@@ -28,6 +28,7 @@ from .errors import (
     NotFound,
     NotTidegate,
     Problem,
+    RemoteError,
     Retry,
     ServerUnavailable,
     Throttled,
@@ -38,7 +39,7 @@ from .errors import (
 )
 
 if TYPE_CHECKING:
-    from ._run import Run
+    from ._run import Progress, Run
     from .client import AsyncClient, Client
     from .limits import LimitExceeded, concurrency, limit, limited
 
@@ -67,6 +68,8 @@ __all__ = [
     "NotFound",
     "NotTidegate",
     "Problem",
+    "Progress",
+    "RemoteError",
     "Retry",
     "Run",
     "ServerUnavailable",
@@ -92,11 +95,16 @@ _LATER = {
     "AsyncClient": "client",
     "Client": "client",
     "LimitExceeded": "limits",
+    "Progress": "_run",
     "Run": "_run",
     "concurrency": "limits",
     "limit": "limits",
     "limited": "limits",
 }
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, "__version__"})
 
 
 def __getattr__(name: str) -> Any:

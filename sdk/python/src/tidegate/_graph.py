@@ -73,7 +73,8 @@ class Handle(Reference):
     def _refuse(self, what: str) -> NoReturn:
         raise GraphError(
             f"the output of job '{self._node.name}' cannot be {what}: it is known only when the job has run. "
-            "Do that inside a job, which gets the output as a parameter"
+            "Do that inside a job, which gets the output as a parameter, and starts a job for each item with "
+            "current().spawn(job, item)"
         )
 
     def __eq__(self, other: object) -> bool:
@@ -184,7 +185,7 @@ class Graph:
 def fill(definition: api.JobDefinition, options: Options) -> None:
     """Writes the options of a job into its definition."""
     given, filled = cast("dict[str, Any]", options), cast("dict[str, Any]", definition)
-    for key in ("queue", "priority", "retries", "rule"):
+    for key in ("queue", "priority", "retries", "max_lost", "rule"):
         if (value := given.get(key)) is not None:
             filled[key] = value
     for key in ("wait", "backoff", "backoff_max", "timeout"):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypedDict, TypeVar, cast, overload
 
 from . import _graph, _telemetry  # pyright: ignore[reportPrivateUsage]
+from ._decode import decode, hints
 from ._options import check
 from ._trace import tried
-from ._values import decode, encode, hints, resolve
+from ._values import encode_output, resolve
 from .errors import DefinitionError, InvalidParam, NonRetryable, TidegateError
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ class Settings(TypedDict, total=False):
     """What a job is like wherever it runs. Spans are seconds, a ``timedelta``, or text with a unit such as
     ``"1h30m"``."""
 
-    #: The name in definitions and queues; the function's name if left out.
+    #: The name in definitions, by which workers find the function; ``module.function`` if left out.
     handler: str
     queue: str
     #: How often it runs again after a failure.
@@ -43,6 +45,8 @@ class Settings(TypedDict, total=False):
     backoff_max: Span
     #: An attempt that takes longer has failed.
     timeout: Span
+    #: How many leases that end in a row without a report, as of a worker that died, are tried again.
+    max_lost: int
     #: 0 to 255, the highest first.
     priority: int
     #: See :func:`tidegate.limit` and :func:`tidegate.concurrency`.
@@ -68,14 +72,38 @@ class Options(Settings, total=False):
     params: Mapping[str, Any]
 
 
+class _Instead:
+    """An attribute that jobs do not have, and that people of other packages look for: its error says what to use."""
+
+    def __init__(self, use: str) -> None:
+        self._use = use
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, one: Base[..., Any] | None, owner: type) -> Any:
+        called = one.function.__name__ if one is not None else "job"
+        raise AttributeError(f"job '{called}' has no attribute '{self._name}': {self._use.format(called)}")
+
+
 class Base(Generic[P, R]):
     """What jobs have in common. Use :func:`job` to make one."""
+
+    if not TYPE_CHECKING:
+        delay = _Instead("use {}.enqueue(..)")
+        start = _Instead("use {}.enqueue(..)")
+        apply_async = _Instead("use {0}.enqueue(..), with options {0}.options(..).enqueue(..)")
+        s = _Instead("call {}(..) in a function with @workflow")
+        si = _Instead("call {}(..) in a function with @workflow")
 
     def __init__(self, function: Callable[..., Any], options: Options) -> None:
         self.function = function
         self.is_async = inspect.iscoroutinefunction(function)
-        self.handler = options.get("handler") or function.__name__
-        self._options = options
+        #: What people call it: the function's name, unless it has another handler.
+        self.label: str = options.get("handler") or function.__name__
+        self.handler: str = options.get("handler") or f"{_module(function)}.{function.__name__}"
+        # It may be something that can be read once.
+        self._options: Options = {**options, "limits": list(given)} if (given := options.get("limits")) else options
         functools.update_wrapper(cast("Any", self), function)
 
     @property
@@ -88,11 +116,30 @@ class Base(Generic[P, R]):
         return inspect.signature(self.function)
 
     @functools.cached_property
+    def _variadic(self) -> str:
+        """The name of the parameter with one star, if it has one."""
+        kinds = {one.kind: name for name, one in self.signature.parameters.items()}
+        return kinds.get(inspect.Parameter.VAR_POSITIONAL, "")
+
+    @functools.cached_property
+    def _is_open(self) -> bool:
+        """Whether a decorator below hands the arguments on, and may add some that callers do not give."""
+        if not hasattr(self.function, "__wrapped__") or "__signature__" in vars(self.function):
+            return False
+        own = inspect.signature(self.function, follow_wrapped=False).parameters.values()
+        return any(one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD) for one in own)
+
+    @functools.cached_property
     def _annotations(self) -> dict[str, Any]:
         return hints(self.function)
 
+    @functools.cached_property
+    def _sure(self) -> dict[str, Any]:
+        """The types of params of which a value needs no look."""
+        return {name: one for name, one in self._annotations.items() if one in (str, int, float, bool, dict)}
+
     def __repr__(self) -> str:
-        return f"<job {self.handler}>"
+        return f"<job {self.label}>"
 
     def options(self, **options: Unpack[Options]) -> Self:
         """Returns the same job with other options, to be called in a workflow: ``fetch.options(queue="web")(day)``.
@@ -100,9 +147,10 @@ class Base(Generic[P, R]):
         Raises:
             DefinitionError: an option is unknown, or its value is of another kind.
         """
-        check(f"job '{self.handler}'", options, Options.__annotations__)
+        check(f"job '{self.label}'", options, Options.__annotations__)
         changed = type(self)(self.function, cast("Options", {**self._options, **options}))
         changed.handler = options.get("handler") or self.handler
+        changed.label = options.get("handler") or self.label
         return changed
 
     def params(self, *args: P.args, **kwargs: P.kwargs) -> dict[str, Any]:
@@ -111,17 +159,29 @@ class Base(Generic[P, R]):
         Raises:
             InvalidParam: the function cannot be called with them. It is a TypeError, too.
         """
+        bind = self.signature.bind_partial if self._is_open else self.signature.bind
         try:
-            bound = self.signature.bind(*args, **kwargs)
+            bound = bind(*args, **kwargs)
         except TypeError as error:
-            raise InvalidParam(f"job '{self.handler}': {error}") from None
+            raise InvalidParam(f"job '{self.label}': {error}{self._meant(kwargs)}") from None
         params: dict[str, Any] = {}
         for name, value in bound.arguments.items():
-            if self.signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
-                params.update(value)
-            else:
+            if self.signature.parameters[name].kind is not inspect.Parameter.VAR_KEYWORD:
                 params[name] = value
+                continue
+            for key, one in value.items():
+                if key in self.signature.parameters or key == _telemetry.KEY:
+                    raise InvalidParam(f"job '{self.label}': '{key}' is the name of another param. Use another one")
+                params[key] = one
         return params
+
+    def _meant(self, kwargs: Iterable[str]) -> str:
+        """Says of arguments that the function does not have, and that are options, how those are given."""
+        options = [name for name in kwargs if name in Options.__annotations__ and name not in self.signature.parameters]
+        if not options:
+            return ""
+        given = ", ".join(f"{name}=.." for name in options)
+        return f". An option is given as {self.function.__name__}.options({given}).enqueue(..)"
 
     def _add(self, graph: _graph.Graph, *args: P.args, **kwargs: P.kwargs) -> Any:
         given = self._options.get("params")
@@ -130,7 +190,21 @@ class Base(Generic[P, R]):
         else:
             params = dict(given)
             self._fit(params, graph.shared)
+        for name, value in params.items():
+            # What is no number, text or truth value may have handles in it, and is looked at where the job runs.
+            if type(value) in (str, int, float, bool) and type(value) is not self._sure.get(name) and not self._is_open:
+                self._decoded(name, value)
+        for name in self._limited_by():
+            # The server counts by params, and does not know what the function takes without one.
+            default = self.signature.parameters[name].default if name in self.signature.parameters else None
+            if name not in params and name not in graph.shared and type(default) in (str, int, bool):
+                params[name] = default
         return graph.add(self.handler, params, self._options)
+
+    def _limited_by(self) -> list[str]:
+        """The params that the values of limits name, as `$.tenant`."""
+        entries = [entry for one in self._options.get("limits") or () for entry in one.get("entries") or ()]
+        return [value[2:].split(".")[0] for _, value in entries if value.startswith("$.")]
 
     def _fit(self, params: Mapping[str, Any], shared: Iterable[str]) -> None:
         """Params in place of arguments have the names of the function's parameters. ``shared`` comes with globals."""
@@ -139,13 +213,13 @@ class Base(Generic[P, R]):
             for name in params:
                 if name not in parameters:
                     raise InvalidParam(
-                        f"job '{self.handler}' has no param '{name}'. It has {', '.join(parameters) or 'none'}"
+                        f"job '{self.label}' has no param '{name}'. It has {', '.join(parameters) or 'none'}"
                     )
         kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
         for name, one in parameters.items():
             needed = one.default is inspect.Parameter.empty and one.kind not in kinds
-            if needed and name not in params and name not in shared:
-                raise InvalidParam(f"job '{self.handler}': params have no '{name}', which the function needs")
+            if needed and name not in params and name not in shared and not self._is_open:
+                raise InvalidParam(f"job '{self.label}': params have no '{name}', which the function needs")
 
     def step(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Adds the job to the workflow that is being built, and returns its output as a handle. So does a call; for an
@@ -153,7 +227,7 @@ class Base(Generic[P, R]):
         graph = _graph.building()
         if graph is None:
             raise DefinitionError(
-                f"job '{self.handler}': step() is for workflows. Outside of one, call the job itself, or enqueue()"
+                f"job '{self.label}': step() is for workflows. Outside of one, call the job itself, or enqueue()"
             )
         return cast("R", self._add(graph, *args, **kwargs))
 
@@ -189,8 +263,8 @@ class Base(Generic[P, R]):
         from ._run import start
 
         def made() -> Run[R]:
-            graph = _graph.Graph(self.handler)
-            more: WorkflowOptions = {"key": key} if (key := self._options.get("key")) else {}
+            graph = _graph.Graph(self.label)
+            more: WorkflowOptions = {"key": key} if (key := self._options.get("key")) is not None else {}
             alone = self._add(graph, *args, **kwargs)
             return start(graph, alone, self._annotations.get("return", Any), more, client)
 
@@ -207,68 +281,82 @@ class Base(Generic[P, R]):
         named: dict[str, Any] = {}
         rest = dict(params)
         rest.pop(_telemetry.KEY, None)
-        for name, parameter in self.signature.parameters.items():
-            kind = parameter.kind
-            if kind is inspect.Parameter.VAR_KEYWORD:
-                named.update(rest)
-                continue
-            if name not in rest:
-                if parameter.default is inspect.Parameter.empty and kind is not inspect.Parameter.VAR_POSITIONAL:
-                    raise NonRetryable(
-                        f"job '{self.handler}' needs the param '{name}', which its workflow does not have"
-                    )
-                continue
-            value = rest.pop(name)
-            annotation = self._annotations.get(name)
-            try:
-                if kind is inspect.Parameter.VAR_POSITIONAL:
-                    args.extend(decode(value, cast("Any", list)[annotation] if annotation else list, f"param '{name}'"))
-                    continue
-                if annotation is not None:
-                    value = decode(value, annotation, f"param '{name}'")
-            except InvalidParam as error:
-                raise NonRetryable(f"job '{self.handler}': {error}") from None
-            if (
-                kind is inspect.Parameter.KEYWORD_ONLY
-                or (named and kind is not inspect.Parameter.POSITIONAL_ONLY)
-                or kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
-            ):
-                named[name] = value
+        parameters = self.signature.parameters.items()
+        # They come after all that has a place, so nothing before them can be left out.
+        has_more = bool(self._variadic and rest.get(self._variadic))
+        in_place = True
+        annotations, sure = self._annotations, self._sure
+        for name, one in parameters:
+            if one.kind is one.VAR_KEYWORD:
+                named.update({key: self._given(name, value) for key, value in rest.items()})
+            elif one.kind is one.VAR_POSITIONAL:
+                args.extend(self._given(name, value) for value in rest.pop(name, None) or ())
+            elif name in rest:
+                value = rest.pop(name)
+                if name in annotations and type(value) is not sure.get(name):
+                    value = self._given(name, value)
+                if one.kind is one.KEYWORD_ONLY or (one.kind is one.POSITIONAL_OR_KEYWORD and not in_place):
+                    named[name] = value
+                else:
+                    args.append(value)
+            elif one.default is one.empty:
+                in_place = in_place and one.kind is one.KEYWORD_ONLY
+                if not self._is_open:
+                    raise NonRetryable(f"job '{self.label}' needs the param '{name}', which its workflow does not have")
+            elif one.kind is one.POSITIONAL_ONLY or (one.kind is one.POSITIONAL_OR_KEYWORD and has_more):
+                args.append(one.default)
             else:
-                args.append(value)
+                in_place = in_place and one.kind is one.KEYWORD_ONLY
         return args, named
+
+    def _given(self, name: str, value: Any) -> Any:
+        try:
+            return self._decoded(name, value)
+        except InvalidParam as error:
+            raise NonRetryable(str(error)) from None
+
+    def _decoded(self, name: str, value: Any) -> Any:
+        """A param as the annotation of its parameter says."""
+        annotation = self._annotations.get(name)
+        parameter = self.signature.parameters.get(name)
+        if annotation is None or (value is None and parameter is not None and parameter.default is None):
+            return value
+        return decode(value, annotation, f"job '{self.label}', param '{name}'")
 
     def _prepared(self, claimed: api.ClaimedJob) -> tuple[list[Any], dict[str, Any]]:
         params = claimed["params"]
         if not params and not self.signature.parameters:
             return [], {}
-        inputs = claimed["inputs"]
-        if inputs:
-            outputs = {one["job"]: one.get("output") for one in inputs}
-            missing = set(claimed["omitted_inputs"])
+        inputs = {one["job"]: one for one in claimed["inputs"]}
+        missing = set(claimed["omitted_inputs"])
+        without: list[str] = []
 
-            def output(name: str) -> Any:
-                if name in missing:
-                    from .context import current
+        def output(name: str) -> Any:
+            if name in missing:
+                from .context import current
 
-                    return current().output(name)
-                return outputs.get(name)
-
-        else:
-
-            def output(name: str) -> Any:
-                return None
+                return current().output(name)
+            one = inputs.get(name)
+            if one is not None and (state := one.get("state") or "succeeded") != "succeeded":
+                without.append(f"job '{name}' is {state}")
+            return one.get("output") if one is not None else None
 
         try:
-            return self.arguments(resolve(params, output))
+            # The names of params are those of the function, whatever they are.
+            return self.arguments({name: resolve(value, output) for name, value in params.items()})
         except InvalidParam as error:
-            raise NonRetryable(f"job '{self.handler}': {error}") from None
+            raise NonRetryable(f"job '{self.label}': {error}") from None
+        except NonRetryable as error:
+            if not without:
+                raise
+            why = f"There is no output, since {', '.join(without)}: annotate the param with `| None`"
+            raise NonRetryable(f"{error}. {why}") from None
 
     def _encoded(self, value: Any) -> Any:
         if value is None:
             return None
         try:
-            return encode(value, f"the output of job '{self.handler}'")
+            return encode_output(value, f"the output of job '{self.label}'")
         except InvalidParam as error:
             raise NonRetryable(str(error)) from None
 
@@ -355,6 +443,23 @@ def _made(function: Callable[..., Any], settings: Mapping[str, Any]) -> Any:
     made: Base[..., Any] = kind(function, dict(settings))
     _register(made)
     return made
+
+
+def _module(function: Callable[..., Any]) -> str:
+    """The module of a function, as a worker imports it: that of a program which runs as a script has another name."""
+    name = function.__module__
+    if name not in ("__main__", "__mp_main__"):
+        return name
+    main = sys.modules.get(name)
+    spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
+    if spec is not None:
+        return str(spec.name)
+    if not file:
+        return name
+    # Here: the package is quick to import.
+    from pathlib import PurePath
+
+    return PurePath(file).stem
 
 
 def _is_method(function: Callable[..., Any]) -> bool:

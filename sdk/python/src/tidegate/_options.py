@@ -34,6 +34,11 @@ def _text(value: object) -> None:
         raise _wrong(value, "a text")
 
 
+def _key(value: object) -> None:
+    if not isinstance(value, str) or not value:
+        raise _wrong(value, "a text of at least one character")
+
+
 def _number(most: float) -> Callable[[object], None]:
     expected = "a whole number from 0" + (f" to {most}" if most < float("inf") else " on")
 
@@ -81,10 +86,12 @@ def _wrong(value: object, expected: str) -> InvalidParam:
 
 
 _KINDS: dict[str, Callable[[Any], object]] = {
-    **dict.fromkeys(("handler", "queue", "name", "key"), _text),
+    **dict.fromkeys(("handler", "queue", "name"), _text),
+    "key": _key,
     **dict.fromkeys(("backoff", "backoff_max", "timeout", "wait"), span),
     **dict.fromkeys(("globals", "params"), _mapping),
-    "retries": _number(float("inf")),
+    "retries": _number(65_534),
+    "max_lost": _number(65_534),
     "priority": _number(255),
     "rule": _one_of("all_success", "all_done", "any_success", "any_failed", "none_failed"),
     "limits": _limits,

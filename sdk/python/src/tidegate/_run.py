@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 import time
 import uuid
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TextIO, TypeVar, cast
 
 from . import _connect, _telemetry  # pyright: ignore[reportPrivateUsage]
+from ._decode import decode
 from ._graph import Graph
-from ._values import decode, encode, resolve
+from ._trace import tried
+from ._values import encode, resolve
 from ._workflows import WorkflowOptions, description
-from .errors import JobError, TidegateError, WorkflowNotDone
+from .errors import IdempotencyMismatch, JobError, RemoteError, TidegateError, TooLarge, WorkflowNotDone
 
 if TYPE_CHECKING:
     from . import api
@@ -25,6 +29,27 @@ LOOK = 30.0
 #: After so long it is said once why a job waits for a worker: who has started none would wait for ever.
 PATIENCE = 5.0
 OVER = frozenset(("succeeded", "failed", "cancelled"))
+#: How often the progress of a run is looked at, in seconds.
+PROGRESS = 0.5
+#: So few outputs are asked for one by one, and so small a part of all jobs. More come in one answer with all of the
+#: workflow.
+_FEW, _PART = 4, 16
+
+
+class Progress(NamedTuple):
+    """How far a run is."""
+
+    #: As that of the run: ``running``, for example.
+    status: str
+    #: How many jobs have ended, in whatever way, of how many.
+    done: int
+    total: int
+    #: How many of those that have ended have failed.
+    failed: int
+
+    def __str__(self) -> str:
+        failed = f", {self.failed} failed" if self.failed else ""
+        return f"{self.done} of {self.total} jobs{failed}, {self.status}"
 
 
 def start(graph: Graph, result: Any, wanted: Any, options: WorkflowOptions, client: Client | None) -> Run[Any]:
@@ -36,9 +61,13 @@ def start(graph: Graph, result: Any, wanted: Any, options: WorkflowOptions, clie
         # A key that others may use again stands for a definition, which a trace would change for servers of old. The
         # headers of the call say the same.
         _telemetry.inject(definition)
-    created = client.create_workflow(
-        definition, idempotency_key=definition.pop("idempotency_key", None) or str(uuid.uuid4())
-    )
+    # A key of the user is in the definition, which takes all characters.
+    key = definition.get("idempotency_key")
+    try:
+        created = client.create_workflow(definition, idempotency_key=None if key is not None else str(uuid.uuid4()))
+    except IdempotencyMismatch as error:
+        detail = f"the key '{key}' was used with other arguments or options, by run {error.workflow_id}"
+        raise IdempotencyMismatch({**error.fields, "detail": detail}, status=error.status) from None
     return Run(created["id"], client, name=graph.name, template=template, wanted=wanted)
 
 
@@ -55,6 +84,7 @@ class Run(Generic[R]):
         #: The client that it asks.
         self.client = client or _connect.client()
         self._template, self._wanted = template, wanted
+        self._total = 0
 
     def __repr__(self) -> str:
         return f"<run {self.name or 'of a workflow'} {self.id}>"
@@ -80,15 +110,14 @@ class Run(Generic[R]):
         while True:
             left = look if until is None else min(look, until - time.monotonic())
             shown = self.client.show_workflow(self.id, wait=f"{max(int(left * 1000), 1)}ms")
-            self.name = shown["name"]
+            self.name, self._total = shown["name"], shown["job_counts"]["total"]
             if shown["status"] in OVER:
                 return shown["status"]
             if until is not None and time.monotonic() >= until:
                 counts = shown["job_counts"]
-                ended = counts["succeeded"] + counts["failed"] + counts["cancelled"] + counts["skipped"]
                 raise WorkflowNotDone(
                     f"workflow '{self.name}' ({self.id}) is {shown['status']} after {timeout:g} s: "
-                    f"{ended} of {counts['total']} jobs have ended{self._held_up()}"
+                    f"{_ended(counts)} of {counts['total']} jobs have ended{self._held_up()}"
                 )
             look = LOOK
             if not told and (why := self._held_up()):
@@ -105,15 +134,24 @@ class Run(Generic[R]):
         Raises:
             JobError: the workflow failed or was cancelled; the message names the job and its error.
             WorkflowNotDone: it is not over after ``timeout`` seconds.
+            InvalidParam: it is not what the annotation of the function says. ``outputs()`` has it as it is.
         """
+        result = tried(lambda: self._result(timeout))
+        if isinstance(result, TidegateError):
+            raise result
+        return result
+
+    def _result(self, timeout: float | None) -> R:
         status = self.wait(timeout)
         if status != "succeeded":
             raise self._failure(status)
         if self._template is ...:
             return cast("R", self.outputs())
-        return cast(
-            "R", decode(resolve(self._template, self.output), self._wanted, f"the result of workflow '{self.name}'")
-        )
+        names: dict[str, Any] = {}
+        resolve(self._template, lambda job: names.setdefault(job))
+        outputs = self._outputs(list(names))
+        result = resolve(self._template, outputs.get)
+        return cast("R", decode(result, self._wanted, f"the result of workflow '{self.name}'"))
 
     async def aresult(self, timeout: float | None = None) -> R:
         """The same for async code, which is not held up by it."""
@@ -127,10 +165,23 @@ class Run(Generic[R]):
 
     def outputs(self) -> dict[str, Any]:
         """What the jobs returned that did, by name."""
-        return {job["name"]: output for job in self.jobs() if (output := job.get("output")) is not None}
+        return {name: output for name, output in self._outputs(None).items() if output is not None}
+
+    def _outputs(self, names: list[str] | None) -> dict[str, Any]:
+        """Outputs of these jobs, or of all. An answer has at most 64 MiB of them, so more are asked for one by one."""
+        if names is None or len(names) > max(_FEW, self._total // _PART):
+            with suppress(TooLarge):
+                return {job["name"]: job.get("output") for job in self.jobs()}
+        if names is None:
+            names = [job["name"] for job in self.client.show_workflow(self.id, view="jobs").get("jobs", [])]
+        return {name: self.output(name) for name in names}
 
     def jobs(self) -> list[api.Job]:
-        """All jobs with their params, outputs and errors."""
+        """All jobs with their params, outputs and errors.
+
+        Raises:
+            TooLarge: outputs and errors have more than 64 MiB. ``output(job)`` and ``outputs()`` have no such bound.
+        """
         return self.client.show_workflow(self.id, view="full").get("jobs", [])
 
     def events(self) -> Iterator[Event]:
@@ -141,6 +192,33 @@ class Run(Generic[R]):
             # The events of its jobs come before that of the workflow.
             if event.kind == "workflow" and event.data.get("status") in OVER:
                 return
+
+    def progress(self) -> Iterator[Progress]:
+        """Follows how many jobs have ended: yields at once, then when it has changed, at most twice a second, and last
+        when the run is over."""
+        latest: Progress | None = None
+        while latest is None or latest.status not in OVER:
+            shown = self.client.show_workflow(self.id, wait=None if latest is None else f"{PROGRESS * 1000:.0f}ms")
+            self.name = shown["name"]
+            counts = shown["job_counts"]
+            found = Progress(shown["status"], _ended(counts), counts["total"], counts["failed"])
+            if found != latest:
+                yield found
+            latest = found
+
+    def watch(self, out: TextIO | None = None) -> str:
+        """Shows the progress on ``out``, stderr if left out, until the run is over: on a terminal as a line that
+        changes, elsewhere as a line for each change. Returns the status."""
+        shown: TextIO = out or sys.stderr
+        rewrites = shown.isatty()
+        line, status = "", ""
+        for found in self.progress():
+            before, line, status = len(line), f"{self.name} {self.id}: {found}", found.status
+            shown.write(f"\r{line.ljust(before)}" if rewrites else f"{line}\n")
+            shown.flush()
+        if rewrites:
+            shown.write("\n")
+        return status
 
     def cancel(self) -> None:
         """Cancels all jobs that have not ended."""
@@ -162,18 +240,27 @@ class Run(Generic[R]):
         return f". Job '{ready[0]['name']}': {why['text']}" if why else ""
 
     def _failure(self, status: str) -> TidegateError:
-        for job in self.client.show_workflow(self.id, view="full").get("jobs", []):
-            if job["state"] == "failed":
-                errors = job.get("errors") or [
-                    cast("api.AttemptError", {"kind": "", "message": "its lease was lost too often"})
-                ]
-                last = errors[-1]
-                told = f"{last['kind']}: {last['message']}" if last["kind"] else last["message"]
-                return JobError(
-                    f"workflow '{self.name}' ({self.id}) failed: job '{job['name']}', attempt {job['attempt']}: {told}",
-                    job=job["name"],
-                    kind=last["kind"],
-                    workflow_id=self.id,
-                    trace=last.get("trace") or "",
-                )
-        return JobError(f"workflow '{self.name}' ({self.id}) is {status}", workflow_id=self.id)
+        # Not with the outputs of all jobs, which may be more than an answer has.
+        failed = self.client.list_jobs(self.id, state="failed", limit=1)["items"]
+        if not failed:
+            return JobError(f"workflow '{self.name}' ({self.id}) is {status}", workflow_id=self.id)
+        job = self.client.show_job(self.id, failed[0]["name"])
+        errors = job.get("errors") or [
+            cast("api.AttemptError", {"kind": "", "message": "its lease was lost too often"})
+        ]
+        last = errors[-1]
+        told = f"{last['kind']}: {last['message']}" if last["kind"] else last["message"]
+        error = JobError(
+            f"workflow '{self.name}' ({self.id}) failed: job '{job['name']}', attempt {job['attempt']}: {told}",
+            job=job["name"],
+            kind=last["kind"],
+            workflow_id=self.id,
+            trace=last.get("trace") or "",
+        )
+        if error.trace:
+            error.__cause__ = RemoteError(error.trace)
+        return error
+
+
+def _ended(counts: api.JobCounts) -> int:
+    return counts["succeeded"] + counts["failed"] + counts["cancelled"] + counts["skipped"]

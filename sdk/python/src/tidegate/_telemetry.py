@@ -8,7 +8,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
-from .errors import GivenBack, Throttled
+from .errors import GivenBack, Throttled, deciding
 
 if TYPE_CHECKING:
     from . import api
@@ -78,12 +78,14 @@ def span(claimed: api.ClaimedJob) -> Generator[None]:
 
         parent = TraceContextTextMapPropagator().extract({**left, "traceparent": traceparent}, parent)
     tracer = trace.get_tracer("tidegate")
-    returned: GivenBack | Throttled | None = None
+    returned: BaseException | None = None
     with tracer.start_as_current_span(f"job {claimed['handler']}", parent, trace.SpanKind.CONSUMER, attributes):
         try:
             yield
-        except (GivenBack, Throttled) as error:
+        except BaseException as error:
             # The attempt has not failed, so its span is no error.
+            if not isinstance(deciding(error), (GivenBack, Throttled)):
+                raise
             returned = error
     if returned is not None:
         raise returned

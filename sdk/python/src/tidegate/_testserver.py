@@ -63,11 +63,11 @@ class Process:
         atexit.register(self.end)
 
     @classmethod
-    def start(cls, binary: str | None, limits: str | None, settings: Mapping[str, str]) -> Process:
+    def start(cls, binary: str | None, limits: str | pathlib.Path | None, settings: Mapping[str, str]) -> Process:
         """Starts a server, and returns when it answers.
 
         Raises:
-            TidegateError: it does not start.
+            TidegateError: it does not start, or the limits are wrong.
         """
         program = find(binary)
         # Without what this process has: a server of production may be among its variables.
@@ -75,9 +75,11 @@ class Process:
         folder = None
         if limits is not None:
             folder = tempfile.TemporaryDirectory(prefix="tidegate-")
-            config = pathlib.Path(folder.name) / "config"
-            config.mkdir()
-            (config / "limits.yaml").write_text(limits)
+            try:
+                _write_limits(program, limits, pathlib.Path(folder.name) / "config")
+            except BaseException:
+                folder.cleanup()
+                raise
             variables["RUNTIME_ROOT"] = folder.name
         log = tempfile.TemporaryFile("w+")  # noqa: SIM115
         try:
@@ -85,9 +87,7 @@ class Process:
                 [program], env=variables, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True
             )
         except OSError as error:
-            raise TidegateError(
-                f"{program} cannot be started: {error.strerror}. TIDEGATE_BINARY names the program tidegate"
-            ) from None
+            raise TidegateError(_not_started(program, error)) from None
         started = cls(process, folder, log)
         started._await(program)
         return started
@@ -121,6 +121,36 @@ class Process:
         self._log.close()
         if self._folder is not None:
             self._folder.cleanup()
+
+
+def _write_limits(program: str, limits: str | pathlib.Path, config: pathlib.Path) -> None:
+    """Writes the limits to a folder: a text as a file, a file, or all files of a folder.
+
+    Raises:
+        TidegateError: the server would refuse them.
+    """
+    config.mkdir()
+    if isinstance(limits, str):
+        (config / "limits.yaml").write_text(limits)
+    elif limits.is_dir():
+        shutil.copytree(limits, config, dirs_exist_ok=True)
+    elif limits.is_file():
+        shutil.copy(limits, config)
+    else:
+        raise TidegateError(f"limits: there is no file or folder {limits}")
+    try:
+        done = subprocess.run([program, "check", str(config)], env={}, capture_output=True, text=True)
+    except OSError as error:
+        raise TidegateError(_not_started(program, error)) from None
+    if done.returncode:
+        told = " ".join(f"{done.stdout} {done.stderr}".replace(f"{config}/", "").split())
+        is_name = isinstance(limits, str) and "\n" not in limits
+        hint = ". A text is the limits themselves: name a file or folder as a pathlib.Path" if is_name else ""
+        raise TidegateError(f"limits: {told[:1000]}{hint}")
+
+
+def _not_started(program: str, error: OSError) -> str:
+    return f"{program} cannot be started: {error.strerror}. TIDEGATE_BINARY names the program tidegate"
 
 
 def _guard(server: int) -> subprocess.Popen[bytes] | None:

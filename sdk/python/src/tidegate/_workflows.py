@@ -8,11 +8,12 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, ParamSpec, TypedDict, TypeVar, cast, overload
 
 from . import _graph
+from ._decode import hints
 from ._jobs import Base, Options
 from ._options import check
 from ._span import span
 from ._trace import tried
-from ._values import encode, hints
+from ._values import encode
 from .errors import DefinitionError, TidegateError
 
 if TYPE_CHECKING:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextvars
 import datetime
+import functools
 import threading
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, Protocol, TypeVar, cast
 
 from . import _connect  # pyright: ignore[reportPrivateUsage]
@@ -25,6 +26,10 @@ R = TypeVar("R")
 
 #: The shortest and longest pause of a job between two looks at a workflow that it waits for.
 LOOKS = 0.05, 30.0
+
+
+#: A key has at most 200 bytes. With a longer name of the job in it, there may be more: its hash is there then.
+_LONGEST = 120
 
 
 class Port(Protocol):
@@ -153,6 +158,19 @@ class Context:
         if self._port is not None:
             self._port.extend(self.lease, span(lease))
 
+    def wrap(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Returns the function for a thread that the job starts, where :func:`current` is this context then:
+        ``pool.map(current().wrap(load), names)``. ``asyncio.to_thread`` and tasks need no such help."""
+        here = contextvars.copy_context()
+        here.run(_current.set, self)
+
+        @functools.wraps(function)
+        def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+            # A context runs on one thread at a time.
+            return here.copy().run(function, *args, **kwargs)
+
+        return wrapped
+
     def throttle(self, retry_after: Span, message: str = "") -> NoReturn:
         """Ends the attempt: whoever is behind a rate limit of the job refused it, such as a vendor that answered with
         429. Jobs with the same limits wait so long, too, and the attempt does not count."""
@@ -173,9 +191,9 @@ class Context:
         Raises:
             DefinitionError: this is a plain call, which no worker runs.
         """
+        from ._decode import hints
         from ._run import start
         from ._telemetry import inherited
-        from ._values import hints
         from ._workflows import Template
 
         if not self.workflow_id:
@@ -184,7 +202,12 @@ class Context:
                 "Tests run such jobs with tidegate.testing"
             )
         self._spawned += 1
-        key = f"{self.workflow_id}/{self.job}/{self.attempt}/{self._spawned}"
+        job = self.job
+        if len(job.encode()) > _LONGEST:
+            from hashlib import sha256
+
+            job = sha256(job.encode()).hexdigest()
+        key = f"{self.workflow_id}/{job}/{self.attempt}/{self._spawned}"
         result: Any
         options: WorkflowOptions = {}
         if isinstance(what, Template):
@@ -193,7 +216,7 @@ class Context:
         else:
             from ._graph import Graph, build
 
-            graph = Graph(what.handler)
+            graph = Graph(what.label)
             with build(graph):
                 result = what.step(*args, **kwargs)
         more: WorkflowOptions = {"key": key}
@@ -237,7 +260,7 @@ def _pause(created: str) -> float:
     return min(max(age / 2, LOOKS[0]), LOOKS[1])
 
 
-_current: ContextVar[Context | None] = ContextVar("tidegate_context", default=None)
+_current: contextvars.ContextVar[Context | None] = contextvars.ContextVar("tidegate_context", default=None)
 
 
 def current() -> Context:
@@ -270,6 +293,11 @@ def detached(params: Mapping[str, Any] | None = None) -> Context:
             "timeout_ms": None,
         }
     )
+
+
+def alone() -> contextvars.Context:
+    """A context for one job: variables that the jobs before it on this thread have set are not in it."""
+    return contextvars.Context()
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 
 class TidegateError(Exception):
@@ -110,6 +110,13 @@ class JobError(TidegateError):
         self.trace = trace
 
 
+class RemoteError(TidegateError):
+    """The trace of an error where it was raised, in the process of a worker: the cause of a :class:`JobError`."""
+
+    def __str__(self) -> str:
+        return f"in the worker:\n{super().__str__()}"
+
+
 class NonRetryable(TidegateError):
     """Raised in a job: it has failed, and another attempt would not help."""
 
@@ -159,6 +166,50 @@ class WorkflowNotDone(TidegateError, TimeoutError):
     """A workflow is not over after the time that its caller would wait."""
 
 
+def deciding(error: BaseException) -> BaseException:
+    """The error that decides how an attempt ends: of a group (as of a task group), one of the errors in it.
+
+    A failure wins over what does not count as an attempt: first :class:`NonRetryable`, then other failures, for which
+    the group itself stands, then :class:`Retry`, :class:`Throttled` and :class:`GivenBack`. Of several that are alike,
+    the one with the longest pause.
+    """
+    leaves = _leaves(error)
+    if not leaves:
+        return error
+    for kind in (NonRetryable, None, Retry, Throttled, GivenBack):
+        found = [one for one in leaves if (isinstance(one, kind) if kind else not isinstance(one, _CONTROL))]
+        if found:
+            return error if kind is None else max(found, key=_pause)
+    return error
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    """The errors of a group and of the groups in it, without those of tasks that were cancelled for them."""
+    inner: Any = getattr(error, "exceptions", None)
+    # Before Python 3.11, groups come from a package.
+    if not isinstance(inner, tuple) or not any(kind.__name__ == "BaseExceptionGroup" for kind in type(error).__mro__):
+        return []
+    found: list[BaseException] = []
+    for one in cast("tuple[BaseException, ...]", inner):
+        found += _leaves(one) or [one]
+    return [one for one in found if type(one).__name__ != "CancelledError"]
+
+
+def _pause(error: BaseException) -> float:
+    for name in ("after", "retry_after", "pause"):
+        value = getattr(error, name, None)
+        if value is not None:
+            # Here: time spans have errors of this module.
+            from ._span import seconds
+
+            try:
+                return seconds(value)
+            except (TypeError, ValueError):
+                # It is told when it is reported.
+                return float("inf")
+    return 0.0
+
+
 def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
@@ -171,6 +222,8 @@ def _problem(kind: type[Problem], fields: dict[str, Any], status: int, hint: str
     return kind(fields, status=status, hint=hint)
 
 
+#: What a job raises to say how its attempt ends.
+_CONTROL = (NonRetryable, Retry, Throttled, GivenBack)
 _BY_CODE: dict[str, type[Problem]] = {"lease_lost": LeaseLost, "idempotency_mismatch": IdempotencyMismatch}
 _BY_STATUS: dict[int, type[Problem]] = {
     400: InvalidRequest,

@@ -180,6 +180,11 @@ def _address(server: str | None) -> Address:
 _here: ContextVar[RateLimits | None] = ContextVar("tidegate_limits", default=None)
 
 
+def used() -> RateLimits | None:
+    """What functions with ``@limited`` ask in this context, if that was said."""
+    return _here.get()
+
+
 @contextmanager
 def using(other: RateLimits) -> Generator[RateLimits]:
     """Functions with ``@limited`` that are called in this context ask ``other``, unless they name one."""
@@ -245,6 +250,8 @@ def limited(
                     await asked().apause(pause)
                 return await cast("Any", function)(*args, **kwargs)
 
+            # It takes what the function takes, and adds nothing.
+            cast("Any", later).__signature__ = signature
             return cast("Callable[P, R]", later)
 
         @functools.wraps(function)
@@ -254,6 +261,7 @@ def limited(
                 asked().pause(pause)
             return function(*args, **kwargs)
 
+        cast("Any", now).__signature__ = signature
         return now
 
     return decorate

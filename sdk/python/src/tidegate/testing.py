@@ -17,7 +17,8 @@ import logging
 import threading
 import time
 from collections.abc import Coroutine, Generator, Iterable
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, overload
 
 from . import _connect, _telemetry  # pyright: ignore[reportPrivateUsage]
@@ -27,9 +28,9 @@ from ._span import Span, span
 from ._testserver import Process
 from ._workflows import Template, Workflow
 from .client import Client
-from .context import Context, enter
-from .errors import DefinitionError, GivenBack, TidegateError, WorkflowNotDone
-from .limits import RateLimits, using
+from .context import Context, alone, enter
+from .errors import DefinitionError, GivenBack, TidegateError, WorkflowNotDone, deciding
+from .limits import RateLimits, used, using
 from .worker import attempt
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ _log = logging.getLogger(__name__)
 _WORKER = "tidegate.testing"
 #: Jobs that are claimed with one call. They run one after the other.
 _LIMIT = 16
+#: Reports of a call.
+_REPORTS = 4
 #: The most queues of a claim.
 _QUEUES = 100
 #: So often the clock is moved without a job to run, before that is a mistake: such as a limit that is paused for good.
@@ -55,7 +58,7 @@ _MOVES = 1000
 def server(
     *,
     jobs: Iterable[Base[..., Any]] = (),
-    limits: str | None = None,
+    limits: str | Path | None = None,
     timeout: float = 60.0,
     binary: str | None = None,
     **settings: str,
@@ -63,15 +66,15 @@ def server(
     """Starts a server with workflows in memory and a clock of its own, and ends it.
 
     What is started in this context without another client is started there, and ``@limited`` asks there: where it would
-    wait, it moves the clock. ``limits`` is the text of a file with rate limits. ``settings`` are further variables of
-    the server, such as ``TIDEGATE_RETENTION="1h"``. A run may take ``timeout`` seconds of real time. Jobs are found by
-    their handlers: first among ``jobs``, then among those that the workflow's function names, then among all of this
-    process.
+    wait, it moves the clock. ``limits`` is the text of a file with rate limits, or the path of a file or a folder of
+    them. ``settings`` are further variables of the server, such as ``TIDEGATE_RETENTION="1h"``. A run may take
+    ``timeout`` seconds of real time. Jobs are found by their handlers: first among ``jobs``, then among those that the
+    workflow's function names, then among all of this process.
 
     The program is ``binary``, or that of TIDEGATE_BINARY, of the package tidegate-server, or on the PATH.
 
     Raises:
-        TidegateError: there is no such program, or it does not start.
+        TidegateError: there is no such program, it does not start, or the limits are wrong.
     """
     process = Process.start(binary, limits, settings)
     try:
@@ -173,25 +176,41 @@ class Server:
 
     def _run_all(self, jobs: list[api.ClaimedJob], claim: api.Claim) -> list[api.ClaimedJob]:
         notes = _Notes(self.client)
-        reports = [self._run_one(claimed, notes).decode() for claimed in jobs]
-        body = f'{{"reports":[{",".join(reports)}],"claim":{_json(claim)},"notes":{_json(notes.kept)}}}'
-        answer = self.client.request("POST", "/v1/jobs/report", body=body.encode(), safe=True)
-        for claimed, item in zip(jobs, answer["reports"], strict=True):
-            # A job that moved the clock may have lost its lease: then it runs again, as it would elsewhere.
-            if (error := item.get("error")) is not None:
-                _log.warning("job '%s': its report was refused: %s", claimed["job"], error["detail"])
-        claimed_next: list[api.ClaimedJob] = answer["jobs"]
+        left = [(claimed, self._run_one(claimed, notes).decode()) for claimed in jobs]
+        if notes.kept:
+            self.client.extend_leases({"leases": [], "notes": notes.kept})
+        claimed_next: list[api.ClaimedJob] = []
+        while left:
+            # A call has a bound, and each job may return a MiB.
+            now, left = left[:_REPORTS], left[_REPORTS:]
+            more = "" if left else f',"claim":{_json(claim)}'
+            body = f'{{"reports":[{",".join(report for _, report in now)}]{more}}}'
+            answer = self.client.request("POST", "/v1/jobs/report", body=body.encode(), safe=True)
+            for (claimed, _), item in zip(now, answer["reports"], strict=True):
+                # A job that moved the clock may have lost its lease: then it runs again, as it would elsewhere.
+                if (error := item.get("error")) is not None:
+                    _log.warning("job '%s': its report was refused: %s", claimed["job"], error["detail"])
+            claimed_next = answer["jobs"]
         return claimed_next
 
     def _run_one(self, claimed: api.ClaimedJob, notes: _Notes) -> bytes:
-        lease, handler = claimed["lease"], claimed["handler"]
         job = self._job(claimed)
+        # As in a worker: variables of the test and of other jobs are not there.
+        return alone().run(self._run_here, job, claimed, Context(claimed, port=notes, worker=_WORKER), used())
+
+    def _run_here(
+        self, job: Base[..., Any], claimed: api.ClaimedJob, context: Context, limits: RateLimits | None
+    ) -> bytes:
+        lease, handler = claimed["lease"], claimed["handler"]
+        asking = nullcontext() if limits is None else using(limits)
         try:
-            with enter(Context(claimed, port=notes, worker=_WORKER)), _telemetry.span(claimed):
+            with _connect.using(self.client), asking, enter(context), _telemetry.span(claimed):
                 output = _finished(job.ainvoke(claimed)) if job.is_async else job.invoke(claimed)
-        except GivenBack as error:
-            return attempt.raised(lease, error).report
-        except Exception as error:
+        except BaseException as error:
+            if isinstance(deciding(error), GivenBack):
+                return attempt.raised(lease, error).report
+            if not isinstance(error, Exception):
+                raise
             _log.info("job '%s', attempt %d: %s", claimed["job"], claimed["attempt"], error, exc_info=True)
             return attempt.raised(lease, error).report
         return attempt.succeeded(lease, handler, output).report
@@ -202,7 +221,8 @@ class Server:
         if found is None:
             raise DefinitionError(
                 f"job '{claimed['job']}' of workflow '{claimed['workflow_name']}': "
-                f"no function here has the handler '{handler}'. Import its module, or name its job: server(jobs=[..])"
+                f"no function here has the handler '{handler}'{_similar(handler)}. "
+                "Import its module, or name its job: server(jobs=[..])"
             )
         return found
 
@@ -263,6 +283,13 @@ def _registered(handler: str, module: str) -> Base[..., Any] | None:
     every = [*(one for made in made_in.values() for one in made), *made_in.get(module, [])]
     same: list[Base[..., Any]] = [one for one in every if one.handler == handler]
     return same[-1] if same else None
+
+
+def _similar(handler: str) -> str:
+    """Names the handler of a function with this name: by default, that begins with its module."""
+    name = handler.rpartition(".")[2]
+    found = [one.handler for made in made_in.values() for one in made if one.handler.rpartition(".")[2] == name]
+    return f" (did you mean '{found[-1]}'?)" if found else ""
 
 
 def _json(value: Any) -> str:

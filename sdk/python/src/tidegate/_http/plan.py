@@ -42,11 +42,18 @@ def plan(
         # The server says what is wrong with it.
         with suppress(InvalidParam):
             timeout += seconds(wait)
+    if key is not None and path == _CREATIONS[0] and isinstance(body, dict) and not _fits_header(key):
+        # The field says the same, and takes all characters.
+        body, key = {**body, "idempotency_key": key}, None  # pyright: ignore[reportUnknownVariableType]
     sent = body if body is None or isinstance(body, bytes) else encode(body)
     headers = header("idempotency-key", key) if key is not None else b""
     if path in _CREATIONS and method == "POST":
         headers += b"".join(header(name, value) for name, value in _telemetry.headers().items())
     return Call(method, target, sent, headers=headers, safe=safe, accept=accept, timeout=timeout)
+
+
+def _fits_header(text: str) -> bool:
+    return text.isascii() and text.isprintable() and text == text.strip()
 
 
 def watching(path: str, last_id: str | None, timeout: float) -> Call:

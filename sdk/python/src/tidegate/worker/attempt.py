@@ -10,7 +10,7 @@ from typing import Any
 
 from .._span import span
 from ..context import Context
-from ..errors import GivenBack, NonRetryable, Retry, Throttled, TidegateError
+from ..errors import GivenBack, NonRetryable, Retry, Throttled, TidegateError, deciding
 from .notes import cut
 
 # The server's bound for an output.
@@ -52,14 +52,15 @@ def succeeded(lease: str, handler: str, output: Any) -> Ending:
 
 
 def raised(lease: str, error: BaseException) -> Ending:
-    """The job raised `error`."""
+    """The job raised `error`, or a group of errors."""
+    decided = deciding(error)
     try:
-        if isinstance(error, GivenBack):
-            return given_back(lease, None if error.pause is None else span(error.pause))
-        if isinstance(error, Throttled):
-            report = {"lease": lease, "outcome": "throttled", "retry_after": span(error.retry_after)}
-            return Ending("throttled", _encode(report).encode(), _text(error))
-        return failed(lease, error)
+        if isinstance(decided, GivenBack):
+            return given_back(lease, None if decided.pause is None else span(decided.pause))
+        if isinstance(decided, Throttled):
+            report = {"lease": lease, "outcome": "throttled", "retry_after": span(decided.retry_after)}
+            return Ending("throttled", _encode(report).encode(), _text(decided))
+        return failed(lease, decided)
     except TypeError as wrong:
         # A time span that is none.
         return failed(lease, NonRetryable(str(wrong)))
@@ -79,8 +80,20 @@ def interrupted(claimed: Any, context: Context, *, late: bool) -> Ending | None:
     return given_back(claimed["lease"])
 
 
+def not_begun(lease: str) -> Ending:
+    """The job was taken and never started: it is ready again in its place, and costs nothing."""
+    return Ending("not_begun", _encode({"lease": lease, "outcome": "not_begun"}).encode())
+
+
+def crashed(lease: str, code: int, *, alone: bool) -> Ending:
+    """The process that ran the job has ended with this code, the negative number of a signal if one ended it. `alone`:
+    it was a new one, and ran this job only."""
+    how = {"signal": -code} if code < 0 else {"exit": code}
+    return Ending("crashed", _encode({"lease": lease, "outcome": "crashed", **how, "alone": alone}).encode())
+
+
 def given_back(lease: str, pause: str | None = None) -> Ending:
-    """The job was not run, or not to its end."""
+    """The job was not run to its end."""
     report = {"lease": lease, "outcome": "given_back"}
     if pause is not None:
         report["pause"] = pause

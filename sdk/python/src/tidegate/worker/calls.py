@@ -70,18 +70,19 @@ class Calls:
                 body = b'%s,"limit":%d,"wait":"%ds"}' % (self._claim, limit, wait)
                 answer = _checked(self._poll_line.post("/v1/jobs/claim", body, _WAIT + _TIMEOUT), 0)
             except (Lost, Refused) as error:
-                if work.stopping:
-                    return
-                self._failed(error)
+                if not work.stopping:
+                    self._failed(error)
             with work.lock:
                 work.asked = 0
+                if work.stopping:
+                    work.quiet.notify_all()
                 if answer is not None:
                     work.add(answer["jobs"])
                     work.publish()
             if answer is not None:
                 failures = 0
                 self._answered(answer)
-            else:
+            elif not work.stopping:
                 failures += 1
                 self._pause(failures)
 

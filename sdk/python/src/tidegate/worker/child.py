@@ -27,14 +27,16 @@ from .engine import Engine
 from .joblog import install
 from .leases import LeaseTable
 from .reload import places, working_folder
-from .settings import Settings
+from .settings import Settings, reserve
 
 # The claim of a worker names at most so many handlers and queues.
 _MAX_HANDLERS, _MAX_QUEUES = 256, 100
 # How often later orders are looked at while jobs end.
 _LOOK = 0.1
-# How long jobs have after `grace` to notice that they are not wanted, and the rest to be given back.
-_LAST_WORDS = 3.0
+# How long jobs have at least to notice that they are not wanted, and the rest to be given back.
+_LAST_WORDS = 1.0
+# How long threads that jobs have left behind have to end by themselves.
+_LEFT_BEHIND = 3.0
 # Without its parent, nobody extends the leases, so what has ended is reported at once.
 _ORPHAN = 1.0
 
@@ -87,8 +89,7 @@ def main() -> int:
         files = error.files if isinstance(error, NotLoaded) else ()
         control.tell({"error": str(error), "files": _files([*places(settings.target), *files])})
         return 2
-    if settings.log_jobs:
-        install()
+    install(settings.log_level, as_json=settings.as_json, log_jobs=settings.log_jobs)
     engine = Engine(settings, jobs, table, control.tell)
     engine.start()
     named = {job.queue for job in jobs.values()}
@@ -96,19 +97,25 @@ def main() -> int:
     ready = {"handlers": sorted(jobs), "queues": list(settings.queues), "unnamed": unnamed, "files": _files()}
     control.tell({"ready": ready})
     threading.Thread(target=_listen, args=(control, engine, orders), name="tidegate-control", daemon=True).start()
+    if settings.alone is not None:
+        # First: it may end the process at once.
+        control.tell({"taken": True})
+        engine.begin(settings.alone)
+        # It ends with this job.
+        orders.put({"stop": None})
     order = orders.get()
     engine.stop()
     is_done, has_parent = _finish(engine, order, orders)
     if not has_parent:
         _leave_all()
     if not is_done:
-        engine.abandon(_LAST_WORDS)
+        engine.abandon(max(reserve(settings.grace), _LAST_WORDS))
     engine.end()
     if not is_done:
         # Threads that do not notice cannot be ended; the process can.
         _leave_all()
     # Python waits for threads that jobs have left behind, and some never end.
-    threading.Thread(target=_leave, args=(_LAST_WORDS,), name="tidegate-end", daemon=True).start()
+    threading.Thread(target=_leave, args=(_LEFT_BEHIND,), name="tidegate-end", daemon=True).start()
     return 0
 
 
@@ -122,7 +129,9 @@ def _finish(
     ends: float | None = None
     has_parent = True
     while True:
-        most = _ORPHAN if order is None else order["stop"]
+        most: float | None = _ORPHAN
+        if order is not None:
+            most = None if order["stop"] is None else order["stop"] - reserve(order["stop"])
         has_parent = has_parent and order is not None
         if most is not None:
             ends = min(ends or math.inf, time.monotonic() + most)
@@ -158,8 +167,16 @@ def _flush() -> None:
 def _listen(control: Control, engine: Engine, orders: queue.SimpleQueue[dict[str, Any] | None]) -> None:
     while line := control.read():
         message = json.loads(line)
-        if "lost" in message:
+        if "extended" in message:
+            engine.extended(message)
+        elif "lost" in message:
             engine.lose(message["lost"], message["reason"])
+        elif "hangs" in message:
+            order = {"stop": message["stop"]}
+            if engine.leave(message["hangs"]):
+                control.tell({"patient": True})
+                order = {"stop": None}
+            orders.put(order)
         elif "stop" in message:
             orders.put(message)
     orders.put(None)

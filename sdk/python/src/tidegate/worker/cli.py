@@ -11,16 +11,17 @@ from .._http.address import Address, find_cacert, find_token
 from .._span import seconds
 from ..errors import TidegateError
 from .console import Console
+from .joblog import LEVELS
 from .settings import Settings
 from .supervisor import WRONG, Supervisor
 
 _TEXT = """\
 examples:
-  tidegate-worker app                          runs the jobs of app.py, of the queues that they name
+  tidegate-worker app                          runs the jobs of app.py, of the queues that they name (or: app.py)
   tidegate-worker shop.jobs --processes 4      four processes; each runs 16 jobs at a time
   tidegate-worker app --queues mail --reload   starts again when the program changes
 
-It stops on SIGTERM and Ctrl-C: jobs that run have --grace to end, the others go back to their queues.
+It stops on SIGTERM and Ctrl-C: jobs that have not begun go back to their queues, those that run have --grace to end.
 A second signal ends it at once.
 Server and token are those of TIDEGATE_SERVER, TIDEGATE_TOKEN and TIDEGATE_CACERT.
 
@@ -84,6 +85,8 @@ def _settings(given: argparse.Namespace) -> Settings:
         lease=lease,
         grace=seconds(_span(given.grace)),
         log_jobs=given.log_jobs,
+        log_level=given.log_level,
+        as_json=given.json,
     )
 
 
@@ -127,9 +130,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--grace",
-        default="30s",
+        default="20s",
         metavar="SPAN",
-        help="how long jobs have to end when the worker is stopped (default: 30s)",
+        help="how long the worker takes to stop; jobs that run 2 s before its end are given back (default: 20s)",
     )
     add("--name", metavar="NAME", help="what the server calls the worker (default: HOST-PID)")
     add("--server", metavar="URL", help="the server (default: TIDEGATE_SERVER, or http://127.0.0.1:7070)")
@@ -138,6 +141,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--json", action="store_true", help="write one JSON object a line")
     add("--health", type=int, metavar="PORT", help="serve /healthz and /metrics on this port (0: a free one)")
     add("--health-host", default="127.0.0.1", metavar="HOST", help="the address for --health (default: 127.0.0.1)")
+    add(
+        "--log-level",
+        choices=[*LEVELS, "off"],
+        default="info",
+        help="what jobs log with `logging` is shown from this level on, unless the program configures it "
+        "(default: info)",
+    )
     add(
         "--log-jobs",
         action=argparse.BooleanOptionalAction,

@@ -156,7 +156,8 @@ class Console:
         mark = self._coloured(self._marks.get(outcome, "?"), _COLOURS.get(outcome, "0"))
         if self._marks is not _MARKS:
             mark = outcome
-        name = _clean(job if job == handler else f"{job} ({handler})")
+        # A handler says more than a name only where they differ: by default it is the module and the same name.
+        name = _clean(job if handler.rpartition(".")[2] in (job, job.partition("-")[0]) else f"{job} ({handler})")
         tail = self._coloured(f"  {_clean(problem)}", "31") if problem else ""
         self._print(
             f"{_clock(at)} {mark} {name:<32} {duration(seconds):>9}  {self._coloured(workflow[:_WORKFLOW], '2')}{tail}"

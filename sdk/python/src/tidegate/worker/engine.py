@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
+import itertools
 import os
+import queue
 import threading
 import time
 import traceback
@@ -12,16 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _telemetry
 from .._http.address import Address
-from .._http.call import Lost
 from .._jobs import Base
-from .._span import seconds
-from ..context import enter
+from ..context import alone, enter
 from ..errors import TidegateError
 from . import attempt, fork
 from .attempt import Ending
 from .calls import Calls
-from .leases import LeaseTable, line
-from .line import Line, Refused
+from .leases import LeaseTable
+from .line import Line
 from .notes import Notes
 from .settings import Settings
 from .work import Held, Work
@@ -32,6 +31,10 @@ if TYPE_CHECKING:
 # How often the parent hears of jobs that have ended, and what waits is looked at, in seconds.
 _TICK = 0.1
 _NOTES_AFTER = 0.5
+# How long the answer of a claim that was left may still come, in seconds.
+_LAST_ANSWER = 1.0
+# How long a job waits for the extension of its lease.
+_EXTEND = 30.0
 # The exit code of a process of which a thread has ended by a mistake of ours.
 _BROKEN = 70
 
@@ -54,6 +57,7 @@ class Engine:
         self.work = Work(jobs, settings, table, self)
         self.work.start_thread = lambda: self._start(self._run_jobs, "job")
         self.work.start_tasks = self._start_tasks
+        self.work.hand_over = lambda claimed: tell({"suspect": claimed})
         self._loop: Loop | None = None
         if any(job.is_async for job in jobs.values()):
             # The import of asyncio takes as long as the start without it.
@@ -61,8 +65,10 @@ class Engine:
 
             self._loop = Loop(self.work.finish)
         self._is_looping = False
-        self._poll_line, report, self._extend_line = [Line(address, settings.token, settings.cacert) for _ in range(3)]
-        self._extend_lock = threading.Lock()
+        self._cut_at = 0.0
+        self._poll_line, report = [Line(address, settings.token, settings.cacert) for _ in range(2)]
+        self._extending: dict[int, queue.SimpleQueue[dict[str, Any]]] = {}
+        self._extensions = itertools.count(1)
         claim = {
             "queues": list(settings.queues),
             "handlers": sorted(jobs),
@@ -77,11 +83,18 @@ class Engine:
         self._start(self._calls.report, "reports")
         self._start(self._tick, "tick")
 
+    def begin(self, claimed: Any) -> None:
+        """Runs a job that another process has claimed."""
+        with self.work.lock:
+            self.work.add([claimed])
+            self.work.publish()
+
     def stop(self) -> None:
-        """Takes no more jobs. What has not begun is given back."""
+        """Takes no more jobs. What has not begun goes back."""
         with self.work.lock:
             self.work.stop()
-        # Jobs of a claim that its caller leaves go back to their queue.
+        # Jobs of a claim that its caller leaves go back to their queue. Those of an answer that is on its way come.
+        self._cut_at = time.monotonic()
         self._poll_line.cut()
 
     def wait(self, most: float | None) -> bool:
@@ -89,11 +102,11 @@ class Engine:
         ends = None if most is None else time.monotonic() + most
         work = self.work
         with work.lock:
-            while work.held:
+            while work.is_busy() or (work.asked and time.monotonic() - self._cut_at < _LAST_ANSWER):
                 left = 1.0 if ends is None else min(ends - time.monotonic(), 1.0)
                 if left <= 0:
                     return False
-                work.quiet.wait(left)
+                work.quiet.wait(min(left, _LAST_ANSWER) if work.asked else left)
         return True
 
     def abandon(self, most: float) -> None:
@@ -113,6 +126,16 @@ class Engine:
         with self.work.lock:
             self.work.end()
 
+    def leave(self, lease: str) -> bool:
+        """Does not wait for the job of this lease, nor for others that are lost. Returns whether the jobs beside it go
+        on: one that holds the event loop holds up all others there."""
+        with self.work.lock:
+            held = self.work.held.get(lease)
+            if held is not None and held.job is not None and held.job.is_async:
+                return False
+            self.work.leaves_lost = True
+            return True
+
     def lose(self, lease: str, reason: str) -> None:
         """The lease is over: its job is not wanted any more."""
         with self.work.lock:
@@ -129,28 +152,27 @@ class Engine:
             self.work.tick.set()
 
     def extend(self, lease: str, span: str) -> None:
-        """Extends a lease now, and keeps the parent from shortening it."""
-        body = {"leases": [lease], "lease": span, "worker": self._settings.name}
+        """Extends a lease now. The parent does it, which extends all others, so that none of its calls comes later and
+        shortens this one."""
+        number, answers = next(self._extensions), queue.SimpleQueue[dict[str, Any]]()
+        self._extending[number] = answers
         try:
-            with self._extend_lock:
-                answer = self._extend_line.post("/v1/jobs/extend", json.dumps(body).encode(), 30.0)
-        except Lost as error:
-            raise TidegateError(f"the lease was not extended: {error}") from None
-        except Refused as error:
-            raise error.problem from None
-        item = answer["leases"][0]
-        if item["status"] >= 300:
-            problem = item["error"]
-            if item["status"] in (404, 409):
-                self.lose(lease, problem.get("reason", "unknown"))
-            raise TidegateError(f"the lease was not extended: {problem.get('detail')}")
-        with self.work.lock:
-            held = self.work.held.get(lease)
-            if held is not None:
-                # From then on, the parent's extensions reach further than this one.
-                due = time.monotonic() + max(seconds(span) - self._settings.lease * 2 / 3, self._settings.lease / 3)
-                held.line = line(held.number, due, lease)
-                self.work.publish()
+            self._tell({"extend": number, "lease": lease, "span": span})
+            answer = answers.get(timeout=_EXTEND)
+        except queue.Empty:
+            answer = {"problem": f"no answer within {_EXTEND:g} s"}
+        finally:
+            del self._extending[number]
+        if answer.get("lost"):
+            self.lose(lease, answer["lost"])
+        if answer.get("problem"):
+            raise TidegateError(f"the lease was not extended: {answer['problem']}")
+
+    def extended(self, answer: dict[str, Any]) -> None:
+        """The parent has extended a lease, or not."""
+        waiting = self._extending.get(answer["extended"])
+        if waiting is not None:
+            waiting.put(answer)
 
     # Its threads.
 
@@ -224,6 +246,10 @@ class Engine:
 
 
 def _run(held: Held) -> Ending:
+    return alone().run(_run_here, held)
+
+
+def _run_here(held: Held) -> Ending:
     job, context, lease = held.job, held.context, held.lease
     assert job is not None and context is not None
     try:

@@ -10,52 +10,70 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from .._http.address import Address
-from .attempt import Ending, failed, given_back
+from .._span import seconds
+from .attempt import Ending, crashed, given_back, not_begun
 from .leases import HeldLease
 from .line import Line
-from .process import Child
 from .settings import Settings
 
 _EVERY = 1.0
 _MAX_LEASES = 1000
-# A job whose process ended so often while it ran has failed: it may be the reason. The server has the same bound.
-_MAX_CRASHES = 4
-_PAUSES = {2: "1s", 3: "5s"}
-_REMEMBERED = 10_000
-
-
-class WorkerCrashed(Exception):
-    """The process that ran the job has ended, again and again."""
+# The pause before a job is claimed again whose own process has ended before it took the job.
+_NOT_TAKEN = "5s"
 
 
 class Keeper:
     """One thread. `lost` is called with a lease that is over and the reason."""
 
     def __init__(
-        self, settings: Settings, children: Callable[[], Iterable[Child]], lost: Callable[[str, str], None]
+        self, settings: Settings, leases: Callable[[], Iterable[HeldLease]], lost: Callable[[str, str], None]
     ) -> None:
         self._settings = settings
-        self._children = children
+        self._leases = leases
         self._lost = lost
         address = Address(settings.server)
         self._line = Line(address, settings.token, settings.cacert)
         # A connection that has fallen silent must not cost the leases: there is time for another try on a new one.
         self._timeout = min(10.0, settings.lease / 4)
-        self._due: dict[str, float] = {}
-        self._crashes: dict[str, int] = {}
+        self._wake = threading.Event()
         self._lock = threading.Lock()
         self._orphans: list[tuple[float, Ending]] = []
-        self._wake = threading.Event()
+        self._wanted: list[tuple[str, str, Callable[[dict[str, Any]], None]]] = []
+        self._due: dict[str, float] = {}
+        # Whether the worker stops, and the leases of which the server knows that.
+        self._is_stopping = False
+        self._said: set[str] = set()
 
     def start(self) -> None:
         threading.Thread(target=self._run, name="tidegate-leases", daemon=True).start()
 
-    def give_back(self, held: list[HeldLease], *, crashed: bool) -> None:
-        """Their process has ended, so they are to run again at once. `crashed`: nobody has asked it to."""
+    def crashed(self, held: list[HeldLease], code: int, *, alone: bool) -> None:
+        """Their process has ended, and nobody has asked it to. `alone`: it had one job only."""
+        self._end(crashed(one.lease, code, alone=alone) if one.begun else self._unrun(one, alone) for one in held)
+
+    def give_back(self, held: list[HeldLease], *, alone: bool = False) -> None:
+        """They are not wanted here any more, so they are to run again at once."""
+        self._end(given_back(one.lease) if one.begun else self._unrun(one, alone) for one in held)
+
+    def stop(self) -> None:
+        """Tells the server of all leases that the worker stops: those that end without a report are not lost then."""
+        self._is_stopping = True
+        self._wake.set()
+
+    def extend(self, lease: str, span: str, done: Callable[[dict[str, Any]], None]) -> None:
+        """Extends a lease for longer than the others. `done` is called with the `problem` if there is one, and why the
+        lease is `lost`."""
+        with self._lock:
+            self._wanted.append((lease, span, done))
+        self._wake.set()
+
+    def _unrun(self, one: HeldLease, alone: bool) -> Ending:
+        return given_back(one.lease, _NOT_TAKEN) if alone else not_begun(one.lease)
+
+    def _end(self, endings: Iterable[Ending]) -> None:
         ends = time.monotonic() + self._settings.lease
         with self._lock:
-            for one in held:
-                self._orphans.append((ends, self._ending(one) if crashed else given_back(one.lease)))
+            self._orphans += [(ends, ending) for ending in endings]
         self._wake.set()
 
     def flush(self, seconds: float) -> None:
@@ -65,23 +83,11 @@ class Keeper:
             self._wake.set()
             time.sleep(0.01)
 
-    def _ending(self, one: HeldLease) -> Ending:
-        if not one.begun:
-            return given_back(one.lease)
-        job = one.lease.rpartition("-")[0]
-        crashes = self._crashes[job] = self._crashes.pop(job, 0) + 1
-        while len(self._crashes) > _REMEMBERED:
-            del self._crashes[next(iter(self._crashes))]
-        if crashes < _MAX_CRASHES:
-            return given_back(one.lease, _PAUSES.get(crashes))
-        del self._crashes[job]
-        return failed(one.lease, WorkerCrashed(f"the process that ran the job has ended {crashes} times while it ran"))
-
     def _run(self) -> None:
         while True:
             self._wake.wait(_EVERY)
             self._wake.clear()
-            for step in (self._report, self._extend):
+            for step in (self._report, self._extend_wanted, self._extend):
                 # The children say that the server is away, or that something else answers. Leases go on until their
                 # end.
                 # This thread must not end: the leases of all jobs would.
@@ -103,27 +109,56 @@ class Keeper:
         if self._orphans and taken:
             self._wake.set()
 
+    def _extend_wanted(self) -> None:
+        with self._lock:
+            wanted, self._wanted = self._wanted, []
+        for lease, span, done in wanted:
+            try:
+                answer = self._post([lease], span)[0]
+            except Exception as error:  # Whatever it is: a job waits for the answer.
+                done({"problem": str(error)})
+                continue
+            if answer["status"] < 300:
+                # From then on, the extensions of all leases reach further than this one.
+                lasts = max(seconds(span) - self._settings.lease * 2 / 3, self._settings.lease / 3)
+                self._due[lease] = time.monotonic() + lasts
+                done({})
+            else:
+                lost = answer["error"].get("reason", "unknown") if answer["status"] in (404, 409) else None
+                done({"problem": answer["error"].get("detail", ""), "lost": lost})
+
     def _extend(self) -> None:
         now = time.monotonic()
-        due: dict[str, float] = {}
-        for child in self._children():
-            for one in child.leases():
-                due[one.lease] = max(one.due, self._due.get(one.lease, 0.0))
+        due = {one.lease: max(one.due, self._due.get(one.lease, 0.0)) for one in self._leases()}
         self._due = due
-        late = [lease for lease, at in due.items() if at <= now]
-        for start in range(0, len(late), _MAX_LEASES):
-            leases = late[start : start + _MAX_LEASES]
-            body: dict[str, Any] = {
-                "leases": leases,
-                "lease": f"{round(self._settings.lease * 1000)}ms",
-                "worker": self._settings.name,
-            }
-            answer = self._line.post("/v1/jobs/extend", json.dumps(body).encode(), self._timeout)
-            next_due = time.monotonic() + self._settings.lease / 3
-            for lease, item in zip(leases, answer["leases"], strict=True):
-                if item["status"] < 300:
-                    due[lease] = next_due
-                elif item["status"] in (404, 409):
-                    # What was reported a moment ago is in the table until its process has read the answer.
-                    due[lease] = next_due
-                    self._lost(lease, item["error"].get("reason", "unknown"))
+        late = [lease for lease, at in due.items() if at <= now or (self._is_stopping and lease not in self._said)]
+        # Those that a job has extended for longer are not shortened, and go alone.
+        far = [lease for lease in late if due[lease] > now + self._settings.lease]
+        near = [lease for lease in late if due[lease] <= now + self._settings.lease]
+        for start in range(0, len(near), _MAX_LEASES):
+            self._extend_for(near[start : start + _MAX_LEASES], self._settings.lease)
+        for lease in far:
+            self._extend_for([lease], due[lease] - now + self._settings.lease * 2 / 3)
+
+    def _extend_for(self, leases: list[str], lasts: float) -> None:
+        answers = self._post(leases, f"{round(lasts * 1000)}ms")
+        next_due = time.monotonic() + lasts - self._settings.lease * 2 / 3
+        for lease, item in zip(leases, answers, strict=True):
+            # 503: it is not known, and asked for again.
+            if item["status"] < 300:
+                self._due[lease] = next_due
+                if self._is_stopping:
+                    self._said.add(lease)
+            elif item["status"] in (404, 409):
+                # What was reported a moment ago is in the table until its process has read the answer.
+                self._due[lease] = next_due
+                self._said.add(lease)
+                self._lost(lease, item["error"].get("reason", "unknown"))
+
+    def _post(self, leases: list[str], span: str) -> list[Any]:
+        body: dict[str, Any] = {"leases": leases, "lease": span, "worker": self._settings.name}
+        if self._is_stopping:
+            body["stopping"] = True
+        answer = self._line.post("/v1/jobs/extend", json.dumps(body).encode(), self._timeout)
+        found: list[Any] = answer["leases"]
+        return found

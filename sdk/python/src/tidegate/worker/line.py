@@ -103,12 +103,14 @@ class Line:
         return response.take() if response.status == 200 else b""
 
     def cut(self) -> None:
-        """Ends the call that is under way, and all later ones."""
+        """Ends the call that is under way, and all later ones. An answer that is on its way is still read: it may have
+        jobs."""
         with self._lock:
             self._is_cut = True
             if self._socket is not None:
                 with contextlib.suppress(OSError):
-                    self._socket.shutdown(socket.SHUT_RDWR)
+                    # Without the method of sockets with TLS, which would end the reading, too.
+                    socket.socket.shutdown(self._socket, socket.SHUT_WR)
 
     def _exchange(self, connection: socket.socket, request: bytes, response: Response, ends: float) -> None:
         connection.settimeout(max(ends - time.monotonic(), 0.001))

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 
 from .. import _telemetry
-from ..context import enter
+from ..context import alone, enter
 from . import attempt, fork
 from .attempt import Ending
 from .work import Held
@@ -50,9 +50,13 @@ class Loop:
         self._is_called = False
         while self._inbox:
             held = self._inbox.popleft()
-            held.task = self._loop.create_task(self._run(held))
+            # The task copies the context in which it is made.
+            held.task = alone().run(self._task, held)
             if held.context is not None and held.context.cancelled:
                 held.task.cancel()
+
+    def _task(self, held: Held) -> asyncio.Task[None]:
+        return self._loop.create_task(self._run(held))
 
     async def _run(self, held: Held) -> None:
         job, context, lease = held.job, held.context, held.lease

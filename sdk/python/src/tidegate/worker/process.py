@@ -17,6 +17,9 @@ from typing import Any, NamedTuple
 from .leases import HeldLease, LeaseTable
 from .settings import Settings
 
+# How long a child may take to end after its grace, in seconds.
+KILL_AFTER = 3.0
+
 
 class Told(NamedTuple):
     """What a child told; `message` is None when the child has ended."""
@@ -31,6 +34,13 @@ class Child:
     def __init__(self, place: int, settings: Settings, events: queue.SimpleQueue[Any]) -> None:
         self.place = place
         self.began = time.monotonic()
+        #: The only job that it is to run, if it was started for one.
+        self.alone: Any = settings.alone
+        # Whether it has that job.
+        self.has_taken = False
+        # Whether one of its jobs goes on long after its timeout.
+        self.hangs = False
+        self._due = self.began + settings.lease / 3
         self.ready = False
         self.retiring = False
         self.running = 0
@@ -65,12 +75,21 @@ class Child:
 
     def leases(self) -> list[HeldLease]:
         """Returns the leases that it holds, or held when it ended."""
+        if self.alone is not None and not self.has_taken:
+            return [HeldLease(self.alone["lease"], self._due, begun=False)]
         return self._table.read()
 
     def stop(self, grace: float | None) -> None:
         """Tells it to take no more jobs and to end within `grace` seconds, or when its jobs have ended."""
         self.retiring = True
         self.send({"stop": grace})
+
+    def leave(self, lease: str, grace: float) -> None:
+        """Tells it to take no more jobs and to end without the job of this lease: when its others have ended, or, if
+        that job holds them up, within `grace` seconds."""
+        self.retiring = self.hangs = True
+        self.kill_at = time.monotonic() + grace + KILL_AFTER
+        self.send({"hangs": lease, "stop": grace})
 
     def send(self, message: dict[str, Any]) -> None:
         self.send_line(json.dumps(message).encode() + b"\n")

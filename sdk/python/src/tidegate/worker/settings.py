@@ -6,6 +6,14 @@ import dataclasses
 import json
 from typing import Any
 
+# At most so long before the end of the grace, jobs that have not ended are given back.
+_RESERVE = 2.0
+
+
+def reserve(grace: float) -> float:
+    """How much of the grace is for giving jobs back, in seconds."""
+    return min(_RESERVE, grace / 2)
+
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
@@ -20,8 +28,13 @@ class Settings:
     concurrency: int = 16
     processes: int = 1
     lease: float = 30.0
-    grace: float = 30.0
+    grace: float = 20.0
     log_jobs: bool = True
+    #: From which level on records of `logging` are on the terminal.
+    log_level: str = "info"
+    as_json: bool = False
+    #: The only job of a process: it was claimed by another one, and may be what ended the processes that ran it.
+    alone: Any = None
 
     def encode(self) -> bytes:
         """Returns the settings as one line of JSON."""

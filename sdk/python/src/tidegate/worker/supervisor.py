@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import queue
 import signal
 import threading
@@ -13,19 +14,24 @@ from .console import Console
 from .figures import Figures
 from .health import Health, metrics
 from .keeper import Keeper
+from .leases import HeldLease
 from .listener import Listener
 from .outage import Outage
-from .process import Child, Told
+from .process import KILL_AFTER, Child, Told
 from .reload import Reload, places
-from .settings import Settings
+from .settings import Settings, reserve
 
 # The pause before a process that ended unasked is started again: doubled each time, until one has lived for a while.
 _PAUSES = 0.1, 10.0
 _LONG_LIFE = 10.0
-# How long a child may take to end after its grace.
-_KILL_AFTER = 8.0
+# How long a job may go on after its timeout, before another process takes the place of its own.
+_HANGS_AFTER = 5.0
+# So many jobs run at once in processes of their own; each of them may end a process.
+_MOST_ALONE = 4
 # The answers that another try does not change, and those that are mistakes as long as no call was answered otherwise.
 _WRONG, _REFUSED = (400, 409, 413, 422), (401, 403, 404)
+# The place of a process that is started for one job.
+_NO_PLACE = -1
 # Exit codes: something about the command or the program is wrong; the server refuses the worker.
 WRONG, REFUSED = 2, 69
 
@@ -47,6 +53,11 @@ class Changed(NamedTuple):
     file: str
 
 
+class Extended(NamedTuple):
+    child: Child
+    answer: dict[str, Any]
+
+
 class Supervisor:
     """Runs until it is told to stop; `run` returns the exit code."""
 
@@ -57,7 +68,11 @@ class Supervisor:
         self._children: list[Child] = []
         self._starts: dict[int, float] = {}
         self._failures = [0] * settings.processes
-        self._keeper = Keeper(settings, lambda: list(self._children), self._lost)
+        self._keeper = Keeper(settings, self._leases, self._lost)
+        # Jobs that are to run alone, and when their leases are to be extended.
+        self._suspects: list[tuple[Any, float]] = []
+        # Leases of jobs that have timed out, and when their processes are replaced if they go on.
+        self._overdue: dict[str, float] = {}
         self._listener = Listener(settings, self._lost, lambda: self._events.put(Drained()))
         self._reload = Reload(lambda file: self._events.put(Changed(file))) if reload else None
         self._figures = Figures()
@@ -100,13 +115,22 @@ class Supervisor:
     def _lost(self, lease: str, reason: str) -> None:
         self._events.put(Lost(lease, reason))
 
+    def _leases(self) -> list[HeldLease]:
+        """All leases of this worker. The thread that extends them calls it."""
+        waiting = [HeldLease(claimed["lease"], due, begun=False) for claimed, due in list(self._suspects)]
+        return [*waiting, *(one for child in list(self._children) for one in child.leases())]
+
     def _start(self, place: int) -> None:
         self._children.append(Child(place, self._settings, self._events))
 
     def _pause(self) -> float:
         """Until something is to be done without an event."""
         now = time.monotonic()
-        moments = [*self._starts.values(), *(child.kill_at for child in self._children if child.kill_at is not None)]
+        moments = [
+            *self._starts.values(),
+            *self._overdue.values(),
+            *(child.kill_at for child in self._children if child.kill_at is not None),
+        ]
         return max(min([1.0, *(moment - now for moment in moments)]), 0.0)
 
     def _tick(self) -> None:
@@ -118,6 +142,10 @@ class Supervisor:
             if moment <= now and not self._stopping:
                 del self._starts[place]
                 self._start(place)
+        for lease, moment in list(self._overdue.items()):
+            if moment <= now:
+                del self._overdue[lease]
+                self._replace_if_it_runs(lease)
         for child in self._children:
             child.flush()
             if child.kill_at is not None and child.kill_at <= now:
@@ -130,7 +158,11 @@ class Supervisor:
                 self._ended(event.child)
             else:
                 self._told(event.child, event.message)
+        elif isinstance(event, Extended):
+            event.child.send(event.answer)
         elif isinstance(event, Lost):
+            if event.reason == "timed_out":
+                self._overdue.setdefault(event.lease, time.monotonic() + _HANGS_AFTER)
             for child in self._children:
                 child.send({"lost": event.lease, "reason": event.reason})
         elif isinstance(event, Signalled):
@@ -168,6 +200,20 @@ class Supervisor:
                 self._fail(message["error"], WRONG)
             else:
                 self._console.say(message["error"])
+        elif "suspect" in message:
+            self._suspect(message["suspect"])
+        elif "taken" in message:
+            child.has_taken = True
+        elif "patient" in message:
+            # Its other jobs go on, however long they take.
+            child.kill_at = None
+        elif "extend" in message:
+            number = message["extend"]
+            self._keeper.extend(
+                message["lease"],
+                message["span"],
+                lambda answer: self._events.put(Extended(child, {**answer, "extended": number})),
+            )
         elif "warning" in message:
             self._console.say(message["warning"])
         elif "drain" in message:
@@ -213,8 +259,18 @@ class Supervisor:
     def _ended(self, child: Child) -> None:
         held = child.leases()
         self._children.remove(child)
-        if held:
-            self._keeper.give_back(held, crashed=not child.retiring)
+        is_alone = child.alone is not None
+        if held and child.retiring:
+            self._keeper.give_back(held, alone=is_alone)
+        elif held:
+            self._keeper.crashed(held, child.code, alone=is_alone)
+        if is_alone:
+            if held and not child.retiring:
+                self._console.say(
+                    f"process {child.pid} {child.how_it_ended()}, and had this job only: {_job(child.alone)}"
+                )
+            self._start_suspects()
+            return
         if child.retiring:
             if child.code and not self._stopping and self._reload is None:
                 self._console.say(f"process {child.pid} {child.how_it_ended()}")
@@ -231,7 +287,7 @@ class Supervisor:
         self._starts[place] = time.monotonic() + pause
         self._restarts += 1
         were = "job was" if len(held) == 1 else "jobs were"
-        back = f", and {len(held)} {were} given back" if held else ""
+        back = f", and {len(held)} {were} in it" if held else ""
         self._console.say(f"process {child.pid} {child.how_it_ended()}{back}. Another one starts in {pause:g} s")
 
     def _signalled(self, name: str) -> None:
@@ -244,12 +300,16 @@ class Supervisor:
             return
         running = sum(child.running for child in self._children)
         have = "job has" if running == 1 else "jobs have"
-        rest = f"; {running} {have} {self._settings.grace:g} s to end" if running else ""
+        grace = self._settings.grace
+        rest = f"; {running} {have} {grace - reserve(grace):g} s to end" if running else ""
         self._console.say(f"{name}: no more jobs are taken{rest}")
-        self._stop(self._settings.grace)
+        self._stop(grace)
+        self._keeper.stop()
 
     def _stop(self, grace: float | None) -> None:
         self._stopping = True
+        self._keeper.give_back([HeldLease(claimed["lease"], 0.0, begun=False) for claimed, _ in self._suspects])
+        self._suspects = []
         for child in self._children:
             self._retire(child, grace)
 
@@ -259,7 +319,42 @@ class Supervisor:
             # It has no jobs yet.
             child.kill()
         if grace is not None:
-            child.kill_at = time.monotonic() + grace + _KILL_AFTER
+            child.kill_at = time.monotonic() + grace + KILL_AFTER
+
+    def _suspect(self, claimed: Any) -> None:
+        """A job whose processes have ended twice while it ran: it runs in one of its own, and may end that."""
+        if self._stopping:
+            self._keeper.give_back([HeldLease(claimed["lease"], 0.0, begun=False)])
+            return
+        self._suspects.append((claimed, time.monotonic() + self._settings.lease / 3))
+        self._start_suspects()
+
+    def _start_suspects(self) -> None:
+        alone = sum(child.alone is not None for child in self._children)
+        while self._suspects and alone < _MOST_ALONE and not self._stopping:
+            claimed, _ = self._suspects[0]
+            settings = dataclasses.replace(self._settings, alone=claimed, concurrency=1)
+            self._console.say(f"{_job(claimed)} runs in a process of its own: others that ran it have ended")
+            self._children.append(Child(_NO_PLACE, settings, self._events))
+            # Now the child has it. There is no moment in which nobody extends its lease.
+            del self._suspects[0]
+            alone += 1
+
+    def _replace_if_it_runs(self, lease: str) -> None:
+        """A job goes on after its timeout, and keeps its place for ever: another process takes the place of its own."""
+        for child in self._children:
+            if child.retiring or not any(one.begun and one.lease == lease for one in child.leases()):
+                continue
+            workflow = lease.partition("-")[0]
+            self._console.say(
+                f"process {child.pid}: a job of workflow {workflow} goes on {_HANGS_AFTER:g} s after its timeout. "
+                "Another process takes its place, and this one ends with its other jobs"
+            )
+            child.leave(lease, self._settings.grace)
+            if child.alone is None and not self._stopping:
+                self._restarts += 1
+                self._start(child.place)
+            return
 
     def _fail(self, text: str, code: int) -> None:
         """The worker cannot do its work: it says so in one line."""
@@ -275,8 +370,11 @@ class Supervisor:
             return False, "the worker is stopping"
         if (outage := self._outage.shown()) is not None:
             return False, outage
-        ready = sum(child.ready for child in self._children)
-        return ready > 0, f"{ready} of {self._settings.processes} processes run jobs"
+        children = list(self._children)
+        ready = sum(child.ready and not child.retiring and child.alone is None for child in children)
+        hanging = sum(child.hangs for child in children)
+        more = f"; {hanging} more with a job that goes on after its timeout" if hanging else ""
+        return ready > 0, f"{ready} of {self._settings.processes} processes run jobs{more}"
 
     def _metrics(self) -> str:
         children = list(self._children)
@@ -289,6 +387,10 @@ class Supervisor:
                 again=self._again,
                 restarts=self._restarts,
             )
+
+
+def _job(claimed: Any) -> str:
+    return f"job '{claimed['job']}' of workflow {claimed['workflow_id']}"
 
 
 def _s(count: int) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 from .._jobs import Base
 from ..context import Context, Port
 from ..errors import NonRetryable
-from .attempt import Ending, failed, given_back
+from .attempt import Ending, failed, given_back, not_begun
 from .figures import Figures
 from .leases import LeaseTable, line
 from .settings import Settings
@@ -95,6 +95,7 @@ class Work:
         self.calling = False
         self.failures = 0
         self.stopping = False
+        self.leaves_lost = False
         self.ended = False
         self.begun = 0
         self.claims = 0
@@ -103,8 +104,11 @@ class Work:
         self.lines: list[list[Any]] = []
         self.start_thread: Callable[[], None] = lambda: None
         self.report_here: Callable[[], None] = lambda: None
+        # Takes a job that is to run in a process of its own.
+        self.hand_over: Callable[[Any], None] = lambda _: None
         self.start_tasks: Callable[[list[Held]], None] = lambda _: None
         self._jobs = jobs
+        self._is_alone = settings.alone is not None
         self._concurrency = settings.concurrency
         self._processes = settings.processes
         self._lease = settings.lease
@@ -121,14 +125,14 @@ class Work:
 
     def room_for_poll(self) -> int:
         """With the lock: how many jobs a claim that waits may ask for."""
-        if self.stopping or self.calling or self.outbox:
+        if self.stopping or self.calling or self.outbox or self._is_alone:
             return 0
         # A part of it, so that jobs that come at once are spread over the processes that wait.
         return -(-max(self._concurrency - len(self.held), 0) // self._processes)
 
     def room_for_report(self, reported: int) -> int:
         """With the lock: how many jobs may be asked for beside so many reports."""
-        if self.stopping:
+        if self.stopping or self._is_alone:
             return 0
         ahead = 0
         if self._mean is not None and self._mean < _SHORT:
@@ -140,6 +144,9 @@ class Work:
         now = time.monotonic()
         due = now + self._lease / 3
         for one in claimed:
+            if one.get("suspect") and not (self._is_alone or self.stopping or one.get("unreadable")):
+                self.hand_over(one)
+                continue
             self._number += 1
             held = Held(one, self._jobs.get(one["handler"]), self._number, now, due)
             # A job that was in two answers has the same lease: it is here once.
@@ -148,8 +155,10 @@ class Work:
             self.held[held.lease] = held
             if why := one.get("unreadable"):
                 self._refuse(held, why)
-            elif held.job is None or self.stopping:
-                self._give_back(held, None if self.stopping else "10s")
+            elif self.stopping and not self._is_alone:
+                self._end_unrun(held, not_begun(held.lease))
+            elif held.job is None:
+                self._end_unrun(held, given_back(held.lease, "10s"))
             else:
                 self.queue.append(held)
 
@@ -250,15 +259,17 @@ class Work:
 
     def give_back_queue(self, now: float) -> None:
         """With the lock: gives back what has waited too long, since the jobs before it take longer than was thought."""
-        while self.queue and now - self.queue[0].at > STALE:
-            self._give_back(self.queue.popleft(), None)
+        while self.queue and now - self.queue[0].at > STALE and not self._is_alone:
+            held = self.queue.popleft()
+            self._end_unrun(held, not_begun(held.lease))
             self._mean = STALE
 
     def stop(self) -> None:
-        """With the lock: no more jobs are taken, and those that have not begun are given back."""
+        """With the lock: no more jobs are taken, and those that have not begun go back. One that is alone runs."""
         self.stopping = True
-        while self.queue:
-            self._give_back(self.queue.pop(), None)
+        while self.queue and not self._is_alone:
+            held = self.queue.pop()
+            self._end_unrun(held, not_begun(held.lease))
         for condition in (self.due, self.room, self.quiet):
             condition.notify_all()
 
@@ -266,7 +277,11 @@ class Work:
         """With the lock: the process ends, and the jobs that run are to run elsewhere."""
         for held in list(self.running):
             self.running.discard(held)
-            self._give_back(held, None)
+            self._end_unrun(held, given_back(held.lease))
+
+    def is_busy(self) -> bool:
+        """With the lock: whether there is a job that the end of the process waits for."""
+        return any(held.lost is None for held in self.held.values()) if self.leaves_lost else bool(self.held)
 
     def end(self) -> None:
         """With the lock: threads are to end."""
@@ -319,8 +334,8 @@ class Work:
         self.outbox.append(held)
         self.due.notify()
 
-    def _give_back(self, held: Held, pause: str | None) -> None:
-        held.ending = given_back(held.lease, pause)
+    def _end_unrun(self, held: Held, ending: Ending) -> None:
+        held.ending = ending
         self.outbox.append(held)
         self.due.notify()
 
