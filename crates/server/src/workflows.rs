@@ -163,7 +163,7 @@ impl Thread {
         let mut engine = None;
         let work = async {
             let place = (&self.settings, self.limits.counters.clone(), self.traces.clone());
-            let opener = Opener::new(place, &api, looked, clock.clone());
+            let opener = Opener::new(place, (&api, &self.activity), looked, clock.clone());
             let opened = opener.open(&runtimes).await;
             self.activity.put_tally(opened.tally());
             self.metrics.watch_redis_of_workflows(opened.redis_clients());
