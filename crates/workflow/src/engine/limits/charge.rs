@@ -183,7 +183,7 @@ impl Engine {
 }
 
 /// Whether the job of a lease has a place in a set. Tokens of earlier versions say so by chance, too.
-fn has_places(token: u64) -> bool {
+pub(super) fn has_places(token: u64) -> bool {
     token & 1 == 1
 }
 
