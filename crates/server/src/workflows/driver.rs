@@ -48,9 +48,8 @@ pub(super) async fn run(
         () = listen => {}
         () = engine.open_limits(|| clock.now(), reconsider::changes(limiter)) => {}
         () = census::run(&engine, &clock, &activity) => {}
-        () = heartbeat::run(&engine, &clock, about, Arc::clone(&activity)) => {}
+        () = heartbeat::run(&gaps, about, Arc::clone(&activity)) => {}
         () = revival::run(engine.clone()) => {}
-        () = gaps.run() => {}
         () = supervisor.stop.cancelled() => {}
     }
 }

@@ -4,19 +4,18 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tidegate_workflow::{Engine, Timestamp};
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use super::clock::StoreClock;
 
-/// How often it looks.
-const APART: Duration = Duration::from_millis(500);
-/// Workers try again within this time, so a process that stood still for less was there all the time.
-const GAP: Duration = Duration::from_secs(2);
+/// A process that stood still for less was there all the time: workers extend a lease of 5 s, the shortest, when a third of it has passed. It looks with each heartbeat,
+/// 2.5 s apart at most.
+const GAP: Duration = Duration::from_secs(3);
 
 /// See the module.
 pub(super) struct Gaps {
-    engine: Engine,
-    clock: StoreClock,
+    pub(super) engine: Engine,
+    pub(super) clock: StoreClock,
     /// When it looked last.
     looked: Mutex<Option<Instant>>,
 }
@@ -35,13 +34,5 @@ impl Gaps {
             self.engine.begin_serving(now);
         }
         now
-    }
-
-    /// Looks again and again, until it is dropped.
-    pub(super) async fn run(&self) {
-        loop {
-            sleep(APART).await;
-            self.look();
-        }
     }
 }

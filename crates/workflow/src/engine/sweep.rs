@@ -124,7 +124,7 @@ impl Engine {
         let buried = self.bury_known(found.iter_mut().map(|found| &mut found.due)).await;
         found.iter_mut().for_each(Found::choose);
         let served = &self.core.context.served;
-        self.core.context.troubles.take_again().into_iter().for_each(|at| served.begin_again(at, now));
+        self.core.context.note_gaps(now);
         let requests = found.iter().flat_map(|found| found.due.iter().map(|&(id, _)| (id, found.which)));
         let requests = requests.map(|(id, which)| match which {
             Clockwork::Timers => (id, Request::Tick { served_since: served.since(id.partition()) }),
@@ -133,7 +133,7 @@ impl Engine {
         let answers = self.ask_all(requests.collect(), now).await;
         let spared: Vec<_> = answers.iter().flatten().flat_map(|answer| &answer.spared).copied().collect();
         if !spared.is_empty() {
-            self.hold_spared(&spared, now).await;
+            let _those = self.hold_spared(&spared, now).await;
         }
         let mut answers = answers.into_iter();
         let (mut more, mut absent) = (false, HashSet::new());

@@ -237,6 +237,11 @@ impl Troubles {
         std::mem::take(&mut *self.again.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Whether a partition cannot be read or written at the moment, as far as is known.
+    pub(crate) fn is_away(&self, partition: Partition) -> bool {
+        !self.is_none() && self.each().get(&partition).is_some_and(|standing| standing.away.is_some())
+    }
+
     /// The partitions that cannot be read, and why.
     pub(crate) fn unreadable(&self) -> BTreeMap<Partition, StoreError> {
         if self.is_none() {
