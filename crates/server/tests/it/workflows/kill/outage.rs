@@ -14,6 +14,7 @@ use super::client::Client;
 use crate::support::PATIENCE;
 
 /// How long leases last, how long the outage does, and how many jobs run. By hand: `TIDEGATE_OUTAGE_SECONDS=60`.
+#[expect(clippy::disallowed_methods, reason = "tests have no settings")]
 fn lengths() -> (u64, u64, usize) {
     let seconds = std::env::var("TIDEGATE_OUTAGE_SECONDS").ok().map(|seconds| seconds.parse().unwrap());
     seconds.map_or((5, 7, 20), |seconds: u64| (seconds / 3, seconds, 100))
