@@ -1,7 +1,8 @@
-//! Failures that are no fault of the client: they are logged, once a second for each code, and each request with any of them counts once.
+//! Failures that are no fault of the client: they are logged, once a minute for each code, and each request with any of them counts once.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use axum::http::request::Parts;
 use axum::http::{Method, StatusCode};
@@ -13,23 +14,29 @@ use crate::edge::ask::{Ask, Context};
 use crate::edge::problem::{Code, Problem};
 use crate::edge::request_id::RequestId;
 
-/// The second of the last line of each code, and how many lines were left out since. Without it one client could fill the log.
+/// The wait between two lines with the same code: a store that is away fails all calls for the same reason.
+const APART: Duration = Duration::from_secs(60);
+
+/// The time of the last line of each code, and how many lines were left out since. Without it one client could fill the log.
 #[derive(Debug, Default)]
-pub(crate) struct Lines(Mutex<HashMap<&'static str, (u64, u64)>>);
+pub(crate) struct Lines(Mutex<HashMap<&'static str, (Timestamp, u64)>>);
 
 impl Lines {
     /// Whether there may be a line for `code` now; with the number of those that were left out since the last one.
     fn turn(&self, code: &'static str, now: Timestamp) -> Option<u64> {
-        let second = now.micros() / 1_000_000;
         // Each change is complete or absent.
         let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match lines.insert(code, (second, 0)) {
-            Some((last, left_out)) if last == second => {
-                lines.insert(code, (second, left_out + 1));
+        match lines.get_mut(code) {
+            // A clock that was set back keeps nobody silent.
+            Some((last, left_out)) if *last <= now && now.since(*last) < APART => {
+                *left_out += 1;
                 None
             }
-            Some((_, left_out)) => Some(left_out),
-            None => Some(0),
+            known => {
+                let left_out = known.map_or(0, |(_, left_out)| *left_out);
+                lines.insert(code, (now, 0));
+                Some(left_out)
+            }
         }
     }
 }
@@ -87,19 +94,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_code_has_a_line_a_second_and_the_next_one_says_how_many_were_left_out() {
+    fn a_code_has_a_line_a_minute_and_the_next_one_says_how_many_were_left_out() {
         let lines = Lines::default();
-        let check = |micros, code, expected| {
-            assert_eq!(lines.turn(code, Timestamp::from_micros(micros)), expected, "{micros} {code}");
+        let check = |seconds: u64, code, expected| {
+            assert_eq!(lines.turn(code, Timestamp::from_micros(seconds * 1_000_000)), expected, "{seconds} {code}");
         };
-        check(1_000_000, "overloaded", Some(0));
-        check(1_500_000, "overloaded", None);
-        check(1_500_000, "internal", Some(0));
-        check(1_999_999, "overloaded", None);
-        check(9_000_000, "overloaded", Some(2));
-        check(9_000_001, "overloaded", None);
-        // A clock that was set back keeps nobody silent.
-        check(3_000_000, "overloaded", Some(1));
-        check(4_000_000, "overloaded", Some(0));
+        check(100, "overloaded", Some(0));
+        check(101, "overloaded", None);
+        check(101, "internal", Some(0));
+        check(159, "overloaded", None);
+        check(160, "overloaded", Some(2));
+        check(161, "overloaded", None);
+        check(30, "overloaded", Some(1));
+        check(89, "overloaded", None);
+        check(500, "overloaded", Some(1));
     }
 }

@@ -134,7 +134,7 @@ struct Server {
 
 impl Server {
     fn all(engine: &Engine) -> Vec<Self> {
-        let shown = |LivingServer { id, about, began, heard, homes }| Self {
+        let shown = |LivingServer { id, about, began, heard, homes, .. }| Self {
             id: id.to_string(),
             answers: id == engine.server(),
             version: about.version,

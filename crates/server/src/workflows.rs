@@ -5,6 +5,7 @@
 mod census;
 pub(crate) mod clock;
 mod driver;
+mod gaps;
 mod heartbeat;
 mod patience;
 pub(crate) mod port;
@@ -163,10 +164,14 @@ impl Thread {
         let mut engine = None;
         let work = async {
             let place = (&self.settings, self.limits.counters.clone(), self.traces.clone());
-            let opener = Opener::new(place, &api, looked, clock.clone());
+            let opener = Opener::new(place, (&api, &self.activity), looked, clock.clone());
             let opened = opener.open(&runtimes).await;
             self.activity.put_tally(opened.tally());
             self.metrics.watch_redis_of_workflows(opened.redis_clients());
+            // Before anybody takes a job: leases that could not be extended meanwhile go on, and keep their places under limits.
+            let now = clock.now();
+            opened.begin_serving(now);
+            let _late = timeout(store::PATIENCE, opened.catch_up(now)).await;
             api.open(opened.clone());
             engine = Some(opened.clone());
             let driven = (opened.clone(), clock.clone());

@@ -253,8 +253,8 @@ fn compact(params: Vec<Option<Json>>) -> Box<[Option<Json>]> {
 fn resolved(job: JobDefinition, mut parents: Vec<JobIndex>) -> (GraphJob, Option<Json>) {
     parents.sort_unstable();
     parents.dedup();
-    let JobDefinition { name, handler, params, queue, wait, priority, retry, timeout, rule, .. } = job;
-    (GraphJob { name, handler, queue, wait, priority, retry, timeout, rule, parents }, params)
+    let JobDefinition { name, handler, params, queue, wait, priority, retry, max_lost, timeout, rule, .. } = job;
+    (GraphJob { name, handler, queue, wait, priority, retry, max_lost, timeout, rule, parents }, params)
 }
 
 fn distinct(mut tags: Vec<String>) -> Vec<String> {

@@ -46,12 +46,13 @@ pub use engine::snapshot::{JobResult, Outline, Reason, Snapshot};
 pub use engine::trouble::{Trouble, Unserved};
 pub use engine::{Engine, EngineOptions};
 pub use graph::definition::{
-    DEFAULT_QUEUE, Definition, JobDefinition, LimitDefinition, OnFailure, Retention, Retry, Scope, TriggerRule,
+    DEFAULT_MAX_LOST, DEFAULT_QUEUE, Definition, JobDefinition, LimitDefinition, OnFailure, Retention, Retry, Scope,
+    TriggerRule,
 };
 pub use graph::error::{
     GraphError, MAX_CONCURRENCY, MAX_DEPTH, MAX_HITS, MAX_JOBS, MAX_LIMIT_ENTRIES, MAX_LIMIT_KEY, MAX_LIMIT_TEXT,
-    MAX_LIMITS, MAX_NAME, MAX_OUTPUT, MAX_PARAMS, MAX_TAGS, MAX_WEIGHT, MAX_WEIGHTS, WrongLimit, WrongTerms,
-    WrongWeight,
+    MAX_LIMITS, MAX_NAME, MAX_OUTPUT, MAX_PARAMS, MAX_RETRIES, MAX_TAGS, MAX_WEIGHT, MAX_WEIGHTS, WrongLimit,
+    WrongTerms, WrongWeight,
 };
 pub use graph::json::{Json, json_depth};
 pub use graph::limits::{Limit, Limits};
@@ -79,7 +80,7 @@ pub use store::redis::durability::{Durability, NodeDurability, Persistence};
 pub use store::redis::{RedisOptions, RedisOptionsError, RedisStore};
 pub use store::sqlite::{Space, SqliteOptions, SqliteOptionsError, SqliteStore};
 pub use time::Timestamp;
-pub use transition::event::{DeleteIf, RestartScope};
-pub use transition::outcome::{Failure, Outcome, RetryWish};
+pub use transition::event::{DeleteIf, Intent, RestartScope};
+pub use transition::outcome::{Crash, Death, Failure, Outcome, RetryWish};
 pub use transition::refusal::Refusal;
 pub use workflow::imported::{Course, Imported};

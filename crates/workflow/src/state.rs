@@ -1,11 +1,13 @@
 //! The states of workflows and jobs, as the store keeps them.
 
+mod job;
 mod worker;
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::job::Job;
 pub use self::worker::Worker;
 use crate::graph::definition::Retention;
 use crate::record::change::Stamp;
@@ -156,33 +158,6 @@ impl Counts {
     }
 }
 
-/// The record of one job. It is not stored before the first change of the job.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Job {
-    /// Its state.
-    pub state: JobState,
-    /// The number of attempts, including the running one. Lost leases and attempts that were given back do not count.
-    pub attempt: u16,
-    /// Leases that ended without a report. The fourth fails the job.
-    pub lost: u16,
-    /// The token of the latest lease. 0: there was none, or it was lost.
-    pub token: u64,
-    /// The worker that has it now or had it last.
-    pub worker: Option<Worker>,
-    /// When it last became ready.
-    pub ready_at: Option<Timestamp>,
-    /// When its latest attempt started.
-    pub started_at: Option<Timestamp>,
-    /// When it ended.
-    pub finished_at: Option<Timestamp>,
-    /// The size of its output in bytes. 0: none, or null.
-    pub output_bytes: u32,
-    /// The number of its latest lease. Each lease of the job has a higher one than those before it. 0: it was never leased.
-    pub fence: u64,
-    /// Why its latest lease ended without a report of the worker.
-    pub ended_by: Option<LeaseEnd>,
-}
-
 /// Why a lease ended without a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LeaseEnd {
@@ -221,7 +196,7 @@ pub struct AttemptError {
     pub at: Timestamp,
     /// The worker that ran it.
     pub worker: Option<Worker>,
-    /// The kind of error: a class of the worker's language, `timeout`, or `lost`.
+    /// The kind of error: a class of the worker's language, `timeout`, `lost`, `crashed` or `poison`.
     pub kind: String,
     /// Its message.
     pub message: String,

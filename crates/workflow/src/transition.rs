@@ -30,8 +30,10 @@ pub(crate) fn transition(
         Event::Claim { job, lease } => attempt::claim(workflow, *job, lease, now),
         Event::Report { job, token, outcome } => attempt::report(workflow, (*job, *token), outcome, now),
         Event::GiveBack { job, token } => attempt::give_back(workflow, *job, *token, now),
-        Event::Extend { job, token, expires } => attempt::extend(workflow, (*job, *token), *expires, now),
-        Event::Tick => Ok(attempt::tick(workflow, now)),
+        Event::Extend { job, token, expires, intent } => {
+            attempt::extend(workflow, (*job, *token), (*expires, *intent), now)
+        }
+        Event::Tick { served_since } => Ok(attempt::tick(workflow, *served_since, now)),
         Event::Cancel => operate::cancel(workflow, defaults, now),
         Event::Pause => operate::pause_or_resume(workflow, ("pause", Status::Running, Status::Paused), defaults, now),
         Event::Resume => operate::pause_or_resume(workflow, ("resume", Status::Paused, Status::Running), defaults, now),
@@ -92,7 +94,7 @@ mod tests {
             7 => Event::CancelJob(job),
             8..=13 => Event::Claim { job, lease: Lease { token, worker: "worker".into(), expires: NOW } },
             14..=19 => Event::Report { job, token, outcome: Outcome::Succeeded { output: None } },
-            20 => Event::Tick,
+            20 => Event::Tick { served_since: NOW },
             _ => Event::Report { job, token, outcome: failed },
         }
     }

@@ -378,9 +378,10 @@ impl From<GraphError> for Problem {
             | GraphError::Limit { path, .. }
             | GraphError::Terms { path, .. }
             | GraphError::Weight { path, .. } => of(Code::InvalidDefinition, path),
-            GraphError::NotAnObject { path } | GraphError::NoTime { path } | GraphError::Backoff { path, .. } => {
-                of(Code::InvalidField, path)
-            }
+            GraphError::NotAnObject { path }
+            | GraphError::NoTime { path }
+            | GraphError::TooManyRetries { path, .. }
+            | GraphError::Backoff { path, .. } => of(Code::InvalidField, path),
             GraphError::DuplicateName { name, second, .. } => {
                 let detail = format!("'{name}' is also the name of an earlier job: give each job a name of its own");
                 Self::new(Code::DuplicateJobName, detail).at(format!("jobs[{second}].name"))

@@ -109,6 +109,9 @@ pub(crate) struct ClaimedJob<'a> {
     /// The span of this attempt, in the form of W3C Trace Context: the parent for the spans of the worker. Left out when the server exports
     /// no span of the attempt; then `$trace` in the params, if it is there, says where the creation was.
     traceparent: Option<String>,
+    /// Its last two attempts were lost, or their process died: run it alone in a new process, and report `crashed` with `alone` if that dies.
+    /// Left out otherwise.
+    suspect: Option<bool>,
 }
 
 /// What a job before this one left behind.
@@ -279,6 +282,7 @@ impl<'a> ClaimedJob<'a> {
             omitted_inputs: claimed.omitted.iter().map(|parent| &*graph.jobs[parent.index()].name).collect(),
             timeout_ms: job.timeout.map(|timeout| timeout.as_millis() as u64),
             traceparent: None,
+            suspect: claimed.suspect.then_some(true),
         }
     }
 }
@@ -299,6 +303,10 @@ impl Serialize for ClaimedJob<'_> {
             .list("inputs", &self.inputs)
             .list("omitted_inputs", &self.omitted_inputs)
             .number("timeout_ms", self.timeout_ms);
+        let object = match self.suspect {
+            Some(_) => object.json("suspect", "true"),
+            None => object,
+        };
         match &self.traceparent {
             Some(traceparent) => object.plain("traceparent", traceparent).serialize(serializer),
             None => object.serialize(serializer),

@@ -3,7 +3,7 @@
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tidegate_workflow::{LeaseRef, Timestamp};
+use tidegate_workflow::{Intent, LeaseRef, Timestamp};
 #[cfg(test)]
 use utoipa::ToSchema;
 
@@ -34,6 +34,8 @@ pub(crate) struct ExtendBody<'a> {
     lease: Option<Span>,
     /// Who asks, as in its claims: then the answer says whether it should drain.
     worker: Option<String>,
+    /// The worker stops: a lease that ends without its report counts as given back, and not as lost. False if left out.
+    stopping: Option<bool>,
     /// What to keep of jobs, of these leases or of others.
     #[serde(borrow, default)]
     #[cfg_attr(test, schema(max_items = 1000, value_type = Option<Vec<NoteBody>>))]
@@ -47,6 +49,7 @@ struct RawExtendBody<'a> {
     leases: Vec<&'a RawValue>,
     lease: Option<Span>,
     worker: Option<String>,
+    stopping: Option<bool>,
     #[serde(borrow, default)]
     notes: Option<Vec<&'a RawValue>>,
 }
@@ -98,33 +101,35 @@ struct Request {
     leases: Vec<Result<LeaseRef, Problem>>,
     lease: Option<Span>,
     worker: Option<String>,
+    intent: Intent,
     notes: Notes,
 }
 
 fn request(body: &[u8]) -> Result<Request, Problem> {
     let path = |at: usize| format!("leases[{at}]");
-    if let Some(ExtendBody { leases, lease, worker, notes }) = body::read_correct(body) {
+    let intent = |stopping: Option<bool>| if stopping.unwrap_or_default() { Intent::Stop } else { Intent::GoOn };
+    if let Some(ExtendBody { leases, lease, worker, stopping, notes }) = body::read_correct(body) {
         body::check_number(leases.len(), MOST, "leases")?;
         let leases = leases.iter().enumerate().map(|(at, text)| parse_lease(text, &path(at))).collect();
-        return Ok(Request { leases, lease, worker, notes: notes::read(notes)? });
+        return Ok(Request { leases, lease, worker, intent: intent(stopping), notes: notes::read(notes)? });
     }
     // Something is wrong: the others are extended all the same, so each is read for itself.
-    let RawExtendBody { leases, lease, worker, notes } = body::read(body)?;
+    let RawExtendBody { leases, lease, worker, stopping, notes } = body::read(body)?;
     body::check_number(leases.len(), MOST, "leases")?;
     let one = |(at, raw): (usize, &RawValue)| {
         // What is no text is no lease either.
         parse_lease(&serde_json::from_str::<String>(raw.get()).unwrap_or_default(), &path(at))
     };
     let leases = leases.into_iter().enumerate().map(one).collect();
-    Ok(Request { leases, lease, worker, notes: notes::read(notes)? })
+    Ok(Request { leases, lease, worker, intent: intent(stopping), notes: notes::read(notes)? })
 }
 
 pub(crate) async fn extend(ask: &Ask<'_>) -> Answer {
-    let Request { leases: parsed, lease, worker, notes } = request(ask.body)?;
+    let Request { leases: parsed, lease, worker, intent, notes } = request(ask.body)?;
     let expires = ask.api.now() + claims::lease(lease, "lease")?;
     let extensions: Vec<(LeaseRef, Timestamp)> = parsed.iter().flatten().map(|lease| (*lease, expires)).collect();
     let asked: Vec<LeaseRef> = extensions.iter().map(|(lease, _)| *lease).collect();
-    let extended = ask.api.engine().extend(extensions, ask.api.now());
+    let extended = ask.api.engine().extend_for(extensions, intent, ask.api.now());
     let (extended, noted) = tokio::join!(extended, notes::keep(ask, notes));
     let kept = asked.into_iter().zip(&extended).filter(|(_, extended)| extended.is_ok()).map(|(lease, _)| lease);
     ask.api.roll.note_extended(kept, expires, ask.api.now());

@@ -7,7 +7,8 @@ use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tidegate_workflow::{
-    EngineError, Failure, JobState, Json, LeaseRef, MAX_OUTPUT, Outcome, Refusal, Report, Reported, RetryWish,
+    Crash, Death, EngineError, Failure, JobState, Json, LeaseRef, MAX_OUTPUT, Outcome, Refusal, Report, Reported,
+    RetryWish,
 };
 #[cfg(test)]
 use utoipa::ToSchema;
@@ -89,9 +90,16 @@ pub(crate) struct ReportBody<'a> {
     retry_after: Option<Span>,
     /// With `given_back`: how long nobody should take it.
     pause: Option<Span>,
+    /// With `crashed`, this or `exit`: the signal that ended the process.
+    signal: Option<u8>,
+    /// With `crashed`, this or `signal`: the code with which the process ended.
+    exit: Option<i32>,
+    /// With `crashed`: whether the process ran no other job; false if left out.
+    alone: Option<bool>,
 }
 
-/// How an attempt ended; `given_back` when it did not take place, `throttled` when whoever is behind a rate limit of the job refused it.
+/// How an attempt ended; `given_back` when it did not take place, `throttled` when whoever is behind a rate limit of the job refused it, `crashed` when the
+/// process that ran it has died, as its parent reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(test, derive(ToSchema), schema(as = Outcome))]
@@ -100,6 +108,7 @@ enum Word {
     Failed,
     GivenBack,
     Throttled,
+    Crashed,
 }
 
 /// Whether another attempt may follow: as the definition says, or never.
@@ -203,6 +212,7 @@ impl Word {
             Self::Failed => "failed",
             Self::GivenBack => "given_back",
             Self::Throttled => "throttled",
+            Self::Crashed => "crashed",
         }
     }
 }
@@ -234,6 +244,15 @@ impl ReportBody<'_> {
                 Outcome::Throttled { pause: self.retry_after.ok_or_else(missing)?.0 }
             }
             Word::GivenBack => Outcome::GivenBack { pause: self.pause.map_or(Duration::ZERO, |pause| pause.0) },
+            Word::Crashed => {
+                let death = match (self.signal, self.exit) {
+                    (Some(signal), None) => Death::Signal(signal),
+                    (None, Some(code)) => Death::Exit(code),
+                    (None, None) => return Err(Problem::field("signal", "the outcome crashed needs signal or exit")),
+                    (Some(_), Some(_)) => return Err(Problem::field("exit", "cannot be combined with signal")),
+                };
+                Outcome::Crashed(Crash { death, alone: self.alone.unwrap_or_default() })
+            }
         };
         Ok(Report { lease, outcome })
     }
@@ -246,6 +265,9 @@ impl ReportBody<'_> {
             (Word::Failed, self.retry.is_some(), "retry"),
             (Word::Failed, self.retry_after.is_some() && self.outcome != Word::Throttled, "retry_after"),
             (Word::GivenBack, self.pause.is_some(), "pause"),
+            (Word::Crashed, self.signal.is_some(), "signal"),
+            (Word::Crashed, self.exit.is_some(), "exit"),
+            (Word::Crashed, self.alone.is_some(), "alone"),
         ];
         match fields.into_iter().find(|&(outcome, given, _)| given && outcome != self.outcome) {
             Some((outcome, _, field)) => {
@@ -417,6 +439,7 @@ mod tests {
         check(r#"{"lease":"x","outcome":"failed","error":["k","m"]}"#, "reports[0].error");
         check(r#"{"outcome":"failed"}"#, "reports[0].lease");
         check(r#"{"lease":5,"outcome":"failed"}"#, "reports[0].lease");
+        check(r#"{"lease":"x","outcome":"crashed","exit":true}"#, "reports[0].exit");
         check("5", "reports[0]");
         check(r#"["x","failed"]"#, "reports[0]");
         let many = vec![r#"{"lease":"x","outcome":"failed"}"#; MOST + 1].join(",");

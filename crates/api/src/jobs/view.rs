@@ -1,5 +1,7 @@
 //! A job as it is shown.
 
+use std::fmt::Write as _;
+
 use serde::Serialize;
 use tidegate_workflow::{
     AttemptError, Full, Holding, JobIndex, JobResult, JobState, Limit, Progress, Reason, Snapshot,
@@ -46,8 +48,14 @@ pub(crate) struct Job<'a> {
     state: StateWord,
     /// Attempts so far, the running one included.
     attempt: u16,
-    /// Attempts that ended because their lease was lost.
+    /// Leases in a row that ended without a report.
     lost: u16,
+    /// How many of them are tried again: one more fails the job.
+    max_lost: u16,
+    /// All attempts whose lease was lost or whose process died.
+    lost_total: u16,
+    /// Whether it runs alone in a new process next, or does now: two attempts in a row were lost, or their process died.
+    suspect: bool,
     /// Names of the jobs that it runs after.
     after: Vec<&'a str>,
     /// Names of the jobs that run after it.
@@ -177,6 +185,9 @@ impl<'a> Job<'a> {
             state: job.state.into(),
             attempt: job.attempt,
             lost: job.lost,
+            max_lost: about.max_lost,
+            lost_total: job.lost_total,
+            suspect: job.is_suspect(),
             after: names(&about.parents),
             before: names(graph.children(index)),
             rule: about.rule.into(),
@@ -191,7 +202,10 @@ impl<'a> Job<'a> {
             retries: about.retry.limit,
             wait_ms: about.wait.as_millis() as u64,
             limits: graph.limits(index).map(|limits| LimitShown::all_of(limits)),
-            why_not_running: reason.map(|reason| WhyNotRunning::of(snapshot, (&about.queue, &about.handler), &reason)),
+            why_not_running: reason.map(|reason| {
+                let why = WhyNotRunning::of(snapshot, (&about.queue, &about.handler), &reason);
+                if job.state == JobState::Ready { why.after_losses(job, about.max_lost) } else { why }
+            }),
             params: result.map(|_| Verbatim(graph.params(index).map_or("{}", |params| params.text()).into())),
             output: result.map(|result| result.output.as_deref().map_or(Verbatim::NULL, Verbatim::of)),
             errors: result.map(|result| result.errors.iter().map(JobError::of).collect()),
@@ -268,6 +282,20 @@ impl Holder {
 }
 
 impl WhyNotRunning<'_> {
+    /// With what happened to its last attempts.
+    fn after_losses(mut self, job: &tidegate_workflow::Job, max_lost: u16) -> Self {
+        if job.lost > 0 {
+            let _ = write!(self.text, "; lost {} of {max_lost} in a row", job.lost);
+        }
+        if job.crashed > 0 {
+            let _ = write!(self.text, "; crashed {} in a row", job.crashed);
+        }
+        if job.is_suspect() {
+            self.text.push_str("; runs alone next");
+        }
+        self
+    }
+
     fn no_room(full: &Full) -> Self {
         let Full { limit, until, running, holders } = full;
         let until = Rfc3339(*until);

@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tidegate_workflow::{
-    Begin, DEFAULT_QUEUE, Definition, Graph, JobDefinition, Json, MAX_PARAMS, NewWorkflow, OnFailure, Retention, Retry,
-    Terms, TriggerRule,
+    Begin, DEFAULT_MAX_LOST, DEFAULT_QUEUE, Definition, Graph, JobDefinition, Json, MAX_PARAMS, NewWorkflow, OnFailure,
+    Retention, Retry, Terms, TriggerRule,
 };
 #[cfg(test)]
 use utoipa::ToSchema;
@@ -93,8 +93,11 @@ pub(crate) struct JobBody<'a> {
     #[cfg_attr(test, schema(minimum = 0, maximum = 255))]
     priority: Option<u8>,
     /// How often it runs again after a failure; 0 if left out.
-    #[cfg_attr(test, schema(minimum = 0, maximum = 65535))]
+    #[cfg_attr(test, schema(minimum = 0, maximum = 65534))]
     retries: Option<u16>,
+    /// How many leases in a row may be lost, as when workers die, before it has failed; 3 if left out.
+    #[cfg_attr(test, schema(minimum = 0, maximum = 65534))]
+    max_lost: Option<u16>,
     /// The pause before the first retry; it doubles each time, up to `backoff_max`. 1s if left out.
     backoff: Option<Span>,
     /// The longest pause before a retry, not less than `backoff`; 1h, or `backoff` if that is longer, if left out.
@@ -242,6 +245,7 @@ impl JobBody<'_> {
                 backoff,
                 backoff_max: span(self.backoff_max).unwrap_or(policy.backoff_max.max(backoff)),
             },
+            max_lost: self.max_lost.unwrap_or(DEFAULT_MAX_LOST),
             timeout: span(self.timeout),
             rule: self.rule.map_or(TriggerRule::default(), Rule::resolve),
             after: self.after.unwrap_or_default().0,
@@ -286,6 +290,10 @@ mod tests {
         };
         refused(r#""timeout":"0s""#, "timeout");
         refused(r#""backoff":"2s","backoff_max":"1s""#, "backoff");
+        // One attempt more than that has no number, so retries would never end.
+        refused(r#""retries":65535"#, "retries");
+        refused(r#""max_lost":65535"#, "max_lost");
+        check(r#"{"name":"w","jobs":[{"handler":"a","retries":65534,"max_lost":0}]}"#, None);
         check(r#"{"name":"w","jobs":[{"handler":"a","backoff":"2h","timeout":"1us"}]}"#, None);
         check("{", Some(("invalid_json", None)));
         check(r#"{"name":"w","jobs":[{"handler":"a","timeout":5}]}"#, Some(("invalid_field", Some("jobs[0].timeout"))));

@@ -58,6 +58,10 @@ pub(crate) struct Job {
     #[serde(default)]
     pub(crate) lost: u64,
     #[serde(default)]
+    pub(crate) max_lost: u64,
+    #[serde(default)]
+    pub(crate) lost_total: u64,
+    #[serde(default)]
     pub(crate) retries: u64,
     #[serde(default)]
     pub(crate) after: Vec<String>,

@@ -226,9 +226,13 @@ pub(crate) fn jobs(jobs: &[&Job], errors: &[String], (now, screen): (Moment, &Sc
 
 /// Such as `2/4`: the second of four at most.
 pub(crate) fn attempt(job: &Job) -> String {
-    let lost = if job.lost > 0 { format!(", {} lost", job.lost) } else { String::new() };
+    let lost = match job.lost {
+        0 if job.lost_total == 0 => String::new(),
+        0 => format!(", {} lost", job.lost_total),
+        lost => format!(", lost {lost} of {} in a row", job.max_lost),
+    };
     match job.attempt {
-        0 if job.lost == 0 => String::new(),
+        0 if lost.is_empty() => String::new(),
         attempt => format!("{attempt}/{}{lost}", job.retries.saturating_add(1)),
     }
 }

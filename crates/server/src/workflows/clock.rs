@@ -1,8 +1,12 @@
 //! The time of a store, by which everything of workflows happens. Servers whose clocks differ would end each other's leases; so the clock of
 //! the Redis that has partition 0 is the clock of all. A file has only one server, whose own clock is used.
+//!
+//! Somebody may set either clock at any time. The time of the store then goes on all the same: it follows a clock that was set ahead at once, and one that was
+//! set back by going slower until that is reached. It never stands still and never goes back.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+mod steady;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tidegate_workflow::{Store, StoreError, Timestamp};
@@ -10,6 +14,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
+use self::steady::Steady;
 use crate::edge::clock;
 
 /// How often it is asked at the start: the first answer includes the time to connect.
@@ -30,8 +35,8 @@ pub(crate) struct StoreClock {
 struct Shared {
     /// None: the clock of this machine counts.
     reference: Mutex<Option<Reference>>,
-    /// The latest time that was told, in microseconds.
-    latest: AtomicU64,
+    /// What was told, and how it goes on from there.
+    steady: Mutex<Steady>,
     /// Notified when an answer proves that the time was wrong by more than [`SET`].
     set: Notify,
 }
@@ -67,13 +72,26 @@ impl StoreClock {
             }
         }
         // What was told before the store was open means nothing.
-        self.shared.latest.store(0, Relaxed);
+        *self.steady() = Steady::default();
     }
 
     /// The time of the store, never earlier than what was told before.
     pub(crate) fn now(&self) -> Timestamp {
-        let micros = self.reference().map_or_else(|| clock::moment().micros(), |at| at.micros_at(Instant::now()));
-        Timestamp::from_micros(self.shared.latest.fetch_max(micros, Relaxed).max(micros))
+        let reference = self.reference();
+        // Before the clock is read: the order of both is the same for all.
+        let mut steady = self.steady();
+        let now = Instant::now();
+        let micros = reference.map_or_else(|| clock::moment().micros(), |at| at.micros_at(now));
+        Timestamp::from_micros(steady.follow(micros, now))
+    }
+
+    fn steady(&self) -> MutexGuard<'_, Steady> {
+        self.shared.steady.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the time has jumped ahead since this was asked last, so that leases may seem to be over that are not.
+    pub(super) fn take_jump(&self) -> bool {
+        self.steady().take_jump()
     }
 
     /// How far the clock of this machine is ahead of the store's, in microseconds; negative when it is behind. None: it is the store's.
@@ -82,8 +100,18 @@ impl StoreClock {
         Some(clock::moment().micros().cast_signed().wrapping_sub(store.cast_signed()))
     }
 
-    /// Logs that this machine's clock is far from the store's, or is not any more. `warned` says which was logged last.
+    /// Logs that the clock was set that the store follows. Logs that this machine's clock is far from the store's, or is not any more: `warned` says
+    /// which was logged last.
     pub(crate) fn watch(&self, warned: &mut bool) {
+        let step = self.steady().take_step();
+        if let Some(micros) = step {
+            warn!(
+                seconds = micros as f64 / 1e6,
+                ahead = self.steady().ahead() as f64 / 1e6,
+                "the clock that workflows follow was set. They follow one that was set ahead at once; after one that was set back, their time \
+                 goes on, a tenth slower until both are the same again"
+            );
+        }
         let large = self.skew().filter(|skew| Duration::from_micros(skew.unsigned_abs()) > TOLERATED);
         match large {
             Some(skew) if !*warned => warn!(
@@ -98,7 +126,14 @@ impl StoreClock {
 
     /// Moves the clock of this process ahead, and with it that of a store that has none of its own. Returns whether it could be.
     pub(super) fn advance(&self, by: Duration) -> bool {
+        let is_followed = self.reference().is_none();
+        // Nobody reads the time between the two.
+        let mut steady = self.steady();
         let moved = clock::advance(by);
+        if moved && is_followed {
+            steady.expect(by);
+        }
+        drop(steady);
         self.shared.set.notify_one();
         moved
     }
@@ -160,13 +195,17 @@ mod tests {
         assert_eq!(at(&clock, after(3_001)), 3 * MINUTE);
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn time_never_goes_back() {
         let (clock, now) = (StoreClock::default(), Instant::now());
         clock.take(2 * MINUTE, now, now);
         let before = clock.now();
         clock.take(MINUTE, now, now);
-        assert!(clock.now() >= before);
+        let after = clock.now();
+        assert!(after >= before);
+        tokio::time::advance(Duration::from_secs(10)).await;
+        assert_eq!(clock.now().since(after), Duration::from_secs(9), "and it does not stand still");
+        assert!(!clock.take_jump());
         assert!(clock.skew().unwrap() > 0);
     }
 }

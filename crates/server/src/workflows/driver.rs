@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::warn;
 
 use super::clock::StoreClock;
+use super::gaps::Gaps;
 use super::patience::{OnceAMinute, Patience};
 use super::{census, heartbeat, reconsider, revival};
 use crate::supervise::Supervisor;
@@ -36,7 +37,8 @@ pub(super) async fn run(
     activity: Arc<Activity>,
     supervisor: Supervisor,
 ) {
-    let mut driver = Driver::new(engine.clone(), clock.clone());
+    let gaps = Arc::new(Gaps::new(engine.clone(), clock.clone()));
+    let mut driver = Driver::new(engine.clone(), clock.clone(), gaps.clone());
     let listen = async {
         engine.listen(|| clock.now()).await;
         std::future::pending::<()>().await;
@@ -46,7 +48,7 @@ pub(super) async fn run(
         () = listen => {}
         () = engine.open_limits(|| clock.now(), reconsider::changes(limiter)) => {}
         () = census::run(&engine, &clock, &activity) => {}
-        () = heartbeat::run(&engine, &clock, about, Arc::clone(&activity)) => {}
+        () = heartbeat::run(&gaps, about, Arc::clone(&activity)) => {}
         () = revival::run(engine.clone()) => {}
         () = supervisor.stop.cancelled() => {}
     }
@@ -55,6 +57,7 @@ pub(super) async fn run(
 struct Driver {
     engine: Engine,
     clock: StoreClock,
+    gaps: Arc<Gaps>,
     /// When it last looked for what other servers did.
     looked: Option<Instant>,
     /// When to look again after looks that failed.
@@ -66,11 +69,12 @@ struct Driver {
 }
 
 impl Driver {
-    fn new(engine: Engine, clock: StoreClock) -> Self {
+    fn new(engine: Engine, clock: StoreClock, gaps: Arc<Gaps>) -> Self {
         let now = Instant::now();
         Self {
             engine,
             clock,
+            gaps,
             looked: None,
             look_after: now,
             patience: Patience::default(),
@@ -81,8 +85,9 @@ impl Driver {
 
     /// Does what is due, and waits until something is due again.
     async fn turn(&mut self) {
+        let now = self.gaps.look();
         // A store that cannot be read is told of by `revival`.
-        let more = self.engine.sweep_working(self.clock.now()).await.unwrap_or(false);
+        let more = self.engine.sweep_working(now).await.unwrap_or(false);
         self.tell_unserved();
         self.look_around().await;
         let pause = if more { SHORTEST } else { self.until_due() };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate_api::Activity;
-use tidegate_workflow::Store;
+use tidegate_workflow::{Durability, Store};
 use tokio::time::sleep;
 use tracing::warn;
 
@@ -15,10 +15,15 @@ pub(super) async fn follow(store: &Store, replicas: u16, activity: &Activity) {
     loop {
         // A store that does not answer is told of elsewhere, and risks what it did.
         if let Ok(found) = store.durability().await {
-            for risk in activity.put_risks(found.risks(replicas)) {
-                warn!("{risk}");
-            }
+            tell(&found, replicas, activity);
         }
         sleep(APART).await;
+    }
+}
+
+/// Says what is new of these risks.
+pub(super) fn tell(found: &Durability, replicas: u16, activity: &Activity) {
+    for risk in activity.put_risks(found.risks(replicas)) {
+        warn!("{risk}");
     }
 }

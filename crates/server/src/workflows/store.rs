@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use std::pin::pin;
 use std::time::Duration;
 
-use tidegate_api::Api;
+use tidegate_api::{Activity, Api};
 use tidegate_pipeline::{Client, Config, Grouping, Parallelism};
 use tidegate_workflow::{
-    Engine, EngineOptions, MemoryStore, RedisOptions, RedisStore, SqliteOptions, SqliteStore, Store, StoreError, Thread,
+    Durability, Engine, EngineOptions, MemoryStore, RedisOptions, RedisStore, SqliteOptions, SqliteStore, Store,
+    StoreError, Thread,
 };
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -17,6 +18,7 @@ use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
 use super::clock::StoreClock;
+use super::risks;
 use super::units::Counters;
 use crate::operate::traces::Traces;
 use crate::rls::redis::{other_kind, refused};
@@ -101,6 +103,12 @@ impl Place {
         }
     }
 
+    /// What its nodes do to keep it, before there is one. None: it is not in Redis, or that does not answer.
+    async fn durability(&self) -> Option<Durability> {
+        let Self::Redis { client, options, .. } = self else { return None };
+        RedisStore::durability_at(client, options).await.ok()
+    }
+
     fn pause(&self) -> Duration {
         match self {
             Self::Memory(_) | Self::File { .. } => LOOK_AT_FILE,
@@ -164,6 +172,9 @@ pub(super) struct Opener<'a> {
     /// None: attempts are not traced.
     traces: Option<Traces>,
     api: &'a Api,
+    activity: &'a Activity,
+    /// Whether it was said by what work could be lost. Once there is a store, that is said elsewhere.
+    told_risks: bool,
     /// Told when the first look finds nothing wrong, dropped when it does or takes long.
     looked: Option<oneshot::Sender<()>>,
     /// What the log says about the store. Empty: nothing.
@@ -174,11 +185,12 @@ pub(super) struct Opener<'a> {
 impl<'a> Opener<'a> {
     pub(super) fn new(
         (settings, counters, traces): (&'a Settings, Counters, Option<Traces>),
-        api: &'a Api,
+        (api, activity): (&'a Api, &'a Activity),
         looked: Option<oneshot::Sender<()>>,
         clock: StoreClock,
     ) -> Self {
-        Self { settings, counters, traces, api, looked, reported: String::new(), clock }
+        let (reported, told_risks) = (String::new(), false);
+        Self { settings, counters, traces, api, activity, told_risks, looked, reported, clock }
     }
 
     /// Opens the store if it exists, else when the first call needs it, for an engine on these runtimes. As long as it cannot be opened, calls are answered with the reason.
@@ -195,12 +207,27 @@ impl<'a> Opener<'a> {
                     }
                     return engine;
                 }
-                Ok(None) => called = timeout(LOOK, self.api.await_call()).await.is_ok(),
+                Ok(None) => {
+                    self.tell_risks(place.as_ref()).await;
+                    called = timeout(LOOK, self.api.await_call()).await.is_ok();
+                }
                 Err(error) => {
                     self.report(&error);
                     sleep(place.as_ref().map_or(LOOK, Place::pause)).await;
                 }
             }
+        }
+    }
+
+    /// Says once by what work could be lost that the store will have: people look at the log when a server starts.
+    async fn tell_risks(&mut self, place: Option<&Place>) {
+        if std::mem::replace(&mut self.told_risks, true) {
+            return;
+        }
+        if let Some(place) = place
+            && let Ok(Some(found)) = timeout(PATIENCE, place.durability()).await
+        {
+            risks::tell(&found, self.settings.replicas, self.activity);
         }
     }
 

@@ -45,6 +45,8 @@ pub enum AttemptOutcome<'a> {
     GivenBack,
     /// The same, because whoever is behind its rate limits refused it.
     Throttled,
+    /// The process that ran it has died.
+    Crashed,
     /// The worker did not say.
     Revoked(LeaseEnd),
 }

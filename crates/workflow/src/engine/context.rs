@@ -1,5 +1,6 @@
 //! What the desks of all partitions share: the ready jobs, those who watch, and the time of the next timer.
 
+pub(crate) mod served;
 pub(crate) mod tally;
 pub(crate) mod watchers;
 
@@ -8,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use tokio::sync::Notify;
 
+use self::served::Served;
 use self::tally::Tally;
 use self::watchers::Watchers;
 use super::attempts::Attempts;
@@ -31,6 +33,7 @@ pub(crate) struct Context {
     pub(crate) queues: Queues,
     pub(super) gone: Gone,
     pub(crate) troubles: Troubles,
+    pub(crate) served: Served,
     pub(super) watchers: Arc<Watchers>,
     pub(super) tally: Arc<Tally>,
     /// Who is told of each attempt that ended, if anybody.
@@ -54,6 +57,7 @@ impl Context {
             home,
             gone: Gone::default(),
             troubles: Troubles::default(),
+            served: Served::new(partitions),
             watchers: Arc::default(),
             tally: Arc::default(),
             attempts,
@@ -62,6 +66,11 @@ impl Context {
             sooner: Notify::new(),
             called_out: Notify::new(),
         }
+    }
+
+    /// Notes which partitions are served again after a gap.
+    pub(super) fn note_gaps(&self, now: Timestamp) {
+        self.troubles.take_again().into_iter().for_each(|partition| self.served.begin_again(partition, now));
     }
 
     /// A sweep is to look at a partition at this time, or earlier.

@@ -56,6 +56,8 @@ pub struct LivingServer {
     pub began: Timestamp,
     /// When it last said that it lives.
     pub heard: Timestamp,
+    /// Since when workers could reach all partitions through it, if it says.
+    pub served_since: Option<Timestamp>,
     /// The partitions that are at home there.
     pub homes: Vec<Partition>,
 }
@@ -148,10 +150,10 @@ impl Home {
         }
     }
 
-    fn entry(&self, about: &AboutServer, now: Timestamp) -> String {
+    fn entry(&self, about: &AboutServer, served_since: Option<Timestamp>, now: Timestamp) -> String {
         let began = *self.known().began.get_or_insert(now);
-        let mute = self.mute.load(Relaxed);
-        let entry = Entry { at: now.micros(), began: began.micros(), about: about.clone(), mute };
+        let (mute, served) = (self.mute.load(Relaxed), served_since.map(Timestamp::micros));
+        let entry = Entry { at: now.micros(), began: began.micros(), about: about.clone(), mute, served };
         serde_json::to_string(&entry).expect("texts and numbers are JSON")
     }
 }
@@ -165,7 +167,9 @@ impl Engine {
     pub async fn beat(&self, about: &AboutServer, now: Timestamp, asks: Asks) -> Result<Option<Timestamp>, StoreError> {
         self.queues().advance(now);
         let home = &self.core.context.home;
-        let (entry, gone) = (home.entry(about, now), home.known().gone.clone());
+        let troubles = &self.core.context.troubles;
+        let served = self.core.context.served.all_since().map(|since| if troubles.is_none() { since } else { now });
+        let (entry, gone) = (home.entry(about, served, now), home.known().gone.clone());
         let Some(roll) = self.store().servers(Some((home.server(), &entry)), &gone, asks).await? else {
             return Ok(None);
         };
@@ -182,10 +186,23 @@ impl Engine {
             // Its entry was gone: the store may have lost everything. If that cannot be found out now, the next look does.
             let _later = self.look_around().await;
         }
+        self.learn_of_gaps(&roster, now);
         if self.settle_among(roster, now) {
             self.store().call_out(home.server(), CallOut::Look).await;
         }
         Ok(roll.time)
+    }
+
+    /// What others served while this server did not was no gap.
+    fn learn_of_gaps(&self, roster: &Roster, now: Timestamp) {
+        /// How far the clocks of two servers may be apart.
+        const APART: Duration = Duration::from_secs(1);
+        let own = self.core.context.home.server();
+        for other in roster.living.iter().filter(|other| other.id != own && other.heard <= now + APART) {
+            if let Some(since) = other.served_since {
+                self.core.context.served.learn(other.heard, since);
+            }
+        }
     }
 
     /// Takes this server's share among these. Returns whether others are to look, because what this server wrote was not announced to them.

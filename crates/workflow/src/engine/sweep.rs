@@ -80,6 +80,12 @@ impl Engine {
         self.core.context.next_due()
     }
 
+    /// Until `now`, workers could not reach this server: it begins, or it stood still. To be called before the first sweep after that; from then on it notices
+    /// by itself that the store was away for two seconds and more. Leases and timeouts that were live then end one lease later, unless another server of the store was there.
+    pub fn begin_serving(&self, now: Timestamp) {
+        self.core.context.served.begin(now);
+    }
+
     /// Does what is due in the partitions that are at home here: retries, ends of leases, timeouts, removals. Returns whether more may be due
     /// already.
     ///
@@ -117,12 +123,19 @@ impl Engine {
         found.extend(timers);
         let buried = self.bury_known(found.iter_mut().map(|found| &mut found.due)).await;
         found.iter_mut().for_each(Found::choose);
+        let served = &self.core.context.served;
+        self.core.context.note_gaps(now);
         let requests = found.iter().flat_map(|found| found.due.iter().map(|&(id, _)| (id, found.which)));
         let requests = requests.map(|(id, which)| match which {
-            Clockwork::Timers => (id, Request::Tick),
+            Clockwork::Timers => (id, Request::Tick { served_since: served.since(id.partition()) }),
             Clockwork::Expiries => (id, Request::Purge),
         });
-        let mut answers = self.ask_all(requests.collect(), now).await.into_iter();
+        let answers = self.ask_all(requests.collect(), now).await;
+        let spared: Vec<_> = answers.iter().flatten().flat_map(|answer| &answer.spared).copied().collect();
+        if !spared.is_empty() {
+            let _those = self.hold_spared(&spared, now).await;
+        }
+        let mut answers = answers.into_iter();
         let (mut more, mut absent) = (false, HashSet::new());
         for Found { partition, due, is_full, .. } in found {
             let each = due.iter().zip(answers.by_ref().take(due.len()));

@@ -142,7 +142,8 @@ fn desks_are_served_on_the_threads_of_their_partitions() {
     let store = Store::Memory(MemoryStore::new(4));
     let threads = [&one, &other].map(|runtime| Thread::new(store.again(), runtime.handle().clone()));
     let engine = one.block_on(Engine::start_on(threads.into(), EngineOptions::default())).unwrap();
-    let ask = |partition| engine.ask(WorkflowId::new(at(0), Partition(partition), 1), Request::Tick, at(0));
+    let tick = || Request::Tick { served_since: at(0) };
+    let ask = |partition| engine.ask(WorkflowId::new(at(0), Partition(partition), 1), tick(), at(0));
     let check = |runtime: &Runtime, partition| {
         assert!(matches!(runtime.block_on(ask(partition)), Err(EngineError::NoWorkflow { .. })), "{partition}");
     };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use hashbrown::HashMap;
 
 use super::definition::{Definition, JobDefinition, Retry};
-use super::error::{GraphError, MAX_JOBS, MAX_NAME, MAX_TAGS};
+use super::error::{GraphError, MAX_JOBS, MAX_NAME, MAX_RETRIES, MAX_TAGS};
 use super::similar;
 use crate::id::JobIndex;
 
@@ -43,6 +43,11 @@ fn check_jobs(jobs: &[JobDefinition]) -> Result<(), GraphError> {
         }
         if job.timeout == Some(Duration::ZERO) {
             return Err(GraphError::NoTime { path: format!("jobs[{at}].timeout") });
+        }
+        for (field, given) in [("retries", job.retry.limit), ("max_lost", job.max_lost)] {
+            if given > MAX_RETRIES {
+                return Err(GraphError::TooManyRetries { path: format!("jobs[{at}].{field}"), given });
+            }
         }
         let Retry { backoff, backoff_max: most, .. } = job.retry;
         if backoff > most {

@@ -8,6 +8,8 @@ use super::json::Json;
 
 /// The queue of a job without a queue.
 pub const DEFAULT_QUEUE: &str = "default";
+/// The lost leases in a row that are tried again of a job that does not say how many.
+pub const DEFAULT_MAX_LOST: u16 = 3;
 
 /// A graph of jobs as its author describes it.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -45,6 +47,8 @@ pub struct JobDefinition {
     pub priority: u8,
     /// When and how often it runs again after a failure.
     pub retry: Retry,
+    /// How many lost leases in a row are tried again. The next one fails the job.
+    pub max_lost: u16,
     /// An attempt that takes longer fails.
     pub timeout: Option<Duration>,
     /// Which outcomes of the jobs before it let it run.
@@ -115,6 +119,7 @@ impl JobDefinition {
             wait: Duration::ZERO,
             priority: 0,
             retry: Retry::default(),
+            max_lost: DEFAULT_MAX_LOST,
             timeout: None,
             rule: TriggerRule::default(),
             after: Vec::new(),

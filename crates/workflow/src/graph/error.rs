@@ -12,6 +12,9 @@ pub const MAX_JOBS: usize = 131_072;
 pub const MAX_NAME: usize = 200;
 /// Most tags of a workflow: each costs an index row.
 pub const MAX_TAGS: usize = 16;
+/// Most retries of a job after failures, and most lost leases in a row that are tried again. One less than what the counter of attempts holds:
+/// with more, the number of attempts would never be above it.
+pub const MAX_RETRIES: u16 = u16::MAX - 1;
 /// Most limits of one job.
 pub const MAX_LIMITS: usize = 4;
 /// Most entries of one limit.
@@ -105,6 +108,14 @@ pub enum GraphError {
         backoff: Duration,
         /// The longest pause.
         most: Duration,
+    },
+    /// A job would be tried again without an end.
+    #[error("{path}: {given} is more than {MAX_RETRIES}, which would never end")]
+    TooManyRetries {
+        /// Where, such as `jobs[3].retries`.
+        path: String,
+        /// The number that it has.
+        given: u16,
     },
     /// A limit of a job cannot be kept.
     #[error("{path}: {wrong}")]

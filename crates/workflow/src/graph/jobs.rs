@@ -23,6 +23,8 @@ pub struct GraphJob {
     pub priority: u8,
     /// When and how often it runs again after a failure.
     pub retry: Retry,
+    /// How many lost leases in a row are tried again. The next one fails the job.
+    pub max_lost: u16,
     /// An attempt that takes longer is failed.
     pub timeout: Option<Duration>,
     /// Which outcomes of its parents let it run.

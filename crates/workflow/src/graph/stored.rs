@@ -1,4 +1,5 @@
-//! A graph as a record: the params of a job are in the job. The limits of all jobs follow, from the fourth format on.
+//! A graph as a record: the params of a job are in the job. From the fourth format on the limits of all jobs follow, and then, if it is not the same for
+//! all, how many lost leases of which job are tried again.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,7 +7,7 @@ use std::time::Duration;
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::definition::{OnFailure, Retention, Retry, TriggerRule};
+use super::definition::{DEFAULT_MAX_LOST, OnFailure, Retention, Retry, TriggerRule};
 use super::jobs::{GraphJob, Jobs};
 use super::json::Json;
 use super::limited::Limited;
@@ -18,28 +19,52 @@ use crate::state::Label;
 
 impl Record for Graph {
     fn least(&self) -> Format {
-        if self.has_limits() { Format::Fourth } else { Format::First }
+        if self.has_limits() || !self.max_lost().is_empty() { Format::Fourth } else { Format::First }
     }
 
     fn write(&self, format: Format, bytes: Vec<u8>) -> Vec<u8> {
         let limits = || self.limited.as_ref().map_or_else(Vec::new, |limited| limited.jobs());
         match format {
             Format::First | Format::Second | Format::Third => extended(bytes, self),
-            Format::Fourth => extended(bytes, &(self, limits())),
+            Format::Fourth => {
+                let (bytes, max_lost) = (extended(bytes, &(self, limits())), self.max_lost());
+                if max_lost.is_empty() { bytes } else { extended(bytes, &max_lost) }
+            }
         }
     }
 
     fn read(bytes: &[u8], format: Format) -> Result<Self, postcard::Error> {
         let (mut graph, rest): (Self, _) = postcard::take_from_bytes(bytes)?;
         if format >= Format::Fourth {
-            let limits: Vec<(&str, Vec<JobIndex>)> = postcard::from_bytes(rest)?;
+            let (limits, rest): (Vec<(&str, Vec<JobIndex>)>, _) = postcard::take_from_bytes(rest)?;
             if !limits.is_empty() {
                 let limited = Limited::read(&limits, graph.jobs.len());
                 graph.limited = Some(limited.ok_or(postcard::Error::SerdeDeCustom)?);
             }
+            if !rest.is_empty() {
+                graph.jobs = Jobs::new(with_max_lost(&graph.jobs, postcard::from_bytes(rest)?)?).into();
+            }
         }
         Ok(graph)
     }
+}
+
+/// Jobs of which another number of lost leases than usual is tried again, and that number.
+type MaxLost = Vec<(JobIndex, u16)>;
+
+impl Graph {
+    fn max_lost(&self) -> MaxLost {
+        let each = self.jobs.iter().enumerate().filter(|(_, job)| job.max_lost != DEFAULT_MAX_LOST);
+        each.map(|(at, job)| (JobIndex(at as u32), job.max_lost)).collect()
+    }
+}
+
+fn with_max_lost(jobs: &[GraphJob], max_lost: MaxLost) -> Result<Vec<GraphJob>, postcard::Error> {
+    let mut jobs = jobs.to_vec();
+    for (index, max_lost) in max_lost {
+        jobs.get_mut(index.index()).ok_or(postcard::Error::SerdeDeCustom)?.max_lost = max_lost;
+    }
+    Ok(jobs)
 }
 
 #[derive(Serialize)]
@@ -112,7 +137,8 @@ impl<'de> Visitor<'de> for ReadJobs {
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut jobs: A) -> Result<Self, A::Error> {
         while let Some(job) = jobs.next_element()? {
             let ReadJob { name, handler, params, queue, wait, priority, retry, timeout, rule, parents } = job;
-            self.0.push(GraphJob { name, handler, queue, wait, priority, retry, timeout, rule, parents });
+            let max_lost = DEFAULT_MAX_LOST;
+            self.0.push(GraphJob { name, handler, queue, wait, priority, retry, max_lost, timeout, rule, parents });
             self.1.push(params);
         }
         Ok(self)
@@ -132,7 +158,7 @@ impl Serialize for Graph {
 fn jobs<S: Serializer>(graph: &&Graph, serializer: S) -> Result<S::Ok, S::Error> {
     let each = graph.jobs.iter().enumerate();
     serializer.collect_seq(each.map(|(at, job)| {
-        let GraphJob { name, handler, queue, wait, priority, retry, timeout, rule, parents } = job;
+        let GraphJob { name, handler, queue, wait, priority, retry, timeout, rule, parents, .. } = job;
         let params = graph.params(JobIndex(at as u32));
         let (wait, priority, retry, timeout, rule) = (*wait, *priority, *retry, *timeout, *rule);
         WrittenJob { name, handler, params, queue, wait, priority, retry, timeout, rule, parents }

@@ -64,7 +64,7 @@ impl Record for Job {
         let (lease, moments): FirstJob = postcard::from_bytes(bytes)?;
         let (state, attempt, lost, token, worker) = lease;
         let (ready_at, started_at, finished_at, output_bytes) = moments;
-        let job = Self { state, attempt, lost, token, worker, ready_at, ..Self::default() };
+        let job = Self { state, attempt, lost, token, worker, ready_at, lost_total: lost, ..Self::default() };
         Ok(Self { started_at, finished_at, output_bytes, ..job })
     }
 }

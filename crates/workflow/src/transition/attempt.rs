@@ -2,19 +2,15 @@
 
 use std::time::Duration;
 
-use super::event::{Effect, Lease};
-use super::outcome::{Failure, Outcome, RetryWish};
+use super::event::{Effect, Intent, Lease};
+use super::outcome::{Crash, Failure, Outcome, RetryWish};
 use super::refusal::{Refusal, lease_lost, lease_over, name};
 use super::revoke::{cancel_rest, revoke};
 use crate::graph::definition::OnFailure;
 use crate::id::JobIndex;
-use crate::record::lease::LeaseRef;
-use crate::state::{AttemptError, JobState, LeaseEnd, Status};
+use crate::state::{AttemptError, Job, JobState, LeaseEnd, Status};
 use crate::time::Timestamp;
 use crate::workflow::Workflow;
-
-/// Leases that a job may lose. The fourth lost lease fails the job: it may be the job that kills its workers.
-const MAX_LOST: u16 = 3;
 
 pub(super) fn claim(
     workflow: &mut Workflow,
@@ -35,6 +31,7 @@ pub(super) fn claim(
     job.ended_by = None;
     job.worker = Some(lease.worker.clone());
     job.started_at = Some(now);
+    job.set_lease(lease.expires.since(now));
     workflow.set_state(index, JobState::Running { expires: lease.expires }, now);
     Ok(Effect::Done)
 }
@@ -46,20 +43,14 @@ pub(super) fn report(
     now: Timestamp,
 ) -> Result<Effect, Refusal> {
     let job = workflow.job(index);
-    let reported = LeaseRef { workflow: workflow.id, job: index, token };
     match job.state {
         JobState::Running { .. } if job.token == token => {}
         // The token is kept until the next lease, so that a repeated report gets the same answer.
         state if job.token == token && token != 0 && may_follow(state, outcome) => return Ok(Effect::Already),
-        // It failed, and its next attempt was handed over with the report.
-        JobState::Running { .. }
-            if token != 0
-                && job.token == reported.successor(index).token
-                && matches!(outcome, Outcome::Failed { .. }) =>
-        {
-            return Ok(Effect::Already);
-        }
         _ => return Err(lease_lost(workflow, index, token)),
+    }
+    if !matches!(outcome, Outcome::Crashed(_)) {
+        workflow.job_mut(index).clear_lost();
     }
     match outcome {
         Outcome::Succeeded { output } => {
@@ -74,6 +65,7 @@ pub(super) fn report(
             job.attempt = job.attempt.saturating_sub(1);
             make_ready_after(workflow, index, *pause, now);
         }
+        Outcome::Crashed(crash) => die(workflow, index, *crash, now),
     }
     Ok(Effect::Done)
 }
@@ -85,10 +77,15 @@ pub(super) fn give_back(
     token: u64,
     now: Timestamp,
 ) -> Result<Effect, Refusal> {
-    let since = workflow.job(index).ready_at;
+    let Job { ready_at, lost, crashed, .. } = *workflow.job(index);
     let effect = report(workflow, (index, token), &Outcome::GivenBack { pause: Duration::ZERO }, now)?;
-    if effect == Effect::Done && workflow.job(index).state == JobState::Ready {
-        workflow.job_mut(index).ready_at = since;
+    if effect == Effect::Done {
+        let job = workflow.job_mut(index);
+        // No worker has said anything.
+        (job.lost, job.crashed) = (lost, crashed);
+        if job.state == JobState::Ready {
+            job.ready_at = ready_at;
+        }
     }
     Ok(effect)
 }
@@ -97,7 +94,7 @@ pub(super) fn give_back(
 fn may_follow(state: JobState, outcome: &Outcome) -> bool {
     match outcome {
         Outcome::Succeeded { .. } => state == JobState::Succeeded,
-        Outcome::Failed { .. } => state == JobState::Failed || !state.is_over(),
+        Outcome::Failed { .. } | Outcome::Crashed(_) => state == JobState::Failed || !state.is_over(),
         Outcome::GivenBack { .. } | Outcome::Throttled { .. } => !state.is_over(),
     }
 }
@@ -116,7 +113,7 @@ fn make_ready_after(workflow: &mut Workflow, index: JobIndex, pause: Duration, n
 pub(super) fn extend(
     workflow: &mut Workflow,
     (index, token): (JobIndex, u64),
-    expires: Timestamp,
+    (expires, intent): (Timestamp, Intent),
     now: Timestamp,
 ) -> Result<Effect, Refusal> {
     match workflow.job(index).state {
@@ -124,6 +121,9 @@ pub(super) fn extend(
             Err(lease_over(workflow, index))
         }
         JobState::Running { .. } if workflow.job(index).token == token => {
+            let job = workflow.job_mut(index);
+            job.set_lease(expires.since(now));
+            job.stopping |= intent == Intent::Stop;
             // The timer is not moved to later. It comes early, finds nothing due, and is moved then.
             workflow.set_state(index, JobState::Running { expires }, now);
             Ok(Effect::Done)
@@ -132,40 +132,36 @@ pub(super) fn extend(
     }
 }
 
-pub(super) fn tick(workflow: &mut Workflow, now: Timestamp) -> Effect {
-    for index in workflow.due_by(now) {
+/// Handles what is due, in the order in which it became due: what an outage has delayed is judged as if there had been none.
+pub(super) fn tick(workflow: &mut Workflow, served_since: Timestamp, now: Timestamp) -> Effect {
+    for index in workflow.due_by(now, served_since) {
         match workflow.job(index).state {
             JobState::Scheduled { .. } => workflow.set_state(index, JobState::Ready, now),
-            JobState::Running { .. } if workflow.times_out(index).is_some_and(|end| end <= now) => {
-                let timeout = workflow.graph.jobs[index.index()].timeout.expect("it timed out");
-                let message = format!("the attempt took longer than {timeout:?}");
-                let failure = Failure { kind: "timeout".to_owned(), message, trace: None };
-                revoke(workflow, index, LeaseEnd::TimedOut);
-                fail_attempt(workflow, index, &failure, RetryWish::ByPolicy, now);
-            }
-            JobState::Running { .. } => lose(workflow, index, now),
+            JobState::Running { expires } => match workflow.runs_out(index, expires) {
+                LeaseEnd::TimedOut => time_out(workflow, index, now),
+                _ => lose(workflow, index, now),
+            },
             // An earlier job of the list may have failed and cancelled this one.
             _ => {}
         }
     }
-    workflow.reset_timer();
+    workflow.reset_timer(served_since);
     Effect::Done
+}
+
+fn time_out(workflow: &mut Workflow, index: JobIndex, now: Timestamp) {
+    let timeout = workflow.graph.jobs[index.index()].timeout.unwrap_or_default();
+    let message = format!("the attempt took longer than {timeout:?}");
+    let failure = Failure { kind: "timeout".to_owned(), message, trace: None };
+    revoke(workflow, index, LeaseEnd::TimedOut);
+    fail_attempt(workflow, index, &failure, RetryWish::ByPolicy, now);
 }
 
 /// Ends an attempt that failed: the job runs again later, or fails.
 fn fail_attempt(workflow: &mut Workflow, index: JobIndex, failure: &Failure, wish: RetryWish, now: Timestamp) {
     let policy = workflow.graph.jobs[index.index()].retry;
-    let job = workflow.job(index);
-    let attempt = job.attempt;
-    let error = AttemptError {
-        attempt,
-        at: now,
-        worker: job.worker.clone(),
-        kind: failure.kind.clone(),
-        message: failure.message.clone(),
-        trace: failure.trace.clone(),
-    };
-    workflow.put_error(index, &error);
+    put_error(workflow, (index, workflow.job(index).attempt), failure.clone(), now);
+    let attempt = workflow.job(index).attempt;
     let pause = match wish {
         RetryWish::Never => None,
         _ if attempt > policy.limit => None,
@@ -178,6 +174,13 @@ fn fail_attempt(workflow: &mut Workflow, index: JobIndex, failure: &Failure, wis
     }
 }
 
+/// Keeps the error of an attempt.
+fn put_error(workflow: &mut Workflow, (index, attempt): (JobIndex, u16), failure: Failure, now: Timestamp) {
+    let Failure { kind, message, trace } = failure;
+    let worker = workflow.job(index).worker.clone();
+    workflow.put_error(index, &AttemptError { attempt, at: now, worker, kind, message, trace });
+}
+
 /// Fails a job for good, and with it the workflow if its definition says so.
 fn fail(workflow: &mut Workflow, index: JobIndex, now: Timestamp) {
     workflow.end(index, JobState::Failed, now);
@@ -186,21 +189,64 @@ fn fail(workflow: &mut Workflow, index: JobIndex, now: Timestamp) {
     }
 }
 
-/// A lease has ended without a report: the worker has died or is too slow.
+/// Whether a job runs again whose attempt has ended without a word of its code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    Again,
+    Fail,
+}
+
+/// A lease has ended without a report: the worker has died or is too slow. If it had said that it stops, the job counts as given back.
 fn lose(workflow: &mut Workflow, index: JobIndex, now: Timestamp) {
+    let stopping = workflow.job(index).stopping;
     revoke(workflow, index, LeaseEnd::Expired);
+    if stopping {
+        let job = workflow.job_mut(index);
+        job.attempt = job.attempt.saturating_sub(1);
+        make_ready_after(workflow, index, Duration::ZERO, now);
+        return;
+    }
+    let job = workflow.job_mut(index);
+    job.lost = job.lost.saturating_add(1);
+    let next = if job.lost <= workflow.graph.jobs[index.index()].max_lost { Next::Again } else { Next::Fail };
+    let message = format!("{} did not report or extend its lease in time", worker(workflow.job(index)));
+    end_uncounted(workflow, index, ("lost", message, next), now);
+}
+
+/// The process that ran a job has died. A job that was alone in it as a suspect is to blame; so is one that goes on to die beside others.
+fn die(workflow: &mut Workflow, index: JobIndex, crash: Crash, now: Timestamp) {
+    let max_lost = workflow.graph.jobs[index.index()].max_lost;
+    let was_suspect = workflow.job(index).is_suspect();
+    let job = workflow.job_mut(index);
+    job.crashed = job.crashed.saturating_add(1);
+    let to_blame = (was_suspect && crash.alone) || job.crashed.saturating_add(job.lost) > Job::most_crashes(max_lost);
+    let (kind, next) = if to_blame { ("poison", Next::Fail) } else { ("crashed", Next::Again) };
+    let beside = if crash.alone { ", and it ran nothing else" } else { "" };
+    let message = format!("the process of {} {}{beside}", worker(workflow.job(index)), crash.death);
+    end_uncounted(workflow, index, (kind, message, next), now);
+}
+
+fn worker(job: &Job) -> String {
+    format!("worker '{}'", job.worker.as_deref().unwrap_or("nobody"))
+}
+
+/// Ends an attempt that does not count, with an error that people see.
+fn end_uncounted(
+    workflow: &mut Workflow,
+    index: JobIndex,
+    (kind, message, next): (&str, String, Next),
+    now: Timestamp,
+) {
     let job = workflow.job_mut(index);
     let attempt = job.attempt;
-    job.lost += 1;
     job.attempt = attempt.saturating_sub(1);
-    let (lost, worker) = (job.lost, job.worker.clone());
-    let who = worker.as_deref().unwrap_or("nobody").to_owned();
-    let message = format!("worker '{who}' did not report or extend its lease in time");
-    let error = AttemptError { attempt, at: now, worker, kind: "lost".to_owned(), message, trace: None };
-    workflow.put_error(index, &error);
-    if lost <= MAX_LOST {
-        make_ready_after(workflow, index, Duration::ZERO, now);
-    } else {
-        fail(workflow, index, now);
+    job.lost_total = job.lost_total.saturating_add(1);
+    put_error(workflow, (index, attempt), Failure { kind: kind.to_owned(), message, trace: None }, now);
+    match next {
+        Next::Again => make_ready_after(workflow, index, Duration::ZERO, now),
+        Next::Fail => fail(workflow, index, now),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -19,9 +19,9 @@ pub(crate) enum Event {
     /// The lease did not reach its worker.
     GiveBack { job: JobIndex, token: u64 },
     /// The worker with the lease needs more time.
-    Extend { job: JobIndex, token: u64, expires: Timestamp },
-    /// Time has passed: handles everything that is due.
-    Tick,
+    Extend { job: JobIndex, token: u64, expires: Timestamp, intent: Intent },
+    /// Time has passed: handles everything that is due. Servers and store were there for workers without a gap since `served_since`.
+    Tick { served_since: Timestamp },
     /// All jobs that have not ended are cancelled.
     Cancel,
     /// It is paused: workers get no more of its jobs.
@@ -62,6 +62,15 @@ pub(crate) struct Lease {
     pub(crate) token: u64,
     pub(crate) worker: Worker,
     pub(crate) expires: Timestamp,
+}
+
+/// What a worker that keeps a lease is about to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Intent {
+    /// It goes on.
+    GoOn,
+    /// It stops: a lease that ends without its report counts as given back.
+    Stop,
 }
 
 /// Which jobs run again.

@@ -142,7 +142,8 @@ fn run_again(workflow: &mut Workflow, jobs: &[JobIndex], now: Timestamp) {
         }
         revoke(workflow, index, LeaseEnd::Restarted);
         let job = workflow.job_mut(index);
-        (job.attempt, job.lost) = (0, 0);
+        (job.attempt, job.lost_total) = (0, 0);
+        job.clear_lost();
         (job.started_at, job.ready_at, job.worker) = (None, None, None);
         workflow.set_state(index, JobState::Waiting, now);
     }

@@ -1,5 +1,6 @@
 //! How an attempt ended, as its worker reports.
 
+use std::fmt;
 use std::time::Duration;
 
 use crate::graph::json::Json;
@@ -29,6 +30,35 @@ pub enum Outcome {
         /// How long.
         pause: Duration,
     },
+    /// The process that ran it has died, as its parent reports. No attempt is counted.
+    Crashed(Crash),
+}
+
+/// The death of a process that ran a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Crash {
+    /// How it died.
+    pub death: Death,
+    /// Whether it ran no other job.
+    pub alone: bool,
+}
+
+/// How a process died.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Death {
+    /// By a signal with this number.
+    Signal(u8),
+    /// It ended with this code.
+    Exit(i32),
+}
+
+impl fmt::Display for Death {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Signal(signal) => write!(formatter, "died of signal {signal}"),
+            Self::Exit(code) => write!(formatter, "ended with code {code}"),
+        }
+    }
 }
 
 /// The error that a worker reports.

@@ -67,7 +67,7 @@ impl Workflow {
     /// Where the error of the latest attempt of a job is, if that attempt failed.
     pub(crate) fn latest_error(&self, index: JobIndex) -> ResultField {
         let job = self.job(index);
-        ResultField::Error(index, (job.attempt.wrapping_add(job.lost) % KEPT_ERRORS) as u8)
+        ResultField::Error(index, (job.attempt.wrapping_add(job.lost_total) % KEPT_ERRORS) as u8)
     }
 
     /// Writes all rows again with the next write, because those that the store has are not known. `strays` may be there and should not.

@@ -29,6 +29,7 @@ async fn watched(store: &Store) -> (Engine, Told) {
             AttemptOutcome::Failed { kind, message } => format!("failed {kind} {message}"),
             AttemptOutcome::GivenBack => "given back".to_owned(),
             AttemptOutcome::Throttled => "throttled".to_owned(),
+            AttemptOutcome::Crashed => "crashed".to_owned(),
             AttemptOutcome::Revoked(end) => end.word().to_owned(),
         };
         let took = at.since(during.started_at.unwrap()).as_secs();

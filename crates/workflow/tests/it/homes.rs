@@ -12,12 +12,15 @@ use tidegate_workflow::{
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::support::{at, claim, create, create_of, definition, failure, names, redis, report, server, succeed};
+use crate::support::{
+    at, claim, create, create_of, definition, failure, names, redis, report, server, state, succeed, take,
+};
 
 on_every_shared_store! {
     partitions_are_shared_out_and_workflows_are_made_at_home
     a_worker_hears_of_a_job_that_another_server_made_ready
     what_was_lost_is_found_by_a_look
+    what_another_server_served_is_no_gap
     what_another_server_took_is_not_tried
     an_urgent_job_elsewhere_goes_before_all_that_is_here
     an_old_job_elsewhere_goes_before_what_is_here
@@ -425,4 +428,32 @@ async fn who_leaves_gives_its_homes_away_at_once() {
     servers[0].beat(at(0)).await;
     assert_eq!(servers[0].homes().len(), 4);
     assert_eq!(servers[0].engine.read_servers(at(0)).await.unwrap().len(), 1);
+}
+
+/// Leases end in time when one of several servers begins, and one lease later when the only one does.
+async fn what_another_server_served_is_no_gap(store: Store) {
+    let (first, second) = (Server::start(&store).await, Server::start(&store).await);
+    first.engine.begin_serving(at(0));
+    first.beat(at(0)).await;
+    let id = create(&first.engine, "a", Begin::Now).await;
+    assert_eq!(take(&first.engine, 1).await.len(), 1);
+    second.engine.begin_serving(at(20));
+    second.beat(at(20)).await;
+    first.beat(at(22)).await;
+    second.beat(at(23)).await;
+    // The first one is not heard of any more.
+    second.beat(at(31)).await;
+    let is_state = async |server: &Server, expected: &str| {
+        assert_eq!(state(&server.engine.show(id).await.unwrap(), "a"), expected);
+    };
+    second.engine.sweep(at(31)).await.unwrap();
+    is_state(&second, "ready").await;
+    assert_eq!(take(&second.engine, 32).await.len(), 1);
+    let third = Server::start(&store).await;
+    third.engine.begin_serving(at(60));
+    third.beat(at(60)).await;
+    for (now, expected) in [(62, "running"), (89, "running"), (90, "ready")] {
+        third.engine.sweep(at(now)).await.unwrap();
+        is_state(&third, expected).await;
+    }
 }

@@ -30,7 +30,7 @@ on_every_store! {
     a_worker_that_gives_a_job_back_gets_another
     who_waits_for_others_is_not_woken_by_what_it_gave_back
     a_report_that_is_repeated_gets_the_same_jobs
-    a_repeated_failure_gets_the_same_next_attempt
+    a_retry_at_once_waits_behind_the_others_of_its_queue
     what_cannot_be_read_fails_for_itself_alone
 }
 
@@ -165,18 +165,23 @@ async fn a_report_that_is_repeated_gets_the_same_jobs(store: Store) {
     assert!(!names(&last.unwrap()).contains(&"c"), "it is reported in the same call, and not handed out again");
 }
 
-async fn a_repeated_failure_gets_the_same_next_attempt(store: Store) {
+/// It was handed to the worker that reported its failure, again and again, while the others of its queue waited.
+async fn a_retry_at_once_waits_behind_the_others_of_its_queue(store: Store) {
     let engine = server(&store).await;
-    let mut definition = definition("a");
+    let mut definition = definition("a b");
     definition.jobs[0].retry = Retry { limit: 3, backoff: Duration::ZERO, ..Retry::default() };
     create_of(&engine, definition, Begin::Now).await;
-    let a = take(&engine, 1).await.remove(0);
-    let failed = || vec![Report { lease: a.lease, outcome: failure() }];
-    let lost = engine.report(failed(), Some(&claim(1)), at(2)).await.1.unwrap();
-    assert_eq!((names(&lost), lost[0].attempt), (vec!["a"], 2));
-    let (reported, again) = engine.report(failed(), Some(&claim(1)), at(3)).await;
-    assert!(reported[0].as_ref().unwrap().already);
-    assert_eq!(leases(&again.unwrap()), leases(&lost));
+    let a = engine.claim(&claim(1), at(1)).await.unwrap().remove(0);
+    assert_eq!(a.job().name, "a");
+    let fails = |lease| vec![Report { lease, outcome: failure() }];
+    let (reported, next) = engine.report(fails(a.lease), Some(&claim(1)), at(2)).await;
+    assert_eq!((reported[0].as_ref().unwrap().job, names(&next.unwrap())), (JobState::Ready, vec!["b"]));
+    // Until somebody takes it, the same report gets the same answer.
+    assert!(engine.report(fails(a.lease), None, at(3)).await.0[0].as_ref().unwrap().already);
+    let again = engine.claim(&claim(1), at(4)).await.unwrap().remove(0);
+    assert_eq!((again.job().name.as_str(), again.attempt), ("a", 2));
+    let (_, alone) = engine.report(fails(again.lease), Some(&claim(1)), at(5)).await;
+    assert_eq!(names(&alone.unwrap()), ["a"], "nothing else is ready");
 }
 
 fn ready_row(workflow: WorkflowId) -> Vec<u8> {

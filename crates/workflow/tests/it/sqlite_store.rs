@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 use tempfile::TempDir;
-use tidegate_workflow::change::{Applied, Birth, Change, Put, Write};
+use tidegate_workflow::change::{Applied, Birth, Change, Put, ResultField, Write};
 use tidegate_workflow::{
-    Clockwork, Partition, Register, SCHEMA_VERSION, SqliteOptions, SqliteStore, Store, StoreError, Timestamp,
+    Clockwork, JobIndex, Partition, Register, SCHEMA_VERSION, SqliteOptions, SqliteStore, Store, StoreError, Timestamp,
     WorkflowId,
 };
 
@@ -352,4 +352,55 @@ fn a_backup_that_cannot_be_made_leaves_nothing() {
     let error = SqliteStore::backup(&other, &to).expect_err("it is not a store").to_string();
     assert!(error.contains("another program"), "{error}");
     assert_eq!(directory.path().read_dir().unwrap().count(), 1);
+}
+
+/// The bytes that this thread has read from files.
+fn bytes_read() -> u64 {
+    let io = fs::read_to_string("/proc/thread-self/io").unwrap();
+    io.lines().find_map(|line| line.strip_prefix("rchar: ")?.parse().ok()).unwrap()
+}
+
+/// Another connection reads what is kept of a workflow of which nothing large is kept, without a cache.
+fn cost_of_a_small_one(path: &Path, id: WorkflowId) -> u64 {
+    let reader = Connection::open(path).unwrap();
+    reader.pragma_update(None, "cache_size", 0).unwrap();
+    let look = |sql: &str| {
+        let mut statement = reader.prepare(sql).unwrap();
+        let mut rows = statement.query([id.bytes().as_slice()]).unwrap();
+        while let Some(row) = rows.next().unwrap() {
+            let _value: Vec<u8> = row.get(0).unwrap();
+        }
+    };
+    let all = |number: u8| {
+        look("SELECT graph FROM graph WHERE id = ?1");
+        for field in 0..number {
+            look(&format!("SELECT value FROM result WHERE id = ?1 AND field = {field}"));
+        }
+    };
+    // The schema is read once.
+    all(1);
+    let before = bytes_read();
+    all(20);
+    bytes_read() - before
+}
+
+/// To find a key, whole rows were read: 21 to 44 ms for a job of a few bytes.
+#[tokio::test]
+async fn large_outputs_of_other_workflows_cost_a_small_one_nothing() {
+    let (store, folder) = open().await;
+    let small = id(40);
+    store.apply(Partition(0), &[create(small)]).await.unwrap();
+    let alone = cost_of_a_small_one(&file(&folder), small);
+    for number in (1..80).filter(|number| *number != 40) {
+        let Change { workflow, expected, write: Write::Put(mut put), .. } = create(id(number)) else { panic!() };
+        put.birth.get_or_insert_default().graph = vec![7; 1 << 18];
+        put.results = (0..4).map(|job| (ResultField::Output(JobIndex(job)), vec![9; 1 << 18])).collect();
+        store
+            .apply(Partition(0), &[Change { workflow, expected, small: false, write: Write::Put(put) }])
+            .await
+            .unwrap();
+    }
+    let beside = cost_of_a_small_one(&file(&folder), small);
+    // A tree is some pages deeper.
+    assert!(beside < alone + 20 * 3 * 4_096 * 2, "{alone} bytes before, {beside} beside 100 MB of others");
 }

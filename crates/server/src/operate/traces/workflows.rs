@@ -123,6 +123,7 @@ const fn word(outcome: AttemptOutcome<'_>) -> &'static str {
         AttemptOutcome::Failed { .. } => "failed",
         AttemptOutcome::GivenBack => "given_back",
         AttemptOutcome::Throttled => "throttled",
+        AttemptOutcome::Crashed => "crashed",
         AttemptOutcome::Revoked(end) => end.word(),
     }
 }
@@ -134,6 +135,7 @@ fn failure(outcome: AttemptOutcome<'_>) -> Option<String> {
         AttemptOutcome::Revoked(LeaseEnd::Expired) => {
             Some("the worker did not report or extend its lease in time".to_owned())
         }
+        AttemptOutcome::Crashed => Some("its process has died".to_owned()),
         AttemptOutcome::Revoked(LeaseEnd::TimedOut) => Some("the attempt took longer than its timeout".to_owned()),
         AttemptOutcome::Succeeded
         | AttemptOutcome::GivenBack

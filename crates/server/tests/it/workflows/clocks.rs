@@ -81,3 +81,36 @@ fn a_clock_that_is_wrong_is_told_of() {
     let (_, log) = server.end();
     assert!(log.contains("the clock of this machine is not that of redis"), "{log}");
 }
+
+/// All timers stood still for as long as the clock was set back, and without a word.
+#[test]
+fn a_clock_that_is_set_stops_no_timer_of_a_file_and_ends_no_lease() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let server =
+        Process::start(&[("TIDEGATE_HTTP_ADDR", "127.0.0.1:0"), ("TIDEGATE_DATA_DIR", data.to_str().unwrap())]);
+    let set = |seconds: i64| drop(get(server.address("debug"), &format!("/clock/{seconds}")));
+    let later = |queue: &str| {
+        let job = json!({"name": "a", "handler": "h", "queue": queue, "wait": "1s"});
+        post(&server, "/v1/workflows", json!({"name": "t", "jobs": [job]}));
+    };
+    let mut body = workflow("w", "a");
+    body["jobs"][0]["queue"] = json!("held");
+    post(&server, "/v1/workflows", body);
+    let held = claim(&server, "held", "0s")[0]["lease"].clone();
+    later("back");
+    set(-3_600);
+    assert_eq!(claim(&server, "back", "20s").as_array().unwrap().len(), 1);
+    set(3_600);
+    // Its worker lives, and no sweep that came first has ended its lease.
+    later("ahead");
+    assert_eq!(claim(&server, "ahead", "20s").as_array().unwrap().len(), 1);
+    let extended = post(&server, "/v1/jobs/extend", json!({"leases": [held], "lease": "20s"}));
+    assert_eq!(extended["leases"][0]["status"], 200, "{extended}");
+    set(0);
+    later("again");
+    assert_eq!(claim(&server, "again", "20s").as_array().unwrap().len(), 1);
+    server.signal("TERM");
+    let (_, log) = server.end();
+    assert!(log.contains("the clock that workflows follow was set"), "{log}");
+}

@@ -2,6 +2,7 @@
 //! that was begun comes to its end.
 
 pub(super) mod client;
+mod outage;
 mod pieces;
 mod random;
 mod traffic;

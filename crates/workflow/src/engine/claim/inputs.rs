@@ -53,10 +53,11 @@ impl Engine {
 
 /// What the worker gets. From now on the job is not given back.
 fn claimed(workflow: WorkflowId, leased: Leased, omitted: Vec<JobIndex>, found: &Results) -> Claimed {
-    let Leased { job, token, expires, attempt, fence, graph, inputs, mut undelivered } = leased;
+    let Leased { job, token, expires, attempt, fence, suspect, graph, inputs, mut undelivered } = leased;
     undelivered.settle();
     let inputs = inputs.into_iter().filter_map(|returned| input(workflow, returned, found)).collect();
-    Claimed { lease: LeaseRef { workflow, job, token }, expires, attempt, fence, inputs, omitted, graph }
+    let lease = LeaseRef { workflow, job, token };
+    Claimed { lease, expires, attempt, fence, suspect, inputs, omitted, graph }
 }
 
 fn input(workflow: WorkflowId, returned: Returned, found: &Results) -> Option<Input> {

@@ -19,6 +19,7 @@ use crate::record::lease::LeaseRef;
 use crate::state::{JobState, Status};
 use crate::store::holders::Extended;
 use crate::time::Timestamp;
+use crate::transition::event::Intent;
 use crate::transition::outcome::Outcome;
 
 /// How an attempt ended.
@@ -154,8 +155,18 @@ impl Engine {
         Ok(leases)
     }
 
-    /// Extends leases, independently of each other.
+    /// Extends leases, independently of each other, for a worker that goes on.
     pub async fn extend(&self, extensions: Vec<Extension>, now: Timestamp) -> Vec<Result<(), EngineError>> {
+        self.extend_for(extensions, Intent::GoOn, now).await
+    }
+
+    /// Extends leases, independently of each other.
+    pub async fn extend_for(
+        &self,
+        extensions: Vec<Extension>,
+        intent: Intent,
+        now: Timestamp,
+    ) -> Vec<Result<(), EngineError>> {
         // A place under a limit must not end before its lease does.
         let places = self.extend_places(&extensions, now).await;
         let known =
@@ -164,7 +175,7 @@ impl Engine {
             let LeaseRef { workflow, job, token } = lease;
             // Whoever has lost a place has lost the lease before it. The desk refuses it, and says why.
             let expires = if *place == Extended::Gone { now } else { expires };
-            (workflow, Request::Extend { job, token, expires })
+            (workflow, Request::Extend { job, token, expires, intent })
         });
         let mut answers = self.ask_all(requests.collect(), now).await.into_iter();
         let answer = |place: Result<Extended, EngineError>| {

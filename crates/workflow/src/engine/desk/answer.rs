@@ -11,6 +11,7 @@ use crate::graph::Graph;
 use crate::graph::definition::TriggerRule;
 use crate::id::{JobIndex, WorkflowId};
 use crate::record::change::ResultField;
+use crate::record::lease::LeaseRef;
 use crate::state::{JobState, Status};
 use crate::time::Timestamp;
 use crate::workflow::Workflow;
@@ -28,6 +29,8 @@ pub(crate) struct Answer {
     pub(crate) took: Option<Duration>,
     /// The attempts that it ended; none if nobody wants to know.
     pub(crate) ended: Vec<Ended>,
+    /// Leases under limits that are over and go on, and when they end.
+    pub(crate) spared: Vec<(LeaseRef, Timestamp)>,
     /// The jobs that are leased to the caller now.
     pub(crate) leased: Vec<Leased>,
     /// Another workflow has the idempotency key.
@@ -87,6 +90,8 @@ pub(crate) struct Leased {
     pub(crate) attempt: u16,
     /// The number of the lease. None: the store does not keep it.
     pub(crate) fence: Option<u64>,
+    /// Whether it may be what kills its workers.
+    pub(crate) suspect: bool,
     pub(crate) graph: Arc<Graph>,
     /// What its parents left behind.
     pub(crate) inputs: Vec<Returned>,

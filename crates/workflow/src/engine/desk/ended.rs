@@ -27,10 +27,14 @@ pub(super) fn may_end(workflow: &Workflow, event: &Event, now: Timestamp) -> Vec
     let cloned = |job: JobIndex| (job, workflow.job(job).clone());
     let fails_fast = workflow.graph.on_failure == OnFailure::FailFast;
     match event {
-        Event::Report { job, outcome, .. } if !(fails_fast && matches!(outcome, Outcome::Failed { .. })) => {
+        Event::Report { job, outcome, .. }
+            if !(fails_fast && matches!(outcome, Outcome::Failed { .. } | Outcome::Crashed(_))) =>
+        {
             Some(*job).filter(running).map(cloned).into_iter().collect()
         }
-        Event::Tick if !fails_fast => workflow.due_by(now).into_iter().filter(running).map(cloned).collect(),
+        Event::Tick { served_since } if !fails_fast => {
+            workflow.due_by(now, *served_since).into_iter().filter(running).map(cloned).collect()
+        }
         // A lease that did not reach its worker was no attempt.
         Event::Claim { .. } | Event::GiveBack { .. } | Event::Extend { .. } | Event::Start => Vec::new(),
         Event::Pause | Event::Resume | Event::Keep(_) | Event::Delete(_) => Vec::new(),
@@ -62,6 +66,7 @@ impl Ended {
                 }
                 Outcome::GivenBack { .. } => AttemptOutcome::GivenBack,
                 Outcome::Throttled { .. } => AttemptOutcome::Throttled,
+                Outcome::Crashed(_) => AttemptOutcome::Crashed,
             }),
             (None, _) => None,
         }

@@ -27,10 +27,10 @@ pub(super) fn event(workflow: &Workflow, request: &Request) -> Result<Option<Eve
             }
             Event::GiveBack { job, token: *token }
         }
-        Request::Extend { job, token, expires } => {
-            Event::Extend { job: placed(workflow, *job)?, token: *token, expires: *expires }
+        Request::Extend { job, token, expires, intent } => {
+            Event::Extend { job: placed(workflow, *job)?, token: *token, expires: *expires, intent: *intent }
         }
-        Request::Tick => Event::Tick,
+        Request::Tick { served_since } => Event::Tick { served_since: *served_since },
         Request::Purge => Event::Delete(DeleteIf::Expired),
         Request::Act(action, condition) => {
             check_status(workflow, action, &condition.statuses)?;

@@ -224,13 +224,15 @@ mod tests {
     use crate::engine::post::replies::Replies;
     use crate::id::{JobIndex, Partition};
     use crate::time::Timestamp;
+    use crate::transition::event::Intent;
 
     #[test]
     fn who_loses_has_ever_less_to_do_and_forgets_nothing() {
         let workflow = WorkflowId::new(Timestamp::default(), Partition(0), 1);
         let mut group = Group::new(workflow, None);
         let posted = |token: u64| {
-            let request = Request::Extend { job: JobIndex(0), token, expires: Timestamp::default() };
+            let (expires, intent) = (Timestamp::default(), Intent::GoOn);
+            let request = Request::Extend { job: JobIndex(0), token, expires, intent };
             Posted { workflow, request, now: Timestamp::default(), answer: Replies::new(1).reply(0) }
         };
         group.posted = (0..50).map(posted).collect();

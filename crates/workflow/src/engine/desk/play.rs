@@ -42,7 +42,7 @@ impl Player<'_> {
             }
             return Ok(answer(&entry.workflow, None, Effect::Done));
         };
-        if matches!(event, Event::Tick) {
+        if matches!(event, Event::Tick { .. }) {
             entry.workflow.settle_rows();
         }
         let started = request.job().and_then(|job| entry.workflow.jobs.get(job.index())?.started_at);
@@ -64,7 +64,13 @@ impl Player<'_> {
         };
         let reported = matches!(request, Request::Report { .. }) && effect == Effect::Done;
         let took = started.filter(|_| reported).map(|started| now.since(started));
-        Ok(Answer { leased, took, ended, ..answer(&entry.workflow, request.job(), effect) })
+        let spared = match event {
+            Event::Tick { served_since } if entry.workflow.graph.has_limits() => {
+                entry.workflow.spared(served_since, now)
+            }
+            _ => Vec::new(),
+        };
+        Ok(Answer { leased, took, ended, spared, ..answer(&entry.workflow, request.job(), effect) })
     }
 
     /// Leases jobs that have just become ready to the worker whose report made them ready, so that they do not enter the queue. Jobs
@@ -79,7 +85,8 @@ impl Player<'_> {
         let ready = by_priority(&entry.workflow.graph, &entry.workflow.newly_ready()[known..]);
         let mut leased = Vec::new();
         for job in ready {
-            if !self.may_hand_over(&entry.workflow, job, hand_over) {
+            // A job that is tried again at once waits behind those that were there before, so that it does not keep its worker for itself.
+            if job == reported.job || !self.may_hand_over(&entry.workflow, job, hand_over) {
                 continue;
             }
             if !hand_over.take_one() {
@@ -150,11 +157,12 @@ impl Player<'_> {
         let inputs = about.parents.iter();
         let inputs = inputs.filter_map(|&job| Returned::of(workflow, about.rule, job, output(job))).collect();
         let Job { attempt, fence, .. } = *workflow.job(job);
+        let suspect = workflow.job(job).is_suspect();
         let graph = Arc::clone(&workflow.graph);
         let lease = LeaseRef { workflow: workflow.id, job, token };
         let undelivered = Undelivered::new(self.give_back, (lease, fence), now);
         let fence = (self.store.format() > Format::First).then_some(fence);
-        Leased { job, token, expires, attempt, fence, graph, inputs, undelivered }
+        Leased { job, token, expires, attempt, fence, suspect, graph, inputs, undelivered }
     }
 }
 
@@ -165,6 +173,7 @@ fn answer(workflow: &Workflow, job: Option<JobIndex>, effect: Effect) -> Answer 
         already: effect == Effect::Already,
         took: None,
         ended: Vec::new(),
+        spared: Vec::new(),
         leased: Vec::new(),
         existing: None,
     }

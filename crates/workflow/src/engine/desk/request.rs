@@ -15,7 +15,7 @@ use crate::id::{JobIndex, WorkflowId};
 use crate::record::lease::LeaseRef;
 use crate::state::{Status, Worker};
 use crate::time::Timestamp;
-use crate::transition::event::{Lease, RestartScope};
+use crate::transition::event::{Intent, Lease, RestartScope};
 use crate::transition::outcome::Outcome;
 use crate::workflow::imported::Imported;
 
@@ -135,8 +135,11 @@ pub(crate) enum Request {
         job: JobIndex,
         token: u64,
         expires: Timestamp,
+        intent: Intent,
     },
-    Tick,
+    Tick {
+        served_since: Timestamp,
+    },
     Purge,
     /// Its rows are written again if a write stopped half way.
     Mend,

@@ -32,6 +32,9 @@ pub(super) struct Entry {
     /// Redis does not let it tell others what it writes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) mute: bool,
+    /// Since when workers could reach all partitions through it, in microseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) served: Option<u64>,
 }
 
 /// Who lives, and who is to be forgotten.
@@ -111,11 +114,12 @@ pub(super) fn roster(entries: Vec<(String, String)>, partitions: u16, ahead: &mu
             continue;
         };
         seen.push(id);
-        let Entry { at, began, about, mute } = entry;
+        let Entry { at, began, about, mute, served } = entry;
         let (heard, began) = (Timestamp::from_micros(at), Timestamp::from_micros(began));
         match ahead.standing(id, at, now) {
             Standing::Lives => {
-                roster.living.push(LivingServer { id, about, began, heard, homes: Vec::new() });
+                let served_since = served.map(Timestamp::from_micros);
+                roster.living.push(LivingServer { id, about, began, heard, served_since, homes: Vec::new() });
                 roster.mute |= mute;
             }
             Standing::Silent => {}

@@ -142,7 +142,30 @@ impl Engine {
                 }
             }
         }
+        self.hold_after_gap(extensions, &mut results, now).await;
         results
+    }
+
+    /// Places that are gone because they could not be extended during an outage are taken again, if they are free.
+    async fn hold_after_gap(
+        &self,
+        extensions: &[(LeaseRef, Timestamp)],
+        results: &mut [Result<Extended, EngineError>],
+        now: Timestamp,
+    ) {
+        let is_gone = |result: &Result<Extended, EngineError>| matches!(result, Ok(Extended::Gone));
+        let gone = extensions.iter().zip(&*results).filter(|(_, result)| is_gone(result));
+        let gone = gone.filter(|((lease, until), _)| self.was_away(lease.workflow.partition(), until.since(now), now));
+        let gone: Vec<(LeaseRef, Timestamp)> = gone.map(|(extension, _)| *extension).collect();
+        if gone.is_empty() {
+            return;
+        }
+        let held = self.hold_spared(&gone, now).await;
+        for ((lease, _), result) in extensions.iter().zip(results) {
+            if held.contains(lease) {
+                *result = Ok(Extended::Yes);
+            }
+        }
     }
 
     /// Frees places without waiting for the store.
@@ -183,7 +206,7 @@ impl Engine {
 }
 
 /// Whether the job of a lease has a place in a set. Tokens of earlier versions say so by chance, too.
-fn has_places(token: u64) -> bool {
+pub(super) fn has_places(token: u64) -> bool {
     token & 1 == 1
 }
 

@@ -1,15 +1,18 @@
 //! What the nodes of Redis do to keep what they have, and what could be lost. Many hosted services forbid CONFIG; INFO tells most of it.
 
 use std::fmt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use tidegate_pipeline::{Arg, Batch, Outcome};
+use tidegate_pipeline::{Arg, Batch, Client, Outcome};
 
-use super::RedisStore;
-use super::keys::Set;
+use super::keys::{Keys, Set};
 use super::reply::{self, answer};
+use super::{RedisOptions, RedisStore};
 use crate::id::Partition;
 use crate::store::error::StoreError;
+
+/// What Redis should do when its memory is full.
+const KEEPS_ALL: &str = "noeviction";
 
 /// What the nodes that have partitions do to keep them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -99,7 +102,7 @@ impl Durability {
                  appendfsync everysec, or always",
             ),
             (
-                of(&|node| node.policy.as_deref().is_some_and(|policy| policy != super::open::KEEPS_ALL)),
+                of(&|node| node.policy.as_deref().is_some_and(|policy| policy != KEEPS_ALL)),
                 "redis removes keys when its memory is full, and workflows with them. Set maxmemory-policy noeviction",
             ),
             (
@@ -149,8 +152,32 @@ fn persistence(fields: &[(String, String)]) -> Persistence {
 }
 
 impl RedisStore {
-    /// Two round trips. Of a node that does not allow the questions nothing is told.
+    /// Of the nodes that a store with these options has or will have partitions on, also before it is made. It writes nothing.
+    ///
+    /// # Errors
+    /// None at the moment: of a node that does not answer, or does not allow the questions, nothing is told.
+    pub async fn durability_at(client: &Client, options: &RedisOptions) -> Result<Durability, StoreError> {
+        let RedisOptions { prefix, partitions, timeout } = options;
+        let keys = Keys::new(prefix.clone(), *partitions);
+        Nodes { client, keys: &keys, timeout: *timeout }.durability().await
+    }
+
+    /// As [`RedisStore::durability_at`], of the store as it is.
     pub(crate) async fn durability(&self) -> Result<Durability, StoreError> {
+        Nodes { client: &self.client, keys: &self.keys, timeout: self.timeout }.durability().await
+    }
+}
+
+/// The nodes that have partitions.
+struct Nodes<'a> {
+    client: &'a Client,
+    keys: &'a Keys,
+    timeout: Duration,
+}
+
+impl Nodes<'_> {
+    /// Two round trips. Of a node that does not allow the questions nothing is told.
+    async fn durability(&self) -> Result<Durability, StoreError> {
         let mut nodes: Vec<(String, String, Vec<Partition>)> = Vec::new();
         for (partition, fields) in self.keys.all().zip(self.ask_nodes(self.keys.all(), &[("INFO", &["server"])]).await)
         {

@@ -1,11 +1,11 @@
-//! Finds or creates a store, and checks whether Redis will keep what is written.
+//! Finds or creates a store.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
 use tidegate_pipeline::{Arg, Batch, Client, Outcome, Reply};
-use tracing::{debug, error, info};
+use tracing::info;
 
 use super::identity::{self, Identity};
 use super::keys::{self, Keys, Set};
@@ -19,9 +19,6 @@ const SCHEMA: &[u8] = b"schema";
 const PARTITIONS: &[u8] = b"partitions";
 /// The schema that a migration comes from. There while it runs.
 const MIGRATES_FROM: &[u8] = b"migrates_from";
-
-/// What Redis should do when its memory is full.
-pub(super) const KEEPS_ALL: &str = "noeviction";
 
 impl RedisStore {
     /// Finds the store, or creates it. An existing store keeps its number of partitions.
@@ -96,11 +93,10 @@ impl RedisStore {
         Ok(())
     }
 
-    /// Loads the script into every node that has a partition, and asks each node what it does when its memory is full. Returns the
-    /// digest of the script.
+    /// Loads the script into every node that has a partition. Returns its digest.
     async fn introduce(&self) -> Result<Arc<[u8]>, StoreError> {
         /// Of each partition.
-        const COMMANDS: usize = 4;
+        const COMMANDS: usize = 3;
         let [least, most, by_name, limit] = [b"-".as_slice(), b"+", b"BYLEX", b"LIMIT"].map(Arg::Bytes);
         let (none, one) = (Arg::Integer(0), Arg::Integer(1));
         let mut batch = Batch::new();
@@ -109,11 +105,10 @@ impl RedisStore {
             // Its key also selects the node for the others.
             let unit = batch.unit().repeatable("EXISTS", &[Arg::Key(key.as_bytes())]);
             unit.repeatable("SCRIPT", &[Arg::Bytes(b"LOAD"), Arg::Bytes(call::SCRIPT.as_bytes())])
-                .repeatable("CONFIG", &[Arg::Bytes(b"GET"), Arg::Bytes(b"maxmemory-policy")])
                 .repeatable("ZRANGE", &[Arg::Key(key.as_bytes()), least, most, by_name, limit, none, one]);
         }
         let outcomes = self.send(batch).await;
-        for outcome in outcomes.iter().skip(3).step_by(COMMANDS) {
+        for outcome in outcomes.iter().skip(2).step_by(COMMANDS) {
             knows_ranges(outcome)?;
         }
         // A node of a cluster that is gone takes its partitions away, and no others.
@@ -122,13 +117,6 @@ impl RedisStore {
             return Err(unavailable(&outcomes[0]));
         };
         let loaded = answer(&answered[1])?;
-        let policies = outcomes.iter().skip(2).step_by(COMMANDS).map(policy);
-        if let Some(policy) = policies.flatten().find(|policy| policy != KEEPS_ALL) {
-            error!(
-                policy,
-                "redis removes keys when its memory is full, and workflows would be lost: set maxmemory-policy to noeviction"
-            );
-        }
         Ok(reply::bytes(loaded)?.ok_or_else(|| unexpected("the digest of the script", loaded))?.as_ref().into())
     }
 }
@@ -142,18 +130,6 @@ fn knows_ranges(outcome: &Outcome) -> Result<(), StoreError> {
         }
         // A node that does not answer is told of by whoever needs it.
         _ => Ok(()),
-    }
-}
-
-/// What a node does when its memory is full. None: it does not answer; many hosted services do not allow the question.
-fn policy(outcome: &Outcome) -> Option<String> {
-    let policy = answer(outcome).and_then(reply::entries);
-    match policy {
-        Ok(entries) => entries.into_iter().next().map(|(_, policy)| policy),
-        Err(error) => {
-            debug!(%error, "redis does not say what it does when its memory is full; it should be noeviction");
-            None
-        }
     }
 }
 

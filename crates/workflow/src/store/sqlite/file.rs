@@ -29,21 +29,23 @@ const CHECK: Duration = Duration::from_millis(500);
 /// How many prepared statements a connection keeps: more than exist.
 const STATEMENTS: usize = 64;
 
+/// Tables of which a row may be longer than a page have row numbers: to find a key in a table without them, SQLite reads each row that it compares
+/// as a whole.
 const TABLES: &str = "
     CREATE TABLE store (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;
     CREATE TABLE workflow (id BLOB PRIMARY KEY, meta BLOB NOT NULL, label BLOB NOT NULL, timer INTEGER, expiry INTEGER)
         STRICT, WITHOUT ROWID;
-    CREATE TABLE graph (id BLOB PRIMARY KEY, graph BLOB NOT NULL) STRICT, WITHOUT ROWID;
+    CREATE TABLE graph (id BLOB PRIMARY KEY NOT NULL, graph BLOB NOT NULL) STRICT;
     CREATE TABLE job (id BLOB, job INTEGER, state BLOB NOT NULL, PRIMARY KEY (id, job)) STRICT, WITHOUT ROWID;
-    CREATE TABLE result (id BLOB, field INTEGER, value BLOB NOT NULL, PRIMARY KEY (id, field)) STRICT, WITHOUT ROWID;
+    CREATE TABLE result (id BLOB NOT NULL, field INTEGER NOT NULL, value BLOB NOT NULL, PRIMARY KEY (id, field)) STRICT;
     CREATE TABLE ready_row (partition INTEGER, entry BLOB, PRIMARY KEY (partition, entry)) STRICT, WITHOUT ROWID;
     CREATE TABLE index_row (partition INTEGER, entry BLOB, PRIMARY KEY (partition, entry)) STRICT, WITHOUT ROWID;
     CREATE TABLE timer (partition INTEGER, at INTEGER, id BLOB, PRIMARY KEY (partition, at, id)) STRICT, WITHOUT ROWID;
     CREATE TABLE expiry (partition INTEGER, at INTEGER, id BLOB, PRIMARY KEY (partition, at, id)) STRICT, WITHOUT ROWID;
     CREATE TABLE idempotency (partition INTEGER, key TEXT, id BLOB NOT NULL, PRIMARY KEY (partition, key))
         STRICT, WITHOUT ROWID;
-    CREATE TABLE register (register INTEGER, name TEXT, value TEXT NOT NULL, PRIMARY KEY (register, name))
-        STRICT, WITHOUT ROWID;
+    CREATE TABLE register (register INTEGER NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (register, name))
+        STRICT;
 ";
 
 /// What files of earlier versions do not have, which leave it alone.

@@ -1,6 +1,5 @@
 //! Redis that forgets, is full, is gone, or holds something else.
 
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidegate_pipeline::Client;
@@ -10,9 +9,6 @@ use tidegate_workflow::{
     Action, Begin, Clockwork, Engine, EngineError, EngineOptions, Partition, RedisOptions, RedisOptionsError,
     RedisStore, RowSet, Status, Store, StoreError, WorkflowId, due_row,
 };
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
 
 use super::{open, open_with, open_with_client, options};
 use crate::contract::{PARTITIONS, create, done, id, state};
@@ -126,53 +122,20 @@ fn options_that_make_no_sense_are_refused() {
     check("{tg}:", 16, Some(RedisOptionsError::Prefix { prefix: "{tg}:".to_owned() }));
 }
 
-/// Keeps what is logged as an error.
-#[derive(Clone, Default)]
-struct Errors(Arc<Mutex<String>>);
-
-impl Subscriber for Errors {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() == Level::ERROR
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        event.record(&mut self.clone());
-    }
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
-}
-
-impl Visit for Errors {
-    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        let mut errors = self.0.lock().unwrap();
-        *errors += &format!("{field}={value:?} ");
-    }
-}
-
+/// Before there is a store, and after that.
 #[tokio::test]
-async fn a_redis_that_may_remove_keys_is_complained_of() {
-    async fn check(policy: &str, complaint: bool) {
+async fn a_redis_that_may_remove_keys_is_a_risk() {
+    async fn check(policy: &str, risky: bool) {
         let server = RedisServer::start_with(&["--maxmemory-policy", policy]).await;
-        let errors = Errors::default();
-        let logs = tracing::subscriber::set_default(errors.clone());
-        let _store: Store = open_with(&Client::new(server.config()).unwrap(), options("tg:")).await;
-        drop(logs);
-        let errors = errors.0.lock().unwrap().clone();
-        assert_eq!(
-            errors.contains(policy) && errors.contains("set maxmemory-policy to noeviction"),
-            complaint,
-            "{errors}"
-        );
+        let client = Client::new(server.config()).unwrap();
+        let before = RedisStore::durability_at(&client, &options("tg:")).await.unwrap();
+        assert_eq!(server.raw("DBSIZE").trim(), ":0", "the question writes nothing");
+        let store: Store = open_with(&client, options("tg:")).await;
+        let after = store.durability().await.unwrap();
+        for durability in [before, after] {
+            let risks = durability.risks(0);
+            assert_eq!(risks.iter().any(|risk| risk.contains("Set maxmemory-policy noeviction")), risky, "{risks:?}");
+        }
     }
     check("allkeys-lru", true).await;
     check("noeviction", false).await;

@@ -1,0 +1,150 @@
+//! A time that follows a clock which somebody may set, and goes on whatever happens to that.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The clock is followed with this part less of the time that passed as long as it is behind, so after it was set back it is reached within ten times
+/// the step; and what is due is late by a tenth at most.
+const SLOWER: u64 = 10;
+/// A difference between what passed by the clock and what really passed that is told.
+const STEP: i64 = 1_000_000;
+/// Leases may be over after a jump of this length although their workers live.
+const JUMP: i64 = 2_000_000;
+
+/// A time in microseconds. It never goes back, and passes at least nine tenths as fast as time does.
+#[derive(Debug, Default)]
+pub(super) struct Steady {
+    latest: Option<Latest>,
+    /// Microseconds that passed and have not slowed it yet: less than [`SLOWER`].
+    rest: u64,
+    /// By how much the clock was set since that was told.
+    step: i64,
+    jumped: bool,
+}
+
+/// What was told last.
+#[derive(Debug, Clone, Copy)]
+struct Latest {
+    at: Instant,
+    told: u64,
+    /// What the clock said.
+    clock: u64,
+}
+
+impl Steady {
+    /// The time at `now`, when the clock says `clock`.
+    pub(super) fn follow(&mut self, clock: u64, now: Instant) -> u64 {
+        let told = match self.latest {
+            None => clock,
+            Some(latest) => {
+                let now = now.max(latest.at);
+                let passed = u64::try_from((now - latest.at).as_micros()).unwrap_or(u64::MAX);
+                let step = difference(clock, latest.clock.saturating_add(passed));
+                if step.abs() >= STEP {
+                    self.step = self.step.saturating_add(step);
+                }
+                let expected = latest.told.saturating_add(passed);
+                self.jumped |= difference(clock, expected) >= JUMP;
+                let slowing = passed.saturating_add(self.rest);
+                self.rest = slowing % SLOWER;
+                expected.max(clock) - expected.saturating_sub(clock).min(slowing / SLOWER)
+            }
+        };
+        self.latest = Some(Latest { at: now, told, clock });
+        told
+    }
+
+    /// The clock is moved ahead on purpose.
+    pub(super) fn expect(&mut self, by: Duration) {
+        let micros = u64::try_from(by.as_micros()).unwrap_or(u64::MAX);
+        if let Some(latest) = &mut self.latest {
+            latest.clock = latest.clock.saturating_add(micros);
+            latest.told = latest.told.saturating_add(micros);
+        }
+    }
+
+    /// By how much the clock was set since this was asked last, if it was.
+    pub(super) fn take_step(&mut self) -> Option<i64> {
+        let step = std::mem::take(&mut self.step);
+        (step != 0).then_some(step)
+    }
+
+    /// Whether the time has jumped ahead since this was asked last.
+    pub(super) fn take_jump(&mut self) -> bool {
+        std::mem::take(&mut self.jumped)
+    }
+
+    /// How far the time is ahead of the clock, in microseconds.
+    pub(super) fn ahead(&self) -> i64 {
+        self.latest.map_or(0, |latest| difference(latest.told, latest.clock))
+    }
+}
+
+fn difference(one: u64, other: u64) -> i64 {
+    one.cast_signed().wrapping_sub(other.cast_signed())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000;
+
+    /// What is told, in seconds, when the clock is set by so many seconds at certain moments.
+    fn check(set: &[(u64, i64)], expected: &[(u64, u64)]) -> Steady {
+        let (mut steady, start, mut last) = (Steady::default(), Instant::now(), 0);
+        for second in 0..=expected.last().unwrap().0 {
+            let shift: i64 = set.iter().filter(|(at, _)| *at <= second).map(|(_, by)| by).sum();
+            let clock = ((100_000 + second) * SECOND).saturating_add_signed(shift * 1_000_000);
+            let told = steady.follow(clock, start + Duration::from_secs(second));
+            assert!(second == 0 || told >= last + SECOND * 9 / 10, "it goes on after {second} s: {last} {told}");
+            last = told;
+            if let Some((_, expected)) = expected.iter().find(|(at, _)| *at == second) {
+                assert_eq!(told, (100_000 + expected) * SECOND, "after {second} s");
+            }
+        }
+        steady
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_is_reached_within_ten_times_the_step() {
+        let mut steady = check(&[(10, -60)], &[(9, 9), (610, 550), (700, 640)]);
+        assert_eq!((steady.take_step(), steady.take_step()), (Some(-60_000_000), None));
+        assert!(!steady.take_jump());
+        assert_eq!(steady.ahead(), 0);
+    }
+
+    #[test]
+    fn a_clock_that_is_set_ahead_is_followed_at_once() {
+        let mut steady = check(&[(10, 3_600)], &[(9, 9), (10, 3_610), (20, 3_620)]);
+        assert_eq!(steady.take_step(), Some(3_600_000_000));
+        assert!(steady.take_jump() && !steady.take_jump());
+    }
+
+    #[test]
+    fn a_clock_that_is_set_ahead_and_back_stops_nothing() {
+        let mut steady = check(&[(10, 3_600), (20, -3_600)], &[(19, 3_619), (30, 3_629), (36_020, 36_020)]);
+        assert_eq!(steady.take_step(), None, "all in all it is where it was");
+        assert!(steady.take_jump());
+    }
+
+    #[test]
+    fn who_asks_often_gets_there_as_soon() {
+        let (mut steady, start) = (Steady::default(), Instant::now());
+        steady.follow(100 * SECOND, start);
+        for micros in 1..=1_000 {
+            let told = steady.follow(SECOND + micros, start + Duration::from_micros(micros));
+            assert_eq!(told, 100 * SECOND + micros - micros / SLOWER);
+        }
+    }
+
+    #[test]
+    fn what_tests_move_is_no_step() {
+        let (mut steady, now) = (Steady::default(), Instant::now());
+        steady.follow(SECOND, now);
+        steady.expect(Duration::from_secs(60));
+        assert_eq!(steady.follow(61 * SECOND, now), 61 * SECOND);
+        assert_eq!((steady.take_step(), steady.take_jump()), (None, false));
+    }
+}

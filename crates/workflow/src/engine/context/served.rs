@@ -1,0 +1,89 @@
+//! Since when workers could reach a server that has the store. While they could not, a worker that lives could not extend its leases, so these
+//! end one lease later.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use crate::id::Partition;
+use crate::time::Timestamp;
+
+/// Since when each partition has been served without a gap.
+#[derive(Debug)]
+pub(crate) struct Served {
+    /// In microseconds. 0: always, as far as is known.
+    each: Vec<AtomicU64>,
+    /// Whether a server looks for gaps. An engine that is used without one has none.
+    watched: AtomicBool,
+}
+
+impl Served {
+    pub(super) fn new(partitions: u16) -> Self {
+        Self { each: (0..partitions).map(|_| AtomicU64::new(0)).collect(), watched: AtomicBool::new(false) }
+    }
+
+    fn of(&self, partition: Partition) -> Option<&AtomicU64> {
+        self.each.get(usize::from(partition.0))
+    }
+
+    /// Since when this partition has been served.
+    pub(crate) fn since(&self, partition: Partition) -> Timestamp {
+        Timestamp::from_micros(self.of(partition).map_or(0, |since| since.load(Relaxed)))
+    }
+
+    /// Nobody served any partition before `now`.
+    pub(crate) fn begin(&self, now: Timestamp) {
+        self.watched.store(true, Relaxed);
+        self.each.iter().for_each(|since| _ = since.fetch_max(now.micros(), Relaxed));
+    }
+
+    /// A partition that could not be reached is served again.
+    pub(crate) fn begin_again(&self, partition: Partition, now: Timestamp) {
+        if let Some(since) = self.of(partition).filter(|_| self.watched.load(Relaxed)) {
+            since.fetch_max(now.micros(), Relaxed);
+        }
+    }
+
+    /// Another server, which was heard of at a moment, had served all partitions since another one.
+    pub(crate) fn learn(&self, heard: Timestamp, their: Timestamp) {
+        for since in &self.each {
+            let own = since.load(Relaxed);
+            if own > their.micros() && heard.micros() >= own {
+                // It may have begun again meanwhile.
+                let _other = since.compare_exchange(own, their.micros(), Relaxed, Relaxed);
+            }
+        }
+    }
+
+    /// Since when all partitions have been served. None: nobody looks for gaps.
+    pub(crate) fn all_since(&self) -> Option<Timestamp> {
+        let latest = self.each.iter().map(|since| since.load(Relaxed)).max();
+        latest.filter(|_| self.watched.load(Relaxed)).map(Timestamp::from_micros)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Timestamp {
+        Timestamp::from_micros(seconds * 1_000_000)
+    }
+
+    #[test]
+    fn a_gap_is_one_only_if_no_server_was_there() {
+        let served = Served::new(2);
+        served.begin_again(Partition(0), at(1));
+        assert_eq!((served.since(Partition(0)), served.all_since()), (at(0), None), "nobody looks for gaps");
+        served.begin(at(100));
+        served.begin_again(Partition(1), at(150));
+        assert_eq!([0, 1].map(|at| served.since(Partition(at))), [at(100), at(150)]);
+        assert_eq!(served.all_since(), Some(at(150)));
+        // One that may have died before this one began proves nothing.
+        served.learn(at(99), at(5));
+        assert_eq!(served.since(Partition(0)), at(100));
+        // This one was there all the time for one of them.
+        served.learn(at(120), at(5));
+        assert_eq!([0, 1].map(|at| served.since(Partition(at))), [at(5), at(150)]);
+        served.learn(at(151), at(110));
+        assert_eq!([0, 1].map(|at| served.since(Partition(at))), [at(5), at(110)]);
+    }
+}

@@ -1,0 +1,58 @@
+//! Places under limits of leases that go on although they are over, because their workers could not extend them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use hashbrown::HashSet;
+
+use super::charge::has_places;
+use crate::engine::Engine;
+use crate::graph::limits::Limit;
+use crate::id::Partition;
+use crate::record::lease::LeaseRef;
+use crate::store::holders::Hold;
+use crate::time::Timestamp;
+
+impl Engine {
+    /// Whether workers could not extend leases of this length lately, in a partition.
+    pub(super) fn was_away(&self, partition: Partition, length: Duration, now: Timestamp) -> bool {
+        let context = &self.core.context;
+        context.note_gaps(now);
+        context.troubles.is_away(partition) || context.served.since(partition) + length > now
+    }
+
+    /// Takes the places of these leases again until they end, where nobody else has taken them meanwhile. Returns the leases that have all of
+    /// theirs. A worker whose place is gone hears that its lease is lost.
+    pub(in crate::engine) async fn hold_spared(
+        &self,
+        spared: &[(LeaseRef, Timestamp)],
+        now: Timestamp,
+    ) -> HashSet<LeaseRef> {
+        let mut sets: BTreeMap<(String, u32), Vec<LeaseRef>> = BTreeMap::new();
+        let mut whole: HashSet<LeaseRef> = HashSet::new();
+        for (lease, _) in spared.iter().filter(|(lease, _)| has_places(lease.token)) {
+            let Ok(Some((graph, _))) = self.graph(lease.workflow).await else { continue };
+            let Some(limits) = graph.limits(lease.job) else { continue };
+            whole.insert(*lease);
+            for limit in limits.within(lease.workflow).each() {
+                if let Limit::Concurrency { most, name } = limit {
+                    sets.entry((name.clone(), *most)).or_default().push(*lease);
+                }
+            }
+        }
+        let longest = spared.iter().map(|(_, until)| until.since(now)).max().unwrap_or(Duration::ZERO);
+        let holds = sets.iter().map(|((set, most), leases)| Hold { set, most: *most, leases });
+        let holds: Vec<Hold<'_>> = holds.collect();
+        for (hold, held) in holds.iter().zip(self.store().hold(&holds, self.server(), now, longest).await) {
+            let granted = match held {
+                Ok(held) => held.granted,
+                Err(error) => {
+                    tracing::warn!(set = hold.set, %error, "places under a limit of jobs could not be taken again after an outage");
+                    0
+                }
+            };
+            hold.leases[granted..].iter().for_each(|lease| _ = whole.remove(lease));
+        }
+        whole
+    }
+}

@@ -1,0 +1,210 @@
+//! The record of one job.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize, Serializer};
+
+use super::{JobState, LeaseEnd, Worker};
+use crate::time::Timestamp;
+
+/// Attempts in a row that were lost or crashed, after which a job runs alone in a new process: it may be what kills its workers.
+const SUSPECT: u16 = 2;
+
+/// The record of one job. It is not stored before the first change of the job.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(from = "Read")]
+pub struct Job {
+    /// Its state.
+    pub state: JobState,
+    /// The number of attempts, including the running one. Those that were lost, crashed or given back do not count.
+    pub attempt: u16,
+    /// Leases that ended without a report, in a row: a report of a worker sets it to 0. One more than its definition allows fails the job.
+    pub lost: u16,
+    /// The token of the latest lease. 0: there was none, or it was lost.
+    pub token: u64,
+    /// The worker that has it now or had it last.
+    pub worker: Option<Worker>,
+    /// When it last became ready.
+    pub ready_at: Option<Timestamp>,
+    /// When its latest attempt started.
+    pub started_at: Option<Timestamp>,
+    /// When it ended.
+    pub finished_at: Option<Timestamp>,
+    /// The size of its output in bytes. 0: none, or null.
+    pub output_bytes: u32,
+    /// The number of its latest lease. Each lease of the job has a higher one than those before it. 0: it was never leased.
+    pub fence: u64,
+    /// Why its latest lease ended without a report of the worker.
+    pub ended_by: Option<LeaseEnd>,
+    /// All attempts that were lost or crashed, for people.
+    pub lost_total: u16,
+    /// Attempts whose process died, in a row: another report of a worker sets it to 0, a lost lease does not.
+    pub crashed: u16,
+    /// The length of its lease in seconds, rounded up, while it is running.
+    pub lease_seconds: u16,
+    /// Whether its worker said that it stops, while it is running.
+    pub stopping: bool,
+}
+
+impl Job {
+    /// Whether it may be what kills its workers, so that it has to run alone in a new process.
+    #[must_use]
+    pub const fn is_suspect(&self) -> bool {
+        self.lost.saturating_add(self.crashed) >= SUSPECT
+    }
+
+    /// How many crashes and lost leases in a row are tried again, where the crashes are of a process that had other jobs, too: at least so
+    /// many that it has run as a suspect.
+    pub(crate) const fn most_crashes(max_lost: u16) -> u16 {
+        if max_lost < SUSPECT { SUSPECT } else { max_lost }
+    }
+
+    /// A worker has said how an attempt ended, or an operator runs the job again: nothing was lost in a row.
+    pub(crate) const fn clear_lost(&mut self) {
+        (self.lost, self.crashed) = (0, 0);
+    }
+
+    /// It runs under a lease of this length.
+    pub(crate) fn set_lease(&mut self, length: Duration) {
+        let seconds = length.as_secs() + u64::from(length.subsec_nanos() > 0);
+        self.lease_seconds = u16::try_from(seconds).unwrap_or(u16::MAX);
+    }
+
+    /// It does not run any more.
+    pub(crate) const fn end_lease(&mut self) {
+        (self.lease_seconds, self.stopping) = (0, false);
+    }
+
+    /// The length of its lease, rounded up to seconds.
+    pub(crate) const fn lease(&self) -> Duration {
+        Duration::from_secs(self.lease_seconds as u64)
+    }
+
+    fn last(&self) -> Last {
+        let Self { ended_by, lost_total, crashed, lease_seconds, stopping, .. } = *self;
+        match ended_by {
+            _ if lost_total != self.lost || crashed > 0 || lease_seconds > 0 || stopping => {
+                Last::More { ended_by, lost_total, crashed, lease_seconds, stopping }
+            }
+            Some(end) => Last::Ended(end),
+            None => Last::Nothing,
+        }
+    }
+}
+
+/// The last part of the record. Most jobs that wait or have ended need one byte for it.
+#[derive(Debug, Serialize, Deserialize)]
+enum Last {
+    Nothing,
+    Ended(LeaseEnd),
+    More { ended_by: Option<LeaseEnd>, lost_total: u16, crashed: u16, lease_seconds: u16, stopping: bool },
+}
+
+/// The record as it is written.
+#[derive(Serialize)]
+#[serde(rename = "Job")]
+struct Written<'a> {
+    state: JobState,
+    attempt: u16,
+    lost: u16,
+    token: u64,
+    worker: Option<&'a Worker>,
+    ready_at: Option<Timestamp>,
+    started_at: Option<Timestamp>,
+    finished_at: Option<Timestamp>,
+    output_bytes: u32,
+    fence: u64,
+    last: Last,
+}
+
+/// The record as it is read.
+#[derive(Deserialize)]
+#[serde(rename = "Job")]
+struct Read {
+    state: JobState,
+    attempt: u16,
+    lost: u16,
+    token: u64,
+    worker: Option<Worker>,
+    ready_at: Option<Timestamp>,
+    started_at: Option<Timestamp>,
+    finished_at: Option<Timestamp>,
+    output_bytes: u32,
+    fence: u64,
+    last: Last,
+}
+
+impl Serialize for Job {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { state, attempt, lost, token, ready_at, started_at, finished_at, output_bytes, fence, .. } = *self;
+        let (worker, last) = (self.worker.as_ref(), self.last());
+        let written = Written {
+            state,
+            attempt,
+            lost,
+            token,
+            worker,
+            ready_at,
+            started_at,
+            finished_at,
+            output_bytes,
+            fence,
+            last,
+        };
+        written.serialize(serializer)
+    }
+}
+
+impl From<Read> for Job {
+    fn from(read: Read) -> Self {
+        let Read { state, attempt, lost, token, worker, ready_at, started_at, finished_at, output_bytes, fence, last } =
+            read;
+        let job = Self { state, attempt, lost, token, worker, ready_at, lost_total: lost, ..Self::default() };
+        let job = Self { started_at, finished_at, output_bytes, fence, ..job };
+        match last {
+            Last::Nothing => job,
+            Last::Ended(end) => Self { ended_by: Some(end), ..job },
+            Last::More { ended_by, lost_total, crashed, lease_seconds, stopping } => {
+                Self { ended_by, lost_total, crashed, lease_seconds, stopping, ..job }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_is_read_as_it_was_written() {
+        let check = |job: Job, bytes: usize| {
+            let written = postcard::to_allocvec(&job).unwrap();
+            assert_eq!(postcard::from_bytes::<Job>(&written).unwrap(), job);
+            assert_eq!(written.len(), bytes, "{job:?}");
+        };
+        check(Job::default(), 11);
+        check(Job { lost: 3, lost_total: 3, ..Job::default() }, 11);
+        check(Job { ended_by: Some(LeaseEnd::Restarted), ..Job::default() }, 12);
+        check(Job { lost: 1, lost_total: 5, ..Job::default() }, 16);
+        check(Job { crashed: 2, ended_by: Some(LeaseEnd::Expired), ..Job::default() }, 17);
+        check(Job { lease_seconds: 30, stopping: true, ..Job::default() }, 16);
+    }
+
+    #[test]
+    fn after_two_lost_or_crashed_attempts_in_a_row_a_job_is_a_suspect() {
+        for (lost, crashed, expected) in
+            [(0, 0, false), (1, 0, false), (0, 1, false), (1, 1, true), (2, 0, true), (0, 2, true)]
+        {
+            assert_eq!(Job { lost, crashed, ..Job::default() }.is_suspect(), expected, "{lost} {crashed}");
+        }
+    }
+
+    #[test]
+    fn leases_are_rounded_up_to_seconds() {
+        for (millis, seconds) in [(0, 0), (1, 1), (5_000, 5), (5_001, 6), (u64::MAX, u16::MAX)] {
+            let mut job = Job::default();
+            job.set_lease(Duration::from_millis(millis));
+            assert_eq!(job.lease_seconds, seconds);
+        }
+    }
+}
