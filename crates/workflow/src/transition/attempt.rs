@@ -5,11 +5,11 @@ use std::time::Duration;
 use super::event::{Effect, Lease};
 use super::outcome::{Failure, Outcome, RetryWish};
 use super::refusal::{Refusal, lease_lost, lease_over, name};
-use super::revoke::{cancel_rest, revoke};
+use super::revoke::cancel_rest;
 use crate::graph::definition::OnFailure;
 use crate::id::JobIndex;
 use crate::record::lease::LeaseRef;
-use crate::state::{AttemptError, JobState, LeaseEnd, Status};
+use crate::state::{AttemptError, JobState, LeaseEnd, Rerun, Status};
 use crate::time::Timestamp;
 use crate::workflow::Workflow;
 
@@ -33,6 +33,7 @@ pub(super) fn claim(
     job.token = lease.token;
     job.fence += 1;
     job.ended_by = None;
+    job.rerun = Rerun::No;
     job.worker = Some(lease.worker.clone());
     job.started_at = Some(now);
     workflow.set_state(index, JobState::Running { expires: lease.expires }, now);
@@ -63,10 +64,12 @@ pub(super) fn report(
     }
     match outcome {
         Outcome::Succeeded { output } => {
-            if let Some(output) = output.as_ref().filter(|output| !output.is_null()) {
+            let output = output.as_ref().filter(|output| !output.is_null());
+            // What runs again returns its output then.
+            if let Some(output) = output.filter(|_| workflow.job(index).rerun != Rerun::AfterEnd) {
                 workflow.put_output(index, output.text().as_bytes());
             }
-            workflow.end(index, JobState::Succeeded, now);
+            workflow.finish(index, JobState::Succeeded, now);
         }
         Outcome::Failed { failure, retry } => fail_attempt(workflow, index, failure, *retry, now),
         Outcome::GivenBack { pause } | Outcome::Throttled { pause } => {
@@ -140,7 +143,7 @@ pub(super) fn tick(workflow: &mut Workflow, now: Timestamp) -> Effect {
                 let timeout = workflow.graph.jobs[index.index()].timeout.expect("it timed out");
                 let message = format!("the attempt took longer than {timeout:?}");
                 let failure = Failure { kind: "timeout".to_owned(), message, trace: None };
-                revoke(workflow, index, LeaseEnd::TimedOut);
+                workflow.revoke(index, LeaseEnd::TimedOut);
                 fail_attempt(workflow, index, &failure, RetryWish::ByPolicy, now);
             }
             JobState::Running { .. } => lose(workflow, index, now),
@@ -180,15 +183,18 @@ fn fail_attempt(workflow: &mut Workflow, index: JobIndex, failure: &Failure, wis
 
 /// Fails a job for good, and with it the workflow if its definition says so.
 fn fail(workflow: &mut Workflow, index: JobIndex, now: Timestamp) {
-    workflow.end(index, JobState::Failed, now);
-    if workflow.graph.on_failure == OnFailure::FailFast {
-        cancel_rest(workflow, now);
+    match workflow.graph.on_failure {
+        OnFailure::Continue => workflow.finish(index, JobState::Failed, now),
+        OnFailure::FailFast => {
+            workflow.end(index, JobState::Failed, now);
+            cancel_rest(workflow, now);
+        }
     }
 }
 
 /// A lease has ended without a report: the worker has died or is too slow.
 fn lose(workflow: &mut Workflow, index: JobIndex, now: Timestamp) {
-    revoke(workflow, index, LeaseEnd::Expired);
+    workflow.revoke(index, LeaseEnd::Expired);
     let job = workflow.job_mut(index);
     let attempt = job.attempt;
     job.lost += 1;
