@@ -64,16 +64,14 @@ impl From<EarlierJob> for Job {
     fn from(EarlierJob((lease, moments), fence, ended_by): EarlierJob) -> Self {
         let (state, attempt, lost, token, worker) = lease;
         let (ready_at, started_at, finished_at, output_bytes) = moments;
-        let job = Self { state, attempt, lost, token, worker, ready_at, ..Self::default() };
+        // By whom it was skipped is not known: it stays skipped, as it did then.
+        let rerun = if state == JobState::Skipped { Rerun::ByHand } else { Rerun::No };
+        let job = Self { state, attempt, lost, token, worker, ready_at, rerun, ..Self::default() };
         Self { started_at, finished_at, output_bytes, fence, ended_by, ..job }
     }
 }
 
 impl Record for Job {
-    fn least(&self) -> Format {
-        if self.rerun == Rerun::No { Format::First } else { Format::Fourth }
-    }
-
     fn write(&self, format: Format, bytes: Vec<u8>) -> Vec<u8> {
         match format {
             Format::First => extended(bytes, &EarlierJob::from(self).0),

@@ -1,7 +1,7 @@
 //! The state of a small workflow as one value: its meta, its label, and all of its jobs. One value costs a store less than several, as
 //! long as it is short. The value begins with the meta, so whoever wants no more reads it as a meta.
 
-use super::codec::{EarlierJob, Record, encode, extended, unreadable};
+use super::codec::{EarlierJob, encode, extended, unreadable};
 use super::format::Format;
 use crate::graph::json::Json;
 use crate::graph::{Graph, GraphJob};
@@ -38,8 +38,7 @@ fn texts(graph: &Graph) -> usize {
 /// The value, and how many of its bytes are the meta.
 pub(crate) fn join(meta: &Meta, label: &Label, jobs: &[Job], format: Format) -> (Vec<u8>, usize) {
     // Earlier formats have no such value. A workflow of which the store has one may be written by a process that has not noticed a migration.
-    let least = jobs.iter().map(Record::least).max().unwrap_or(Format::Third);
-    let format = format.max(least).max(Format::Third);
+    let format = format.max(Format::Third);
     let meta = encode(meta, format);
     let length = meta.len();
     let value = match format {

@@ -133,3 +133,31 @@ fn servers_of_a_store_know_each_others_workers() {
     let extended = one.post("/v1/jobs/extend", json!({"leases": [lease], "worker": "w"}));
     assert_eq!((&extended["leases"][0]["error"]["reason"], &extended["drain"]), (&json!("cancelled"), &json!(true)));
 }
+
+/// A worker that a platform starts anew under the same name, such as `worker-0`, got nothing any more.
+#[test]
+fn a_drained_worker_that_starts_anew_gets_jobs_on_all_servers() {
+    let redis = redis();
+    let (one, other) = (&Flows::on(&redis), &Flows::on(&redis));
+    let asks = |flows: &Flows, uptime: &str| {
+        flows.post("/v1/jobs/claim", json!({"queues": ["default"], "worker": "worker-0", "uptime": uptime}))
+    };
+    asks(one, "1h");
+    one.post("/v1/workers/worker-0:drain", json!({}));
+    await_that("the other server hears of it", || asks(other, "1h")["drain"] == true);
+    assert_eq!(asks(one, "1h"), json!({"jobs": [], "drain": true}));
+    one.create(workflow("w", "a"));
+    let mut lease = Value::Null;
+    await_that("the new process has the job", || {
+        let claimed = asks(other, "1ms");
+        assert_eq!(claimed["drain"], Value::Null);
+        lease = claimed["jobs"][0]["lease"].clone();
+        lease.is_string()
+    });
+    let extend = json!({"leases": [lease], "worker": "worker-0", "uptime": "2ms"});
+    assert_eq!(one.post("/v1/jobs/extend", extend)["drain"], Value::Null);
+    assert_eq!(asks(other, "1h")["drain"], true, "the old process still drains");
+    // Drained again, the new one drains, too.
+    other.post("/v1/workers/worker-0:drain", json!({}));
+    assert_eq!(asks(other, "1s")["drain"], true);
+}
