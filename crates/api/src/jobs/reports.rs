@@ -91,7 +91,8 @@ pub(crate) struct ReportBody<'a> {
     pause: Option<Span>,
 }
 
-/// How an attempt ended; `given_back` when it did not take place, `throttled` when whoever is behind a rate limit of the job refused it.
+/// How an attempt ended; `not_begun` when the worker never started it: the job keeps its place in the queue, and what was taken for it under rate
+/// limits is given back; `given_back` when the worker broke it off, `throttled` when whoever is behind a rate limit of the job refused it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(test, derive(ToSchema), schema(as = Outcome))]
@@ -99,6 +100,7 @@ enum Word {
     Succeeded,
     Failed,
     GivenBack,
+    NotBegun,
     Throttled,
 }
 
@@ -202,6 +204,7 @@ impl Word {
             Self::Succeeded => "succeeded",
             Self::Failed => "failed",
             Self::GivenBack => "given_back",
+            Self::NotBegun => "not_begun",
             Self::Throttled => "throttled",
         }
     }
@@ -233,6 +236,7 @@ impl ReportBody<'_> {
                 let missing = || Problem::field("retry_after", "the outcome throttled needs retry_after");
                 Outcome::Throttled { pause: self.retry_after.ok_or_else(missing)?.0 }
             }
+            Word::NotBegun => Outcome::NotBegun,
             Word::GivenBack => Outcome::GivenBack { pause: self.pause.map_or(Duration::ZERO, |pause| pause.0) },
         };
         Ok(Report { lease, outcome })

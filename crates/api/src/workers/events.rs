@@ -62,7 +62,7 @@ pub(crate) async fn events(ask: &Ask<'_>) -> Answer {
     let uptime = query.span("uptime", LONGEST_UPTIME)?;
     query.end()?;
     let started = ask.api.roll.process(&name, uptime, ask.api.now()).started;
-    let share = ask.api.rooms.streams.take(&ask.caller(), 1)?;
+    let share = ask.api.rooms.worker_streams.take(&ask.caller(), 1)?;
     let engine = ask.api.engine().clone();
     keep(ask.api);
     ask.api.roll.set_drains(sheet::drains(&engine).await?);

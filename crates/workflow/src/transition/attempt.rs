@@ -77,23 +77,30 @@ pub(super) fn report(
             job.attempt = job.attempt.saturating_sub(1);
             make_ready_after(workflow, index, *pause, now);
         }
+        Outcome::NotBegun => return_to_place(workflow, index, now),
     }
     Ok(Effect::Done)
 }
 
-/// A lease did not reach its worker. The job goes back to its place in the queue.
+/// Makes a job ready again that nobody has begun, in its place in the queue.
+fn return_to_place(workflow: &mut Workflow, index: JobIndex, now: Timestamp) {
+    let job = workflow.job_mut(index);
+    job.attempt = job.attempt.saturating_sub(1);
+    let since = job.ready_at;
+    make_ready_after(workflow, index, Duration::ZERO, now);
+    if workflow.job(index).state == JobState::Ready {
+        workflow.job_mut(index).ready_at = since;
+    }
+}
+
+/// A lease did not reach its worker.
 pub(super) fn give_back(
     workflow: &mut Workflow,
     index: JobIndex,
     token: u64,
     now: Timestamp,
 ) -> Result<Effect, Refusal> {
-    let since = workflow.job(index).ready_at;
-    let effect = report(workflow, (index, token), &Outcome::GivenBack { pause: Duration::ZERO }, now)?;
-    if effect == Effect::Done && workflow.job(index).state == JobState::Ready {
-        workflow.job_mut(index).ready_at = since;
-    }
-    Ok(effect)
+    report(workflow, (index, token), &Outcome::NotBegun, now)
 }
 
 /// Whether a job may be in this state because of a report with this outcome.
@@ -101,7 +108,7 @@ fn may_follow(state: JobState, outcome: &Outcome) -> bool {
     match outcome {
         Outcome::Succeeded { .. } => state == JobState::Succeeded,
         Outcome::Failed { .. } => state == JobState::Failed || !state.is_over(),
-        Outcome::GivenBack { .. } | Outcome::Throttled { .. } => !state.is_over(),
+        Outcome::GivenBack { .. } | Outcome::Throttled { .. } | Outcome::NotBegun => !state.is_over(),
     }
 }
 

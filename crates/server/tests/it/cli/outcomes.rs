@@ -117,7 +117,7 @@ fn what_is_not_there_is_not_found() {
         }
     }
     tidegate(&flows, &["job", "show", &id, "nope"]).expect(NOT_FOUND).says("has no job 'nope'");
-    tidegate(&flows, &["queue", "pause", "nope"]).expect(NOT_FOUND).says("queue_not_found");
+    tidegate(&flows, &["queue", "resume", "nope"]).expect(NOT_FOUND).says("queue_not_found");
     // The others are done all the same.
     let several = tidegate(&flows, &["workflow", "cancel", "nope", &id, unknown]).expect(NOT_FOUND);
     assert_eq!((several.json()["status"].as_str(), several.error.matches("error: ").count()), (Some("cancelled"), 2));

@@ -161,3 +161,23 @@ fn a_drained_worker_that_starts_anew_gets_jobs_on_all_servers() {
     other.post("/v1/workers/worker-0:drain", json!({}));
     assert_eq!(asks(other, "1s")["drain"], true);
 }
+
+/// Workers had a quarter of all streams of a token, so the others of a fleet heard of cancellations late.
+#[test]
+fn a_fleet_of_workers_takes_no_streams_from_the_page() {
+    let flows = Flows::start(&[("TIDEGATE_MAX_EVENT_STREAMS", "4")]);
+    let mut streams: Vec<Events> = (0..16).map(|worker| Events::of(&flows, &format!("w{worker}"))).collect();
+    streams.iter_mut().for_each(|events| events.expect("drain", &json!({"drain": false})));
+    let id = flows.create(workflow("w", "a"));
+    assert_eq!(flows.get(&format!("/v1/workflows/{id}"))["status"], "running");
+}
+
+#[test]
+fn a_queue_is_paused_before_its_first_job() {
+    let flows = Flows::start(&[]);
+    assert_eq!(flows.post("/v1/queues/default:pause", json!({})), json!({"name": "default", "paused": true}));
+    flows.create(workflow("w", "a"));
+    assert_eq!(claim(&flows, "w", "0s")["jobs"], json!([]));
+    flows.post("/v1/queues/default:resume", json!({}));
+    assert_eq!(claim(&flows, "w", "0s")["jobs"][0]["job"], "a");
+}

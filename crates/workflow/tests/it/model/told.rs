@@ -374,7 +374,7 @@ fn may_follow(state: JobState, outcome: &Outcome) -> bool {
     match outcome {
         Outcome::Succeeded { .. } => state == JobState::Succeeded,
         Outcome::Failed { .. } => state == JobState::Failed || !state.is_over(),
-        Outcome::Throttled { .. } | Outcome::GivenBack { .. } => {
+        Outcome::Throttled { .. } | Outcome::GivenBack { .. } | Outcome::NotBegun => {
             !state.is_over() && !matches!(state, JobState::Running { .. })
         }
     }
