@@ -352,10 +352,10 @@ fn of_workers(call: Call) -> Operation {
 }
 
 fn of_queues(call: Call) -> Operation {
-    let set = |id, summary| operation(id, summary, Content::Json("QueuePaused")).problems(&[QueueNotFound]);
+    let set = |id, summary| operation(id, summary, Content::Json("QueuePaused"));
     match call {
         Call::SetQueue(Paused::Yes) => set("pauseQueue", "Hand out no jobs of a queue, on all servers of the store"),
-        Call::SetQueue(Paused::No) => set("resumeQueue", "Hand out jobs of a queue again"),
+        Call::SetQueue(Paused::No) => set("resumeQueue", "Hand out jobs of a queue again").problems(&[QueueNotFound]),
         _ => operation("listQueues", "List queues by name", Content::Json("QueuePage"))
             .with(&[LIMIT, CURSOR])
             .describe(

@@ -509,7 +509,7 @@ fn wrong_values_are_told_in_the_words_of_json() {
         (
             "/v1/jobs/report",
             r#"{"reports":[{"lease":"x","outcome":"succeded"}]}"#,
-            "expected one of `succeeded`, `failed`, `given_back`, `throttled`, got 'succeded'",
+            "expected one of `succeeded`, `failed`, `given_back`, `not_begun`, `throttled`, got 'succeded'",
         ),
         ("/v1/jobs/claim", "not", "the body is not JSON: expected true, false or null at line 1 column 2"),
     ] {
