@@ -434,10 +434,8 @@ impl Lanes {
         let Some(group) = self.limited.get_mut(key).filter(|group| group.limits.is_some()) else { return 0 };
         if group.closed.take().is_some() {
             self.closed -= group.known;
-            let thirsty = group.lane_keys().filter(|(_, lane)| lane.is_thirsty()).map(|(key, _)| key);
-            self.thirsty.extend(thirsty);
+            self.thirsty.extend(group.lane_keys().filter(|(_, lane)| lane.is_thirsty()).map(|(key, _)| key));
             group.pass = match place {
-                // All others have been served, or come after the one that was served last.
                 Place::First => self.clock.saturating_sub(1),
                 Place::Last => group.pass.max(self.clock + group.stride()),
             };
