@@ -12,6 +12,7 @@ use crate::edge::json;
 use crate::edge::problem::{Code, Problem};
 use crate::edge::query::Query;
 use crate::edge::time::Rfc3339;
+use crate::jobs::claims::check_name;
 
 /// Most queues of a page.
 const MOST_ITEMS: usize = 1_000;
@@ -82,8 +83,10 @@ pub(crate) async fn list(ask: &Ask<'_>) -> Answer {
 pub(crate) async fn set(ask: &Ask<'_>, paused: Paused) -> Answer {
     body::read_optional::<NoBody>(ask.body)?;
     let name = ask.matched.name(0)?;
+    check_name(&name, || "queue".to_owned())?;
     let engine = ask.api.engine();
-    if !engine.has_queue(&name).await? {
+    // A queue may be paused before its first job comes.
+    if paused == Paused::No && !engine.has_queue(&name).await? {
         return Err(Problem::new(
             Code::QueueNotFound,
             format!("there is no queue '{name}': no job has named it, or not for long"),

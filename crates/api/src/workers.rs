@@ -5,6 +5,7 @@ mod roll;
 mod sheet;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Serialize;
 use tidegate_workflow::{Claim, JobState, LeaseRef, Sheet, Timestamp};
@@ -19,7 +20,7 @@ use crate::edge::query::Query;
 use crate::edge::time::Rfc3339;
 use crate::jobs::claims::check_name;
 use roll::Drain;
-pub(crate) use roll::Roll;
+pub(crate) use roll::{Process, Roll};
 use sheet::Told;
 
 /// Most workers of a page.
@@ -39,7 +40,7 @@ pub(crate) struct WorkerPage {
     next_cursor: Option<String>,
 }
 
-/// A worker that has called in the last two minutes, or holds leases, or is to drain.
+/// A worker that has called in the last two minutes, or holds leases, or is to drain; it drains no longer when it has done neither for two minutes.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(ToSchema), schema(as = Worker))]
 struct WorkerItem {
@@ -91,10 +92,14 @@ pub(crate) enum Draining {
     End,
 }
 
-/// Notes that a worker claims, and sees to it that what other servers say of workers is read.
-pub(crate) fn note_claim(api: &Context, claim: &Claim) {
-    api.roll.note_claim(claim, api.now());
+/// Notes that a worker claims that has run for so long, and sees to it that what other servers say of workers is read.
+/// Returns the process that claims.
+pub(crate) fn note_claim<'a>(api: &Context, claim: &'a Claim, uptime: Option<Duration>) -> Process<'a> {
+    let now = api.now();
+    let process = Process { worker: &claim.worker, started: uptime.map(|uptime| now.before(uptime)) };
+    api.roll.note_claim(claim, process.started, now);
     keep(api);
+    process
 }
 
 fn keep(api: &Context) {
@@ -130,6 +135,8 @@ async fn item(api: &Context, name: &str, told: Option<&Told>, drain: Option<&Dra
         jobs.extend(job(api, lease, since).await?);
     }
     let moment = |micros| Rfc3339(Timestamp::from_micros(micros));
+    let started = told.and_then(|told| told.started).map(Timestamp::from_micros);
+    let drain = drain.filter(|drain| drain.is_for(started));
     Ok(WorkerItem {
         name: name.to_owned(),
         seen_at: told.map(|told| moment(told.seen)),
@@ -163,8 +170,7 @@ pub(crate) async fn set(ask: &Ask<'_>, draining: Draining) -> Answer {
     let (api, engine) = (ask.api, ask.api.engine());
     let drains = sheet::drains(engine).await?;
     match draining {
-        Draining::Begin if drains.contains_key(&name) => {}
-        Draining::Begin if drains.len() >= MOST_DRAINS => {
+        Draining::Begin if drains.len() >= MOST_DRAINS && !drains.contains_key(&name) => {
             let detail = format!("{MOST_DRAINS} workers drain already: end that of those that are gone");
             return Err(Problem::new(Code::StateConflict, detail));
         }
@@ -175,6 +181,7 @@ pub(crate) async fn set(ask: &Ask<'_>, draining: Draining) -> Answer {
         }
         Draining::End => engine.store().post(Sheet::Draining, &name, None).await?,
     }
+    keep(api);
     api.roll.set_drains(sheet::drains(engine).await?);
     engine.call_out().await;
     Ok(json::ok(&WorkerDraining { name: &name, draining: draining == Draining::Begin }))

@@ -16,7 +16,7 @@ use crate::limit::LimitOfJob;
 use crate::screen::Screen;
 use crate::screen::moment::{Moment, short};
 use crate::screen::printable::{indented, printable};
-use crate::workflow::list::pages;
+use crate::workflow::list::{Pages, pages};
 use crate::workflow::{act, show};
 
 /// Shows and controls single jobs of a workflow.
@@ -119,7 +119,7 @@ impl List {
         let states = Some(self.state.join(",")).filter(|states| !states.is_empty());
         let query = Query::default().with("state", states);
         let path = format!("{}/jobs", self.id.path(remote).await?);
-        let (items, more) = pages(&path, &query, self.limit, remote).await?;
+        let Pages { items, more, incomplete } = pages(&path, &query, self.limit, remote).await?;
         let name = |item: &RawValue| Ok(remote.parse::<wire::Job>(item.get())?.name);
         let more = more.map(|_| format!("there are more: --limit {}", self.limit.saturating_mul(10)));
         screen.list(&items, name, more.as_deref(), || {
@@ -130,7 +130,7 @@ impl List {
             let jobs: Vec<&wire::Job> = jobs.iter().collect();
             Ok(show::jobs(&jobs, &[], (Moment::now(), screen)).text(screen))
         })?;
-        Ok(Exit::Done)
+        wire::Incomplete::exit(incomplete.as_ref())
     }
 }
 

@@ -13,7 +13,7 @@ use crate::screen::printable::printable;
 use crate::screen::table::{Cell, Table};
 use crate::terms::{Of, Terms};
 use crate::workflow::for_each;
-use crate::workflow::list::pages;
+use crate::workflow::list::{Pages, pages};
 
 /// Shows queues, pauses and resumes them, and sets their limits and weights.
 #[derive(Debug, Args)]
@@ -63,7 +63,7 @@ impl Queue {
 }
 
 async fn list(wanted: &List, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
-    let (items, more) = pages("/v1/queues", &Query::default(), wanted.limit, remote).await?;
+    let Pages { items, more, incomplete } = pages("/v1/queues", &Query::default(), wanted.limit, remote).await?;
     let name = |item: &RawValue| Ok(remote.parse::<wire::Queue>(item.get())?.name);
     let more = more.map(|_| format!("there are more: --limit {}", wanted.limit.saturating_mul(10)));
     screen.list(&items, name, more.as_deref(), || {
@@ -73,7 +73,7 @@ async fn list(wanted: &List, remote: &Remote, screen: &Screen) -> Result<Exit, F
             false => table(&queues).text(screen),
         })
     })?;
-    Ok(Exit::Done)
+    wire::Incomplete::exit(incomplete.as_ref())
 }
 
 fn table(queues: &[wire::Queue]) -> Table {

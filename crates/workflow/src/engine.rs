@@ -35,6 +35,7 @@ use self::desk::Desk;
 use self::desk::request::{Acted, Action, Condition, Request};
 use self::desk::states::States;
 use self::error::EngineError;
+use self::limits::unbegun::Unbegun;
 use self::post::apart::Places;
 use self::post::spread::Spread;
 use self::post::thread::Thread;
@@ -86,6 +87,7 @@ struct Core {
     terms: KnownTerms,
     /// How far the search for names got that nobody uses.
     unused: Unused,
+    unbegun: Unbegun,
     tasks: TaskTracker,
     apart: Places,
 }
@@ -117,6 +119,7 @@ impl Engine {
             names: Names::default(),
             terms: KnownTerms::default(),
             unused: Unused::default(),
+            unbegun: Unbegun::default(),
             tasks: TaskTracker::new(),
             apart: Places::default(),
         };

@@ -65,7 +65,7 @@ pub use record::format::Format;
 pub use record::lease::LeaseRef;
 pub use record::note::{LogLine, Progress};
 pub use record::{change, rows};
-pub use state::{AttemptError, Counts, Job, JobState, Label, LeaseEnd, Meta, RetentionDefaults, Status, Worker};
+pub use state::{AttemptError, Counts, Job, JobState, Label, LeaseEnd, Meta, Rerun, RetentionDefaults, Status, Worker};
 pub use store::Store;
 pub use store::announcement::ServerId;
 pub use store::board::Sheet;

@@ -158,6 +158,20 @@ impl Counts {
     }
 }
 
+/// Whether a job that has run, or was skipped, runs again by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+pub enum Rerun {
+    /// It does not. If it is skipped, its rule skipped it, and is judged again when the jobs before it change.
+    #[default]
+    No,
+    /// It does when a job before it fails: since its latest attempt began, one of them was opened again.
+    AfterFailure,
+    /// It does when its running attempt has ended: what that attempt reacted to has happened again.
+    AfterEnd,
+    /// It never does: an operator skipped it or marked it as succeeded.
+    ByHand,
+}
+
 /// Why a lease ended without a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LeaseEnd {

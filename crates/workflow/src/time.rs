@@ -38,6 +38,12 @@ impl Timestamp {
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(self.micros().saturating_sub(earlier.micros()))
     }
+
+    /// The time that is so much earlier; at the earliest 1970.
+    #[must_use]
+    pub fn before(self, span: Duration) -> Self {
+        Self::from_micros(self.micros().saturating_sub(u64::try_from(span.as_micros()).unwrap_or(u64::MAX)))
+    }
 }
 
 impl Add<Duration> for Timestamp {

@@ -1,5 +1,6 @@
 //! One workflow in memory: its state, and what follows from it. `unwritten` notes what the next write must contain.
 
+mod again;
 mod catch_up;
 pub(crate) mod imported;
 pub(crate) mod progress;
@@ -17,7 +18,7 @@ use crate::record::change::{Stamp, Stored, StoredState};
 use crate::record::codec::decode;
 use crate::record::lease::LeaseRef;
 use crate::record::small::split;
-use crate::state::{Counts, Job, JobState, LeaseEnd, Meta, RetentionDefaults, Status};
+use crate::state::{Counts, Job, JobState, LeaseEnd, Meta, Rerun, RetentionDefaults, Status};
 use crate::store::error::StoreError;
 use crate::time::Timestamp;
 use unwritten::Unwritten;
@@ -259,21 +260,6 @@ impl Workflow {
         anew.standings == self.standings
     }
 
-    /// Computes again what follows from the states of all jobs. Jobs that may run become ready, and jobs that are ready or scheduled
-    /// although their rule no longer holds wait again.
-    pub(crate) fn advance(&mut self, now: Timestamp) {
-        self.visit_idle(|workflow, job, verdict| {
-            let waits = workflow.job(job).state == JobState::Waiting;
-            match verdict {
-                Verdict::Run if waits => workflow.activate(job, now),
-                Verdict::Run => {}
-                Verdict::Skip => workflow.set_state(job, JobState::Skipped, now),
-                Verdict::Wait | Verdict::Doom | Verdict::Block if waits => {}
-                Verdict::Wait | Verdict::Doom | Verdict::Block => workflow.set_state(job, JobState::Waiting, now),
-            }
-        });
-    }
-
     fn each(&self) -> impl Iterator<Item = JobIndex> + use<> {
         (0..self.jobs.len()).map(|at| JobIndex(at as u32))
     }
@@ -300,24 +286,20 @@ impl Workflow {
 
     /// Works out tallies and prospects from the states.
     pub(crate) fn recount(&mut self) {
-        self.visit_idle(|_, _, _| {});
+        self.visit(|_, _| {});
     }
 
-    /// Works out tallies and prospects, and does `settle` with each job that has not ended and does not run. One pass is enough, however
-    /// many are settled: a job comes after its parents.
-    fn visit_idle(&mut self, mut settle: impl FnMut(&mut Self, JobIndex, Verdict)) {
+    /// Works out tallies and prospects, and does `settle` with each job before the jobs after it hear of it. One pass is enough, however many
+    /// are settled: a job comes after its parents.
+    fn visit(&mut self, mut settle: impl FnMut(&mut Self, JobIndex)) {
         self.standings
             .iter_mut()
             .for_each(|standing| *standing = Standing { changed: standing.changed, ..Standing::default() });
         let graph = Arc::clone(&self.graph);
         for job in graph.in_order() {
-            let is_idle = |state| matches!(state, JobState::Waiting | JobState::Scheduled { .. } | JobState::Ready);
-            if is_idle(self.job(job).state) {
-                let verdict = self.verdict(job);
-                settle(self, job, verdict);
-                if self.job(job).state == JobState::Waiting {
-                    self.standings[job.index()].prospect = verdict.prospect();
-                }
+            settle(self, job);
+            if self.job(job).state == JobState::Waiting {
+                self.standings[job.index()].prospect = self.verdict(job).prospect();
             }
             if let Some(news) = self.news_of(job) {
                 graph.children(job).iter().for_each(|child| self.standings[child.index()].tally.hear(news));
@@ -330,14 +312,18 @@ impl Workflow {
         let graph = Arc::clone(&self.graph);
         // In this order nobody hears that a job is blocked before it hears that the job is doomed.
         let mut untold = VecDeque::from([first]);
+        let mut again = Vec::new();
         while let Some((job, news)) = untold.pop_front() {
             for &child in graph.children(job) {
                 self.standings[child.index()].tally.hear(news);
-                if self.job(child).state == JobState::Waiting {
-                    untold.extend(self.settle(child, now).map(|news| (child, news)));
+                match self.job(child).state {
+                    JobState::Waiting => untold.extend(self.settle(child, now).map(|news| (child, news))),
+                    _ if news.is_failure() && self.job(child).rerun == Rerun::AfterFailure => again.push(child),
+                    _ => {}
                 }
             }
         }
+        self.react_again(&again, now);
     }
 
     /// Does what follows for a job that waits. Returns what the jobs after it must know.
@@ -452,6 +438,8 @@ impl Workflow {
         let meta = self.meta_mut();
         meta.status = status;
         if !status.is_over() {
+            // One that was cancelled before its start is started by a retry.
+            meta.started_at.get_or_insert(now);
             meta.finished_at = None;
             meta.expires_at = None;
             return;

@@ -56,6 +56,8 @@ pub(crate) struct Rooms {
     /// Bytes of large answers.
     pub(crate) answers: Arc<Room>,
     pub(crate) streams: Arc<Room>,
+    /// Those of workers, apart: a fleet of one token is larger than what people look at.
+    pub(crate) worker_streams: Arc<Room>,
 }
 
 impl Rooms {
@@ -64,6 +66,7 @@ impl Rooms {
         Self {
             answers: Room::new("bytes of answers that were not read", LARGE, LARGE / 2),
             streams: Room::new("event streams", streams, streams.div_ceil(4)),
+            worker_streams: Room::new("event streams of workers", 4 * streams, 4 * streams),
         }
     }
 }

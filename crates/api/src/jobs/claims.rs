@@ -25,7 +25,7 @@ use crate::edge::problem::Problem;
 use crate::edge::room::{self, Share};
 use crate::edge::time::Rfc3339;
 use crate::traces::Traces;
-use crate::workers;
+use crate::workers::{self, Process};
 
 /// Most jobs of one claim.
 const MOST_JOBS: usize = 1_000;
@@ -62,6 +62,18 @@ pub(crate) struct ClaimBody {
     lease: Option<Span>,
     /// How long to wait for work: at most 60s, not at all if left out.
     wait: Option<Span>,
+    /// How long the worker has run, such as `1500ms`: one that started after it was drained does not drain.
+    uptime: Option<Span>,
+}
+
+/// What a worker asks for, checked.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) claim: Claim,
+    /// How long it waits.
+    pub(crate) wait: Duration,
+    /// How long it has run, if it says so.
+    pub(crate) uptime: Option<Duration>,
 }
 
 /// The jobs that a worker gets. There are none when none came in time.
@@ -140,8 +152,8 @@ struct InputError<'a> {
 }
 
 impl ClaimBody {
-    /// What to claim, and how long to wait for it. `prefix` leads to this part of the request.
-    pub(crate) fn resolve(self, prefix: &str) -> Result<(Claim, Duration), Problem> {
+    /// `prefix` leads to this part of the request.
+    pub(crate) fn resolve(self, prefix: &str) -> Result<Asked, Problem> {
         let path = |field: &str| format!("{prefix}{field}");
         self.check_names(prefix)?;
         let limit = self.limit.unwrap_or(1);
@@ -154,7 +166,8 @@ impl ClaimBody {
             return Err(Problem::field(path("wait"), format!("expected at most {} s", LONGEST_WAIT.as_secs())));
         }
         let (queues, handlers) = (each_once(self.queues), self.handlers.map(each_once));
-        Ok((Claim { queues, handlers, worker: self.worker, limit, lease }, wait))
+        let claim = Claim { queues, handlers, worker: self.worker, limit, lease };
+        Ok(Asked { claim, wait, uptime: self.uptime.map(|uptime| uptime.0) })
     }
 
     /// Whether queues, handlers and worker have names that a queue could have, and a terminal show.
@@ -204,18 +217,20 @@ pub(crate) fn lease(given: Option<Span>, path: &str) -> Result<Duration, Problem
 }
 
 pub(crate) async fn claim(ask: &Ask<'_>) -> Answer {
-    let (claim, wait) = body::read::<ClaimBody>(ask.body)?.resolve("")?;
+    let Asked { claim, wait, uptime } = body::read::<ClaimBody>(ask.body)?.resolve("")?;
     let (api, engine) = (ask.api, ask.api.engine());
-    workers::note_claim(api, &claim);
-    if api.roll.is_draining(&claim.worker) {
+    let process = workers::note_claim(api, &claim, uptime);
+    if api.roll.is_draining(&process) {
         return Ok(answer(&ClaimResult { jobs: Vec::new(), drain: Some(true) }, None, AROUND));
     }
     let leases = match engine.lease_except(&claim, &[], waiting::patience(wait), api.now()).await? {
-        none if none.is_empty() => waiting::claim((engine, &api.host, &api.roll), (&claim, &[]), wait).await?,
+        none if none.is_empty() => {
+            waiting::claim((engine, &api.host, &api.roll), (&claim, &[]), (wait, &process)).await?
+        }
         leases => leases,
     };
     let (claimed, share) = deliver(ask, &claim.worker, leases).await?;
-    let drain = drain(api, &claim.worker);
+    let drain = drain(api, &process);
     Ok(answer(&ClaimResult { jobs: ClaimedJob::all(&claimed, &api.host.traces), drain }, share, AROUND))
 }
 
@@ -237,8 +252,8 @@ pub(crate) async fn deliver(
 }
 
 /// What an answer says of the worker's draining.
-pub(crate) fn drain(api: &Context, worker: &str) -> Option<bool> {
-    api.roll.is_draining(worker).then_some(true)
+pub(crate) fn drain(api: &Context, process: &Process<'_>) -> Option<bool> {
+    api.roll.is_draining(process).then_some(true)
 }
 
 /// An answer with jobs, and about so many other bytes. A large one has its room.

@@ -36,6 +36,8 @@ pub(crate) struct ExtendBody<'a> {
     worker: Option<String>,
     /// The worker stops: a lease that ends without its report counts as given back, and not as lost. False if left out.
     stopping: Option<bool>,
+    /// How long the worker has run, as in its claims.
+    uptime: Option<Span>,
     /// What to keep of jobs, of these leases or of others.
     #[serde(borrow, default)]
     #[cfg_attr(test, schema(max_items = 1000, value_type = Option<Vec<NoteBody>>))]
@@ -50,6 +52,7 @@ struct RawExtendBody<'a> {
     lease: Option<Span>,
     worker: Option<String>,
     stopping: Option<bool>,
+    uptime: Option<Span>,
     #[serde(borrow, default)]
     notes: Option<Vec<&'a RawValue>>,
 }
@@ -102,30 +105,31 @@ struct Request {
     lease: Option<Span>,
     worker: Option<String>,
     intent: Intent,
+    uptime: Option<Span>,
     notes: Notes,
 }
 
 fn request(body: &[u8]) -> Result<Request, Problem> {
     let path = |at: usize| format!("leases[{at}]");
     let intent = |stopping: Option<bool>| if stopping.unwrap_or_default() { Intent::Stop } else { Intent::GoOn };
-    if let Some(ExtendBody { leases, lease, worker, stopping, notes }) = body::read_correct(body) {
+    if let Some(ExtendBody { leases, lease, worker, stopping, uptime, notes }) = body::read_correct(body) {
         body::check_number(leases.len(), MOST, "leases")?;
         let leases = leases.iter().enumerate().map(|(at, text)| parse_lease(text, &path(at))).collect();
-        return Ok(Request { leases, lease, worker, intent: intent(stopping), notes: notes::read(notes)? });
+        return Ok(Request { leases, lease, worker, intent: intent(stopping), uptime, notes: notes::read(notes)? });
     }
     // Something is wrong: the others are extended all the same, so each is read for itself.
-    let RawExtendBody { leases, lease, worker, stopping, notes } = body::read(body)?;
+    let RawExtendBody { leases, lease, worker, stopping, uptime, notes } = body::read(body)?;
     body::check_number(leases.len(), MOST, "leases")?;
     let one = |(at, raw): (usize, &RawValue)| {
         // What is no text is no lease either.
         parse_lease(&serde_json::from_str::<String>(raw.get()).unwrap_or_default(), &path(at))
     };
     let leases = leases.into_iter().enumerate().map(one).collect();
-    Ok(Request { leases, lease, worker, intent: intent(stopping), notes: notes::read(notes)? })
+    Ok(Request { leases, lease, worker, intent: intent(stopping), uptime, notes: notes::read(notes)? })
 }
 
 pub(crate) async fn extend(ask: &Ask<'_>) -> Answer {
-    let Request { leases: parsed, lease, worker, intent, notes } = request(ask.body)?;
+    let Request { leases: parsed, lease, worker, intent, uptime, notes } = request(ask.body)?;
     let expires = ask.api.now() + claims::lease(lease, "lease")?;
     let extensions: Vec<(LeaseRef, Timestamp)> = parsed.iter().flatten().map(|lease| (*lease, expires)).collect();
     let asked: Vec<LeaseRef> = extensions.iter().map(|(lease, _)| *lease).collect();
@@ -149,7 +153,10 @@ pub(crate) async fn extend(ask: &Ask<'_>) -> Answer {
     Ok(json::ok(&ExtendResult {
         leases: outcomes.iter().map(|outcome| LeaseItem::of(outcome, expires, ask.id)).collect(),
         notes: NoteItem::all(&noted, ask.id),
-        drain: worker.and_then(|worker| claims::drain(ask.api, &worker)),
+        drain: worker.and_then(|worker| {
+            let process = ask.api.roll.process(&worker, uptime.map(|uptime| uptime.0), ask.api.now());
+            claims::drain(ask.api, &process)
+        }),
     }))
 }
 

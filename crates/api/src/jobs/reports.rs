@@ -13,7 +13,7 @@ use tidegate_workflow::{
 #[cfg(test)]
 use utoipa::ToSchema;
 
-use super::claims::{self, ClaimBody, ClaimedJob};
+use super::claims::{self, Asked, ClaimBody, ClaimedJob};
 use super::leases::parse_lease;
 #[cfg(test)]
 use super::notes::NoteBody;
@@ -27,7 +27,7 @@ use crate::edge::problem::{self, Code, Problem};
 use crate::edge::request_id::RequestId;
 use crate::edge::words::{StateWord, StatusWord};
 use crate::failures;
-use crate::workers;
+use crate::workers::{self, Process};
 
 /// What is kept of a message and of a trace.
 const MOST_TEXT: usize = 16 * 1024;
@@ -98,8 +98,9 @@ pub(crate) struct ReportBody<'a> {
     alone: Option<bool>,
 }
 
-/// How an attempt ended; `given_back` when it did not take place, `throttled` when whoever is behind a rate limit of the job refused it, `crashed` when the
-/// process that ran it has died, as its parent reports.
+/// How an attempt ended; `not_begun` when the worker never started it: the job keeps its place in the queue, and what was taken for it under rate
+/// limits is given back; `given_back` when the worker broke it off, `throttled` when whoever is behind a rate limit of the job refused it, `crashed` when
+/// the process that ran it has died, as its parent reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(test, derive(ToSchema), schema(as = Outcome))]
@@ -107,6 +108,7 @@ enum Word {
     Succeeded,
     Failed,
     GivenBack,
+    NotBegun,
     Throttled,
     Crashed,
 }
@@ -211,6 +213,7 @@ impl Word {
             Self::Succeeded => "succeeded",
             Self::Failed => "failed",
             Self::GivenBack => "given_back",
+            Self::NotBegun => "not_begun",
             Self::Throttled => "throttled",
             Self::Crashed => "crashed",
         }
@@ -243,6 +246,7 @@ impl ReportBody<'_> {
                 let missing = || Problem::field("retry_after", "the outcome throttled needs retry_after");
                 Outcome::Throttled { pause: self.retry_after.ok_or_else(missing)?.0 }
             }
+            Word::NotBegun => Outcome::NotBegun,
             Word::GivenBack => Outcome::GivenBack { pause: self.pause.map_or(Duration::ZERO, |pause| pause.0) },
             Word::Crashed => {
                 let death = match (self.signal, self.exit) {
@@ -313,20 +317,19 @@ pub(crate) async fn report(ask: &Ask<'_>) -> Answer {
     let api = ask.api;
     let given_back = tidegate_workflow::given_back(&valid);
     let over: Vec<LeaseRef> = valid.iter().map(|report| report.lease).collect();
-    if let Some((claim, _)) = &claim {
-        workers::note_claim(api, claim);
-    }
-    let worker = claim.as_ref().map_or_else(String::new, |(claim, _)| claim.worker.clone());
-    let claim = claim.filter(|_| !api.roll.is_draining(&worker));
-    let wanted = claim.as_ref().map(|(claim, wait)| (claim, waiting::patience(*wait)));
+    let worker = claim.as_ref().map_or_else(String::new, |asked| asked.claim.worker.clone());
+    let started = claim.as_ref().and_then(|asked| workers::note_claim(api, &asked.claim, asked.uptime).started);
+    let process = Process { worker: &worker, started };
+    let claim = claim.filter(|_| !api.roll.is_draining(&process));
+    let wanted = claim.as_ref().map(|asked| (&asked.claim, waiting::patience(asked.wait)));
     // Before the reports, which may end their leases.
     let noted = notes::keep(ask, notes).await;
     let (reported, mut leases) = api.engine().report_and_lease(valid, wanted, api.now()).await;
-    if let (Ok(none), Some((claim, wait))) = (&leases, &claim)
+    if let (Ok(none), Some(Asked { claim, wait, .. })) = (&leases, &claim)
         && none.is_empty()
         && !wait.is_zero()
     {
-        leases = waiting::claim((api.engine(), &api.host, &api.roll), (claim, &given_back), *wait).await;
+        leases = waiting::claim((api.engine(), &api.host, &api.roll), (claim, &given_back), (*wait, &process)).await;
     }
     let ended = over.into_iter().zip(&reported).filter(|(_, reported)| is_over(reported)).map(|(lease, _)| lease);
     api.roll.note_over(ended);
@@ -345,7 +348,7 @@ pub(crate) async fn report(ask: &Ask<'_>) -> Answer {
         notes: NoteItem::all(&noted, ask.id),
         jobs: ClaimedJob::all(&claimed, &api.host.traces),
         claim_error: refused.as_ref().map(|problem| problem.body(ask.id)),
-        drain: claims::drain(api, &worker),
+        drain: claims::drain(api, &process),
     };
     Ok(claims::answer(&result, share, USUAL_ITEM * (reported.len() + 1)))
 }

@@ -6,7 +6,7 @@ use tidegate_workflow::{Claim, Engine, EngineError, LeaseRef, Leases, Patience};
 use tokio::time::{Instant, sleep_until};
 
 use crate::edge::ask::Host;
-use crate::workers::Roll;
+use crate::workers::{Process, Roll};
 
 /// Of a claim that waits so long.
 pub(crate) fn patience(wait: Duration) -> Patience {
@@ -18,13 +18,13 @@ pub(crate) fn patience(wait: Duration) -> Patience {
 pub(crate) async fn claim(
     (engine, host, roll): (&Engine, &Host, &Roll),
     (claim, except): (&Claim, &[LeaseRef]),
-    wait: Duration,
+    (wait, process): (Duration, &Process<'_>),
 ) -> Result<Leases, EngineError> {
     let (until, drain) = (Instant::now() + wait, &host.drain);
     if wait.is_zero() || drain.is_cancelled() {
         return Ok(Leases::default());
     }
-    let drained = roll.drained(&claim.worker);
+    let drained = roll.drained(process);
     tokio::pin!(drained);
     loop {
         // What arrives between the claim and the wait counts too.
@@ -77,7 +77,8 @@ mod tests {
         let graph = Graph::build(Definition { name: "test".into(), jobs, ..Definition::default() }).unwrap();
         let wait = Duration::from_millis(40);
         let roll = Roll::default();
-        let mut claimed = pin!(claim((&engine, &host, &roll), (&wanted, &[]), wait));
+        let process = Process { worker: "worker", started: None };
+        let mut claimed = pin!(claim((&engine, &host, &roll), (&wanted, &[]), (wait, &process)));
         assert!(timeout(wait / 2, &mut claimed).await.is_err(), "it waits");
         engine.create(vec![NewWorkflow { graph, begin: Begin::Now, created_at: None }], NOW).await.remove(0).unwrap();
         advance(wait).await;

@@ -86,6 +86,7 @@ const VIEW: Parameter = query(
     Kind::Words(&["summary", "jobs", "full"]),
 );
 const WAIT: Parameter = query("wait", "Wait until it is over, at most so long: up to 60s.", Kind::Span);
+const UPTIME: Parameter = query("uptime", "How long the worker has run, as in its claims.", Kind::Span);
 const STATE: Parameter = query("state", "In one of these states, separated by commas.", Kind::Text);
 const KEY: Parameter = query("key", "The idempotency key: any text.", Kind::RequiredText);
 const WIDTH: Parameter = query("width", "Columns.", Kind::Number(20, 10_000, 120));
@@ -339,6 +340,7 @@ fn of_workers(call: Call) -> Operation {
             .describe("It learns of that with its next call, or from its events. What it has, it may finish."),
         Call::Drain(Draining::End) => set("undrainWorker", "Give a worker jobs again"),
         Call::WorkerEvents => operation("watchWorker", "Follow what a worker should know at once", Content::Text("text/event-stream"))
+            .with(&[UPTIME])
             .describe(
                 "Server-sent events with JSON as data. `drain` has a DrainEvent; it comes first, and when that changes. `lease_lost` has a \
                  LeaseLostEvent for each lease that is over before the worker has reported, within a second.",
@@ -350,10 +352,10 @@ fn of_workers(call: Call) -> Operation {
 }
 
 fn of_queues(call: Call) -> Operation {
-    let set = |id, summary| operation(id, summary, Content::Json("QueuePaused")).problems(&[QueueNotFound]);
+    let set = |id, summary| operation(id, summary, Content::Json("QueuePaused"));
     match call {
         Call::SetQueue(Paused::Yes) => set("pauseQueue", "Hand out no jobs of a queue, on all servers of the store"),
-        Call::SetQueue(Paused::No) => set("resumeQueue", "Hand out jobs of a queue again"),
+        Call::SetQueue(Paused::No) => set("resumeQueue", "Hand out jobs of a queue again").problems(&[QueueNotFound]),
         _ => operation("listQueues", "List queues by name", Content::Json("QueuePage"))
             .with(&[LIMIT, CURSOR])
             .describe(

@@ -18,11 +18,12 @@ use tokio_util::sync::CancellationToken;
 #[cfg(test)]
 use utoipa::ToSchema;
 
-use super::roll::{Drains, Roll};
+use super::roll::{Drains, Process, Roll};
 use super::{keep, sheet, worker};
 use crate::activity::OpenStream;
 use crate::edge::ask::{Answer, Ask};
 use crate::edge::json::Id;
+use crate::edge::query::Query;
 use crate::edge::room::Share;
 
 /// How often the jobs of the worker are looked at: a cancellation is told within a second.
@@ -33,6 +34,8 @@ const ELSEWHERE: Duration = Duration::from_secs(5);
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Most leases of one worker that are looked at.
 const MOST_LEASES: usize = 200;
+/// The longest that a worker may say it has run.
+const LONGEST_UPTIME: Duration = Duration::from_secs(100 * 365 * 86_400);
 /// Texts that wait for a reader who is slow.
 const TEXTS: usize = 4;
 
@@ -55,7 +58,11 @@ pub(crate) struct DrainEvent {
 
 pub(crate) async fn events(ask: &Ask<'_>) -> Answer {
     let name = worker(ask)?;
-    let share = ask.api.rooms.streams.take(&ask.caller(), 1)?;
+    let mut query = Query::new(ask.query)?;
+    let uptime = query.span("uptime", LONGEST_UPTIME)?;
+    query.end()?;
+    let started = ask.api.roll.process(&name, uptime, ask.api.now()).started;
+    let share = ask.api.rooms.worker_streams.take(&ask.caller(), 1)?;
     let engine = ask.api.engine().clone();
     keep(ask.api);
     ask.api.roll.set_drains(sheet::drains(&engine).await?);
@@ -63,6 +70,7 @@ pub(crate) async fn events(ask: &Ask<'_>) -> Answer {
     let watch = Watch {
         drains: ask.api.roll.follow(),
         name,
+        started,
         engine,
         roll: Arc::clone(&ask.api.roll),
         clock: Arc::clone(&ask.api.host.clock),
@@ -82,6 +90,8 @@ pub(crate) async fn events(ask: &Ask<'_>) -> Answer {
 /// Follows one worker for one reader; ends with the reader or the server.
 struct Watch {
     name: String,
+    /// When the process of the reader started, if it says so.
+    started: Option<Timestamp>,
     engine: Engine,
     roll: Arc<Roll>,
     clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
@@ -103,7 +113,8 @@ impl Watch {
         let (mut draining, mut spoke) = (None, Instant::now());
         loop {
             let mut text = String::new();
-            let drain = self.drains.borrow_and_update().contains_key(&self.name);
+            let process = Process { worker: &self.name, started: self.started };
+            let drain = process.drains(&self.drains.borrow_and_update());
             if draining != Some(drain) {
                 draining = Some(drain);
                 add(&mut text, "drain", &DrainEvent { drain });

@@ -1,6 +1,6 @@
 //! The workers that talk to this server, what they run, and which of all are to drain.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -29,6 +29,8 @@ pub(super) struct Seen {
     /// What its latest claim asked for; the first of each.
     pub(super) queues: Vec<String>,
     pub(super) handlers: Option<Vec<String>>,
+    /// When its process started, if its latest claim said so.
+    pub(super) started: Option<Timestamp>,
     /// When it was last known to ask for anything else: before that, or for more names than are kept.
     asked_else: Option<Timestamp>,
 }
@@ -45,7 +47,28 @@ pub(super) struct Drain {
     pub(super) by: Option<String>,
 }
 
+impl Drain {
+    /// Whether a process that started then is to drain. One that does not say when it started is.
+    pub(super) fn is_for(&self, started: Option<Timestamp>) -> bool {
+        started.is_none_or(|started| started.micros() <= self.since)
+    }
+}
+
 pub(super) type Drains = BTreeMap<String, Drain>;
+
+/// A process that works under a name.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Process<'a> {
+    pub(crate) worker: &'a str,
+    /// When it started, if it says so.
+    pub(crate) started: Option<Timestamp>,
+}
+
+impl Process<'_> {
+    pub(super) fn drains(&self, drains: &Drains) -> bool {
+        drains.get(self.worker).is_some_and(|drain| drain.is_for(self.started))
+    }
+}
 
 /// The workers that talk to this server.
 #[derive(Debug)]
@@ -63,6 +86,8 @@ struct Known {
     leases: HashMap<LeaseRef, Held>,
     /// When a worker was last seen for which there was no room.
     unknown: Option<Timestamp>,
+    /// Workers that drain and have not been seen at any server, and since when.
+    unseen: BTreeMap<String, Timestamp>,
     /// The leases of each worker, when somebody asked last.
     sorted: Option<(Timestamp, Sorted)>,
 }
@@ -104,14 +129,14 @@ impl Roll {
     }
 
     /// Notes what a worker asks for.
-    pub(super) fn note_claim(&self, claim: &Claim, now: Timestamp) {
+    pub(super) fn note_claim(&self, claim: &Claim, started: Option<Timestamp>, now: Timestamp) {
         let first = |names: &[String]| names[..names.len().min(MOST_NAMES)].to_vec();
         let is = |known: &[String], names: &[String]| *known == names[..names.len().min(MOST_NAMES)];
         let is_cut = |names: &[String]| names.len() > MOST_NAMES;
         let is_cut = is_cut(&claim.queues) || claim.handlers.as_deref().is_some_and(is_cut);
         let mut known = self.known();
         if let Some(seen) = known.workers.get_mut(claim.worker.as_str()) {
-            seen.at = now;
+            (seen.at, seen.started) = (now, started);
             if is_cut {
                 seen.asked_else = Some(now);
             }
@@ -130,7 +155,7 @@ impl Roll {
         } else if known.workers.len() < MOST_WORKERS {
             let handlers = claim.handlers.as_deref().map(first);
             let asked_else = is_cut.then_some(now);
-            let seen = Seen { at: now, queues: first(&claim.queues), handlers, asked_else };
+            let seen = Seen { at: now, queues: first(&claim.queues), handlers, started, asked_else };
             known.workers.insert(claim.worker.as_str().into(), seen);
         } else {
             known.unknown = Some(now);
@@ -204,7 +229,8 @@ impl Roll {
             let all = seen.handlers.as_deref().is_none_or(|handlers| has(handlers, handler));
             is_recent(seen.asked_else) || (all && has(&seen.queues, queue))
         };
-        let takes_jobs = known.workers.iter().filter(|(name, _)| !drains.contains_key(&***name));
+        let process = |name, seen: &Seen| Process { worker: name, started: seen.started };
+        let takes_jobs = known.workers.iter().filter(|(name, seen)| !process(name, seen).drains(&drains));
         takes_jobs.map(|(_, seen)| seen).any(serves)
     }
 
@@ -232,13 +258,81 @@ impl Roll {
     }
 
     /// Whether a worker is to take no more jobs.
-    pub(crate) fn is_draining(&self, worker: &str) -> bool {
-        self.drains.borrow().contains_key(worker)
+    pub(crate) fn is_draining(&self, process: &Process<'_>) -> bool {
+        process.drains(&self.drains.borrow())
+    }
+
+    /// The process that has this name and has run for so long. If that is not said, it is the one that claimed last at this server.
+    pub(crate) fn process<'a>(&self, worker: &'a str, uptime: Option<Duration>, now: Timestamp) -> Process<'a> {
+        let known = || self.known().workers.get(worker)?.started;
+        Process { worker, started: uptime.map(|uptime| now.before(uptime)).or_else(known) }
+    }
+
+    /// Workers that drain and are gone: for two minutes now nothing was seen of them, here or, as `elsewhere` says, at other servers.
+    pub(super) fn gone(&self, elsewhere: &HashSet<String>, now: Timestamp) -> Vec<String> {
+        let drains = self.drains.borrow().clone();
+        let Known { workers, unseen, .. } = &mut *self.known();
+        let is_seen = |name: &String| workers.contains_key(name.as_str()) || elsewhere.contains(name);
+        unseen.retain(|name, _| drains.contains_key(name) && !is_seen(name));
+        for name in drains.keys().filter(|name| !is_seen(name)) {
+            unseen.entry(name.clone()).or_insert(now);
+        }
+        let gone = unseen.iter().filter(|(_, since)| now.since(**since) >= FORGOTTEN);
+        gone.map(|(name, _)| name.clone()).collect()
+    }
+
+    pub(super) fn has_drains(&self) -> bool {
+        !self.drains.borrow().is_empty()
     }
 
     /// Returns when a worker is to take no more jobs.
-    pub(crate) async fn drained(&self, worker: &str) {
+    pub(crate) async fn drained(&self, process: &Process<'_>) {
         // The sender is this one, so it lasts.
-        let _ = self.drains.subscribe().wait_for(|drains| drains.contains_key(worker)).await;
+        let _ = self.drains.subscribe().wait_for(|drains| process.drains(drains)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_micros(1_795_000_000_000_000);
+
+    fn claim(worker: &str) -> Claim {
+        let (queues, lease) = (vec!["default".to_owned()], Duration::from_secs(30));
+        Claim { queues, handlers: None, worker: worker.to_owned(), limit: 1, lease }
+    }
+
+    fn draining(worker: &str) -> Roll {
+        let roll = Roll::default();
+        roll.set_drains(Drains::from([(worker.to_owned(), Drain { since: NOW.micros(), by: None })]));
+        roll
+    }
+
+    /// A worker that was started anew under its old name ended at once, for ever.
+    #[test]
+    fn a_worker_that_started_after_it_was_drained_works() {
+        let roll = draining("worker-0");
+        let started = |started| Process { worker: "worker-0", started };
+        let second = Duration::from_secs(1);
+        assert!(roll.is_draining(&started(Some(NOW.before(second)))));
+        assert!(!roll.is_draining(&started(Some(NOW + second))));
+        assert!(roll.is_draining(&started(None)), "it does not say when it started");
+        roll.note_claim(&claim("worker-0"), Some(NOW + second), NOW + second * 2);
+        assert!(!roll.is_draining(&roll.process("worker-0", None, NOW + second * 3)), "its claim has said it");
+        assert!(roll.may_serve(("default", "handler"), NOW + second * 3));
+    }
+
+    #[test]
+    fn the_drain_of_a_worker_that_is_gone_ends() {
+        let (roll, none) = (draining("worker-0"), HashSet::new());
+        roll.note_claim(&claim("worker-0"), None, NOW);
+        let later = |seconds| NOW + Duration::from_secs(seconds);
+        assert_eq!(roll.gone(&none, later(300)), Vec::<String>::new(), "it is known here");
+        roll.forget(later(300));
+        assert_eq!(roll.gone(&HashSet::from(["worker-0".to_owned()]), later(300)), Vec::<String>::new());
+        assert_eq!(roll.gone(&none, later(301)), Vec::<String>::new(), "since just now");
+        assert_eq!(roll.gone(&none, later(420)), Vec::<String>::new());
+        assert_eq!(roll.gone(&none, later(421)), ["worker-0"]);
     }
 }

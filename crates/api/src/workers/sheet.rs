@@ -37,6 +37,9 @@ pub(super) struct Told {
     pub(super) seen: u64,
     pub(super) queues: Vec<String>,
     pub(super) handlers: Option<Vec<String>>,
+    /// When its process started, if it says so.
+    #[serde(default)]
+    pub(super) started: Option<u64>,
     /// How many leases it has, and the first of them with the time of the claim.
     pub(super) running: usize,
     pub(super) leases: Vec<(String, u64)>,
@@ -49,7 +52,8 @@ impl Told {
         leases.sort_by_key(|(lease, since)| (*since, lease.workflow, lease.job));
         let first = leases.iter().take(MOST_LEASES).map(|(lease, since)| (lease.text(), since.micros()));
         let (queues, handlers) = (seen.queues, seen.handlers);
-        (name, Self { seen: seen.at.micros(), queues, handlers, running, leases: first.collect() })
+        let started = seen.started.map(Timestamp::micros);
+        (name, Self { seen: seen.at.micros(), queues, handlers, started, running, leases: first.collect() })
     }
 
     fn bytes(&self) -> usize {
@@ -64,7 +68,8 @@ impl Told {
     /// The same worker as another server knows it.
     fn add(&mut self, other: Self) {
         if other.seen > self.seen {
-            (self.seen, self.queues, self.handlers) = (other.seen, other.queues, other.handlers);
+            (self.seen, self.started) = (other.seen, other.started);
+            (self.queues, self.handlers) = (other.queues, other.handlers);
         }
         self.running += other.running;
         self.leases.extend(other.leases);
@@ -90,15 +95,31 @@ pub(super) async fn keep(roll: Arc<Roll>, engine: Engine, host: Host) {
         }
         let now = (host.clock)();
         roll.forget(now);
+        end_drains(&roll, &engine, now).await;
         let note = note(&roll, now);
         let server = engine.server().to_string();
         if note.workers.is_empty() {
             let _gone_when_stale = engine.store().post(Sheet::Workers, &server, None).await;
+            // Drains of workers that are gone end, also when nobody else is left.
+            if roll.has_drains() {
+                continue;
+            }
             roll.kept.store(false, Relaxed);
             return;
         }
         let text = serde_json::to_string(&note).expect("names of a map are texts");
         let _told_again = engine.store().post(Sheet::Workers, &server, Some(&text)).await;
+    }
+}
+
+/// Ends the draining of workers that are gone. What cannot be read or written now is tried again.
+async fn end_drains(roll: &Roll, engine: &Engine, now: Timestamp) {
+    if !roll.has_drains() {
+        return;
+    }
+    let Ok(others) = elsewhere(engine, now).await else { return };
+    for name in roll.gone(&others.into_iter().map(|(name, _)| name).collect(), now) {
+        let _tried_again = engine.store().post(Sheet::Draining, &name, None).await;
     }
 }
 

@@ -12,6 +12,7 @@ use super::definition::RetentionBody;
 use super::list::{MOST_ITEMS, cursor};
 use crate::edge::ask::{Answer, Ask};
 use crate::edge::body::{self, Names};
+use crate::edge::incomplete::Incomplete;
 use crate::edge::json::{self, Id};
 use crate::edge::problem::{self, Problem};
 use crate::edge::query::status;
@@ -91,6 +92,9 @@ pub(crate) struct BulkResult<'a> {
     /// Leads to those after these; null when there are none.
     #[cfg_attr(test, schema(required))]
     next_cursor: Option<String>,
+    /// Where workflows may match that were left alone, because a part of the store does not answer. Left out when there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    incomplete: Option<Incomplete>,
 }
 
 /// A workflow to which it could not be done.
@@ -188,6 +192,7 @@ pub(crate) async fn bulk(ask: &Ask<'_>) -> Answer {
         done: matched - failed.len(),
         failed,
         more: page.next.is_some(),
+        incomplete: Incomplete::of(&page.missing),
         next_cursor: page.next.map(|next| next.to_string()),
     }))
 }

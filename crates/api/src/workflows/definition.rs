@@ -290,10 +290,6 @@ mod tests {
         };
         refused(r#""timeout":"0s""#, "timeout");
         refused(r#""backoff":"2s","backoff_max":"1s""#, "backoff");
-        // One attempt more than that has no number, so retries would never end.
-        refused(r#""retries":65535"#, "retries");
-        refused(r#""max_lost":65535"#, "max_lost");
-        check(r#"{"name":"w","jobs":[{"handler":"a","retries":65534,"max_lost":0}]}"#, None);
         check(r#"{"name":"w","jobs":[{"handler":"a","backoff":"2h","timeout":"1us"}]}"#, None);
         check("{", Some(("invalid_json", None)));
         check(r#"{"name":"w","jobs":[{"handler":"a","timeout":5}]}"#, Some(("invalid_field", Some("jobs[0].timeout"))));
@@ -340,5 +336,17 @@ mod tests {
         check(r#"{"name":5,"jobs":[{"handler":"a"}"#, Some(("invalid_json", None)));
         let unknown = r#"{"name":"w","jobs":[{"handler":"a","after":["b"]}]}"#;
         check(unknown, Some(("unknown_dependency", Some("jobs[0].after[0]"))));
+    }
+
+    #[test]
+    fn retries_and_lost_leases_have_an_end() {
+        let check = |fields: &str| {
+            let json = format!(r#"{{"name":"w","jobs":[{{"handler":"a",{fields}}}]}}"#);
+            check_definition(&json).err().and_then(|mistake| mistake.path)
+        };
+        // One attempt more than that has no number.
+        assert_eq!(check(r#""retries":65535"#).as_deref(), Some("jobs[0].retries"));
+        assert_eq!(check(r#""max_lost":65535"#).as_deref(), Some("jobs[0].max_lost"));
+        assert_eq!(check(r#""retries":65534,"max_lost":0"#), None);
     }
 }

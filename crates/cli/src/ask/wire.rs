@@ -1,16 +1,40 @@
 //! What the server answers, as far as people are shown it.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::ask::exit::{Exit, Failure};
 use crate::limit::LimitOfJob;
+use crate::screen::counted::counted;
 use crate::screen::moment::Moment;
+use crate::screen::printable::printable;
 
 /// What a workflow can be.
 pub(crate) const STATUSES: [&str; 6] = ["pending", "running", "paused", "succeeded", "failed", "cancelled"];
 /// What a job can be.
 pub(crate) const STATES: [&str; 8] =
     ["waiting", "scheduled", "ready", "running", "succeeded", "failed", "cancelled", "skipped"];
+
+/// What is missing in an answer, because a part of the store does not answer.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+pub(crate) struct Incomplete {
+    partitions: Vec<u16>,
+    reason: String,
+}
+
+impl Incomplete {
+    /// How a command ends that showed or changed the rest.
+    pub(crate) fn failure(&self) -> Failure {
+        let partitions = counted(self.partitions.len() as u64, "partition");
+        let reason = printable(&self.reason);
+        Failure::unavailable(format!("this is not all: {partitions} of the store did not answer: {reason}"))
+    }
+
+    /// Done, if nothing is missing.
+    pub(crate) fn exit(incomplete: Option<&Self>) -> Result<Exit, Failure> {
+        incomplete.map_or(Ok(Exit::Done), |incomplete| Err(incomplete.failure()))
+    }
+}
 
 /// A workflow in a list, or as it is shown.
 #[derive(Debug, Clone, Deserialize)]
@@ -131,6 +155,7 @@ pub(crate) struct AttemptError {
 pub(crate) struct Page {
     pub(crate) items: Vec<Box<RawValue>>,
     pub(crate) next_cursor: Option<String>,
+    pub(crate) incomplete: Option<Incomplete>,
 }
 
 /// The answer to an action on a workflow.

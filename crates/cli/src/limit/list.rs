@@ -8,11 +8,12 @@ use super::of_job::Limit;
 use crate::ask::address::Query;
 use crate::ask::exit::{Exit, Failure};
 use crate::ask::remote::Remote;
+use crate::ask::wire::Incomplete;
 use crate::screen::Screen;
 use crate::screen::counted::counted;
 use crate::screen::moment::{Moment, short};
 use crate::screen::table::{Cell, Table};
-use crate::workflow::list::pages_of;
+use crate::workflow::list::{Pages, pages_of};
 
 /// Most items of a page.
 const PAGE: usize = 100;
@@ -51,7 +52,7 @@ struct Full {
 
 pub(super) async fn list(wanted: &List, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
     let query = Query::default().with("queue", wanted.queue.as_ref());
-    let (items, more) = pages_of(PAGE, "/v1/limits", &query, wanted.limit, remote).await?;
+    let Pages { items, more, incomplete } = pages_of(PAGE, "/v1/limits", &query, wanted.limit, remote).await?;
     let name = |item: &RawValue| Ok(remote.parse::<Key>(item.get())?.name());
     let more = more.map(|_| format!("there are more: --limit {}", wanted.limit.saturating_mul(10)));
     screen.list(&items, name, more.as_deref(), || {
@@ -61,7 +62,7 @@ pub(super) async fn list(wanted: &List, remote: &Remote, screen: &Screen) -> Res
             false => table(&keys, screen).text(screen),
         })
     })?;
-    Ok(Exit::Done)
+    Incomplete::exit(incomplete.as_ref())
 }
 
 /// A line for each limit; those of jobs with several follow each other.

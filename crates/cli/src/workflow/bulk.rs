@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::ask::exit::{Exit, Failure, complain};
 use crate::ask::remote::{Ask, Remote};
+use crate::ask::wire::Incomplete;
 use crate::screen::Screen;
 use crate::screen::counted::counted;
 use crate::screen::printable::printable;
@@ -24,6 +25,7 @@ struct Page {
     done: u64,
     failed: Vec<Refused>,
     next_cursor: Option<String>,
+    incomplete: Option<Incomplete>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -47,6 +49,8 @@ pub(crate) struct Outcome {
     matched: u64,
     done: u64,
     failed: Vec<Refused>,
+    /// Where there may be others, which were neither counted nor changed.
+    incomplete: Option<Incomplete>,
     end: End,
 }
 
@@ -65,9 +69,10 @@ impl Refused {
     }
 }
 
-/// Acts on the oldest `most` of them, so that no more are changed than were counted.
-pub(crate) async fn act_on_oldest(deed: Deed, filter: &Value, most: u64, remote: &Remote) -> Outcome {
-    let mut outcome = Outcome { end: End::Whole, ..Outcome::counted(0) };
+/// Acts on as many of the oldest as were counted, so that no more are changed than were counted.
+pub(crate) async fn act_on_oldest(deed: Deed, filter: &Value, counted: Outcome, remote: &Remote) -> Outcome {
+    let most = counted.matched;
+    let mut outcome = Outcome { end: End::Whole, ..Outcome::counted(0, counted.incomplete) };
     if let Err(failure) = outcome.pages(deed, filter, most, remote).await {
         outcome.matched = most;
         outcome.end = End::BrokenOff(failure);
@@ -77,8 +82,8 @@ pub(crate) async fn act_on_oldest(deed: Deed, filter: &Value, most: u64, remote:
 
 impl Outcome {
     /// So many were found, and nothing was done.
-    pub(crate) fn counted(matched: u64) -> Self {
-        Self { matched, done: 0, failed: Vec::new(), end: End::DryRun }
+    pub(crate) fn counted(matched: u64, incomplete: Option<Incomplete>) -> Self {
+        Self { matched, done: 0, failed: Vec::new(), incomplete, end: End::DryRun }
     }
 
     async fn pages(&mut self, deed: Deed, filter: &Value, most: u64, remote: &Remote) -> Result<(), Failure> {
@@ -112,18 +117,22 @@ impl Outcome {
         self.matched = self.matched.saturating_add(page.matched);
         self.done = self.done.saturating_add(page.done).saturating_add(gone.len() as u64);
         self.failed.extend(failed);
+        self.incomplete = page.incomplete.or(self.incomplete.take());
         page.next_cursor
     }
 
     /// Prints what was done and what was not, and says how the program ends.
     pub(crate) fn told(self, deed: Deed, screen: &Screen) -> Result<Exit, Failure> {
-        let Self { matched, done, failed, end } = &self;
+        let Self { matched, done, failed, incomplete, end } = &self;
         let is_dry = matches!(end, End::DryRun);
         let answered = *done > 0 || !failed.is_empty();
         if answered || !matches!(end, End::BrokenOff(_)) {
-            let json = json!({
+            let mut json = json!({
                 "action": deed.name(), "matched": matched, "done": done, "failed": failed, "dry_run": is_dry,
             });
+            if let Some(incomplete) = incomplete {
+                json["incomplete"] = json!(incomplete);
+            }
             screen.object(&json.to_string(), &matched.to_string(), || Ok(self.line(deed)))?;
         }
         for Refused { id, error, .. } in failed.iter().take(TOLD) {
@@ -148,7 +157,7 @@ impl Outcome {
         let faults = self.failed.iter().filter(|refused| refused.is_fault()).count();
         match (self.end, many, faults) {
             (End::BrokenOff(failure), _, _) => Err(failure),
-            (_, 0, _) => Ok(Exit::Done),
+            (_, 0, _) => Incomplete::exit(self.incomplete.as_ref()),
             (_, _, 0) => Err(Failure::new(Exit::Refused, format!("{many} of {all} refused"))),
             _ => {
                 Err(Failure::unavailable(format!("{many} of {all} failed, {faults} of them by a fault of the server")))
@@ -168,11 +177,12 @@ mod tests {
 
     #[test]
     fn the_gravest_failure_decides_how_it_ends() {
-        let check = |deed: Deed, statuses: &[u16], exit: Exit, done: u64| {
+        let check = |deed: Deed, statuses: &[u16], exit: Exit, expected: u64| {
             let failed: Vec<Refused> = statuses.iter().copied().map(refused).collect();
-            let mut outcome = Outcome { end: End::Whole, ..Outcome::counted(0) };
-            outcome.take(Page { matched: 3, done: 3 - failed.len() as u64, failed, next_cursor: None }, deed);
-            assert_eq!(outcome.done, done, "{statuses:?}");
+            let mut outcome = Outcome { end: End::Whole, ..Outcome::counted(0, None) };
+            let done = 3 - failed.len() as u64;
+            outcome.take(Page { matched: 3, done, failed, next_cursor: None, incomplete: None }, deed);
+            assert_eq!(outcome.done, expected, "{statuses:?}");
             assert_eq!(outcome.exit().unwrap_or_else(|failure| failure.exit), exit, "{statuses:?}");
         };
         check(Deed::Cancel, &[], Exit::Done, 3);

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use crate::ask::address::Query;
 use crate::ask::exit::{Exit, Failure};
 use crate::ask::remote::{Ask, Remote};
-use crate::ask::wire::{Page, STATUSES, Summary};
+use crate::ask::wire::{Incomplete, Page, STATUSES, Summary};
 use crate::screen::Screen;
 use crate::screen::moment::{Moment, short};
 use crate::screen::printable::printable;
@@ -123,13 +123,17 @@ fn moment(option: &str, text: Option<&String>, now: Moment) -> Result<Option<Mom
     read.ok_or_else(|| Failure::usage(format!("--{option} '{text}': {expected}")))
 }
 
+/// Items of some pages.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    pub(crate) items: Vec<Box<RawValue>>,
+    /// Leads to the others, if there are more.
+    pub(crate) more: Option<String>,
+    pub(crate) incomplete: Option<Incomplete>,
+}
+
 /// Reads pages until there are `limit` items, or no more. Items that come meanwhile shift nothing.
-pub(crate) async fn pages(
-    path: &str,
-    query: &Query,
-    limit: usize,
-    remote: &Remote,
-) -> Result<(Vec<Box<RawValue>>, Option<String>), Failure> {
+pub(crate) async fn pages(path: &str, query: &Query, limit: usize, remote: &Remote) -> Result<Pages, Failure> {
     pages_of(PAGE, path, query, limit, remote).await
 }
 
@@ -140,21 +144,23 @@ pub(crate) async fn pages_of(
     query: &Query,
     limit: usize,
     remote: &Remote,
-) -> Result<(Vec<Box<RawValue>>, Option<String>), Failure> {
+) -> Result<Pages, Failure> {
     let (mut items, mut cursor, mut patience) = (Vec::new(), None::<String>, Patience::default());
+    let mut incomplete = None;
     while items.len() < limit {
         let size = (limit - items.len()).min(most).to_string();
         let page = query.clone().with("limit", Some(size)).with("cursor", cursor.as_ref());
         let page: Page = remote.read(&Ask::get(page.of(path))).await?;
         let found = page.items.len();
         items.extend(page.items);
+        incomplete = page.incomplete.or(incomplete);
         let last = std::mem::replace(&mut cursor, page.next_cursor);
         if cursor.is_none() || (found == 0 && cursor == last) {
             break;
         }
         patience.page(found)?;
     }
-    Ok((items, cursor))
+    Ok(Pages { items, more: cursor, incomplete })
 }
 
 /// Counts pages without items. Some are usual: for a name together with a tag, the server looks through all with the tag.
@@ -186,7 +192,7 @@ pub(crate) async fn list(list: &List, remote: &Remote, screen: &Screen) -> Resul
     };
     let statuses = Some(list.statuses.or(&[]).join(",")).filter(|statuses| !statuses.is_empty());
     let query = list.chosen.query(Moment::now())?.with("status", statuses).with("order", Some(order));
-    let (items, more) = pages("/v1/workflows", &query, limit, remote).await?;
+    let Pages { items, more, incomplete } = pages("/v1/workflows", &query, limit, remote).await?;
     let id = |item: &RawValue| Ok(remote.parse::<Summary>(item.get())?.id);
     let more = more.map(|_| format!("there are more: --{order} {}", limit.saturating_mul(10)));
     screen.list(&items, id, more.as_deref(), || {
@@ -196,7 +202,7 @@ pub(crate) async fn list(list: &List, remote: &Remote, screen: &Screen) -> Resul
         }
         Ok(table(&items, screen).text(screen))
     })?;
-    Ok(Exit::Done)
+    Incomplete::exit(incomplete.as_ref())
 }
 
 fn table(items: &[Summary], screen: &Screen) -> Table {
@@ -247,6 +253,13 @@ pub(crate) struct Counted {
     pub(crate) by_status: BTreeMap<String, u64>,
     /// By the server's clock. Older servers do not say it.
     pub(crate) as_of: Option<Moment>,
+    pub(crate) incomplete: Option<Incomplete>,
+}
+
+/// What an answer says of being whole, whatever else it has.
+#[derive(Debug, Deserialize)]
+struct Whole {
+    incomplete: Option<Incomplete>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -292,7 +305,7 @@ pub(crate) async fn count(count: &Count, remote: &Remote, screen: &Screen) -> Re
         (by_status(&remote.parse(&text)?), STATUSES.map(str::to_owned).to_vec())
     };
     screen.object(&text, &names.join("\n"), || Ok(table.text(screen)))?;
-    Ok(Exit::Done)
+    Incomplete::exit(remote.parse::<Whole>(&text)?.incomplete.as_ref())
 }
 
 fn by_status(Counted { total, by_status, .. }: &Counted) -> Table {

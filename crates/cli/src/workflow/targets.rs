@@ -168,15 +168,16 @@ impl Targets {
             .iter()
             .filter_map(|status| counted.by_status.get(status))
             .fold(0, |sum: u64, count| sum.saturating_add(*count));
+        let outcome = Outcome::counted(matched, counted.incomplete);
         if self.dry_run {
-            return Outcome::counted(matched).told(deed, screen);
+            return outcome.told(deed, screen);
         }
         if matched > 0 && !self.yes && !confirmed(deed, matched)? {
             return screen.line("nothing was changed").map(|()| Exit::Done);
         }
         // By the server's clock: what is created while the person thinks was not counted.
         let filter = self.chosen.filter(&statuses, now, counted.as_of)?;
-        act_on_oldest(deed, &filter, matched, remote).await.told(deed, screen)
+        act_on_oldest(deed, &filter, outcome, remote).await.told(deed, screen)
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
-use tidegate_workflow::{Filter, Partition, Store, StoreError, WorkflowId};
+use tidegate_workflow::{Partition, Store, StoreError, WorkflowId};
 use tokio::time::sleep;
 
 use super::store::Here;
@@ -140,7 +140,7 @@ pub(crate) async fn earlier(here: &Here) -> Result<u64, Failure> {
         _ if store.is_migrating() => {}
         _ if store.is_latest() => return Ok(0),
         _ => {
-            let counts = here.engine.count(&Filter::default()).await.map_err(|error| here.failed(&error))?.found;
+            let counts = here.counts().await?;
             return Ok(counts.iter().map(|(_, number)| *number).sum());
         }
     }

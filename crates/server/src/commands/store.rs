@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand, ValueHint};
 use serde_json::json;
 use tidegate_workflow::{
-    Engine, EngineError, EngineOptions, Filter, LivingServer, NodeDurability, RetentionDefaults, Space, SqliteStore,
-    Store as Opened, StoreError,
+    Engine, EngineError, EngineOptions, Filter, LivingServer, NodeDurability, Partial, RetentionDefaults, Space,
+    SqliteStore, Status, Store as Opened, StoreError,
 };
 
 use super::audit::{self, Then};
@@ -171,6 +171,20 @@ impl Here {
         }
     }
 
+    /// What was found in all partitions.
+    ///
+    /// # Errors
+    /// Some did not answer.
+    pub(crate) fn whole<T>(&self, read: Result<Partial<T>, EngineError>) -> Result<T, Failure> {
+        let Partial { found, missing } = read.map_err(|error| self.failed(&error))?;
+        missing.0.values().next().map_or(Ok(found), |error| Err(self.refused(error)))
+    }
+
+    /// How many workflows there are, by status.
+    pub(crate) async fn counts(&self) -> Result<Vec<(Status, u64)>, Failure> {
+        self.whole(self.engine.count(&Filter::default()).await)
+    }
+
     fn kind(&self) -> &'static str {
         match self.engine.store() {
             Opened::Memory(_) => "memory",
@@ -245,8 +259,8 @@ async fn compact(screen: &Screen) -> Result<Exit, Failure> {
 
 async fn info(here: &Here, screen: &Screen) -> Result<Exit, Failure> {
     let engine = &here.engine;
-    let counts = engine.count(&Filter::default()).await.map_err(|error| here.failed(&error))?.found;
-    let queues = engine.queue_states().await.map_err(|error| here.failed(&error))?.found;
+    let counts = here.counts().await?;
+    let queues = here.whole(engine.queue_states().await)?;
     let schema = engine.store().format().schema();
     let earlier = migrate::earlier(here).await?;
     let space = match engine.store() {

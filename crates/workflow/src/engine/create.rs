@@ -172,7 +172,7 @@ impl Engine {
     ) -> Result<Created, EngineError> {
         let mut tries = 0;
         while let Some(existing) = answer.existing {
-            if let Some(created) = self.same(existing, &begun.graph).await? {
+            if let Some(created) = self.same(existing, begun).await? {
                 return Ok(created);
             }
             tries += 1;
@@ -186,13 +186,20 @@ impl Engine {
         Ok(Created { workflow: id, status, existing: false })
     }
 
-    /// The workflow that has an idempotency key, if it is of the same graph. None: it is gone.
-    async fn same(&self, existing: WorkflowId, graph: &Graph) -> Result<Option<Created>, EngineError> {
+    /// The workflow that has an idempotency key, if it is of the same graph and as far as is known starts in the same way. None: it is gone.
+    async fn same(&self, existing: WorkflowId, begun: &Begun) -> Result<Option<Created>, EngineError> {
+        let graph = &*begun.graph;
         let stored = self.store().load(&[existing]).await?.pop().flatten();
         let Some(stored) = stored else { return Ok(None) };
         let known: Graph = decode(&stored.graph, || format!("the graph of workflow {existing}"))?;
-        if known.means_the_same(graph) {
-            let meta: Meta = decode(&stored.state.meta, || format!("the state of workflow {existing}"))?;
+        let meta: Meta = decode(&stored.state.meta, || format!("the state of workflow {existing}"))?;
+        // One that was started later may have waited for that or not: what it was created with is not kept.
+        let same_start = match begun.begin {
+            Begin::Now => meta.status != Status::Pending,
+            Begin::Later => meta.started_at != Some(meta.created_at),
+            Begin::As(_) => true,
+        };
+        if same_start && known.means_the_same(graph) {
             return Ok(Some(Created { workflow: existing, status: meta.status, existing: true }));
         }
         let key = graph.idempotency_key.clone().unwrap_or_default();

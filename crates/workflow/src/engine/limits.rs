@@ -8,6 +8,7 @@ pub(crate) mod look;
 mod openings;
 mod spared;
 pub(in crate::engine) mod throttle;
+pub(in crate::engine) mod unbegun;
 pub(crate) mod units;
 
 use std::sync::Arc;
@@ -37,6 +38,11 @@ pub(crate) fn name_of(limit: &Limit) -> Arc<str> {
 /// [`name_of`] a set for jobs that run only while so many do.
 pub(crate) fn name_of_set(set: &str, most: u32) -> Arc<str> {
     format!("{set}{NUMBER}{most}").into()
+}
+
+/// The number in the name of a limit: how many units a job takes, or how many jobs may run.
+pub(crate) fn number_in(name: &str) -> u32 {
+    name.split_once(NUMBER).and_then(|(_, number)| number.parse().ok()).unwrap_or(1)
 }
 
 /// Whether it is the name of a set for jobs that run, not of a rate limit.

@@ -18,6 +18,7 @@ use super::desk::answer::Answer;
 use super::desk::request::{Posted, Request};
 use super::desk::undelivered::{GiveBack, Returns};
 use super::error::EngineError;
+use super::limits::unbegun::Charged;
 use super::{Core, Engine};
 use crate::id::{Partition, WorkflowId};
 use crate::record::lease::LeaseRef;
@@ -106,6 +107,10 @@ impl Returns for Engine {
 
     fn free(&self, places: Vec<(String, LeaseRef)>) {
         self.release_later(places);
+    }
+
+    fn refund(&self, charged: Charged) {
+        self.refund(charged, 1);
     }
 }
 

@@ -50,7 +50,7 @@ impl Engine {
     }
 
     /// Sets the limits that jobs of a queue or a handler get in front of their own, from now on. An empty list removes them. Workflows that were
-    /// created before keep what they have.
+    /// created before keep what they have, except that of a limit of concurrency that they have the lower number holds.
     ///
     /// # Errors
     /// They are wrong, the store cannot have them, or it cannot be written.
@@ -143,6 +143,11 @@ impl Engine {
         }
         let terms = read(rows.iter());
         self.queues().set_weights(&terms.weights);
+        let numbers_changed = terms.limits != known.terms.limits;
         (known.rows, known.terms) = (rows, Arc::new(terms));
+        if numbers_changed {
+            // A limit of concurrency may have room now for jobs that wait.
+            self.queues().open_sets();
+        }
     }
 }

@@ -4,7 +4,7 @@ use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 
 use super::check::check_name;
-use super::definition::{JobDefinition, LimitDefinition};
+use super::definition::{JobDefinition, LimitDefinition, Scope};
 use super::error::{GraphError, MAX_LIMIT_ENTRIES, MAX_WEIGHT, MAX_WEIGHTS, WrongLimit, WrongWeight};
 use super::resolve;
 
@@ -65,6 +65,25 @@ impl Terms {
         self.weights.get(queue).map_or(&[], Vec::as_slice)
     }
 
+    /// How many jobs of a queue and a handler may run that count in this set: the lowest of what the jobs say and of what the queue and the
+    /// handler say now. Whoever names none of them asks for all.
+    pub(crate) fn most(&self, (queue, handler): (Option<&str>, Option<&str>), set: &str, most: u32) -> u32 {
+        if self.limits.is_empty() {
+            return most;
+        }
+        let Ok(parts) = serde_json::from_str::<Vec<String>>(set) else { return most };
+        let is_of = |subject: &Subject| match subject {
+            Subject::Queue(name) => queue.is_none_or(|queue| name == queue),
+            Subject::Handler(name) => handler.is_none_or(|handler| name == handler),
+        };
+        let known = self.limits.iter().filter(|(subject, _)| is_of(subject)).flat_map(|(_, limits)| limits);
+        let numbers = known.filter_map(|limit| match limit {
+            LimitDefinition::Concurrency { most, of, entries } if names(&parts, *of, entries) => Some(*most),
+            _ => None,
+        });
+        numbers.fold(most, u32::min)
+    }
+
     /// Whether no queue and no handler has limits.
     pub(super) fn have_no_limits(&self) -> bool {
         self.limits.is_empty()
@@ -81,6 +100,21 @@ impl Terms {
             (subject, limits)
         })
     }
+}
+
+/// Whether a limit of concurrency counts in the set whose name has these parts. A path stands for any value.
+fn names(set: &[String], of: Scope, entries: &[(String, String)]) -> bool {
+    let Some((scope, values)) = set.split_first() else { return false };
+    let same_scope = match of {
+        Scope::Workflow => scope == "workflow" || scope.starts_with("workflow:"),
+        Scope::Queue => scope.starts_with("queue:"),
+        Scope::All => scope == "all",
+    };
+    let is = |(pair, (key, value)): (&[String], &(String, String))| {
+        let text = value.strip_prefix('$').filter(|rest| rest.starts_with('$')).unwrap_or(value);
+        pair[0] == *key && (value.starts_with("$.") || pair[1] == text)
+    };
+    same_scope && values.len() == 2 * entries.len() && values.chunks_exact(2).zip(entries).all(is)
 }
 
 /// Checks limits of a queue or a handler, as far as that can be done without a job.

@@ -1,11 +1,11 @@
 //! States and graphs as bytes of the store.
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::format::Format;
-use crate::state::{AttemptError, Job, JobState, Label, Meta, Worker};
+use crate::state::{AttemptError, Job, JobState, Label, LeaseEnd, Meta, Rerun, Worker};
 use crate::store::error::StoreError;
 use crate::time::Timestamp;
 
@@ -48,24 +48,44 @@ impl Record for Meta {}
 type FirstJob =
     ((JobState, u16, u16, u64, Option<Worker>), (Option<Timestamp>, Option<Timestamp>, Option<Timestamp>, u32));
 
+/// The fields of a job in the second and the third format, in their order.
+#[derive(Serialize, Deserialize)]
+pub(super) struct EarlierJob(FirstJob, u64, Option<LeaseEnd>);
+
+impl From<&Job> for EarlierJob {
+    fn from(job: &Job) -> Self {
+        let lease = (job.state, job.attempt, job.lost, job.token, job.worker.clone());
+        let moments = (job.ready_at, job.started_at, job.finished_at, job.output_bytes);
+        Self((lease, moments), job.fence, job.ended_by)
+    }
+}
+
+impl From<EarlierJob> for Job {
+    fn from(EarlierJob((lease, moments), fence, ended_by): EarlierJob) -> Self {
+        let (state, attempt, lost, token, worker) = lease;
+        let (ready_at, started_at, finished_at, output_bytes) = moments;
+        // By whom it was skipped is not known: it stays skipped, as it did then.
+        let rerun = if state == JobState::Skipped { Rerun::ByHand } else { Rerun::No };
+        let job = Self { state, attempt, lost, token, worker, ready_at, rerun, lost_total: lost, ..Self::default() };
+        Self { started_at, finished_at, output_bytes, fence, ended_by, ..job }
+    }
+}
+
 impl Record for Job {
     fn write(&self, format: Format, bytes: Vec<u8>) -> Vec<u8> {
-        if format > Format::First {
-            return extended(bytes, self);
+        match format {
+            Format::First => extended(bytes, &EarlierJob::from(self).0),
+            Format::Second | Format::Third => extended(bytes, &EarlierJob::from(self)),
+            Format::Fourth => extended(bytes, self),
         }
-        let lease = (self.state, self.attempt, self.lost, self.token, &self.worker);
-        extended(bytes, &(lease, (self.ready_at, self.started_at, self.finished_at, self.output_bytes)))
     }
 
     fn read(bytes: &[u8], format: Format) -> Result<Self, postcard::Error> {
-        if format > Format::First {
-            return postcard::from_bytes(bytes);
+        match format {
+            Format::First => Ok(EarlierJob(postcard::from_bytes(bytes)?, 0, None).into()),
+            Format::Second | Format::Third => Ok(postcard::from_bytes::<EarlierJob>(bytes)?.into()),
+            Format::Fourth => postcard::from_bytes(bytes),
         }
-        let (lease, moments): FirstJob = postcard::from_bytes(bytes)?;
-        let (state, attempt, lost, token, worker) = lease;
-        let (ready_at, started_at, finished_at, output_bytes) = moments;
-        let job = Self { state, attempt, lost, token, worker, ready_at, lost_total: lost, ..Self::default() };
-        Ok(Self { started_at, finished_at, output_bytes, ..job })
     }
 }
 

@@ -1,7 +1,7 @@
 //! The state of a small workflow as one value: its meta, its label, and all of its jobs. One value costs a store less than several, as
 //! long as it is short. The value begins with the meta, so whoever wants no more reads it as a meta.
 
-use super::codec::{encode, extended, unreadable};
+use super::codec::{EarlierJob, encode, extended, unreadable};
 use super::format::Format;
 use crate::graph::json::Json;
 use crate::graph::{Graph, GraphJob};
@@ -38,9 +38,14 @@ fn texts(graph: &Graph) -> usize {
 /// The value, and how many of its bytes are the meta.
 pub(crate) fn join(meta: &Meta, label: &Label, jobs: &[Job], format: Format) -> (Vec<u8>, usize) {
     // Earlier formats have no such value. A workflow of which the store has one may be written by a process that has not noticed a migration.
-    let meta = encode(meta, format.max(Format::Third));
+    let format = format.max(Format::Third);
+    let meta = encode(meta, format);
     let length = meta.len();
-    (extended(meta, &(label, jobs)), length)
+    let value = match format {
+        Format::Fourth => extended(meta, &(label, jobs)),
+        _ => extended(meta, &(label, jobs.iter().map(EarlierJob::from).collect::<Vec<_>>())),
+    };
+    (value, length)
 }
 
 /// Reads a value: the meta, how many of its bytes are the meta, and all jobs. No jobs: they are not in the value, because the workflow is
@@ -52,8 +57,12 @@ pub(crate) fn split(value: &[u8], what: impl Fn() -> String) -> Result<(Meta, us
     if format < Format::Third || rest.is_empty() {
         return Ok((meta, length, None));
     }
-    let (_, jobs): (Label, Vec<Job>) = postcard::from_bytes(rest).map_err(|error| unreadable(error, &what))?;
-    Ok((meta, length, Some(jobs)))
+    let jobs = match format {
+        Format::Third => postcard::from_bytes(rest)
+            .map(|(_, jobs): (Label, Vec<EarlierJob>)| jobs.into_iter().map(Job::from).collect()),
+        _ => postcard::from_bytes(rest).map(|(_, jobs): (Label, Vec<Job>)| jobs),
+    };
+    Ok((meta, length, Some(jobs.map_err(|error| unreadable(error, &what))?)))
 }
 
 /// The label in a value, encoded; none: the value has none.

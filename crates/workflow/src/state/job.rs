@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::{JobState, LeaseEnd, Worker};
+use super::{JobState, LeaseEnd, Rerun, Worker};
 use crate::time::Timestamp;
 
 /// Attempts in a row that were lost or crashed, after which a job runs alone in a new process: it may be what kills its workers.
@@ -44,6 +44,8 @@ pub struct Job {
     pub lease_seconds: u16,
     /// Whether its worker said that it stops, while it is running.
     pub stopping: bool,
+    /// Whether it runs again by itself although it has run or was skipped.
+    pub rerun: Rerun,
 }
 
 impl Job {
@@ -81,11 +83,10 @@ impl Job {
     }
 
     fn last(&self) -> Last {
-        let Self { ended_by, lost_total, crashed, lease_seconds, stopping, .. } = *self;
+        let Self { ended_by, lost_total, crashed, lease_seconds, stopping, rerun, .. } = *self;
+        let is_usual = lost_total == self.lost && crashed == 0 && lease_seconds == 0 && !stopping && rerun == Rerun::No;
         match ended_by {
-            _ if lost_total != self.lost || crashed > 0 || lease_seconds > 0 || stopping => {
-                Last::More { ended_by, lost_total, crashed, lease_seconds, stopping }
-            }
+            _ if !is_usual => Last::More { ended_by, lost_total, crashed, lease_seconds, stopping, rerun },
             Some(end) => Last::Ended(end),
             None => Last::Nothing,
         }
@@ -97,7 +98,7 @@ impl Job {
 enum Last {
     Nothing,
     Ended(LeaseEnd),
-    More { ended_by: Option<LeaseEnd>, lost_total: u16, crashed: u16, lease_seconds: u16, stopping: bool },
+    More { ended_by: Option<LeaseEnd>, lost_total: u16, crashed: u16, lease_seconds: u16, stopping: bool, rerun: Rerun },
 }
 
 /// The record as it is written.
@@ -164,8 +165,8 @@ impl From<Read> for Job {
         match last {
             Last::Nothing => job,
             Last::Ended(end) => Self { ended_by: Some(end), ..job },
-            Last::More { ended_by, lost_total, crashed, lease_seconds, stopping } => {
-                Self { ended_by, lost_total, crashed, lease_seconds, stopping, ..job }
+            Last::More { ended_by, lost_total, crashed, lease_seconds, stopping, rerun } => {
+                Self { ended_by, lost_total, crashed, lease_seconds, stopping, rerun, ..job }
             }
         }
     }
@@ -185,9 +186,10 @@ mod tests {
         check(Job::default(), 11);
         check(Job { lost: 3, lost_total: 3, ..Job::default() }, 11);
         check(Job { ended_by: Some(LeaseEnd::Restarted), ..Job::default() }, 12);
-        check(Job { lost: 1, lost_total: 5, ..Job::default() }, 16);
-        check(Job { crashed: 2, ended_by: Some(LeaseEnd::Expired), ..Job::default() }, 17);
-        check(Job { lease_seconds: 30, stopping: true, ..Job::default() }, 16);
+        check(Job { lost: 1, lost_total: 5, ..Job::default() }, 17);
+        check(Job { crashed: 2, ended_by: Some(LeaseEnd::Expired), ..Job::default() }, 18);
+        check(Job { lease_seconds: 30, stopping: true, ..Job::default() }, 17);
+        check(Job { rerun: Rerun::ByHand, ..Job::default() }, 17);
     }
 
     #[test]

@@ -5,10 +5,10 @@ use std::time::Duration;
 use super::event::{Effect, Intent, Lease};
 use super::outcome::{Crash, Failure, Outcome, RetryWish};
 use super::refusal::{Refusal, lease_lost, lease_over, name};
-use super::revoke::{cancel_rest, revoke};
+use super::revoke::cancel_rest;
 use crate::graph::definition::OnFailure;
 use crate::id::JobIndex;
-use crate::state::{AttemptError, Job, JobState, LeaseEnd, Status};
+use crate::state::{AttemptError, Job, JobState, LeaseEnd, Rerun, Status};
 use crate::time::Timestamp;
 use crate::workflow::Workflow;
 
@@ -29,6 +29,7 @@ pub(super) fn claim(
     job.token = lease.token;
     job.fence += 1;
     job.ended_by = None;
+    job.rerun = Rerun::No;
     job.worker = Some(lease.worker.clone());
     job.started_at = Some(now);
     job.set_lease(lease.expires.since(now));
@@ -49,15 +50,18 @@ pub(super) fn report(
         state if job.token == token && token != 0 && may_follow(state, outcome) => return Ok(Effect::Already),
         _ => return Err(lease_lost(workflow, index, token)),
     }
-    if !matches!(outcome, Outcome::Crashed(_)) {
+    // A job that was not begun has said nothing.
+    if !matches!(outcome, Outcome::Crashed(_) | Outcome::NotBegun) {
         workflow.job_mut(index).clear_lost();
     }
     match outcome {
         Outcome::Succeeded { output } => {
-            if let Some(output) = output.as_ref().filter(|output| !output.is_null()) {
+            let output = output.as_ref().filter(|output| !output.is_null());
+            // What runs again returns its output then.
+            if let Some(output) = output.filter(|_| workflow.job(index).rerun != Rerun::AfterEnd) {
                 workflow.put_output(index, output.text().as_bytes());
             }
-            workflow.end(index, JobState::Succeeded, now);
+            workflow.finish(index, JobState::Succeeded, now);
         }
         Outcome::Failed { failure, retry } => fail_attempt(workflow, index, failure, *retry, now),
         Outcome::GivenBack { pause } | Outcome::Throttled { pause } => {
@@ -66,28 +70,30 @@ pub(super) fn report(
             make_ready_after(workflow, index, *pause, now);
         }
         Outcome::Crashed(crash) => die(workflow, index, *crash, now),
+        Outcome::NotBegun => return_to_place(workflow, index, now),
     }
     Ok(Effect::Done)
 }
 
-/// A lease did not reach its worker. The job goes back to its place in the queue.
+/// Makes a job ready again that nobody has begun, in its place in the queue.
+fn return_to_place(workflow: &mut Workflow, index: JobIndex, now: Timestamp) {
+    let job = workflow.job_mut(index);
+    job.attempt = job.attempt.saturating_sub(1);
+    let since = job.ready_at;
+    make_ready_after(workflow, index, Duration::ZERO, now);
+    if workflow.job(index).state == JobState::Ready {
+        workflow.job_mut(index).ready_at = since;
+    }
+}
+
+/// A lease did not reach its worker.
 pub(super) fn give_back(
     workflow: &mut Workflow,
     index: JobIndex,
     token: u64,
     now: Timestamp,
 ) -> Result<Effect, Refusal> {
-    let Job { ready_at, lost, crashed, .. } = *workflow.job(index);
-    let effect = report(workflow, (index, token), &Outcome::GivenBack { pause: Duration::ZERO }, now)?;
-    if effect == Effect::Done {
-        let job = workflow.job_mut(index);
-        // No worker has said anything.
-        (job.lost, job.crashed) = (lost, crashed);
-        if job.state == JobState::Ready {
-            job.ready_at = ready_at;
-        }
-    }
-    Ok(effect)
+    report(workflow, (index, token), &Outcome::NotBegun, now)
 }
 
 /// Whether a job may be in this state because of a report with this outcome.
@@ -95,7 +101,7 @@ fn may_follow(state: JobState, outcome: &Outcome) -> bool {
     match outcome {
         Outcome::Succeeded { .. } => state == JobState::Succeeded,
         Outcome::Failed { .. } | Outcome::Crashed(_) => state == JobState::Failed || !state.is_over(),
-        Outcome::GivenBack { .. } | Outcome::Throttled { .. } => !state.is_over(),
+        Outcome::GivenBack { .. } | Outcome::Throttled { .. } | Outcome::NotBegun => !state.is_over(),
     }
 }
 
@@ -153,7 +159,7 @@ fn time_out(workflow: &mut Workflow, index: JobIndex, now: Timestamp) {
     let timeout = workflow.graph.jobs[index.index()].timeout.unwrap_or_default();
     let message = format!("the attempt took longer than {timeout:?}");
     let failure = Failure { kind: "timeout".to_owned(), message, trace: None };
-    revoke(workflow, index, LeaseEnd::TimedOut);
+    workflow.revoke(index, LeaseEnd::TimedOut);
     fail_attempt(workflow, index, &failure, RetryWish::ByPolicy, now);
 }
 
@@ -183,9 +189,12 @@ fn put_error(workflow: &mut Workflow, (index, attempt): (JobIndex, u16), failure
 
 /// Fails a job for good, and with it the workflow if its definition says so.
 fn fail(workflow: &mut Workflow, index: JobIndex, now: Timestamp) {
-    workflow.end(index, JobState::Failed, now);
-    if workflow.graph.on_failure == OnFailure::FailFast {
-        cancel_rest(workflow, now);
+    match workflow.graph.on_failure {
+        OnFailure::Continue => workflow.finish(index, JobState::Failed, now),
+        OnFailure::FailFast => {
+            workflow.end(index, JobState::Failed, now);
+            cancel_rest(workflow, now);
+        }
     }
 }
 
@@ -199,7 +208,7 @@ enum Next {
 /// A lease has ended without a report: the worker has died or is too slow. If it had said that it stops, the job counts as given back.
 fn lose(workflow: &mut Workflow, index: JobIndex, now: Timestamp) {
     let stopping = workflow.job(index).stopping;
-    revoke(workflow, index, LeaseEnd::Expired);
+    workflow.revoke(index, LeaseEnd::Expired);
     if stopping {
         let job = workflow.job_mut(index);
         job.attempt = job.attempt.saturating_sub(1);

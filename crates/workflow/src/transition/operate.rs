@@ -2,11 +2,11 @@
 
 use super::event::{DeleteIf, Effect, RestartScope};
 use super::refusal::{Refusal, wrong_job, wrong_status};
-use super::revoke::{cancel_rest, revoke};
+use super::revoke::cancel_rest;
 use crate::graph::definition::Retention;
 use crate::graph::json::Json;
 use crate::id::JobIndex;
-use crate::state::{JobState, LeaseEnd, RetentionDefaults, Status};
+use crate::state::{JobState, LeaseEnd, Rerun, RetentionDefaults, Status};
 use crate::time::Timestamp;
 use crate::workflow::Workflow;
 use crate::workflow::progress::Prospect;
@@ -136,18 +136,9 @@ pub(super) fn restart(
 
 /// Resets jobs to waiting, and makes those ready that may run.
 fn run_again(workflow: &mut Workflow, jobs: &[JobIndex], now: Timestamp) {
-    for &index in jobs {
-        if workflow.job(index).output_bytes > 0 {
-            workflow.drop_output(index);
-        }
-        revoke(workflow, index, LeaseEnd::Restarted);
-        let job = workflow.job_mut(index);
-        (job.attempt, job.lost_total) = (0, 0);
-        job.clear_lost();
-        (job.started_at, job.ready_at, job.worker) = (None, None, None);
-        workflow.set_state(index, JobState::Waiting, now);
-    }
-    workflow.advance(now);
+    let before = workflow.all_news();
+    jobs.iter().for_each(|&index| workflow.set_back(index, now));
+    workflow.advance_since(&before, now);
 }
 
 /// Ends a job by hand.
@@ -159,6 +150,8 @@ pub(super) fn end_by_hand(
     now: Timestamp,
 ) -> Result<Effect, Refusal> {
     match workflow.job(index).state {
+        // What its rule skipped may come back until an operator skips it.
+        JobState::Skipped if state == JobState::Skipped && workflow.job(index).rerun != Rerun::ByHand => {}
         before if before == state => return Ok(Effect::Already),
         JobState::Succeeded => return Err(wrong_job(workflow, verb, index, ENDED)),
         JobState::Running { .. } if state == JobState::Skipped => {
@@ -170,9 +163,7 @@ pub(super) fn end_by_hand(
         _ => {}
     }
     let end = if state == JobState::Cancelled { LeaseEnd::Cancelled } else { LeaseEnd::EndedByHand };
-    revoke(workflow, index, end);
-    workflow.set_state(index, state, now);
-    advance_if_started(workflow, now);
+    set_by_hand(workflow, index, (state, end), now);
     Ok(Effect::Done)
 }
 
@@ -185,19 +176,23 @@ pub(super) fn mark_succeeded(
     if workflow.job(index).state == JobState::Succeeded {
         return Ok(Effect::Already);
     }
-    revoke(workflow, index, LeaseEnd::EndedByHand);
     if let Some(output) = output.filter(|output| !output.is_null()) {
         workflow.put_output(index, output.text().as_bytes());
     }
-    workflow.set_state(index, JobState::Succeeded, now);
-    advance_if_started(workflow, now);
+    set_by_hand(workflow, index, (JobState::Succeeded, LeaseEnd::EndedByHand), now);
     Ok(Effect::Done)
 }
 
-fn advance_if_started(workflow: &mut Workflow, now: Timestamp) {
+fn set_by_hand(workflow: &mut Workflow, index: JobIndex, (state, end): (JobState, LeaseEnd), now: Timestamp) {
+    let before = workflow.all_news();
+    workflow.revoke(index, end);
+    // What is cancelled may be retried with all that failed.
+    let rerun = if state == JobState::Cancelled { Rerun::No } else { Rerun::ByHand };
+    workflow.job_mut(index).rerun = rerun;
+    workflow.set_state(index, state, now);
     match workflow.meta().status {
         Status::Pending => workflow.recount(),
-        _ => workflow.advance(now),
+        _ => workflow.advance_since(&before, now),
     }
 }
 

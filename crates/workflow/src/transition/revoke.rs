@@ -1,15 +1,18 @@
 //! Takes jobs away from their workers.
 
 use crate::id::JobIndex;
-use crate::state::{JobState, LeaseEnd};
+use crate::state::JobState;
+use crate::state::LeaseEnd;
 use crate::time::Timestamp;
 use crate::workflow::Workflow;
 
-/// Takes a job away from the worker that may have it: its report will be refused, and this says why.
-pub(super) fn revoke(workflow: &mut Workflow, index: JobIndex, end: LeaseEnd) {
-    if workflow.job(index).token != 0 {
-        let job = workflow.job_mut(index);
-        (job.token, job.ended_by) = (0, Some(end));
+impl Workflow {
+    /// Takes a job away from the worker that may have it: its report will be refused, and this says why.
+    pub(crate) fn revoke(&mut self, index: JobIndex, end: LeaseEnd) {
+        if self.job(index).token != 0 {
+            let job = self.job_mut(index);
+            (job.token, job.ended_by) = (0, Some(end));
+        }
     }
 }
 
@@ -18,7 +21,7 @@ pub(super) fn cancel_rest(workflow: &mut Workflow, now: Timestamp) {
     for at in 0..workflow.jobs.len() {
         let index = JobIndex(at as u32);
         if !workflow.job(index).state.is_over() {
-            revoke(workflow, index, LeaseEnd::Cancelled);
+            workflow.revoke(index, LeaseEnd::Cancelled);
             workflow.set_state(index, JobState::Cancelled, now);
         }
     }

@@ -42,6 +42,13 @@ pub(crate) enum News {
     Blocked,
 }
 
+impl News {
+    /// Whether it says that the job failed, or cannot run because of a failure.
+    pub(crate) fn is_failure(self) -> bool {
+        matches!(self, Self::Failed | Self::Doomed | Self::Blocked)
+    }
+}
+
 /// Whether a job that waits may still run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Prospect {

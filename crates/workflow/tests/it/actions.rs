@@ -4,8 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use tidegate_workflow::{
-    Acted, Action, Begin, Claimed, Condition, Definition, Engine, EngineError, RestartScope, Retention, Status, Store,
-    WorkflowId,
+    Acted, Action, Begin, Claimed, Condition, Definition, Engine, EngineError, Rerun, RestartScope, Retention, Status,
+    Store, TriggerRule, WorkflowId,
 };
 
 use crate::support::{at, create_of, definition, failure, memory, redis, report, server, sqlite, state, succeed, take};
@@ -25,7 +25,8 @@ the status 409, and nothing has changed.
 
 const TAIL: &str = "
 In the second table, `restart` is [`:restart` of the workflow](http-api.md#actions) with the job in `jobs`. A job that is not started, doomed or blocked has the
-`state` `waiting`; `why_not_running` says which of them it is.
+`state` `waiting`; `why_not_running` says which of them it is. A job that its rule skipped comes back when its rule lets it run after all. One that an operator
+skipped does not: skip a job that its rule skipped to keep it so.
 
 With `as_of`, a retry or restart leaves jobs alone that ended later. They have run again since, so the call can be sent twice: the second is answered
 with *already*. Pausing and resuming a queue is done or already so; there is nothing to refuse.
@@ -33,7 +34,7 @@ with *already*. Pausing and resuming a queue is done or already so; there is not
 
 const STATUSES: [&str; 6] = ["pending", "running", "paused", "succeeded", "failed", "cancelled"];
 
-const JOB_STATES: [&str; 11] = [
+const JOB_STATES: [&str; 12] = [
     "not started",
     "waiting",
     "doomed",
@@ -45,7 +46,10 @@ const JOB_STATES: [&str; 11] = [
     "failed",
     "cancelled",
     "skipped",
+    SKIPPED_BY_RULE,
 ];
+
+const SKIPPED_BY_RULE: &str = "skipped by its rule";
 
 fn of_workflow() -> [(&'static str, Action); 7] {
     [
@@ -100,10 +104,14 @@ fn definition_for(job: &str) -> Definition {
     let mut definition = definition(match job {
         "waiting" | "blocked" => "p x<p",
         "doomed" => "p q x<p,q",
+        SKIPPED_BY_RULE => "p x<p",
         _ => "x",
     });
     if job == "scheduled" {
         definition.jobs[0].wait = Duration::from_secs(60);
+    }
+    if job == SKIPPED_BY_RULE {
+        definition.jobs[1].rule = TriggerRule::AnyFailed;
     }
     definition
 }
@@ -114,7 +122,7 @@ async fn with_job(engine: &Engine, job: &str) -> WorkflowId {
     match job {
         "doomed" | "blocked" | "failed" => fail_first(engine, id).await,
         "running" => drop(claimed(engine, id).await),
-        "succeeded" => drop(succeed(engine, claimed(engine, id).await[0].lease, 2).await),
+        "succeeded" | SKIPPED_BY_RULE => drop(succeed(engine, claimed(engine, id).await[0].lease, 2).await),
         "cancelled" => drop(engine.act(id, Action::CancelJob("x".to_owned()), at(2)).await),
         "skipped" => drop(engine.act(id, Action::SkipJob("x".to_owned()), at(2)).await),
         _ => {}
@@ -130,6 +138,7 @@ async fn state_of_job(engine: &Engine, id: WorkflowId) -> &'static str {
         "waiting" if snapshot.meta().status == Status::Pending => "not started",
         "waiting" if snapshot.is_doomed(x) => "doomed",
         "waiting" if snapshot.is_blocked(x) => "blocked",
+        "skipped" if snapshot.job(x).rerun == Rerun::No => SKIPPED_BY_RULE,
         word => word,
     }
 }

@@ -6,8 +6,8 @@ pub(crate) mod windows;
 use std::time::Duration;
 
 use tidegate_workflow::{
-    Begin, Claim, Claimed, Definition, Engine, JobDefinition, Json, LimitDefinition, Outcome, Patience, Report, Scope,
-    Store, WorkflowId,
+    Action, Begin, Claim, Claimed, Definition, Engine, JobDefinition, Json, LimitDefinition, Outcome, Patience, Report,
+    Scope, Store, Subject, WorkflowId,
 };
 
 use crate::support::{LEASE, at, claim, create_of, names, report, succeed, take};
@@ -225,6 +225,82 @@ async fn until(done: impl Fn() -> bool) {
     }
 }
 
+/// Workers take short jobs ahead. Those that they gave back unrun stayed spent: 400 units for 213 calls.
+async fn jobs_that_were_not_begun_give_back_what_was_taken_for_them(store: Store) {
+    let windows = Windows::new(&[("vendor", 10)]);
+    let engine = windows.server(&store).await;
+    let taken = || windows.taken("vendor/tenant=a");
+    let id = put(&engine, units("a", 4)).await;
+    let ahead = claimed(&engine, 4, 1).await;
+    let order: Vec<_> = ahead.iter().map(|job| job.lease.job).collect();
+    assert_eq!(taken(), 4);
+    for job in &ahead[..3] {
+        let reported = report(&engine, job.lease, Outcome::NotBegun, 2).await.unwrap();
+        assert!(!reported.already);
+    }
+    until(|| taken() == 1).await;
+    // The same report again gives nothing back, nor does a job that was begun.
+    assert!(report(&engine, ahead[0].lease, Outcome::NotBegun, 2).await.unwrap().already);
+    report(&engine, ahead[3].lease, Outcome::GivenBack { pause: Duration::ZERO }, 3).await.unwrap();
+    // They have their places again, before the one that was given back, and no attempt was counted.
+    let again = claimed(&engine, 3, 4).await;
+    assert_eq!(
+        again.iter().map(|job| (job.lease.job, job.attempt)).collect::<Vec<_>>(),
+        [(order[0], 1), (order[1], 1), (order[2], 1)]
+    );
+    assert_eq!(taken(), 4);
+    // A job that was cancelled before it was begun gives back, too. One that has ended does not.
+    succeed(&engine, again[0].lease, 5).await.unwrap();
+    engine.act(id, Action::Cancel, at(5)).await.unwrap();
+    assert!(report(&engine, again[0].lease, Outcome::NotBegun, 6).await.is_err());
+    assert!(report(&engine, again[1].lease, Outcome::NotBegun, 6).await.is_err());
+    until(|| taken() == 3).await;
+    // The window in which they were taken is over.
+    windows.turn();
+    assert!(report(&engine, again[2].lease, Outcome::NotBegun, 7).await.is_err());
+    engine.close().await;
+    assert_eq!(taken(), 0);
+}
+
+/// Claims of a hundred small jobs used up each window before the large one was asked for.
+async fn a_job_that_needs_many_units_is_not_starved_by_small_ones(store: Store) {
+    let windows = Windows::new(&[("vendor", 100)]);
+    let engine = windows.server(&store).await;
+    put(&engine, units("a", 400)).await;
+    let large = put(&engine, units_each("a", 1, 60)).await;
+    let first = claimed(&engine, 100, 1).await;
+    assert!(first.len() > 90 && first.iter().all(|job| job.lease.workflow != large));
+    windows.turn();
+    let second = claimed(&engine, 100, 3).await;
+    assert!(second.iter().any(|job| job.lease.workflow == large), "{} small ones", second.len());
+    assert_eq!(windows.taken("vendor/tenant=a"), 60 + second.len() as u64 - 1);
+    // After its turn the small ones have theirs.
+    windows.turn();
+    assert_eq!(claimed(&engine, 100, 5).await.len(), 100);
+}
+
+async fn the_concurrency_of_jobs_that_wait_is_lowered_and_raised_again(store: Store) {
+    let engine = Windows::new(&[]).server(&store).await;
+    put(&engine, running("a", 20, 5)).await;
+    let (subject, entries) =
+        (Subject::Handler("handler".to_owned()), vec![("tenant".to_owned(), "$.tenant".to_owned())]);
+    let limit = |most| LimitDefinition::Concurrency { most, of: Scope::All, entries: entries.clone() };
+    engine.set_limits(&subject, &[limit(2)]).await.unwrap();
+    let mut running = claimed(&engine, 50, 1).await;
+    assert_eq!(running.len(), 2);
+    assert_eq!(claimed(&engine, 50, 1).await.len(), 0);
+    engine.set_limits(&subject, &[limit(4)]).await.unwrap();
+    running.extend(claimed(&engine, 50, 1).await);
+    assert_eq!(running.len(), 4);
+    engine.set_limits(&subject, &[]).await.unwrap();
+    running.extend(claimed(&engine, 50, 1).await);
+    assert_eq!(running.len(), 5, "as they were created");
+    // Another tenant, and another set of limits, are not meant.
+    engine.set_limits(&Subject::Handler("other".to_owned()), &[limit(1)]).await.unwrap();
+    put(&engine, crate::limits::running("b", 20, 3)).await;
+    assert_eq!(claimed(&engine, 50, 1).await.len(), 3);
+}
+
 on_every_store! {
     a_window_has_room_for_so_many_jobs_and_others_do_not_wait
     a_key_with_many_jobs_and_one_with_few_get_their_shares
@@ -232,6 +308,9 @@ on_every_store! {
     workers_are_woken_when_a_window_turns
     many_keys_are_found_and_closed_ones_are_passed_over
     a_job_with_room_is_found_behind_many_keys_without
+    jobs_that_were_not_begun_give_back_what_was_taken_for_them
+    a_job_that_needs_many_units_is_not_starved_by_small_ones
+    the_concurrency_of_jobs_that_wait_is_lowered_and_raised_again
 }
 
 mod shared {

@@ -233,3 +233,22 @@ async fn whoever_resumes_a_queue_hands_out_the_most_urgent_job_first() {
     timeout(Duration::from_secs(10), arrival).await.expect("the worker is woken");
     assert_eq!(names(&engine.claim(&claim(1), at(1)).await.unwrap()), ["urgent"]);
 }
+
+/// A repeated creation that was to start at once got a workflow that waited for its start, and nothing ever ran.
+#[tokio::test]
+async fn a_key_names_a_workflow_that_starts_in_the_same_way() {
+    let (engine, _) = servers().await;
+    let create = async |key: &str, begin: Begin| {
+        let definition = tidegate_workflow::Definition { idempotency_key: Some(key.to_owned()), ..definition("a") };
+        engine.create(vec![crate::support::new(definition, begin)], at(1)).await.remove(0)
+    };
+    let waiting = create("manual", Begin::Later).await.unwrap();
+    assert!(create("manual", Begin::Later).await.unwrap().existing);
+    assert!(matches!(create("manual", Begin::Now).await, Err(EngineError::KeyMismatch { .. })));
+    create("now", Begin::Now).await.unwrap();
+    assert!(create("now", Begin::Now).await.unwrap().existing);
+    assert!(matches!(create("now", Begin::Later).await, Err(EngineError::KeyMismatch { .. })));
+    // Started later, it is what both asked for.
+    engine.act(waiting.workflow, Action::Start, at(2)).await.unwrap();
+    assert!(create("manual", Begin::Later).await.unwrap().existing);
+}

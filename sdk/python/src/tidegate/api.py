@@ -24,9 +24,10 @@ OnFailure: TypeAlias = Literal["continue", "fail_fast"]
 OnFailureShown: TypeAlias = str
 """What the failure of one job means for the others. One of `continue`, `fail_fast`. More words may be added."""
 
-Outcome: TypeAlias = Literal["succeeded", "failed", "given_back", "throttled"]
-"""How an attempt ended; `given_back` when it did not take place, `throttled` when whoever is behind a rate limit of the
-job refused it.
+Outcome: TypeAlias = Literal["succeeded", "failed", "given_back", "not_begun", "throttled", "crashed"]
+"""How an attempt ended; `not_begun` when the worker never started it: the job keeps its place in the queue, and what
+was taken for it under rate limits is given back; `given_back` when the worker broke it off, `throttled` when whoever is
+behind a rate limit of the job refused it, `crashed` when the process that ran it has died, as its parent reports.
 """
 
 Params: TypeAlias = dict[str, Any]
@@ -169,9 +170,7 @@ class BulkFilter(TypedDict, total=False):
     """With this tag."""
 
 
-class BulkResult(TypedDict):
-    """How many workflows matched, and which of them refused."""
-
+class _BulkResultRequired(TypedDict):
     done: int
     failed: list[BulkFailure]
     matched: int
@@ -179,6 +178,15 @@ class BulkResult(TypedDict):
     """Whether there are more that match."""
     next_cursor: str | None
     """Leads to those after these; null when there are none."""
+
+
+class BulkResult(_BulkResultRequired, total=False):
+    """How many workflows matched, and which of them refused."""
+
+    incomplete: Incomplete
+    """Where workflows may match that were left alone, because a part of the store does not answer. Left out when there
+    are none.
+    """
 
 
 class _ClaimRequired(TypedDict):
@@ -197,6 +205,8 @@ class Claim(_ClaimRequired, total=False):
     """How long the jobs are the worker's unless it extends that: 5s to 1h, 30s if left out."""
     limit: int | None
     """How many jobs at most; 1 if left out."""
+    uptime: Span | None
+    """How long the worker has run, such as `1500ms`: one that started after it was drained does not drain."""
     wait: Span | None
     """How long to wait for work: at most 60s, not at all if left out."""
 
@@ -243,6 +253,10 @@ class _ClaimedJobRequired(TypedDict):
 class ClaimedJob(_ClaimedJobRequired, total=False):
     """A job as a worker gets it."""
 
+    suspect: bool
+    """Its last two attempts were lost, or their process died: run it alone in a new process, and report `crashed` with
+    `alone` if that dies. Left out otherwise.
+    """
     traceparent: str
     """The span of this attempt, in the form of W3C Trace Context: the parent for the spans of the worker. Left out when
     the server exports no span of the attempt; then `$trace` in the params, if it is there, says where the creation was.
@@ -460,6 +474,11 @@ class Extend(_ExtendRequired, total=False):
     """How long from now on: 5s to 1h, 30s if left out."""
     notes: list[Note] | None
     """What to keep of jobs, of these leases or of others."""
+    stopping: bool | None
+    """The worker stops: a lease that ends without its report counts as given back, and not as lost. False if left out.
+    """
+    uptime: Span | None
+    """How long the worker has run, as in its claims."""
     worker: str | None
     """Who asks, as in its claims: then the answer says whether it should drain."""
 
@@ -569,7 +588,11 @@ class _JobRequired(TypedDict):
     lease_expires_at: Time | None
     """When its lease ends, while it is running."""
     lost: int
-    """Attempts that ended because their lease was lost."""
+    """Leases in a row that ended without a report."""
+    lost_total: int
+    """All attempts whose lease was lost or whose process died."""
+    max_lost: int
+    """How many of them are tried again: one more fails the job."""
     name: str
     priority: int
     queue: str
@@ -578,6 +601,9 @@ class _JobRequired(TypedDict):
     rule: RuleShown
     started_at: Time | None
     state: JobState
+    suspect: bool
+    """Whether it runs alone in a new process next, or does now: two attempts in a row were lost, or their process died.
+    """
     timeout_ms: int | None
     wait_ms: int
     why_not_running: WhyNotRunning | None
@@ -639,6 +665,8 @@ class JobDefinition(_JobDefinitionRequired, total=False):
     """Names of jobs that run after it."""
     limits: list[LimitDefinition] | None
     """What it must be given before it runs, all at once."""
+    max_lost: int | None
+    """How many leases in a row may be lost, as when workers die, before it has failed; 3 if left out."""
     name: str | None
     """Unique in the workflow; the handler if left out."""
     params: Params | None
@@ -1193,8 +1221,12 @@ class _ReportRequired(TypedDict):
 class Report(_ReportRequired, total=False):
     """How an attempt ended."""
 
+    alone: bool | None
+    """With `crashed`: whether the process ran no other job; false if left out."""
     error: ReportError | None
     """With `failed`, and then required."""
+    exit: int | None
+    """With `crashed`, this or `signal`: the code with which the process ended."""
     output: Any
     """With `succeeded`: any JSON of at most 1 MiB."""
     pause: Span | None
@@ -1205,6 +1237,8 @@ class Report(_ReportRequired, total=False):
     """With `failed`: the pause before the next attempt. With `throttled`, and then required: for how long no job is
     handed out that has the same rate limits.
     """
+    signal: int | None
+    """With `crashed`, this or `exit`: the signal that ended the process."""
 
 
 class _ReportErrorRequired(TypedDict):
@@ -1473,7 +1507,9 @@ class _WorkerRequired(TypedDict):
 
 
 class Worker(_WorkerRequired, total=False):
-    """A worker that has called in the last two minutes, or holds leases, or is to drain."""
+    """A worker that has called in the last two minutes, or holds leases, or is to drain; it drains no longer when it
+    has done neither for two minutes.
+    """
 
     draining_by: str
     """The name of the token of whoever said so."""

@@ -33,6 +33,7 @@ interface Result {
   readonly failed: readonly { readonly error: { readonly detail: string } }[];
   readonly more: boolean;
   readonly next_cursor: string | null;
+  readonly incomplete?: { readonly partitions: readonly number[]; readonly reason: string };
 }
 
 /** What the filter of the list is for `:bulk`; null when it has what `:bulk` does not know. */
@@ -61,8 +62,10 @@ export function Bulk({ filter, done }: { filter: Filter; done: () => void }) {
   const run = async (): Promise<void> => {
     const { status, ...rest } = chosen as Record<string, string | undefined> & { status: unknown };
     const words = { ...rest, status: (status as string[]).join(",") };
-    const counted = await get<{ total: number; as_of: string }>(withQuery("v1/workflows:count", words));
-    if (counted.total === 0) return say(`no workflow matches that ${word} can change`, "bad");
+    const counted = await get<{ total: number; as_of: string; incomplete?: Result["incomplete"] }>(withQuery("v1/workflows:count", words));
+    let hidden = counted.incomplete;
+    const unseen = (): string => (hidden ? ` This is not all: ${hidden.partitions.length} partitions of the store do not answer: ${hidden.reason}` : "");
+    if (counted.total === 0) return say(`no workflow matches that ${word} can change.${unseen()}`, "bad");
     const many = `${counted.total.toLocaleString("en")} workflow${counted.total === 1 ? "" : "s"}`;
     const about = Object.entries(words).filter(([, value]) => value).map(([name, value]) => `${name}: ${value}`).join("; ");
     const verb = action === "expire" ? `expire after ${after}` : word;
@@ -74,13 +77,14 @@ export function Bulk({ filter, done }: { filter: Filter; done: () => void }) {
     for (let cursor: string | null = null; !stopped.current; ) {
       const got: Result = await ask<Result>(call(cursor ? { cursor } : {}, bounds));
       made += got.done;
+      hidden = got.incomplete ?? hidden;
       failed += got.failed.length;
       why = got.failed[0]?.error.detail ?? why;
       setProgress(`${made.toLocaleString("en")} of ${many}`);
       cursor = got.next_cursor;
       if (!got.more || cursor === null) break;
     }
-    say(`${DONE[action] ?? verb} ${made.toLocaleString("en")} of ${many}.${failed > 0 ? ` ${failed} were refused, such as: ${why}` : ""}`, failed > 0 ? "bad" : "good");
+    say(`${DONE[action] ?? verb} ${made.toLocaleString("en")} of ${many}.${failed > 0 ? ` ${failed} were refused, such as: ${why}` : ""}${unseen()}`, failed > 0 || hidden ? "bad" : "good");
     done();
   };
   const start = (): void => {

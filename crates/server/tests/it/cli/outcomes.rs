@@ -4,6 +4,8 @@ use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
 use std::process::Stdio;
 
+use tidegate_pipeline::test_util::RedisCluster;
+
 use super::*;
 use crate::support::await_that;
 
@@ -115,7 +117,7 @@ fn what_is_not_there_is_not_found() {
         }
     }
     tidegate(&flows, &["job", "show", &id, "nope"]).expect(NOT_FOUND).says("has no job 'nope'");
-    tidegate(&flows, &["queue", "pause", "nope"]).expect(NOT_FOUND).says("queue_not_found");
+    tidegate(&flows, &["queue", "resume", "nope"]).expect(NOT_FOUND).says("queue_not_found");
     // The others are done all the same.
     let several = tidegate(&flows, &["workflow", "cancel", "nope", &id, unknown]).expect(NOT_FOUND);
     assert_eq!((several.json()["status"].as_str(), several.error.matches("error: ").count()), (Some("cancelled"), 2));
@@ -160,4 +162,45 @@ fn tokens_decide_who_may() {
     with("wrong", &["queue", "list", "--token-file", &files.text("mine")]).expect(DONE);
     with("no\ntoken", &["queue", "list"]).expect(USAGE);
     tidegate(&flows, &["queue", "list", "--token-file", "/nowhere"]).expect(USAGE).says("cannot be read");
+}
+
+/// With a dead node, an action on all workflows said that all was done, and left those of the node alone.
+#[test]
+fn what_a_part_of_the_store_hides_is_named() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let mut cluster = runtime.block_on(RedisCluster::start(3, 0));
+    for server in cluster.servers() {
+        assert_eq!(server.raw("CONFIG SET cluster-require-full-coverage no"), "+OK\r\n");
+    }
+    let url = cluster.addresses().iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    let flows = Flows::start(&[("REDIS_URL", &url), ("REDIS_TYPE", "cluster"), ("REDIS_SOCKET_TYPE", "tcp")]);
+    let workflows: Vec<Value> = (0..200).map(|_| workflow("w", "a")).collect();
+    flows.post("/v1/workflows:batch", serde_json::json!({ "workflows": workflows }));
+    let bulk = serde_json::json!({"action": "pause", "filter": {"name": "w"}});
+    let whole = flows.post("/v1/workflows:bulk", bulk.clone());
+    assert_eq!((&whole["matched"], &whole["incomplete"]), (&200.into(), &Value::Null));
+    let dead = (cluster.owner("tg:queues") + 1) % 3;
+    cluster.server_mut(dead).kill();
+    let mut answer = Value::Null;
+    await_that("the node is missed", || {
+        answer = flows.post("/v1/workflows:bulk", bulk.clone());
+        answer["incomplete"].is_object()
+    });
+    let done = answer["done"].as_u64().unwrap();
+    assert!(done == answer["matched"].as_u64().unwrap() && (1..200).contains(&done), "{answer}");
+    let hidden = answer["incomplete"]["partitions"].as_array().unwrap().len();
+    let says = |ended: &Ended| {
+        let expected = format!("this is not all: {hidden} partitions of the store did not answer");
+        assert!(ended.error.contains(&expected), "{ended:?}");
+    };
+    for verb in ["list", "count"] {
+        says(&tidegate(&flows, &["workflow", verb, "--name", "w"]).expect(UNAVAILABLE));
+    }
+    for matched in [done, 0] {
+        let ended = tidegate(&flows, &["workflow", "cancel", "--name", "w", "--yes"]).expect(UNAVAILABLE);
+        says(&ended);
+        let json = ended.json();
+        assert_eq!((&json["matched"], &json["done"]), (&matched.into(), &matched.into()));
+        assert!(json["incomplete"]["reason"].is_string(), "{json}");
+    }
 }

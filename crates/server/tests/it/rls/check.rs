@@ -87,10 +87,14 @@ fn domains_are_merged_when_asked_for() {
 #[test]
 fn a_file_cannot_steer_the_terminal() {
     let name = "\u{1b}[31m\u{202e}.yaml";
-    let files = folder(&[(name, "domain: a\ndescriptors:\n  - key: k\n    \"unknown\u{1b}[31m\": 1 # \u{7}\n")]);
-    let (code, text) = run(&files, &[name, "\u{1b}missing"]);
-    assert_eq!(code, Some(64));
-    assert!(text.contains("unknown key") && !text.contains(['\u{1b}', '\u{7}', '\u{202e}']), "{text:?}");
+    for (key, message) in
+        [("unknown\\e[31m", "unknown key"), ("unknown\u{1b}[31m", "control characters are not allowed")]
+    {
+        let files = folder(&[(name, &format!("domain: a\ndescriptors:\n  - key: k\n    \"{key}\": 1 # \u{202e}\n"))]);
+        let (code, text) = run(&files, &[name, "\u{1b}missing"]);
+        assert_eq!(code, Some(64));
+        assert!(text.contains(message) && !text.contains(['\u{1b}', '\u{202e}']), "{text:?}");
+    }
 }
 
 const FLOW: &str = "name: w\njobs:\n  - {name: a, handler: h}\n  - name: b\n    handler: h\n    after: [a]\n";

@@ -36,7 +36,7 @@ fn what_is_not_there_is_named() {
     }
     check(&flows, ("GET", &format!("/v1/workflows/{id}/jobs/b"), ""), 404, "job_not_found", None);
     check(&flows, ("POST", &format!("/v1/workflows/{id}/jobs/b:skip"), ""), 404, "job_not_found", None);
-    check(&flows, ("POST", "/v1/queues/none:pause", ""), 404, "queue_not_found", None);
+    check(&flows, ("POST", "/v1/queues/none:resume", ""), 404, "queue_not_found", None);
     check(&flows, ("GET", "/v1/nothing", ""), 404, "not_found", None);
     let put = flows.ask("PUT", "/v1/workflows", &[], "");
     assert_eq!(problem(&put).1, "method_not_allowed");
@@ -511,7 +511,7 @@ fn wrong_values_are_told_in_the_words_of_json() {
         (
             "/v1/jobs/report",
             r#"{"reports":[{"lease":"x","outcome":"succeded"}]}"#,
-            "expected one of `succeeded`, `failed`, `given_back`, `throttled`, `crashed`, got 'succeded'",
+            "expected one of `succeeded`, `failed`, `given_back`, `not_begun`, `throttled`, `crashed`, got 'succeded'",
         ),
         ("/v1/jobs/claim", "not", "the body is not JSON: expected true, false or null at line 1 column 2"),
     ] {

@@ -157,7 +157,7 @@ fn problems_are_as_described() {
     check("/v1/workflows", "get", "/v1/workflows?cursor=x", Value::Null);
     check("/v1/workflows", "post", "/v1/workflows", workflow("w", "a<a"));
     check("/v1/workflows:byKey", "get", "/v1/workflows:byKey?key=none", Value::Null);
-    check("/v1/queues/{name}:pause", "post", "/v1/queues/none:pause", json!({}));
+    check("/v1/queues/{name}:resume", "post", "/v1/queues/none:resume", json!({}));
     for (verb, body) in [("start", json!({})), ("restart", json!({"jobs": ["none"]}))] {
         check(&format!("{ONE}:{verb}"), "post", &format!("/v1/workflows/{id}:{verb}"), body);
     }

@@ -133,3 +133,51 @@ fn servers_of_a_store_know_each_others_workers() {
     let extended = one.post("/v1/jobs/extend", json!({"leases": [lease], "worker": "w"}));
     assert_eq!((&extended["leases"][0]["error"]["reason"], &extended["drain"]), (&json!("cancelled"), &json!(true)));
 }
+
+/// A worker that a platform starts anew under the same name, such as `worker-0`, got nothing any more.
+#[test]
+fn a_drained_worker_that_starts_anew_gets_jobs_on_all_servers() {
+    let redis = redis();
+    let (one, other) = (&Flows::on(&redis), &Flows::on(&redis));
+    let asks = |flows: &Flows, uptime: &str| {
+        flows.post("/v1/jobs/claim", json!({"queues": ["default"], "worker": "worker-0", "uptime": uptime}))
+    };
+    asks(one, "1h");
+    one.post("/v1/workers/worker-0:drain", json!({}));
+    await_that("the other server hears of it", || asks(other, "1h")["drain"] == true);
+    assert_eq!(asks(one, "1h"), json!({"jobs": [], "drain": true}));
+    one.create(workflow("w", "a"));
+    let mut lease = Value::Null;
+    await_that("the new process has the job", || {
+        let claimed = asks(other, "1ms");
+        assert_eq!(claimed["drain"], Value::Null);
+        lease = claimed["jobs"][0]["lease"].clone();
+        lease.is_string()
+    });
+    let extend = json!({"leases": [lease], "worker": "worker-0", "uptime": "2ms"});
+    assert_eq!(one.post("/v1/jobs/extend", extend)["drain"], Value::Null);
+    assert_eq!(asks(other, "1h")["drain"], true, "the old process still drains");
+    // Drained again, the new one drains, too.
+    other.post("/v1/workers/worker-0:drain", json!({}));
+    assert_eq!(asks(other, "1s")["drain"], true);
+}
+
+/// Workers had a quarter of all streams of a token, so the others of a fleet heard of cancellations late.
+#[test]
+fn a_fleet_of_workers_takes_no_streams_from_the_page() {
+    let flows = Flows::start(&[("TIDEGATE_MAX_EVENT_STREAMS", "4")]);
+    let mut streams: Vec<Events> = (0..16).map(|worker| Events::of(&flows, &format!("w{worker}"))).collect();
+    streams.iter_mut().for_each(|events| events.expect("drain", &json!({"drain": false})));
+    let id = flows.create(workflow("w", "a"));
+    assert_eq!(flows.get(&format!("/v1/workflows/{id}"))["status"], "running");
+}
+
+#[test]
+fn a_queue_is_paused_before_its_first_job() {
+    let flows = Flows::start(&[]);
+    assert_eq!(flows.post("/v1/queues/default:pause", json!({})), json!({"name": "default", "paused": true}));
+    flows.create(workflow("w", "a"));
+    assert_eq!(claim(&flows, "w", "0s")["jobs"], json!([]));
+    flows.post("/v1/queues/default:resume", json!({}));
+    assert_eq!(claim(&flows, "w", "0s")["jobs"][0]["job"], "a");
+}

@@ -34,8 +34,20 @@ impl Engine {
             }
         }
         let found = self.read(missing.into_iter().collect()).await?;
-        let each = leases.jobs.into_iter().map(|(id, leased, omitted)| claimed(id, leased, omitted, &found));
+        let each = leases.jobs.into_iter().map(|(id, leased, omitted)| self.claimed((id, leased), omitted, &found));
         Ok(each.collect())
+    }
+
+    /// What the worker gets. From now on the job is not given back, unless the worker says that it did not begin it.
+    fn claimed(&self, leased: (WorkflowId, Leased), omitted: Vec<JobIndex>, found: &Results) -> Claimed {
+        let (workflow, Leased { job, token, expires, attempt, fence, suspect, graph, inputs, mut undelivered }) =
+            leased;
+        let lease = LeaseRef { workflow, job, token };
+        if let Some(charged) = undelivered.settle() {
+            self.core.unbegun.keep(lease, charged, expires, self.queues().now());
+        }
+        let inputs = inputs.into_iter().filter_map(|returned| input(workflow, returned, found)).collect();
+        Claimed { lease, expires, attempt, fence, suspect, inputs, omitted, graph }
     }
 
     async fn read(&self, fields: Vec<(WorkflowId, Vec<ResultField>)>) -> Result<Results, EngineError> {
@@ -49,15 +61,6 @@ impl Engine {
         }
         Ok(found)
     }
-}
-
-/// What the worker gets. From now on the job is not given back.
-fn claimed(workflow: WorkflowId, leased: Leased, omitted: Vec<JobIndex>, found: &Results) -> Claimed {
-    let Leased { job, token, expires, attempt, fence, suspect, graph, inputs, mut undelivered } = leased;
-    undelivered.settle();
-    let inputs = inputs.into_iter().filter_map(|returned| input(workflow, returned, found)).collect();
-    let lease = LeaseRef { workflow, job, token };
-    Claimed { lease, expires, attempt, fence, suspect, inputs, omitted, graph }
 }
 
 fn input(workflow: WorkflowId, returned: Returned, found: &Results) -> Option<Input> {

@@ -73,7 +73,11 @@ impl HandOver {
 /// The leases of jobs that a worker gives back at once: it wants others. One that it gives back for a while it may have again after that.
 #[must_use]
 pub fn given_back(reports: &[Report]) -> Vec<LeaseRef> {
-    let given_back = |report: &&Report| matches!(report.outcome, Outcome::GivenBack { pause } if pause.is_zero());
+    let given_back = |report: &&Report| match report.outcome {
+        Outcome::GivenBack { pause } => pause.is_zero(),
+        Outcome::NotBegun => true,
+        Outcome::Succeeded { .. } | Outcome::Failed { .. } | Outcome::Throttled { .. } | Outcome::Crashed(_) => false,
+    };
     reports.iter().filter(given_back).map(|report| report.lease).collect()
 }
 
@@ -107,6 +111,7 @@ impl Engine {
     ) -> (Vec<Result<Reported, EngineError>>, Result<Leases, EngineError>) {
         let throttled = self.throttled(&mut reports).await;
         let each: Vec<LeaseRef> = reports.iter().map(|report| report.lease).collect();
+        let not_begun: Vec<bool> = reports.iter().map(|report| report.outcome == Outcome::NotBegun).collect();
         let hand_over = then.map(|(claim, _)| Arc::new(HandOver::of(claim, &reports)));
         let ids: Vec<WorkflowId> = reports.iter().map(|report| report.lease.workflow).collect();
         let mut seen = HashSet::new();
@@ -123,6 +128,9 @@ impl Engine {
                 leased.extend(answer.leased.drain(..).map(|leased| (id, leased)));
                 Reported::of(&answer)
             }));
+        }
+        for ((lease, not_begun), reported) in each.iter().zip(not_begun).zip(&reported) {
+            self.settle_charge(*lease, not_begun, reported.as_ref().err());
         }
         for throttled in throttled {
             let accepted =

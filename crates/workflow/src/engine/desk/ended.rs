@@ -59,12 +59,14 @@ impl Ended {
     fn outcome<'a>(&self, request: &'a Request) -> Option<AttemptOutcome<'a>> {
         match (self.by, request) {
             (Some(by), _) => Some(AttemptOutcome::Revoked(by)),
+            // It was none.
+            (None, Request::Report { outcome: Outcome::NotBegun, .. }) => None,
             (None, Request::Report { outcome, .. }) => Some(match outcome {
                 Outcome::Succeeded { .. } => AttemptOutcome::Succeeded,
                 Outcome::Failed { failure, .. } => {
                     AttemptOutcome::Failed { kind: &failure.kind, message: &failure.message }
                 }
-                Outcome::GivenBack { .. } => AttemptOutcome::GivenBack,
+                Outcome::GivenBack { .. } | Outcome::NotBegun => AttemptOutcome::GivenBack,
                 Outcome::Throttled { .. } => AttemptOutcome::Throttled,
                 Outcome::Crashed(_) => AttemptOutcome::Crashed,
             }),

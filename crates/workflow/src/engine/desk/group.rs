@@ -191,12 +191,12 @@ impl Group {
     /// Gives back the jobs that the answers contain. Workers that wait look for themselves.
     fn take_back(&mut self) {
         for HandedOut { leased, .. } in &mut self.handed {
-            leased.iter_mut().for_each(|leased| leased.undelivered.settle());
+            leased.iter_mut().for_each(|leased| drop(leased.undelivered.settle()));
         }
         self.handed.clear();
         for (posted, answer) in self.posted.iter().zip(self.answers.drain(..)) {
             let Ok(mut answer) = answer else { continue };
-            answer.leased.iter_mut().for_each(|leased| leased.undelivered.settle());
+            answer.leased.iter_mut().for_each(|leased| drop(leased.undelivered.settle()));
             if let Request::Report { hand_over: Some(hand_over), .. } = &posted.request {
                 hand_over.give_back(answer.leased.len());
             }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::engine::limits::unbegun::Charged;
 use crate::record::lease::LeaseRef;
 use crate::time::Timestamp;
 
@@ -13,6 +14,9 @@ pub(crate) trait Returns: Send + Sync {
 
     /// Frees the places of leases in sets of limits.
     fn free(&self, places: Vec<(String, LeaseRef)>);
+
+    /// Gives back what was taken for one job under rate limits.
+    fn refund(&self, charged: Charged);
 }
 
 /// See [`Returns`].
@@ -24,25 +28,26 @@ pub(crate) struct Undelivered {
     lease: LeaseRef,
     fence: u64,
     now: Timestamp,
-    /// Gives back what was taken for it under rate limits.
-    refund: Option<Box<dyn FnOnce() + Send + Sync>>,
+    /// What was taken for it under rate limits.
+    charged: Option<Charged>,
 }
 
 impl Undelivered {
     pub(super) fn new(give_back: &GiveBack, (lease, fence): (LeaseRef, u64), now: Timestamp) -> Self {
-        Self { give_back: Some(Arc::clone(give_back)), lease, fence, now, refund: None }
+        Self { give_back: Some(Arc::clone(give_back)), lease, fence, now, charged: None }
     }
 
     /// What was taken under rate limits is given back with the job.
-    pub(crate) fn with_refund(&mut self, refund: impl FnOnce() + Send + Sync + 'static) {
+    pub(crate) fn with_charge(&mut self, charged: Charged) {
         if self.give_back.is_some() {
-            self.refund = Some(Box::new(refund));
+            self.charged = Some(charged);
         }
     }
 
-    /// To be called when the worker has the job, or the lease was never written.
-    pub(crate) fn settle(&mut self) {
-        (self.give_back, self.refund) = (None, None);
+    /// To be called when the worker has the job, or the lease was never written. Returns what was taken for it.
+    pub(crate) fn settle(&mut self) -> Option<Charged> {
+        self.give_back = None;
+        self.charged.take()
     }
 }
 
@@ -56,7 +61,7 @@ impl Drop for Undelivered {
     fn drop(&mut self) {
         if let Some(give_back) = self.give_back.take() {
             give_back.give_back((self.lease, self.fence), self.now);
-            self.refund.take().into_iter().for_each(|refund| refund());
+            self.charged.take().into_iter().for_each(|charged| give_back.refund(charged));
         }
     }
 }

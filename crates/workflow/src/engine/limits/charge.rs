@@ -7,6 +7,7 @@ use std::time::Duration;
 use hashbrown::HashMap;
 
 use super::look::patience;
+use super::unbegun::Charged;
 use super::units::{Granted, NoRoom, Receipt, Units, Wanted};
 use super::{name_of, name_of_set};
 use crate::engine::Engine;
@@ -258,15 +259,20 @@ impl Charge {
         if parts.is_empty() {
             return;
         }
+        let terms = self.engine.terms();
         let holds = parts.iter().flat_map(|&part| {
-            let leases = &*self.parts[part].leases;
-            self.parts[part].sets().map(move |(set, most)| (part, Hold { set, most, leases }))
+            let (leases, terms) = (&*self.parts[part].leases, &terms);
+            let Taken { queue, lane, .. } = &taken[self.parts[part].jobs[0]];
+            self.parts[part].sets().map(move |(set, own)| {
+                let most = terms.most((Some(queue), Some(&lane.handler)), set, own);
+                ((part, own), Hold { set, most, leases })
+            })
         });
-        let (of, holds): (Vec<usize>, Vec<Hold<'_>>) = holds.unzip();
+        let (of, holds): (Vec<(usize, u32)>, Vec<Hold<'_>>) = holds.unzip();
         let held = self.engine.store().hold(&holds, self.engine.server(), told.then(), lease).await;
         let mut granted: Vec<usize> = self.parts.iter().map(|part| part.jobs.len()).collect();
         let (mut closed, mut taken_places, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
-        for ((part, hold), held) in of.iter().zip(&holds).zip(held) {
+        for (((part, own), hold), held) in of.iter().zip(&holds).zip(held) {
             let (number, after) = match held {
                 Ok(held) => {
                     let next = held.next.unwrap_or(AGAIN).min(LONGEST);
@@ -283,7 +289,7 @@ impl Charge {
             };
             granted[*part] = granted[*part].min(number);
             taken_places.push((*part, hold.set.to_owned(), number));
-            closed.extend(after.map(|after| (*part, name_of_set(hold.set, hold.most), after)));
+            closed.extend(after.map(|after| (*part, name_of_set(hold.set, *own), after)));
         }
         taken_places.into_iter().for_each(|(part, set, number)| self.parts[part].held.push((set, number)));
         for (part, set, after) in closed {
@@ -381,8 +387,8 @@ impl Charge {
                 match &mut answers[at] {
                     Ok(answer) => {
                         for leased in &mut answer.leased {
-                            let refund = receipt.clone().map(|receipt| self.engine.refund(&part.limits, receipt, 1));
-                            refund.into_iter().for_each(|refund| leased.undelivered.with_refund(refund));
+                            let Some(receipt) = receipt.clone() else { continue };
+                            leased.undelivered.with_charge(Charged { limits: Arc::clone(&part.limits), receipt });
                         }
                     }
                     Err(_) => vain.push(*lease),
@@ -395,7 +401,8 @@ impl Charge {
                 self.engine.release_later(places);
             }
             if let Some(receipt) = receipt {
-                self.engine.refund(&part.limits, receipt, vain.len() as u32)();
+                let charged = Charged { limits: Arc::clone(&part.limits), receipt };
+                self.engine.refund(charged, vain.len() as u32);
             }
         }
     }
@@ -413,7 +420,8 @@ impl Drop for Charge {
                 self.engine.release_later(places);
             }
             if let Some(receipt) = part.receipt.take() {
-                self.engine.refund(&part.limits, receipt, part.leases.len() as u32)();
+                let charged = Charged { limits: Arc::clone(&part.limits), receipt };
+                self.engine.refund(charged, part.leases.len() as u32);
             }
         }
     }
@@ -421,20 +429,17 @@ impl Drop for Charge {
 
 impl Engine {
     /// Gives units back, without waiting for it. Then others may take them.
-    fn refund(&self, limits: &Arc<Limits>, receipt: Receipt, jobs: u32) -> impl FnOnce() + Send + Sync + 'static {
-        let (engine, limits) = (self.clone(), Arc::clone(limits));
-        move || {
-            if jobs == 0 {
-                return;
-            }
-            let task = engine.clone();
-            engine.spawn(async move {
-                if let Some(units) = task.units() {
-                    units.give_back(receipt, jobs).await;
-                    let counted = limits.each().iter().filter(|limit| matches!(limit, Limit::Units { .. }));
-                    counted.for_each(|limit| task.queues().open(&name_of(limit)));
-                }
-            });
+    pub(in crate::engine) fn refund(&self, Charged { limits, receipt }: Charged, jobs: u32) {
+        if jobs == 0 {
+            return;
         }
+        let task = self.clone();
+        self.spawn(async move {
+            if let Some(units) = task.units() {
+                units.give_back(receipt, jobs).await;
+                let counted = limits.each().iter().filter(|limit| matches!(limit, Limit::Units { .. }));
+                counted.for_each(|limit| task.queues().open(&name_of(limit)));
+            }
+        });
     }
 }

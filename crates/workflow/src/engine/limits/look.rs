@@ -10,6 +10,7 @@ use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::graph::Graph;
 use crate::graph::limits::{Limit, Limits};
+use crate::graph::terms::Terms;
 use crate::id::WorkflowId;
 use crate::record::lease::LeaseRef;
 use crate::store::error::StoreError;
@@ -84,7 +85,7 @@ impl Engine {
     ) -> Result<Vec<Look>, StoreError> {
         let sets: Vec<&str> = jobs.iter().flat_map(|limits| limits.each()).filter_map(set).collect();
         let mut found = self.store().holders(&sets, now, told).await.into_iter();
-        let mut names = HashMap::new();
+        let (mut names, terms) = (HashMap::new(), self.terms());
         let mut looks = Vec::with_capacity(jobs.len());
         for limits in jobs {
             let mut holders = Vec::with_capacity(limits.each().len());
@@ -95,7 +96,8 @@ impl Engine {
                     None => None,
                 });
             }
-            let full = limits.each().iter().zip(&holders).find_map(|(limit, holders)| no_place(limit, holders, now));
+            let full =
+                limits.each().iter().zip(&holders).find_map(|(limit, holders)| no_place((limit, &terms), holders, now));
             looks.push(Look { holders, full });
         }
         self.look_for_units(jobs, &mut looks, now).await;
@@ -153,11 +155,12 @@ fn set(limit: &Limit) -> Option<&str> {
     }
 }
 
-fn no_place(limit: &Limit, holders: &Option<Holdings>, now: Timestamp) -> Option<Full> {
-    let (Limit::Concurrency { most, .. }, Some(holders)) = (limit, holders) else { return None };
+fn no_place((limit, terms): (&Limit, &Terms), holders: &Option<Holdings>, now: Timestamp) -> Option<Full> {
+    let (Limit::Concurrency { most, name }, Some(holders)) = (limit, holders) else { return None };
+    let most = terms.most((None, None), name, *most);
     let until = holders.first.first().map_or(now, |first| first.until);
     let (running, holders) = (holders.number, holders.first.clone());
-    (running >= *most).then(|| Full { limit: limit.clone(), until, running, holders })
+    (running >= most).then(|| Full { limit: limit.clone(), until, running, holders })
 }
 
 /// How long a limit that is closed stays so at most before somebody asks again.

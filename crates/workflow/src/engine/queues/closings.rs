@@ -1,16 +1,21 @@
 //! Limits without room, and the keys whose jobs wait for them.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hashbrown::{HashMap, HashSet};
 
-use crate::engine::limits::{counted_by, is_counted_by, is_set};
+use crate::engine::limits::{counted_by, is_counted_by, is_set, number_in};
 use crate::time::Timestamp;
 
 /// So many limits are remembered to which units returned while nobody knew that they had none.
 const RETURNS: usize = 4_096;
+
+/// Limits of one window are said to have room again within so much of each other: what they are told differs by how long the answers take.
+const SAME_TURN: Duration = Duration::from_millis(100);
 
 /// A queue, and the key of limits of some of its jobs.
 pub(super) type Parked = (Arc<str>, Arc<str>);
@@ -26,10 +31,35 @@ pub(crate) struct Closing {
     pub(crate) turns_at: Option<Timestamp>,
 }
 
+/// A limit that may have room again.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) closing: Closing,
+    /// Whose jobs waited for it.
+    pub(super) parked: HashSet<Parked>,
+    pub(super) place: Place,
+}
+
+/// Where a key comes in the order of its queue that may have room again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Once before all others: its jobs take several units, and small ones would use up each window before it is asked for them.
+    First,
+    Last,
+}
+
 #[derive(Debug)]
 struct Closed {
     closing: Closing,
     parked: HashSet<Parked>,
+}
+
+impl Closed {
+    fn opened(self, name: &str) -> Opened {
+        let Self { closing, parked } = self;
+        let place = if !is_set(name) && number_in(name) > 1 { Place::First } else { Place::Last };
+        Opened { closing, parked, place }
+    }
 }
 
 /// Limits without room.
@@ -81,7 +111,7 @@ impl Closings {
     }
 
     /// A unit returned to a limit, or it may have room for another reason: for jobs that take however many. Returns who waited for it.
-    pub(super) fn open(&mut self, limit: &str) -> Vec<HashSet<Parked>> {
+    pub(super) fn open(&mut self, limit: &str) -> Vec<Opened> {
         let limit = counted_by(limit);
         self.returned += 1;
         if self.returns.len() >= RETURNS {
@@ -89,44 +119,51 @@ impl Closings {
             self.forgotten = self.returned;
         }
         self.returns.insert(limit.into(), self.returned);
+        self.take_counted_by(limit, None)
+    }
+
+    /// Takes those of one counter that may have room by then, those first whose jobs take most.
+    fn take_counted_by(&mut self, limit: &str, until: Option<Timestamp>) -> Vec<Opened> {
         let beginning = (Bound::Included(limit), Bound::Unbounded);
-        let names = self.each.range::<str, _>(beginning).map(|(name, _)| Arc::clone(name));
-        let names: Vec<Arc<str>> = names.take_while(|name| is_counted_by(name, limit)).collect();
-        names.iter().filter_map(|name| Some(self.take(name)?.1)).collect()
+        let counted = self.each.range::<str, _>(beginning).take_while(|(name, _)| is_counted_by(name, limit));
+        let counted = counted.filter(|(_, closed)| until.is_none_or(|until| closed.closing.until <= until));
+        let mut names: Vec<Arc<str>> = counted.map(|(name, _)| Arc::clone(name)).collect();
+        names.sort_by_key(|name| Reverse(number_in(name)));
+        names.iter().filter_map(|name| self.take(name)).collect()
     }
 
     /// Units may have returned to any limit. Returns who waited for each.
-    pub(super) fn open_all(&mut self) -> Vec<HashSet<Parked>> {
+    pub(super) fn open_all(&mut self) -> Vec<Opened> {
         self.returned += 1;
         self.returns.clear();
         self.forgotten = self.returned;
         self.due.clear();
-        std::mem::take(&mut self.each).into_values().map(|closed| closed.parked).collect()
+        std::mem::take(&mut self.each).into_iter().map(|(name, closed)| closed.opened(&name)).collect()
     }
 
     /// Places may have been freed in any set. Returns who waited for each.
-    pub(super) fn open_sets(&mut self) -> Vec<HashSet<Parked>> {
+    pub(super) fn open_sets(&mut self) -> Vec<Opened> {
         self.returned += 1;
         self.returns.retain(|limit, _| !is_set(limit));
         self.freed = self.returned;
         let sets: Vec<Arc<str>> = self.each.keys().filter(|name| is_set(name)).cloned().collect();
-        sets.iter().filter_map(|name| Some(self.take(name)?.1)).collect()
+        sets.iter().filter_map(|name| self.take(name)).collect()
     }
 
-    fn take(&mut self, limit: &str) -> Option<(Closing, HashSet<Parked>)> {
-        let (name, Closed { closing, parked }) = self.each.remove_entry(limit)?;
-        self.due.remove(&(closing.until, name));
-        Some((closing, parked))
+    fn take(&mut self, limit: &str) -> Option<Opened> {
+        let (name, closed) = self.each.remove_entry(limit)?;
+        self.due.remove(&(closed.closing.until, Arc::clone(&name)));
+        Some(closed.opened(&name))
     }
 
-    /// One of the limits that may have room again by now, and who waited for it.
-    pub(super) fn next_open(&mut self, now: Timestamp) -> Option<(Closing, HashSet<Parked>)> {
-        let (until, limit) = self.due.first()?;
-        if *until > now {
-            return None;
+    /// Limits of one counter that may have room again by now, those first whose jobs take most. None: no limit has.
+    pub(super) fn next_open(&mut self, now: Timestamp) -> Vec<Opened> {
+        let Some((until, limit)) = self.due.first().filter(|(until, _)| *until <= now) else { return Vec::new() };
+        let (until, limit) = (*until, Arc::clone(limit));
+        match is_set(&limit) {
+            true => self.take(&limit).into_iter().collect(),
+            false => self.take_counted_by(counted_by(&limit), Some(until + SAME_TURN)),
         }
-        let limit = Arc::clone(limit);
-        self.take(&limit)
     }
 
     /// When the first one has room by the passing of time alone. Looks at all of them.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hashbrown::HashSet;
 
-use super::closings::{Closing, Parked};
+use super::closings::{Closing, Opened};
 use super::lanes::LaneKey;
 use super::{Queues, ToRead};
 use crate::graph::limits::Limits;
@@ -58,19 +58,19 @@ impl Queues {
     /// A unit returned to a limit, or it may have room for another reason: jobs that wait for it may be taken.
     pub(crate) fn open(&self, limit: &str) {
         let opened = self.closings().open(limit);
-        opened.into_iter().for_each(|parked| self.open_parked(parked, 1));
+        self.open_parked(opened, |_| 1);
     }
 
     /// Units may have returned to any limit.
     pub(crate) fn open_all(&self) {
         let all = self.closings().open_all();
-        all.into_iter().for_each(|parked| self.open_parked(parked, 1));
+        self.open_parked(all, |_| 1);
     }
 
     /// Places may have been freed in any set.
     pub(crate) fn open_sets(&self) {
         let sets = self.closings().open_sets();
-        sets.into_iter().for_each(|parked| self.open_parked(parked, 1));
+        self.open_parked(sets, |_| 1);
     }
 
     /// Opens the limits whose time has come.
@@ -78,19 +78,26 @@ impl Queues {
         self.advance(now);
         loop {
             let opened = self.closings().next_open(now);
-            let Some((closing, parked)) = opened else { return };
-            self.open_parked(parked, closing.room.unwrap_or(usize::MAX));
+            if opened.is_empty() {
+                return;
+            }
+            self.open_parked(opened, |closing| closing.room.unwrap_or(usize::MAX));
         }
     }
 
-    /// Wakes at most so many workers: there is no room for more jobs.
-    fn open_parked(&self, parked: HashSet<Parked>, room: usize) {
+    /// Opens keys, and wakes at most as many workers for each limit as it has room for jobs. All are open before the first worker looks.
+    fn open_parked(&self, opened: Vec<Opened>, room: impl Fn(&Closing) -> usize) {
         let mut each = self.each();
-        for (queue, key) in parked {
-            let Some(queue) = each.get_mut(&*queue) else { continue };
-            let known = queue.lanes.open_again(&key);
-            if !queue.paused {
-                queue.wake_some(known.min(room));
+        let mut known = Vec::new();
+        for Opened { closing, parked, place } in opened {
+            for (queue, key) in parked {
+                let Some(found) = each.get_mut(&*queue) else { continue };
+                known.push((found.lanes.open_again(&key, place).min(room(&closing)), queue));
+            }
+        }
+        for (number, queue) in known {
+            if let Some(queue) = each.get_mut(&*queue).filter(|queue| !queue.paused) {
+                queue.wake_some(number);
             }
         }
     }

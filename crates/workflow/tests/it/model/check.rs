@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate_workflow::change::ResultField;
 use tidegate_workflow::rows::{ReadyEntry, Row};
 use tidegate_workflow::{
-    Clockwork, Engine, JobIndex, JobState, Partition, RowSet, Snapshot, Status, Store, StoreError, Timestamp,
+    Clockwork, Engine, JobIndex, JobState, Partition, Rerun, RowSet, Snapshot, Status, Store, StoreError, Timestamp,
     WorkflowId, read_due_row,
 };
 
@@ -133,6 +133,9 @@ fn check_workflow(snapshot: &Snapshot) {
             assert!(stays, "job {at} {fate:?}: {:?}", snapshot.states());
             assert_eq!(fate == Fate::IsBlocked, snapshot.is_blocked(index), "job {at}: {:?}", snapshot.states());
             assert_eq!(fate == Fate::IsDoomed, snapshot.is_doomed(index), "job {at}: {:?}", snapshot.states());
+        }
+        if meta.status != Status::Pending && job.state == JobState::Skipped && job.rerun == Rerun::No {
+            assert_eq!(fate(snapshot, index), Fate::IsPassedOver, "job {at}: {:?}", snapshot.states());
         }
         if matches!(job.state, JobState::Ready | JobState::Scheduled { .. }) {
             assert_eq!(fate(snapshot, index), Fate::Runs, "job {at}: {:?}", snapshot.states());

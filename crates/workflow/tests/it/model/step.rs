@@ -165,6 +165,7 @@ pub(crate) fn outcome(rng: &mut Rng) -> Outcome {
                 pick(rng, &[RetryWish::ByPolicy, RetryWish::ByPolicy, RetryWish::Never, RetryWish::After(pause)]);
             Outcome::Failed { failure: Failure::default(), retry }
         }
+        _ if pause.is_zero() && rng.bool() => Outcome::NotBegun,
         _ => Outcome::GivenBack { pause },
     }
 }

@@ -1,0 +1,274 @@
+//! Random events on random graphs, and what follows from actions of operators.
+
+use std::sync::Arc;
+
+use super::event::{Lease, RestartScope};
+use super::outcome::{Failure, Outcome, RetryWish};
+use super::*;
+use crate::graph::Graph;
+use crate::graph::definition::{Definition, JobDefinition, OnFailure, TriggerRule};
+use crate::id::{JobIndex, Partition, WorkflowId};
+
+const NOW: Timestamp = Timestamp::from_micros(1);
+const JOBS: u32 = 9;
+
+fn workflow(random: &mut fastrand::Rng) -> Workflow {
+    use TriggerRule::{AllDone, AllSuccess, AnyFailed, AnySuccess, NoneFailed};
+    let jobs = (0..JOBS).map(|at| JobDefinition {
+        after: (0..at).filter(|_| random.u8(..4) == 0).map(|parent| parent.to_string()).collect(),
+        rule: random.choice([AllSuccess, AllDone, AnySuccess, AnyFailed, NoneFailed]).unwrap(),
+        ..JobDefinition::new(at.to_string(), "handler")
+    });
+    let jobs = jobs.collect();
+    let on_failure = random.choice([OnFailure::Continue, OnFailure::FailFast]).unwrap();
+    let definition = Definition { name: "w".to_owned(), jobs, on_failure, ..Definition::default() };
+    let id = WorkflowId::new(NOW, Partition(0), 1);
+    Workflow::new(id, Arc::new(Graph::build(definition).unwrap()), NOW)
+}
+
+fn any_event(random: &mut fastrand::Rng) -> Event {
+    let (job, token) = (JobIndex(random.u32(..JOBS)), 1);
+    let failed = Outcome::Failed { failure: Failure::default(), retry: RetryWish::Never };
+    match random.u8(..24) {
+        0 => Event::Start,
+        1 => Event::Cancel,
+        2 => Event::RetryFailed { as_of: None },
+        3 => Event::RetryJob { job, as_of: None },
+        4 => Event::Restart { jobs: vec![job], scope: RestartScope::Chosen, as_of: None },
+        5 => Event::Skip(job),
+        6 => Event::MarkSucceeded { job, output: None },
+        7 => Event::CancelJob(job),
+        8..=13 => Event::Claim { job, lease: Lease { token, worker: "worker".into(), expires: NOW } },
+        14..=19 => Event::Report { job, token, outcome: Outcome::Succeeded { output: None } },
+        20 => Event::Tick { served_since: NOW },
+        _ => Event::Report { job, token, outcome: failed },
+    }
+}
+
+#[test]
+fn after_each_event_what_follows_from_the_states_is_known() {
+    for seed in 0..300 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut workflow = workflow(&mut random);
+        for _ in 0..100 {
+            let event = any_event(&mut random);
+            let told = transition(&mut workflow, &event, RetentionDefaults::default(), NOW);
+            assert!(workflow.is_counted(), "seed {seed}: {event:?} {told:?}");
+        }
+    }
+}
+
+/// When what happened to a job, by the number of the event.
+#[derive(Debug, Clone, Copy, Default)]
+struct History {
+    began: usize,
+    opened: usize,
+    failed: usize,
+    by_hand: bool,
+}
+
+/// What happened to each job, told from its states alone.
+fn remember(histories: &mut [History], before: &Workflow, after: &Workflow, (step, event): (usize, &Event)) {
+    for (at, history) in histories.iter_mut().enumerate() {
+        let (old, new) = (before.jobs[at].state, after.jobs[at].state);
+        let runs = |state| matches!(state, JobState::Running { .. });
+        if old.is_over() && !new.is_over() {
+            *history = History { opened: step, ..*history };
+        }
+        if !new.is_over() {
+            history.by_hand = false;
+        }
+        if runs(new) && (!runs(old) || before.jobs[at].fence != after.jobs[at].fence) {
+            history.began = step;
+        }
+        if old != new && new == JobState::Failed {
+            history.failed = step;
+        }
+        let named = match event {
+            Event::Skip(job) | Event::MarkSucceeded { job, .. } => Some(job.index()),
+            _ => None,
+        };
+        history.by_hand |= named == Some(at);
+    }
+}
+
+/// Whether a rule passes a job over, said of the jobs before it in another way than the product does.
+fn is_passed_over(workflow: &Workflow, job: usize) -> bool {
+    let about = &workflow.graph.jobs[job];
+    let ends: Vec<JobState> = about.parents.iter().map(|parent| workflow.jobs[parent.index()].state).collect();
+    let all_well = ends.iter().all(|end| matches!(end, JobState::Succeeded | JobState::Skipped));
+    all_well
+        && match about.rule {
+            TriggerRule::AllSuccess => ends.contains(&JobState::Skipped),
+            TriggerRule::AnySuccess => !ends.contains(&JobState::Succeeded),
+            TriggerRule::AnyFailed => !ends.is_empty(),
+            TriggerRule::AllDone | TriggerRule::NoneFailed => false,
+        }
+}
+
+/// A job that reacts to a failure has run, or is to run, after each failure of a job before it that had been opened again.
+fn check_reactions(workflow: &Workflow, histories: &[History], seed: u64) {
+    let reacts = |rule| matches!(rule, TriggerRule::AnyFailed | TriggerRule::AllDone);
+    for (at, job) in workflow.jobs.iter().enumerate().filter(|(at, _)| reacts(workflow.graph.jobs[*at].rule)) {
+        let ran = matches!(job.state, JobState::Succeeded | JobState::Failed) && !histories[at].by_hand;
+        for parent in workflow.graph.jobs[at].parents.iter().map(|parent| histories[parent.index()]) {
+            let missed = parent.failed > parent.opened && parent.opened > histories[at].began;
+            assert!(!(ran && missed), "seed {seed}: job {at} did not react: {job:?} {histories:?}");
+        }
+    }
+}
+
+#[test]
+fn rules_hold_after_each_action_of_an_operator() {
+    let mut came_back = 0;
+    for seed in 0..400 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut workflow = workflow(&mut random);
+        transition(&mut workflow, &Event::Start, RetentionDefaults::default(), NOW).unwrap();
+        let fails_fast = workflow.graph.on_failure == OnFailure::FailFast;
+        let mut histories = [History::default(); JOBS as usize];
+        for step in 1..200 {
+            let (event, before) = (any_event(&mut random), workflow.clone());
+            let told = transition(&mut workflow, &event, RetentionDefaults::default(), NOW);
+            if told != Ok(Effect::Done) {
+                continue;
+            }
+            remember(&mut histories, &before, &workflow, (step, &event));
+            for (at, job) in workflow.jobs.iter().enumerate() {
+                let by_rule = job.state == JobState::Skipped && !histories[at].by_hand;
+                assert!(!by_rule || is_passed_over(&workflow, at), "seed {seed}: job {at} after {event:?}");
+                came_back += u32::from(before.jobs[at].state == JobState::Skipped && job.state == JobState::Ready);
+            }
+            if !fails_fast {
+                check_reactions(&workflow, &histories, seed);
+            }
+        }
+    }
+    assert!(came_back > 0, "no skipped job ever came back");
+}
+
+fn of(jobs: &[(&str, &[&str], TriggerRule)]) -> Workflow {
+    let jobs = jobs.iter().map(|(name, after, rule)| JobDefinition {
+        after: after.iter().map(|parent| (*parent).to_owned()).collect(),
+        rule: *rule,
+        ..JobDefinition::new((*name).to_owned(), "handler")
+    });
+    let definition = Definition { name: "w".to_owned(), jobs: jobs.collect(), ..Definition::default() };
+    let id = WorkflowId::new(NOW, Partition(0), 1);
+    let mut workflow = Workflow::new(id, Arc::new(Graph::build(definition).unwrap()), NOW);
+    happens(&mut workflow, &Event::Start);
+    workflow
+}
+
+fn happens(workflow: &mut Workflow, event: &Event) {
+    assert_eq!(transition(workflow, event, RetentionDefaults::default(), NOW), Ok(Effect::Done), "{event:?}");
+}
+
+/// A worker runs a job to its end.
+fn runs(workflow: &mut Workflow, name: &str, outcome: Outcome) {
+    let job = begins(workflow, name);
+    let token = workflow.job(job).token;
+    happens(workflow, &Event::Report { job, token, outcome });
+}
+
+fn begins(workflow: &mut Workflow, name: &str) -> JobIndex {
+    let job = workflow.graph.find(name).unwrap();
+    let token = workflow.job(job).fence + 1;
+    happens(workflow, &Event::Claim { job, lease: Lease { token, worker: "worker".into(), expires: NOW } });
+    job
+}
+
+fn states(workflow: &Workflow) -> String {
+    let words = workflow.jobs.iter().map(|job| job.state.word());
+    format!("{}: {}", workflow.meta().status.word(), words.collect::<Vec<_>>().join(" "))
+}
+
+const WELL: Outcome = Outcome::Succeeded { output: None };
+
+fn badly() -> Outcome {
+    Outcome::Failed { failure: Failure::default(), retry: RetryWish::Never }
+}
+
+#[test]
+fn an_alarm_that_its_rule_skipped_runs_when_the_job_is_restarted_and_fails() {
+    let mut workflow = of(&[("a", &[], TriggerRule::AllSuccess), ("alarm", &["a"], TriggerRule::AnyFailed)]);
+    runs(&mut workflow, "a", WELL);
+    assert_eq!(states(&workflow), "succeeded: succeeded skipped");
+    let restart = Event::Restart { jobs: vec![JobIndex(0)], scope: RestartScope::Chosen, as_of: None };
+    happens(&mut workflow, &restart);
+    assert_eq!(states(&workflow), "running: ready waiting");
+    runs(&mut workflow, "a", badly());
+    assert_eq!(states(&workflow), "running: failed ready");
+}
+
+#[test]
+fn what_an_operator_skipped_stays_skipped() {
+    let mut workflow = of(&[("a", &[], TriggerRule::AllSuccess), ("alarm", &["a"], TriggerRule::AnyFailed)]);
+    runs(&mut workflow, "a", WELL);
+    happens(&mut workflow, &Event::Skip(JobIndex(1)));
+    happens(&mut workflow, &Event::Restart { jobs: vec![JobIndex(0)], scope: RestartScope::Chosen, as_of: None });
+    runs(&mut workflow, "a", badly());
+    assert_eq!(states(&workflow), "failed: failed skipped");
+}
+
+#[test]
+fn a_job_that_was_skipped_with_the_job_before_it_runs_when_that_is_marked_as_succeeded() {
+    let rule = TriggerRule::AllSuccess;
+    let mut workflow = of(&[("a", &[], rule), ("b", &["a"], rule), ("c", &["b"], rule)]);
+    happens(&mut workflow, &Event::Skip(JobIndex(0)));
+    assert_eq!(states(&workflow), "succeeded: skipped skipped skipped");
+    happens(&mut workflow, &Event::MarkSucceeded { job: JobIndex(0), output: None });
+    assert_eq!(states(&workflow), "running: succeeded ready waiting");
+}
+
+#[test]
+fn alarms_and_cleanups_and_what_comes_after_them_run_again_after_a_retry() {
+    let mut workflow = of(&[
+        ("a", &[], TriggerRule::AllSuccess),
+        ("alarm", &["a"], TriggerRule::AnyFailed),
+        ("cleanup", &["a"], TriggerRule::AllDone),
+        ("note", &["cleanup"], TriggerRule::AllSuccess),
+    ]);
+    runs(&mut workflow, "a", badly());
+    ["alarm", "cleanup", "note"].into_iter().for_each(|job| runs(&mut workflow, job, WELL));
+    happens(&mut workflow, &Event::RetryFailed { as_of: None });
+    assert_eq!(states(&workflow), "running: ready succeeded waiting waiting");
+    runs(&mut workflow, "a", badly());
+    assert_eq!(states(&workflow), "running: failed ready ready waiting");
+    ["alarm", "cleanup", "note"].into_iter().for_each(|job| runs(&mut workflow, job, WELL));
+    happens(&mut workflow, &Event::RetryFailed { as_of: None });
+    runs(&mut workflow, "a", WELL);
+    ["cleanup", "note"].into_iter().for_each(|job| runs(&mut workflow, job, WELL));
+    assert_eq!(states(&workflow), "succeeded: succeeded succeeded succeeded succeeded");
+}
+
+#[test]
+fn an_alarm_that_runs_during_the_retry_runs_once_more_only_after_another_failure() {
+    let jobs: [(&str, &[&str], TriggerRule); 3] = [
+        ("a", &[], TriggerRule::AllSuccess),
+        ("alarm", &["a"], TriggerRule::AnyFailed),
+        ("cleanup", &["a"], TriggerRule::AllDone),
+    ];
+    for (second, after) in [(badly(), "running: failed ready ready"), (WELL, "running: succeeded succeeded ready")] {
+        let mut workflow = of(&jobs);
+        runs(&mut workflow, "a", badly());
+        let reacting = ["alarm", "cleanup"].map(|job| begins(&mut workflow, job));
+        happens(&mut workflow, &Event::RetryFailed { as_of: None });
+        runs(&mut workflow, "a", second);
+        for job in reacting {
+            let token = workflow.job(job).token;
+            happens(&mut workflow, &Event::Report { job, token, outcome: WELL });
+        }
+        assert_eq!(states(&workflow), after);
+    }
+}
+
+#[test]
+fn a_workflow_that_was_cancelled_before_its_start_has_a_start_after_a_retry() {
+    let mut workflow = of(&[("a", &[], TriggerRule::AllSuccess)]);
+    let id = workflow.id;
+    workflow = Workflow::new(id, Arc::clone(&workflow.graph), NOW);
+    happens(&mut workflow, &Event::Cancel);
+    happens(&mut workflow, &Event::RetryFailed { as_of: None });
+    assert_eq!((workflow.meta().status, workflow.meta().started_at), (Status::Running, Some(NOW)));
+}

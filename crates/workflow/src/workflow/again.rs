@@ -1,0 +1,161 @@
+//! Jobs that run again: those that an operator opens again, and those whose rule lets them run after that.
+
+use super::Workflow;
+use super::progress::{News, Verdict};
+use crate::graph::definition::TriggerRule;
+use crate::id::JobIndex;
+use crate::state::{JobState, LeaseEnd, Rerun};
+use crate::time::Timestamp;
+
+/// What the jobs after each job know of it.
+pub(crate) type AllNews = Box<[Option<News>]>;
+
+/// What a job hears of a job before it, compared with what it heard before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Turn {
+    /// It had ended without a failure, and may run again.
+    Opened,
+    /// It had failed or was blocked, and may run again.
+    OpenedAfterFailure,
+    /// It fails or is blocked, and did not before.
+    Failed,
+    /// It runs again because of what it reacts to.
+    ReactsAgain,
+}
+
+impl Turn {
+    fn between(before: Option<News>, now: Option<News>) -> Option<Self> {
+        let failed = |news: Option<News>| news.is_some_and(News::is_failure);
+        match (before, now) {
+            (Some(_), None) if failed(before) => Some(Self::OpenedAfterFailure),
+            (Some(_), None) => Some(Self::Opened),
+            _ if failed(now) && !failed(before) => Some(Self::Failed),
+            _ => None,
+        }
+    }
+}
+
+impl Workflow {
+    /// What the jobs after each job know of it, to be compared with what they know after an action.
+    pub(crate) fn all_news(&self) -> AllNews {
+        self.each().map(|job| self.news_of(job)).collect()
+    }
+
+    /// Judges the rules of all jobs by the states of the jobs before them. Jobs that may run become ready, and jobs that are ready or
+    /// scheduled although their rule no longer holds wait again. So do jobs that their rule skipped and no longer skips.
+    pub(crate) fn advance(&mut self, now: Timestamp) {
+        self.visit(|workflow, job| workflow.judge(job, now));
+    }
+
+    /// As [`Workflow::advance`], after an action of an operator: jobs that react to failures are to react again. `before` is what was known
+    /// before the action.
+    pub(crate) fn advance_since(&mut self, before: &[Option<News>], now: Timestamp) {
+        self.advance_with(before, &[], now);
+    }
+
+    /// Ends the attempt of a job that does not run again because of this attempt.
+    pub(crate) fn finish(&mut self, index: JobIndex, state: JobState, now: Timestamp) {
+        match self.job(index).rerun {
+            Rerun::AfterEnd => self.advance_with(&self.all_news(), &[index], now),
+            _ => self.end(index, state, now),
+        }
+    }
+
+    /// A job before each of these failed, which had been opened again since they began.
+    pub(super) fn react_again(&mut self, jobs: &[JobIndex], now: Timestamp) {
+        let (running, ended): (Vec<_>, Vec<_>) =
+            jobs.iter().partition(|&&job| matches!(self.job(job).state, JobState::Running { .. }));
+        running.into_iter().for_each(|job: JobIndex| self.job_mut(job).rerun = Rerun::AfterEnd);
+        let ended: Vec<JobIndex> = ended.into_iter().filter(|&job| self.has_ended_by_itself(job)).collect();
+        if !ended.is_empty() {
+            self.advance_with(&self.all_news(), &ended, now);
+        }
+    }
+
+    /// Makes a job wait as if it had never run. Does not change the jobs after it.
+    pub(crate) fn set_back(&mut self, index: JobIndex, now: Timestamp) {
+        if self.job(index).output_bytes > 0 {
+            self.drop_output(index);
+        }
+        self.revoke(index, LeaseEnd::Restarted);
+        let job = self.job_mut(index);
+        (job.attempt, job.lost_total, job.rerun) = (0, 0, Rerun::No);
+        job.clear_lost();
+        (job.started_at, job.ready_at, job.worker) = (None, None, None);
+        self.set_state(index, JobState::Waiting, now);
+    }
+
+    /// `reacting` run again, and so does all that ran after them.
+    fn advance_with(&mut self, before: &[Option<News>], reacting: &[JobIndex], now: Timestamp) {
+        let mut reacts = vec![false; self.jobs.len()];
+        for &job in reacting {
+            self.set_back(job, now);
+            reacts[job.index()] = true;
+        }
+        self.visit(|workflow, job| {
+            workflow.follow(job, before, &mut reacts, now);
+            workflow.judge(job, now);
+        });
+    }
+
+    /// Does with a job that has run, or runs, what follows from what the jobs before it did since `before`.
+    fn follow(&mut self, job: JobIndex, before: &[Option<News>], reacts: &mut [bool], now: Timestamp) {
+        let runs = matches!(self.job(job).state, JobState::Running { .. });
+        if !runs && !self.has_ended_by_itself(job) {
+            return;
+        }
+        let about = &self.graph.jobs[job.index()];
+        let turns = about.parents.iter().filter_map(|parent| match reacts[parent.index()] {
+            true => Some(Turn::ReactsAgain),
+            false => Turn::between(before[parent.index()], self.news_of(*parent)),
+        });
+        let rerun = turns.map(|turn| Self::rerun_after(turn, about.rule, self.job(job).rerun)).max();
+        match rerun.unwrap_or_default() {
+            Rerun::AfterEnd if !runs => {
+                self.set_back(job, now);
+                reacts[job.index()] = true;
+            }
+            rerun @ (Rerun::AfterEnd | Rerun::AfterFailure) if self.job(job).rerun != Rerun::AfterEnd => {
+                self.job_mut(job).rerun = rerun;
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether a job with this rule is to run again because a job before it changed so.
+    fn rerun_after(turn: Turn, rule: TriggerRule, rerun: Rerun) -> Rerun {
+        match (turn, rule) {
+            (Turn::ReactsAgain, _) => Rerun::AfterEnd,
+            // It cleans up after what runs again, however that ends.
+            (Turn::OpenedAfterFailure, TriggerRule::AllDone) => Rerun::AfterEnd,
+            (Turn::Opened | Turn::OpenedAfterFailure, TriggerRule::AllDone | TriggerRule::AnyFailed) => {
+                Rerun::AfterFailure
+            }
+            (Turn::Failed, _) if rerun == Rerun::AfterFailure => Rerun::AfterEnd,
+            _ => Rerun::No,
+        }
+    }
+
+    /// Whether a job ran to an end that nobody chose by hand.
+    fn has_ended_by_itself(&self, job: JobIndex) -> bool {
+        let job = self.job(job);
+        matches!(job.state, JobState::Succeeded | JobState::Failed) && job.rerun != Rerun::ByHand
+    }
+
+    /// Gives a job that neither ran nor runs the state that its rule says.
+    fn judge(&mut self, index: JobIndex, now: Timestamp) {
+        let job = self.job(index);
+        match (job.state, self.verdict(index)) {
+            (JobState::Skipped, _) if job.rerun == Rerun::ByHand => {}
+            (JobState::Waiting | JobState::Skipped, Verdict::Run) => self.activate(index, now),
+            (JobState::Waiting | JobState::Scheduled { .. } | JobState::Ready, Verdict::Skip) => {
+                self.set_state(index, JobState::Skipped, now);
+            }
+            (JobState::Skipped, Verdict::Skip) | (JobState::Scheduled { .. } | JobState::Ready, Verdict::Run) => {}
+            (JobState::Skipped | JobState::Scheduled { .. } | JobState::Ready, _) => {
+                self.set_state(index, JobState::Waiting, now);
+            }
+            _ => {}
+        }
+    }
+}
