@@ -188,6 +188,9 @@ pub enum LeaseEnd {
 }
 
 impl LeaseEnd {
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Expired, Self::TimedOut, Self::Cancelled, Self::EndedByHand, Self::Restarted];
+
     /// Its name in texts.
     #[must_use]
     pub const fn word(self) -> &'static str {

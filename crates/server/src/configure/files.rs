@@ -289,7 +289,7 @@ mod tests {
             let files = Files { subdirectory, app_directory, ..files };
             check(&files, &["a.yaml", "deep.b.yaml", "linked.yaml"], 1);
             let files = Files { scope: Scope::Subdirectory, ..files };
-            check(&files, &["config.a.yaml", "config.deep.b.yaml", "config.linked.yaml"], 1);
+            check(&files, &["config.a.yaml", "config.deep.b.yaml", "config.linked.yaml", "config.yaml"], 1);
         }
     }
 

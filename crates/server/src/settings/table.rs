@@ -132,7 +132,7 @@ const WORKFLOWS: &[Variable] = &[
 
 #[rustfmt::skip] // as above
 const COMMAND_LINE: &[Variable] = &[
-    row("TIDEGATE_SERVER", Text, tidegate_cli::DEFAULT_SERVER, "Address of the server for commands such as `tidegate workflow list`. The option `--server` takes precedence."),
+    row("TIDEGATE_SERVER", Url, tidegate_cli::DEFAULT_SERVER, "Address of the server for commands such as `tidegate workflow list`. The option `--server` takes precedence."),
     row("TIDEGATE_TOKEN", Secret, "", "Token for these commands. The option `--token-file` takes precedence."),
     row("TIDEGATE_CACERT", Path, "", "File with certificate authorities that these commands trust in addition to the system's, PEM. The option `--cacert` takes precedence."),
     row("NO_COLOR", Text, "", "Any value turns colours in the terminal off."),

@@ -115,6 +115,8 @@ impl Kind {
             // Also names of headers: where the syntax is wrong, or a value has a comma, they are parts of values.
             Self::Secret | Self::Headers if !text.is_empty() => "*****".to_owned(),
             Self::Url => mask_urls(text),
+            // Also names of hosts, which somebody may give as addresses with a password.
+            Self::Text | Self::List if text.contains('@') => mask_urls(text),
             _ => text.to_owned(),
         }
     }
@@ -270,6 +272,7 @@ mod tests {
     #[test]
     fn passwords_are_not_shown() {
         assert_eq!(Kind::Url.masked("redis://user:pw@host:1/2"), "redis://*****@host:1/2");
+        assert_eq!(Kind::List.masked("memcached://u:hunter2@host:1,b:2"), "*****,b:2");
         assert_eq!(Kind::Secret.masked("hunter2"), "*****");
         for text in ["a:hunter2", "authorization=Bearer hunter2", "hunter2", "a:b,hunter2", "a:b,hunter2:c"] {
             assert_eq!(Kind::Headers.masked(text), "*****");

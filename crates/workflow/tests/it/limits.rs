@@ -262,6 +262,19 @@ async fn jobs_that_were_not_begun_give_back_what_was_taken_for_them(store: Store
     assert_eq!(taken(), 0);
 }
 
+/// A job that had succeeded gave back what was taken for it, when its end was reported to one server and then to another that it was not begun.
+async fn a_job_that_ended_at_another_server_gives_nothing_back(store: Store) {
+    let windows = Windows::new(&[("vendor", 10)]);
+    let (one, other) = (windows.server(&store).await, windows.server(&store).await);
+    put(&one, units("a", 1)).await;
+    let lease = claimed(&one, 1, 1).await[0].lease;
+    succeed(&other, lease, 2).await.unwrap();
+    assert!(report(&one, lease, Outcome::NotBegun, 3).await.is_err());
+    one.close().await;
+    other.close().await;
+    assert_eq!(windows.taken("vendor/tenant=a"), 1);
+}
+
 /// Claims of a hundred small jobs used up each window before the large one was asked for.
 async fn a_job_that_needs_many_units_is_not_starved_by_small_ones(store: Store) {
     let windows = Windows::new(&[("vendor", 100)]);
@@ -318,6 +331,7 @@ mod shared {
 
     on_every_shared_store! {
         what_is_taken_in_vain_is_given_back
+        a_job_that_ended_at_another_server_gives_nothing_back
         the_places_of_a_limit_are_never_more_than_it_has
     }
 }

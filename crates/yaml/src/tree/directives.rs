@@ -5,6 +5,8 @@ use crate::scan::{Mark, Scanner, Token};
 
 /// The most `%TAG` lines, because each tag is looked up among them.
 const MAX_HANDLES: usize = 100;
+/// The most bytes of such a prefix, because each tag with its handle repeats it.
+const MAX_PREFIX_BYTES: usize = 1024;
 
 #[derive(Debug, Default)]
 pub(super) struct Directives {
@@ -28,6 +30,9 @@ impl Directives {
                 }
                 Token::TagDirective { .. } if self.prefixes.len() >= MAX_HANDLES => {
                     return Err(mark.error("found too many %TAG directives"));
+                }
+                Token::TagDirective { prefix, .. } if prefix.len() > MAX_PREFIX_BYTES => {
+                    return Err(mark.error("found a %TAG directive whose prefix is longer than 1024 bytes"));
                 }
                 Token::TagDirective { handle, prefix } => self.prefixes.push((handle, prefix)),
                 Token::DocumentStart => return Ok(()),

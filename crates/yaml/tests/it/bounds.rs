@@ -60,6 +60,14 @@ fn aliases_are_bounded() {
     assert_eq!(shown(b"{<<: *a}"), "1:6: unknown anchor 'a' referenced");
 }
 
+/// Each tag repeats the prefix that its handle stands for.
+#[test]
+fn prefixes_of_tags_are_bounded() {
+    let text = |prefix: usize| format!("%TAG !a! {}\n---\n- !a!b c\n", "x".repeat(prefix));
+    assert_eq!(shown(text(1024).as_bytes()), "[\"c\"]");
+    assert_eq!(shown(text(1025).as_bytes()), "1:1: found a %TAG directive whose prefix is longer than 1024 bytes");
+}
+
 #[test]
 fn what_follows_the_first_document_is_told_but_not_read() {
     let rest = |text: &[u8]| {

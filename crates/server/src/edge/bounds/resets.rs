@@ -48,6 +48,22 @@ impl Pace {
         self.0.set(Some(paid));
         (paid - now).saturating_sub(EACH * AT_ONCE)
     }
+
+    /// Whether the next calls would have to wait. Looks at the time only while there is something to pay for.
+    fn is_behind(&self, now: impl FnOnce() -> Instant) -> bool {
+        let Some(paid) = self.0.get() else { return false };
+        let left = paid.saturating_duration_since(now());
+        if left.is_zero() {
+            self.0.set(None);
+        }
+        left > EACH * AT_ONCE
+    }
+}
+
+/// Whether so many calls were reset on this core that its connections have to wait. Those of which nothing is known yet then read little at a time:
+/// an attacker may have thousands of them.
+pub(super) fn is_core_flooded() -> bool {
+    PACE.with(|pace| pace.is_behind(Instant::now))
 }
 
 /// What is seen of the calls of a connection.
@@ -146,8 +162,11 @@ mod tests {
         let pace = Pace(Cell::new(None));
         let now = Instant::now();
         assert_eq!(pace.pay(AT_ONCE - 1, now), Duration::ZERO);
+        assert!(!pace.is_behind(|| now));
         assert_eq!([1, 1_000, 1_000].map(|calls| pace.pay(calls, now)), [0, 10, 20].map(Duration::from_millis));
+        assert!(pace.is_behind(|| now));
         let later = now + Duration::from_secs(1);
+        assert!(!pace.is_behind(|| later));
         assert_eq!(pace.pay(AT_ONCE, later), Duration::ZERO, "that was paid for");
     }
 

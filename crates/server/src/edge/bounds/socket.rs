@@ -14,6 +14,7 @@ use tokio::task::yield_now;
 use super::counts::Closed;
 use super::pace::{Pace, Rule};
 use super::places::Seat;
+use super::resets::is_core_flooded;
 
 /// What is written must be taken at 3 KiB a second, which is a slow mobile line: whoever reads less holds memory for nothing.
 const TAKEN: Rule = Rule { window: Duration::from_secs(20), least: 64 * 1024, windows: u32::MAX };
@@ -21,6 +22,8 @@ const TAKEN: Rule = Rule { window: Duration::from_secs(20), least: 64 * 1024, wi
 /// Reads that found something, in one turn of the connection's task; then others of the thread have their turn. Each brings some KiB: a thousand
 /// small frames. What one turn brings is also what waits at most to be begun.
 const READS: u32 = 4;
+/// Bytes of the one read of a turn while the core is flooded with calls that are reset: some ten calls with their messages, so that others are served.
+const FLOODED_READ: usize = 1024;
 /// Bytes without a call or a part of a body, from one look at the connection to the next. Clients send some hundred, and the rest of messages that
 /// were refused.
 const NOISE: usize = 8 << 20;
@@ -120,11 +123,19 @@ impl<I: AsyncRead + Unpin> AsyncRead for Watched<I> {
         if self.turn != turn {
             (self.turn, self.reads) = (turn, 0);
         }
-        if self.reads == READS {
+        let flooded = is_core_flooded();
+        if self.reads >= if flooded { 1 } else { READS } {
             return give_way(context);
         }
         let before = buffer.filled().len();
-        ready!(Pin::new(&mut self.socket).poll_read(context, buffer))?;
+        if flooded {
+            let mut bytes = [0; FLOODED_READ];
+            let mut part = ReadBuf::new(&mut bytes[..FLOODED_READ.min(buffer.remaining())]);
+            ready!(Pin::new(&mut self.socket).poll_read(context, &mut part))?;
+            buffer.put_slice(part.filled());
+        } else {
+            ready!(Pin::new(&mut self.socket).poll_read(context, buffer))?;
+        }
         self.reads += 1;
         Poll::Ready(self.received(buffer.filled().len() - before))
     }

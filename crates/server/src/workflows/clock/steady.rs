@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_clock_that_is_set_ahead_and_back_stops_nothing() {
-        let mut steady = check(&[(10, 3_600), (20, -3_600)], &[(19, 3_619), (30, 3_629), (36_020, 36_020)]);
+        let mut steady = check(&[(10, 3_600), (20, -3_600)], &[(19, 3_619), (29, 3_628), (36_020, 36_020)]);
         assert_eq!(steady.take_step(), None, "all in all it is where it was");
         assert!(steady.take_jump());
     }

@@ -130,7 +130,7 @@ impl Engine {
             }));
         }
         for ((lease, not_begun), reported) in each.iter().zip(not_begun).zip(&reported) {
-            self.settle_charge(*lease, not_begun, reported.as_ref().err());
+            self.settle_charge(*lease, not_begun, reported.as_ref());
         }
         for throttled in throttled {
             let accepted =

@@ -8,10 +8,13 @@ use hashbrown::HashMap;
 
 use super::units::Receipt;
 use crate::engine::Engine;
+use crate::engine::claim::report::Reported;
 use crate::engine::error::EngineError;
 use crate::graph::limits::Limits;
 use crate::record::lease::LeaseRef;
+use crate::state::LeaseEnd;
 use crate::time::Timestamp;
+use crate::transition::refusal::Refusal;
 
 /// Most leases of which it is remembered what was taken, about 100 bytes each. What was taken for others stays spent.
 const MOST: usize = 65_536;
@@ -73,16 +76,34 @@ impl Unbegun {
 impl Engine {
     /// A lease was reported. If the job was not begun, what was taken for it is given back, once, also when the lease was lost before: the job was
     /// cancelled, or the worker is late.
-    pub(in crate::engine) fn settle_charge(&self, lease: LeaseRef, not_begun: bool, error: Option<&EngineError>) {
+    pub(in crate::engine) fn settle_charge(
+        &self,
+        lease: LeaseRef,
+        not_begun: bool,
+        reported: Result<&Reported, &EngineError>,
+    ) {
         // The worker reports again.
-        if matches!(error, Some(EngineError::Store(_))) {
+        if matches!(reported, Err(EngineError::Store(_))) {
             return;
         }
         if let Some(charged) = self.core.unbegun.take(lease)
             && not_begun
+            && ended_without_report(reported)
         {
             self.refund(charged, 1);
         }
+    }
+}
+
+/// Whether no earlier report of the lease was accepted, at another server or with an answer that was lost: one that says how the attempt ended
+/// says that it began. In doubt, what was taken stays spent.
+fn ended_without_report(reported: Result<&Reported, &EngineError>) -> bool {
+    match reported {
+        Ok(reported) => !reported.already,
+        Err(EngineError::Refused(Refusal::LeaseLost { reason, .. })) => {
+            LeaseEnd::ALL.iter().any(|end| end.word() == *reason)
+        }
+        Err(_) => false,
     }
 }
 
