@@ -293,6 +293,11 @@ impl Reload {
         while !drain.is_cancelled() {
             let mut reading = files::read(&self.files);
             let changed = self.last.replace(reading.fingerprint) != Some(reading.fingerprint);
+            if changed && reading.sources.is_empty() && reading.failures.is_empty() {
+                let folder = self.files.folder();
+                let state = if folder.is_dir() { "has no file" } else { "does not exist" };
+                warn!(folder = %folder.display(), "the folder of limits {state}");
+            }
             if changed && self.target.read(&mut reading, &self.texts) {
                 self.texts = reading.sources;
             }

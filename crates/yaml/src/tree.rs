@@ -15,8 +15,8 @@ use directives::Directives;
 
 /// The most bytes of a text.
 pub const MAX_BYTES: usize = 256 << 20;
-/// The most nodes that stand in a text. A limit has nine, so that a file may have 1,000,000 of them.
-pub const MAX_NODES: usize = 10_000_000;
+/// The most nodes that stand in a text. A limit has nine, so that a file may have 300,000 of them. Nodes of the least text take 1 GiB of memory.
+pub const MAX_NODES: usize = 3_000_000;
 /// The most nodes for which all aliases of a text stand together, with aliases in them followed. An alias to a long scalar
 /// counts as one more node for each 64 bytes, because callers copy it. So the copies of one text have at most 64 MB.
 pub const MAX_ALIASED: usize = 1_000_000;

@@ -10,7 +10,7 @@ import threading
 import time
 import uuid
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Optional
+from typing import Any, Literal, NamedTuple, Optional
 
 import pytest
 
@@ -162,3 +162,14 @@ def test_many_threads_find_the_decoder_of_a_type_at_once(monkeypatch: pytest.Mon
     for thread in threads:
         thread.join()
     assert found == [Point(1)] * 4
+
+
+@pytest.mark.parametrize(
+    ("wanted", "value"),
+    [(set[object], [[1]]), (frozenset, [[1]]), (float, {"a": 1}), (Literal["a"], "x" * 10_000), (int, [1] * 10)],
+)
+def test_what_no_value_can_be_made_of_is_refused_shortly(wanted: Any, value: object) -> None:
+    """Another error than InvalidParam is tried again: a job failed three times with a TypeError of a set."""
+    with pytest.raises(InvalidParam) as refused:
+        decode(value, wanted, "it")
+    assert len(str(refused.value)) < 400

@@ -3,6 +3,7 @@
 mod folder;
 mod report;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read as _};
@@ -67,7 +68,7 @@ fn check_file(
     checked: &mut Checked,
     report: &mut Report,
 ) -> Option<Source> {
-    let fields = fields_of(path, &String::from_utf8_lossy(&source.text));
+    let fields = fields_of(path, &text_of(&source.text));
     let is_definition = fields.iter().any(|field| field == "jobs");
     match expected {
         _ if is_configuration(&fields) => return Some(source),
@@ -116,8 +117,7 @@ fn files(path: &Path, report: &mut Report) -> (Vec<PathBuf>, Expected) {
 
 /// Whether a file is a rate limit configuration. A file that cannot be read is none.
 fn has_limits(path: &Path) -> bool {
-    let text = fs::read(path).ok().and_then(|text| String::from_utf8(text).ok());
-    text.is_some_and(|text| is_configuration(&fields_of(path, &text)))
+    fs::read(path).is_ok_and(|bytes| is_configuration(&fields_of(path, &text_of(&bytes))))
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
@@ -126,6 +126,19 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     }
     let mut text = Vec::new();
     io::stdin().lock().read_to_end(&mut text).map(|_| text)
+}
+
+/// The text of a file, which is UTF-16 when it begins with the byte order mark of that.
+fn text_of(bytes: &[u8]) -> Cow<'_, str> {
+    let unit: fn([u8; 2]) -> u16 = match bytes {
+        [0xff, 0xfe, ..] => u16::from_le_bytes,
+        [0xfe, 0xff, ..] => u16::from_be_bytes,
+        _ => return String::from_utf8_lossy(bytes),
+    };
+    let (pairs, _) = bytes[2..].as_chunks();
+    char::decode_utf16(pairs.iter().copied().map(unit))
+        .map(|read| read.unwrap_or(char::REPLACEMENT_CHARACTER))
+        .collect()
 }
 
 fn name(path: &Path) -> String {
@@ -138,8 +151,11 @@ fn is_configuration(fields: &[String]) -> bool {
 
 fn definition(path: &Path, source: &Source) -> Result<(), Mistake> {
     let file = &source.name;
-    let text = String::from_utf8(source.text.clone())
-        .map_err(|error| Mistake::new(file, None, format!("this is not UTF-8: {error}")))?;
+    let text = match text_of(&source.text) {
+        Cow::Borrowed(text) => text.to_owned(),
+        Cow::Owned(text) if !text.contains(char::REPLACEMENT_CHARACTER) => text,
+        Cow::Owned(_) => return Err(Mistake::new(file, None, "this is neither UTF-8 nor UTF-16".to_owned())),
+    };
     let definition = match Definition::parse(path, text) {
         Ok(definition) if !definition.has("jobs") => return Err(Mistake::new(file, None, NEITHER)),
         Ok(definition) => definition,

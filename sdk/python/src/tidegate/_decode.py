@@ -29,9 +29,19 @@ def decode(value: Any, wanted: Any, path: str) -> Any:
         InvalidParam: the value does not fit the annotation.
     """
     decoder = _decoder(wanted)
-    return value if decoder is None else decoder(value, path)
+    if decoder is None:
+        return value
+    try:
+        return decoder(value, path)
+    except InvalidParam:
+        raise
+    except (TypeError, ValueError, ArithmeticError, RecursionError) as error:
+        # A number that is too large for its type, an item that cannot be in a set, a value that is too deep.
+        raise invalid(path, " ".join(str(error).split())[:_SHOWN]) from None
 
 
+#: The most characters of a value, or of what its type says of it, in an error.
+_SHOWN = 300
 _decoders: dict[Any, _Decoder | None] = {}
 # Those that one thread is about to find. Others wait for it: what stands for a type that contains itself is of no use
 # before.
@@ -280,7 +290,7 @@ def _literal(parts: tuple[Any, ...]) -> _Decoder:
         try:
             return values[_key(value)]
         except KeyError:
-            raise invalid(path, f"expected one of {', '.join(map(repr, parts))}, got {value!r}") from None
+            raise invalid(path, f"expected one of {', '.join(map(repr, parts))}, got {repr(value)[:_SHOWN]}") from None
 
     return one
 

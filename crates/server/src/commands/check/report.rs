@@ -7,6 +7,8 @@ use std::path::Path;
 
 use tidegate_ratelimit::{ConfigError, Configuration};
 
+use super::text_of;
+
 /// Most characters of a line that are shown: two lines of a terminal.
 const LONGEST: usize = 160;
 /// What stands for the rest of it.
@@ -77,7 +79,7 @@ impl Report {
             Some((line, column)) => writeln!(self.text, "{file}:{line}:{column}: error: {message}"),
         };
         if let Some(place) = *place {
-            self.excerpt(place, &String::from_utf8_lossy(text));
+            self.excerpt(place, &text_of(text));
         }
         if !path.is_empty() {
             let _ = writeln!(self.text, "   = at: {}", printable(path));
