@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use tidegate_workflow::{Claim, JobState, LeaseRef, Sheet, Timestamp};
+use tokio::time::timeout;
 #[cfg(test)]
 use utoipa::ToSchema;
 
@@ -29,6 +30,9 @@ const MOST_ITEMS: usize = 100;
 const MOST_JOBS: usize = 10;
 /// Most workers that drain.
 const MOST_DRAINS: usize = 10_000;
+
+/// The longest wait of a claim for what the store says of workers that drain.
+const LONGEST_LOOK: Duration = Duration::from_secs(1);
 
 /// A page of workers, by name.
 #[derive(Debug, Serialize)]
@@ -106,6 +110,15 @@ fn keep(api: &Context) {
     if api.roll.needs_keeper() {
         let keeper = sheet::keep(Arc::clone(&api.roll), api.engine().clone(), api.host.clone());
         api.host.tasks.spawn(keeper);
+    }
+}
+
+/// Waits until it is known which workers drain, when this is the first claim since the start or for minutes. If the store does not say so, the worker
+/// gets jobs.
+pub(crate) async fn await_drains(api: &Context) {
+    if !*api.roll.looked.borrow() {
+        let mut looked = api.roll.looked.subscribe();
+        let _looked_in_vain = timeout(LONGEST_LOOK, looked.wait_for(|looked| *looked)).await;
     }
 }
 

@@ -220,6 +220,7 @@ pub(crate) async fn claim(ask: &Ask<'_>) -> Answer {
     let Asked { claim, wait, uptime } = body::read::<ClaimBody>(ask.body)?.resolve("")?;
     let (api, engine) = (ask.api, ask.api.engine());
     let process = workers::note_claim(api, &claim, uptime);
+    workers::await_drains(api).await;
     if api.roll.is_draining(&process) {
         return Ok(answer(&ClaimResult { jobs: Vec::new(), drain: Some(true) }, None, AROUND));
     }

@@ -320,6 +320,9 @@ pub(crate) async fn report(ask: &Ask<'_>) -> Answer {
     let worker = claim.as_ref().map_or_else(String::new, |asked| asked.claim.worker.clone());
     let started = claim.as_ref().and_then(|asked| workers::note_claim(api, &asked.claim, asked.uptime).started);
     let process = Process { worker: &worker, started };
+    if claim.is_some() {
+        workers::await_drains(api).await;
+    }
     let claim = claim.filter(|_| !api.roll.is_draining(&process));
     let wanted = claim.as_ref().map(|asked| (&asked.claim, waiting::patience(asked.wait)));
     // Before the reports, which may end their leases.

@@ -75,6 +75,8 @@ impl Process<'_> {
 pub(crate) struct Roll {
     known: Mutex<Known>,
     drains: watch::Sender<Arc<Drains>>,
+    /// Whether the drains were looked for since a task keeps it.
+    pub(super) looked: watch::Sender<bool>,
     /// Whether a task keeps it.
     pub(super) kept: AtomicBool,
 }
@@ -114,7 +116,8 @@ impl Known {
 
 impl Default for Roll {
     fn default() -> Self {
-        Self { known: Mutex::default(), drains: watch::Sender::new(Arc::default()), kept: AtomicBool::new(false) }
+        let (drains, looked) = (watch::Sender::new(Arc::default()), watch::Sender::new(false));
+        Self { known: Mutex::default(), drains, looked, kept: AtomicBool::new(false) }
     }
 }
 

@@ -86,6 +86,7 @@ pub(super) async fn keep(roll: Arc<Roll>, engine: Engine, host: Host) {
             if let Ok(drains) = drains(&engine).await {
                 roll.set_drains(drains);
             }
+            roll.looked.send_replace(true);
             let look = if engine.hears_others() { until } else { Instant::now() + LOOK };
             tokio::select! {
                 () = sleep_until(look) => {}
@@ -104,6 +105,7 @@ pub(super) async fn keep(roll: Arc<Roll>, engine: Engine, host: Host) {
             if roll.has_drains() {
                 continue;
             }
+            roll.looked.send_replace(false);
             roll.kept.store(false, Relaxed);
             return;
         }

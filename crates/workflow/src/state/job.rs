@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde::ser::SerializeStruct as _;
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::{JobState, LeaseEnd, Rerun, Worker};
@@ -101,23 +102,6 @@ enum Last {
     More { ended_by: Option<LeaseEnd>, lost_total: u16, crashed: u16, lease_seconds: u16, stopping: bool, rerun: Rerun },
 }
 
-/// The record as it is written.
-#[derive(Serialize)]
-#[serde(rename = "Job")]
-struct Written<'a> {
-    state: JobState,
-    attempt: u16,
-    lost: u16,
-    token: u64,
-    worker: Option<&'a Worker>,
-    ready_at: Option<Timestamp>,
-    started_at: Option<Timestamp>,
-    finished_at: Option<Timestamp>,
-    output_bytes: u32,
-    fence: u64,
-    last: Last,
-}
-
 /// The record as it is read.
 #[derive(Deserialize)]
 #[serde(rename = "Job")]
@@ -136,23 +120,21 @@ struct Read {
 }
 
 impl Serialize for Job {
+    /// As [`Read`] reads it.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { state, attempt, lost, token, ready_at, started_at, finished_at, output_bytes, fence, .. } = *self;
-        let (worker, last) = (self.worker.as_ref(), self.last());
-        let written = Written {
-            state,
-            attempt,
-            lost,
-            token,
-            worker,
-            ready_at,
-            started_at,
-            finished_at,
-            output_bytes,
-            fence,
-            last,
-        };
-        written.serialize(serializer)
+        let mut record = serializer.serialize_struct("Job", 11)?;
+        record.serialize_field("state", &self.state)?;
+        record.serialize_field("attempt", &self.attempt)?;
+        record.serialize_field("lost", &self.lost)?;
+        record.serialize_field("token", &self.token)?;
+        record.serialize_field("worker", &self.worker)?;
+        record.serialize_field("ready_at", &self.ready_at)?;
+        record.serialize_field("started_at", &self.started_at)?;
+        record.serialize_field("finished_at", &self.finished_at)?;
+        record.serialize_field("output_bytes", &self.output_bytes)?;
+        record.serialize_field("fence", &self.fence)?;
+        record.serialize_field("last", &self.last())?;
+        record.end()
     }
 }
 
