@@ -22,6 +22,8 @@ class FakeWork:
         self.reports: list[dict[str, Any]] = []
         self.extends: list[dict[str, Any]] = []
         self.claims: list[dict[str, Any]] = []
+        #: The paths of the streams that were asked for. There are none.
+        self.streams: list[str] = []
         #: Leases that are over, and why.
         self.lost: dict[str, str] = {}
         self._jobs: list[dict[str, Any]] = []
@@ -44,6 +46,7 @@ class FakeWork:
                 self.wfile.write(data)
 
             def do_GET(self) -> None:
+                outer.streams.append(self.path)
                 self.send_error(404)
 
             def log_message(self, format: str, *args: object) -> None:

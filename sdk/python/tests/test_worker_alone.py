@@ -15,6 +15,7 @@ import pytest
 
 from fake_work import FakeWork
 from test_worker_support import APP, Worker, until
+from tidegate._span import seconds
 from tidegate.worker.settings import reserve
 
 MORE = """
@@ -246,4 +247,19 @@ def test_a_job_that_extends_its_lease_is_not_overtaken(fake: FakeWork, start: An
     assert fake.report(lease)["output"] == "extended"
     assert [body["lease"] for body in fake.extends if body["leases"] == [lease]] == ["10m"]
     one.worker.says("the lease is over (cancelled)")
+    assert one.worker.stop() == 0
+
+
+def test_all_calls_say_how_long_the_worker_has_run(fake: FakeWork, start: Any) -> None:
+    """A drain is for those that had started before it, and a new process for jobs is no new worker."""
+    one = start("--concurrency", "1", "--lease", "5s")
+    for job in (("nap", {"seconds": 2}), ("exits", {}), ("noop", {})):
+        fake.report(fake.give(job)[0])
+    claims = [seconds(claim["uptime"]) for claim in fake.claims]
+    assert claims == sorted(claims)
+    assert claims[-1] > claims[0] + 2
+    assert all(seconds(body["uptime"]) >= claims[0] for body in fake.extends)
+    assert all(re.fullmatch("/v1/workers/[^/]+/events[?]uptime=[0-9]+ms", path) for path in fake.streams)
+    assert fake.extends
+    assert fake.streams
     assert one.worker.stop() == 0

@@ -157,6 +157,7 @@ class Keeper:
 
     def _post(self, leases: list[str], span: str) -> list[Any]:
         body: dict[str, Any] = {"leases": leases, "lease": span, "worker": self._settings.name}
+        body["uptime"] = self._settings.uptime()
         if self._is_stopping:
             body["stopping"] = True
         answer = self._line.post("/v1/jobs/extend", json.dumps(body).encode(), self._timeout)
