@@ -24,6 +24,9 @@ class FakeWork:
         self.claims: list[dict[str, Any]] = []
         #: The paths of the streams that were asked for. There are none.
         self.streams: list[str] = []
+        #: While it is not set, extensions are not answered.
+        self.answers_extensions = threading.Event()
+        self.answers_extensions.set()
         #: Leases that are over, and why.
         self.lost: dict[str, str] = {}
         self._jobs: list[dict[str, Any]] = []
@@ -110,6 +113,7 @@ class FakeWork:
             return {"reports": taken, "jobs": self._claim(body["claim"], 0.0, caller) if "claim" in body else []}
         assert path == "/v1/jobs/extend", path
         self.extends.append(body)
+        self.answers_extensions.wait(10)
         return {"leases": [self._extended(lease) for lease in body["leases"]]}
 
     def _reported(self, reports: list[dict[str, Any]]) -> None:

@@ -34,10 +34,6 @@ def crashes_later(begun: str, file: str):
     time.sleep(60)
 
 @job
-def exits():
-    os._exit(3)
-
-@job
 def hangs(file: str):
     pathlib.Path(file).write_text("begun")
     while True:
@@ -165,6 +161,22 @@ def test_a_worker_that_stops_says_so_and_returns_what_it_has(fake: FakeWork, sta
     # 1.5 s before the end of its grace.
     assert time.monotonic() - began < 3
     assert one.worker.process.wait(5) == 0
+
+
+def test_an_extension_that_was_on_its_way_does_not_say_that_it_stops(fake: FakeWork, start: Any) -> None:
+    """The worker took it for said, and its next extension came after the platform had killed it."""
+    one = start("--lease", "12s", "--grace", "20s")
+    [running] = fake.give(("until_file", {"begun": one.file("begun"), "file": one.file("go")}))
+    fake.answers_extensions.clear()
+    until(lambda: any(running in body["leases"] for body in fake.extends), "an extension is on its way")
+    one.worker.process.send_signal(signal.SIGTERM)
+    one.worker.says("no more jobs are taken")
+    fake.answers_extensions.set()
+    # The next one by itself would come 4 s later.
+    until(lambda: any(body.get("stopping") and running in body["leases"] for body in fake.extends), "it is said", 2)
+    pathlib.Path(one.file("go")).write_text("")
+    assert fake.report(running)["output"] == "done"
+    assert one.worker.process.wait(10) == 0
 
 
 @pytest.mark.parametrize(("grace", "kept"), [(20.0, 2.0), (3.0, 1.5), (0.2, 0.1), (0.0, 0.0)])
