@@ -24,9 +24,11 @@ class FakeWork:
         self.claims: list[dict[str, Any]] = []
         #: The paths of the streams that were asked for. There are none.
         self.streams: list[str] = []
-        #: While it is not set, extensions are not answered.
+        #: While they are not set, extensions and reports are not answered.
         self.answers_extensions = threading.Event()
         self.answers_extensions.set()
+        self.answers_reports = threading.Event()
+        self.answers_reports.set()
         #: Leases that are over, and why.
         self.lost: dict[str, str] = {}
         self._jobs: list[dict[str, Any]] = []
@@ -109,6 +111,7 @@ class FakeWork:
             return {"jobs": self._claim(body, float(body.get("wait", "0s")[:-1]), caller)}
         if path == "/v1/jobs/report":
             self._reported(body["reports"])
+            self.answers_reports.wait(10)
             taken = [{"status": 200, "job_state": "ready", "workflow_status": "running"} for _ in body["reports"]]
             return {"reports": taken, "jobs": self._claim(body["claim"], 0.0, caller) if "claim" in body else []}
         assert path == "/v1/jobs/extend", path

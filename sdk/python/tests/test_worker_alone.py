@@ -116,6 +116,26 @@ def test_the_jobs_of_a_process_that_ends_are_told_as_crashed(fake: FakeWork, sta
     assert fake.report(ended) == {"lease": ended, "outcome": "crashed", "exit": 3, "alone": False}
 
 
+def test_what_had_ended_in_a_process_that_ends_counts_as_begun(fake: FakeWork, start: Any) -> None:
+    """It counted as not begun, so its units of rate limits came back although its calls were made."""
+    one = start("--concurrency", "1")
+    fake.answers_reports.clear()
+    _, ended, crash, waits = fake.give(
+        ("noop", {}),
+        ("nap", {"seconds": 0.1}),
+        ("crashes_later", {"begun": one.file("begun"), "file": one.file("go")}),
+        ("noop", {}),
+    )
+    until(pathlib.Path(one.file("begun")).exists, "the third one runs")
+    pathlib.Path(one.file("go")).write_text("")
+    one.worker.says("was ended by SIGSEGV")
+    fake.answers_reports.set()
+    assert fake.report(ended) == {"lease": ended, "outcome": "given_back"}
+    assert fake.report(crash)["outcome"] == "crashed"
+    fake.not_begun(waits)
+    assert fake.report(waits)["outcome"] == "succeeded"
+
+
 def test_a_suspect_runs_alone_in_a_new_process(fake: FakeWork, start: Any) -> None:
     one = start()
     [before, beside] = fake.give(("pid", {}), ("until_file", {"begun": one.file("begun"), "file": one.file("go")}))

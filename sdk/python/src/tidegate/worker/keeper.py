@@ -49,7 +49,9 @@ class Keeper:
 
     def crashed(self, held: list[HeldLease], code: int, *, alone: bool) -> None:
         """Their process has ended, and nobody has asked it to. `alone`: it had one job only."""
-        self._end(crashed(one.lease, code, alone=alone) if one.begun else self._unrun(one, alone) for one in held)
+        self._end(crashed(one.lease, code, alone=alone) for one in held if one.runs)
+        # Those that had ended already are not to blame.
+        self.give_back([one for one in held if not one.runs], alone=alone)
 
     def give_back(self, held: list[HeldLease], *, alone: bool = False) -> None:
         """They are not wanted here any more, so they are to run again at once."""
