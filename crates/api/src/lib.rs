@@ -148,7 +148,8 @@ const fn has_parameters(call: Call) -> bool {
         | Call::JobLog
         | Call::Queues
         | Call::WaitingKeys
-        | Call::Workers => true,
+        | Call::Workers
+        | Call::WorkerEvents => true,
         Call::RemoveOverride | Call::Configuration => true,
         // Probes are configured in many places; they keep working whatever is added to their address.
         Call::Healthz | Call::Readyz => true,

@@ -22,6 +22,13 @@ class FakeWork:
         self.reports: list[dict[str, Any]] = []
         self.extends: list[dict[str, Any]] = []
         self.claims: list[dict[str, Any]] = []
+        #: The paths of the streams that were asked for. There are none.
+        self.streams: list[str] = []
+        #: While they are not set, extensions and reports are not answered.
+        self.answers_extensions = threading.Event()
+        self.answers_extensions.set()
+        self.answers_reports = threading.Event()
+        self.answers_reports.set()
         #: Leases that are over, and why.
         self.lost: dict[str, str] = {}
         self._jobs: list[dict[str, Any]] = []
@@ -44,6 +51,7 @@ class FakeWork:
                 self.wfile.write(data)
 
             def do_GET(self) -> None:
+                outer.streams.append(self.path)
                 self.send_error(404)
 
             def log_message(self, format: str, *args: object) -> None:
@@ -103,10 +111,12 @@ class FakeWork:
             return {"jobs": self._claim(body, float(body.get("wait", "0s")[:-1]), caller)}
         if path == "/v1/jobs/report":
             self._reported(body["reports"])
+            self.answers_reports.wait(10)
             taken = [{"status": 200, "job_state": "ready", "workflow_status": "running"} for _ in body["reports"]]
             return {"reports": taken, "jobs": self._claim(body["claim"], 0.0, caller) if "claim" in body else []}
         assert path == "/v1/jobs/extend", path
         self.extends.append(body)
+        self.answers_extensions.wait(10)
         return {"leases": [self._extended(lease) for lease in body["leases"]]}
 
     def _reported(self, reports: list[dict[str, Any]]) -> None:

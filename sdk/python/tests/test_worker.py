@@ -204,6 +204,11 @@ def test_drain_ends_the_worker_when_its_jobs_have_ended(
     later = server.create("noop")
     assert worker.process.wait(10) == 0
     assert (server.state(workflow), server.state(later)) == ("succeeded", "ready")
+    # The drain was for that process. The next one of this name has jobs, on its stream, too.
+    workers.append(worker := Worker(server, tmp_path / "w", "--name", "drained").ready())
+    assert server.job(later)["state"] == "succeeded"
+    assert "drain:" not in worker.text()
+    assert worker.stop() == 0
 
 
 def test_a_changed_program_is_loaded_again(server: Server, workers: list[Worker], tmp_path: pathlib.Path) -> None:

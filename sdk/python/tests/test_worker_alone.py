@@ -15,6 +15,7 @@ import pytest
 
 from fake_work import FakeWork
 from test_worker_support import APP, Worker, until
+from tidegate._span import seconds
 from tidegate.worker.settings import reserve
 
 MORE = """
@@ -31,10 +32,6 @@ def crashes_later(begun: str, file: str):
         time.sleep(0.01)
     os.kill(os.getpid(), 11)
     time.sleep(60)
-
-@job
-def exits():
-    os._exit(3)
 
 @job
 def hangs(file: str):
@@ -119,6 +116,26 @@ def test_the_jobs_of_a_process_that_ends_are_told_as_crashed(fake: FakeWork, sta
     assert fake.report(ended) == {"lease": ended, "outcome": "crashed", "exit": 3, "alone": False}
 
 
+def test_what_had_ended_in_a_process_that_ends_counts_as_begun(fake: FakeWork, start: Any) -> None:
+    """It counted as not begun, so its units of rate limits came back although its calls were made."""
+    one = start("--concurrency", "1")
+    fake.answers_reports.clear()
+    _, ended, crash, waits = fake.give(
+        ("noop", {}),
+        ("nap", {"seconds": 0.1}),
+        ("crashes_later", {"begun": one.file("begun"), "file": one.file("go")}),
+        ("noop", {}),
+    )
+    until(pathlib.Path(one.file("begun")).exists, "the third one runs")
+    pathlib.Path(one.file("go")).write_text("")
+    one.worker.says("was ended by SIGSEGV")
+    fake.answers_reports.set()
+    assert fake.report(ended) == {"lease": ended, "outcome": "given_back"}
+    assert fake.report(crash)["outcome"] == "crashed"
+    fake.not_begun(waits)
+    assert fake.report(waits)["outcome"] == "succeeded"
+
+
 def test_a_suspect_runs_alone_in_a_new_process(fake: FakeWork, start: Any) -> None:
     one = start()
     [before, beside] = fake.give(("pid", {}), ("until_file", {"begun": one.file("begun"), "file": one.file("go")}))
@@ -164,6 +181,22 @@ def test_a_worker_that_stops_says_so_and_returns_what_it_has(fake: FakeWork, sta
     # 1.5 s before the end of its grace.
     assert time.monotonic() - began < 3
     assert one.worker.process.wait(5) == 0
+
+
+def test_an_extension_that_was_on_its_way_does_not_say_that_it_stops(fake: FakeWork, start: Any) -> None:
+    """The worker took it for said, and its next extension came after the platform had killed it."""
+    one = start("--lease", "12s", "--grace", "20s")
+    [running] = fake.give(("until_file", {"begun": one.file("begun"), "file": one.file("go")}))
+    fake.answers_extensions.clear()
+    until(lambda: any(running in body["leases"] for body in fake.extends), "an extension is on its way")
+    one.worker.process.send_signal(signal.SIGTERM)
+    one.worker.says("no more jobs are taken")
+    fake.answers_extensions.set()
+    # The next one by itself would come 4 s later.
+    until(lambda: any(body.get("stopping") and running in body["leases"] for body in fake.extends), "it is said", 2)
+    pathlib.Path(one.file("go")).write_text("")
+    assert fake.report(running)["output"] == "done"
+    assert one.worker.process.wait(10) == 0
 
 
 @pytest.mark.parametrize(("grace", "kept"), [(20.0, 2.0), (3.0, 1.5), (0.2, 0.1), (0.0, 0.0)])
@@ -246,4 +279,19 @@ def test_a_job_that_extends_its_lease_is_not_overtaken(fake: FakeWork, start: An
     assert fake.report(lease)["output"] == "extended"
     assert [body["lease"] for body in fake.extends if body["leases"] == [lease]] == ["10m"]
     one.worker.says("the lease is over (cancelled)")
+    assert one.worker.stop() == 0
+
+
+def test_all_calls_say_how_long_the_worker_has_run(fake: FakeWork, start: Any) -> None:
+    """A drain is for those that had started before it, and a new process for jobs is no new worker."""
+    one = start("--concurrency", "1", "--lease", "5s")
+    for job in (("nap", {"seconds": 2}), ("exits", {}), ("noop", {})):
+        fake.report(fake.give(job)[0])
+    claims = [seconds(claim["uptime"]) for claim in fake.claims]
+    assert claims == sorted(claims)
+    assert claims[-1] > claims[0] + 2
+    assert all(seconds(body["uptime"]) >= claims[0] for body in fake.extends)
+    assert all(re.fullmatch("/v1/workers/[^/]+/events[?]uptime=[0-9]+ms", path) for path in fake.streams)
+    assert fake.extends
+    assert fake.streams
     assert one.worker.stop() == 0

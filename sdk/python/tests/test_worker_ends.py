@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -43,6 +44,21 @@ def until_file(folder: str):
     while not pathlib.Path(folder, "go").exists():
         time.sleep(0.01)
     pathlib.Path(folder, "ended").write_text("")
+"""
+
+_COUNTS = """
+import itertools
+
+_calls = itertools.count(1)
+
+@job
+def counts(folder: str, number: int):
+    with open(os.path.join(folder, "calls"), "a") as calls:
+        calls.write(f"{number}\\n")
+    if next(_calls) == 200:
+        pathlib.Path(folder, "begun").write_text("")
+        while not pathlib.Path(folder, "go").exists():
+            time.sleep(0.01)
 """
 
 
@@ -225,3 +241,69 @@ def test_nobody_waits_for_who_does_not_read() -> None:
         told = read.read1(1_000_000).decode()
     assert "lines were left out here" in told
     assert "the last" in told
+
+
+def test_a_job_of_a_worker_that_was_killed_while_it_stopped_is_not_lost(server: Server, tmp_path: pathlib.Path) -> None:
+    """A job that took longer than the time between two deployments had failed after the fourth."""
+    begun = tmp_path / "begun"
+    workflow = server.create("begins", {"file": str(begun), "seconds": 60.0}, max_lost=0)
+    worker = Worker(server, tmp_path, "--lease", "5s").ready()
+    next_one: Worker | None = None
+    try:
+        until(begun.exists, "it runs")
+        worker.process.send_signal(signal.SIGTERM)
+        worker.says("no more jobs are taken")
+        ends: set[str] = set()
+
+        def extended() -> int:
+            ends.add(server.job(workflow, wait=0)["lease_expires_at"])
+            return len(ends)
+
+        # One extension may have been on its way at the signal.
+        until(lambda: extended() > 2, "the lease is extended twice")
+        for process in (*worker.children(), worker.process.pid):
+            os.kill(process, signal.SIGKILL)
+        begun.unlink()
+        next_one = Worker(server, tmp_path, "--lease", "5s").ready()
+        until(begun.exists, "it runs again", 20)
+        shown = server.job(workflow, wait=0)
+        assert (shown["state"], shown["lost_total"]) == ("running", 0)
+        server.client.cancel_workflow(workflow)
+    finally:
+        worker.close()
+        if next_one is not None:
+            next_one.close()
+
+
+def test_a_worker_that_stops_half_way_spends_no_units_without_a_call(tmp_path: pathlib.Path) -> None:
+    """Jobs that it had taken ahead under a rate limit took their units with them."""
+    folder, calls = tmp_path / "server", tmp_path / "calls"
+    (folder / "config").mkdir(parents=True)
+    (folder / "config" / "vendor.yaml").write_text(
+        "domain: vendor\ndescriptors:\n  - key: account\n    rate_limit: {unit: year, requests_per_unit: 600}\n"
+    )
+    server = Server(folder)
+    (tmp_path / "app.py").write_text(APP + _COUNTS)
+    limits = [{"domain": "vendor", "entries": [["account", "acme"]]}]
+    made: list[dict[str, Any]] = []
+    for number in range(800):
+        params = {"folder": str(tmp_path), "number": number}
+        made.append({"name": "counts", "handler": "app.counts", "params": params, "limits": limits})
+    server.client.create_workflows({"workflows": [{"name": "counts", "jobs": [one]} for one in made]})
+    worker = Worker(server, tmp_path, "--concurrency", "1")
+    next_one: Worker | None = None
+    try:
+        until((tmp_path / "begun").exists, "it is half way", 20)
+        worker.process.send_signal(signal.SIGTERM)
+        worker.says("no more jobs are taken")
+        (tmp_path / "go").write_text("")
+        assert worker.process.wait(20) == 0
+        assert len(calls.read_text().splitlines()) == 200
+        next_one = Worker(server, tmp_path, "--concurrency", "1")
+        until(lambda: server.count("succeeded") == 600, "all units are used", 20)
+        assert len(set(calls.read_text().splitlines())) == len(calls.read_text().splitlines()) == 600
+    finally:
+        worker.close()
+        if next_one is not None:
+            next_one.close()
+        server.close()

@@ -21,9 +21,12 @@ def test_leases_are_read_by_another_process() -> None:
     writer, reader = LeaseTable(file, 4), LeaseTable(file, 4)
     os.close(file)
     assert reader.read() == []
-    writer.write([line(1, 10.5, "a-0-x"), line(2, 11.0, "b-0-y")])
+    writer.write([line(number, 10.5, f"{number}-0-x") for number in (1, 2, 3)])
+    writer.begin(3, 1)
+    writer.begin(3, 0)
     writer.begin(3, 2)
-    assert reader.read() == [("a-0-x", 10.5, False), ("b-0-y", 11.0, True)]
+    # One has ended and is not reported, one runs, one was not started.
+    assert reader.read() == [("1-0-x", 10.5, True, False), ("2-0-x", 10.5, True, True), ("3-0-x", 10.5, False, False)]
     writer.begin(3, 0)
     writer.write([])
     assert reader.read() == []
@@ -47,7 +50,7 @@ def test_a_table_is_whole_while_it_is_written() -> None:
         held = reader.read()
         assert held
         turn = int(held[0].lease.removeprefix("lease-"))
-        assert held == [(f"lease-{turn}", 1.0, held[0].begun)] * (turn % 200 + 1)
+        assert held == [held[0]] * (turn % 200 + 1)
     thread.join()
 
 

@@ -114,6 +114,14 @@ def crashes():
     time.sleep(60)
 
 @job
+def exits():
+    os._exit(3)
+
+@job
+def faults():
+    ctypes.string_at(0)
+
+@job
 def extends(file: str):
     current().extend("10m")
     pathlib.Path(file).write_text("extended")

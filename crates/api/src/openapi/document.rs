@@ -262,6 +262,15 @@ fn operations_have_names_of_their_own_and_schemas_that_exist() {
     check_references(&document, &document["components"]["schemas"]);
 }
 
+/// A call that was not told to read its query refused the parameters of its description.
+#[test]
+fn parameters_that_are_described_are_read() {
+    for route in described() {
+        let has_any = operations::of(route.call).parameters.iter().any(|parameter| parameter.place == "query");
+        assert!(!has_any || crate::has_parameters(route.call), "{}", route.template);
+    }
+}
+
 fn check_references(value: &Value, schemas: &Value) {
     if let Some(name) = value["$ref"].as_str().and_then(|name| name.strip_prefix("#/components/schemas/")) {
         assert!(schemas.get(name).is_some(), "there is no schema {name}");

@@ -17,10 +17,14 @@ struct Events(BufReader<TcpStream>);
 
 impl Events {
     fn of(flows: &Flows, worker: &str) -> Self {
+        Self::at(flows, &format!("/v1/workers/{worker}/events"))
+    }
+
+    fn at(flows: &Flows, target: &str) -> Self {
         let api = flows.api();
         let mut stream = TcpStream::connect(api).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        write!(stream, "GET /v1/workers/{worker}/events HTTP/1.1\r\nhost: {api}\r\n\r\n").unwrap();
+        write!(stream, "GET {target} HTTP/1.1\r\nhost: {api}\r\n\r\n").unwrap();
         Self(BufReader::new(stream))
     }
 
@@ -158,6 +162,10 @@ fn a_drained_worker_that_starts_anew_gets_jobs_on_all_servers() {
     let extend = json!({"leases": [lease], "worker": "worker-0", "uptime": "2ms"});
     assert_eq!(one.post("/v1/jobs/extend", extend)["drain"], Value::Null);
     assert_eq!(asks(other, "1h")["drain"], true, "the old process still drains");
+    for (uptime, drain) in [("1ms", false), ("1h", true)] {
+        let stream = format!("/v1/workers/worker-0/events?uptime={uptime}");
+        Events::at(one, &stream).expect("drain", &json!({"drain": drain}));
+    }
     // Drained again, the new one drains, too.
     other.post("/v1/workers/worker-0:drain", json!({}));
     assert_eq!(asks(other, "1s")["drain"], true);

@@ -38,6 +38,7 @@ class Calls:
         poll: Line,
         report: Line,
         claim: dict[str, Any],
+        uptime: Callable[[], str],
         tell: Callable[[dict[str, Any]], None],
     ) -> None:
         self._work = work
@@ -45,6 +46,7 @@ class Calls:
         self._poll_line = poll
         self._report_line = report
         self._claim = json.dumps(claim, ensure_ascii=False, separators=(",", ":"))[:-1].encode()
+        self._uptime = uptime
         self._tell = tell
         # What the parent was told last: the status of a refused call, 0 when no answer came, None when all is well.
         self._told: int | None = None
@@ -67,7 +69,7 @@ class Calls:
             try:
                 # After a failure, the answer comes at once, and says that the server is there again.
                 wait = 0 if failures else _WAIT
-                body = b'%s,"limit":%d,"wait":"%ds"}' % (self._claim, limit, wait)
+                body = b'%s,"wait":"%ds"}' % (self._claim_of(limit), wait)
                 answer = _checked(self._poll_line.post("/v1/jobs/claim", body, _WAIT + _TIMEOUT), 0)
             except (Lost, Refused) as error:
                 if not work.stopping:
@@ -164,7 +166,7 @@ class Calls:
         """Reports; returns which reports are done with, and the jobs that came along."""
         body = b'{"reports":[%s]' % b",".join([held.ending.report for held in batch if held.ending])
         if limit:
-            body += b',"claim":%s,"limit":%d}' % (self._claim, limit)
+            body += b',"claim":%s}' % self._claim_of(limit)
         notes = self._notes.take()
         if notes:
             body += b',"notes":%s' % json.dumps(notes, ensure_ascii=False).encode("utf-8", "replace")
@@ -211,6 +213,10 @@ class Calls:
             done.append(held)
         else:
             held.ending = ending
+
+    def _claim_of(self, limit: int) -> bytes:
+        """Returns a claim of so many jobs, without its last brace."""
+        return b'%s,"limit":%d,"uptime":"%s"' % (self._claim, limit, self._uptime().encode())
 
     def _answered(self, answer: dict[str, Any]) -> None:
         if self._told is not None or not self._connected:

@@ -75,7 +75,7 @@ class Engine:
             "worker": settings.name,
             "lease": f"{round(settings.lease * 1000)}ms",
         }
-        self._calls = Calls(self.work, self._notes, self._poll_line, report, claim, tell)
+        self._calls = Calls(self.work, self._notes, self._poll_line, report, claim, settings.uptime, tell)
         self.work.report_here = self._calls.report_here
 
     def start(self) -> None:

@@ -49,7 +49,9 @@ class Keeper:
 
     def crashed(self, held: list[HeldLease], code: int, *, alone: bool) -> None:
         """Their process has ended, and nobody has asked it to. `alone`: it had one job only."""
-        self._end(crashed(one.lease, code, alone=alone) if one.begun else self._unrun(one, alone) for one in held)
+        self._end(crashed(one.lease, code, alone=alone) for one in held if one.runs)
+        # Those that had ended already are not to blame.
+        self.give_back([one for one in held if not one.runs], alone=alone)
 
     def give_back(self, held: list[HeldLease], *, alone: bool = False) -> None:
         """They are not wanted here any more, so they are to run again at once."""
@@ -114,7 +116,7 @@ class Keeper:
             wanted, self._wanted = self._wanted, []
         for lease, span, done in wanted:
             try:
-                answer = self._post([lease], span)[0]
+                answer = self._post([lease], span, stopping=self._is_stopping)[0]
             except Exception as error:  # Whatever it is: a job waits for the answer.
                 done({"problem": str(error)})
                 continue
@@ -141,13 +143,15 @@ class Keeper:
             self._extend_for([lease], due[lease] - now + self._settings.lease * 2 / 3)
 
     def _extend_for(self, leases: list[str], lasts: float) -> None:
-        answers = self._post(leases, f"{round(lasts * 1000)}ms")
+        # The worker may begin to stop while the answer is on its way: then the server does not know it yet.
+        stopping = self._is_stopping
+        answers = self._post(leases, f"{round(lasts * 1000)}ms", stopping=stopping)
         next_due = time.monotonic() + lasts - self._settings.lease * 2 / 3
         for lease, item in zip(leases, answers, strict=True):
             # 503: it is not known, and asked for again.
             if item["status"] < 300:
                 self._due[lease] = next_due
-                if self._is_stopping:
+                if stopping:
                     self._said.add(lease)
             elif item["status"] in (404, 409):
                 # What was reported a moment ago is in the table until its process has read the answer.
@@ -155,9 +159,10 @@ class Keeper:
                 self._said.add(lease)
                 self._lost(lease, item["error"].get("reason", "unknown"))
 
-    def _post(self, leases: list[str], span: str) -> list[Any]:
+    def _post(self, leases: list[str], span: str, *, stopping: bool) -> list[Any]:
         body: dict[str, Any] = {"leases": leases, "lease": span, "worker": self._settings.name}
-        if self._is_stopping:
+        body["uptime"] = self._settings.uptime()
+        if stopping:
             body["stopping"] = True
         answer = self._line.post("/v1/jobs/extend", json.dumps(body).encode(), self._timeout)
         found: list[Any] = answer["leases"]

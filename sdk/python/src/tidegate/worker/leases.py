@@ -23,18 +23,21 @@ _TRIES = 100
 
 
 class HeldLease(NamedTuple):
-    """A lease of a process. `due`: when it is first to be extended, on the monotonic clock. `begun`: its job runs."""
+    """A lease of a process. `due`: when it is first to be extended, on the monotonic clock. `begun`: its job was
+    started; `runs`: it has not ended either. One that has ended is held until the server has its report."""
 
     lease: str
     due: float
     begun: bool
+    runs: bool = False
 
 
 class LeaseTable:
     """One process writes the table, another one reads it, also when the writer was killed while it wrote.
 
     There are two areas. The writer fills the one that is not shown, and then shows it by the next version. There is
-    a slot for each job that can run at a time, with the number of the lease whose job runs there.
+    a slot for each job that can run at a time, with the number of the lease whose job runs there, and before these one
+    with the number of the lease whose job was started last. Jobs are started in the order of these numbers.
     """
 
     def __init__(self, file: int, slots: int) -> None:
@@ -69,11 +72,14 @@ class LeaseTable:
 
     def begin(self, slot: int, number: int) -> None:
         """The job of the lease with this number runs in this slot; 0 when none does."""
-        _SLOT.pack_into(self._map, _VERSION.size + slot * _SLOT.size, number)
+        if number:
+            _SLOT.pack_into(self._map, _VERSION.size, number)
+        _SLOT.pack_into(self._map, _VERSION.size + (1 + slot) * _SLOT.size, number)
 
     def read(self) -> list[HeldLease]:
         """Returns the leases that were written last."""
-        running = set(struct.unpack_from(f"={self._slots}Q", self._map, _VERSION.size))
+        last, *slots = struct.unpack_from(f"={1 + self._slots}Q", self._map, _VERSION.size)
+        running = set(slots)
         for _ in range(_TRIES):
             version = _VERSION.unpack_from(self._map, 0)[0]
             start = self._start(version)
@@ -88,14 +94,14 @@ class LeaseTable:
             # Whoever reads this looks after all others, too.
             with contextlib.suppress(ValueError):
                 number, due, lease = line.split(b" ", 2)
-                held.append(HeldLease(lease.decode(), float(due), int(number) in running))
+                held.append(HeldLease(lease.decode(), float(due), int(number) <= last, int(number) in running))
         return held
 
     def close(self) -> None:
         self._map.close()
 
     def _start(self, version: int) -> int:
-        return _VERSION.size + self._slots * _SLOT.size + (version & 1) * self._area
+        return _VERSION.size + (1 + self._slots) * _SLOT.size + (version & 1) * self._area
 
 
 def line(number: int, due: float, lease: str) -> bytes:
@@ -109,4 +115,4 @@ def _size_of_area(slots: int) -> int:
 
 
 def _size(slots: int) -> int:
-    return _VERSION.size + slots * _SLOT.size + 2 * _size_of_area(slots)
+    return _VERSION.size + (1 + slots) * _SLOT.size + 2 * _size_of_area(slots)

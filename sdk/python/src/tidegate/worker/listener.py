@@ -22,6 +22,7 @@ class Listener:
     """One thread, which calls `lost` with a lease and the reason, and `drain`."""
 
     def __init__(self, settings: Settings, lost: Callable[[str, str], None], drain: Callable[[], None]) -> None:
+        self._uptime = settings.uptime
         self._line = Line(Address(settings.server), settings.token, settings.cacert)
         self._path = f"/v1/workers/{part(settings.name)}/events"
         self._lost = lost
@@ -40,7 +41,7 @@ class Listener:
                 pause.wait(_PAUSE)
 
     def _read(self) -> None:
-        response = self._line.stream(self._path, _SILENCE)
+        response = self._line.stream(f"{self._path}?uptime={self._uptime()}", _SILENCE)
         rest = b""
         while True:
             rest += self._line.more(response)

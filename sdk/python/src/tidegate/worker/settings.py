@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import time
 from typing import Any
 
 # At most so long before the end of the grace, jobs that have not ended are given back.
@@ -35,6 +36,13 @@ class Settings:
     as_json: bool = False
     #: The only job of a process: it was claimed by another one, and may be what ended the processes that ran it.
     alone: Any = None
+    #: When the worker started, by the clock that all processes of the machine share.
+    started: float = dataclasses.field(default_factory=time.monotonic)
+
+    def uptime(self) -> str:
+        """Returns how long the worker has run, as the server wants to hear it: it may have drained an earlier worker of
+        this name. A process that runs jobs says how long its parent has."""
+        return f"{round((time.monotonic() - self.started) * 1000)}ms"
 
     def encode(self) -> bytes:
         """Returns the settings as one line of JSON."""

@@ -343,7 +343,7 @@ class Supervisor:
     def _replace_if_it_runs(self, lease: str) -> None:
         """A job goes on after its timeout, and keeps its place for ever: another process takes the place of its own."""
         for child in self._children:
-            if child.retiring or not any(one.begun and one.lease == lease for one in child.leases()):
+            if child.retiring or not any(one.runs and one.lease == lease for one in child.leases()):
                 continue
             workflow = lease.partition("-")[0]
             self._console.say(
