@@ -350,7 +350,7 @@ impl Workflow {
         self.set_state(job, state, now);
     }
 
-    /// The time at which a job changes by itself, where nobody was kept from his work.
+    /// The time at which a job changes by itself, if there was no gap.
     pub(crate) fn due(&self, index: JobIndex) -> Option<Timestamp> {
         self.due_served(index, Timestamp::default())
     }
@@ -438,7 +438,7 @@ impl Workflow {
         let meta = self.meta_mut();
         meta.status = status;
         if !status.is_over() {
-            // One that was cancelled before its start is started by a retry.
+            // A retry starts a workflow that was cancelled before its start.
             meta.started_at.get_or_insert(now);
             meta.finished_at = None;
             meta.expires_at = None;
