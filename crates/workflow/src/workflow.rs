@@ -289,7 +289,7 @@ impl Workflow {
         self.visit(|_, _| {});
     }
 
-    /// Works out tallies and prospects, and does `settle` with each job before the jobs after it hear of it. One pass is enough, however many
+    /// Works out tallies and prospects, and does `settle` with each job before its news reaches the jobs after it. One pass is enough, however many
     /// are settled: a job comes after its parents.
     fn visit(&mut self, mut settle: impl FnMut(&mut Self, JobIndex)) {
         self.standings
@@ -398,7 +398,7 @@ impl Workflow {
         jobs
     }
 
-    /// Leases that are over and go on, because nobody could extend them before `served_since`; and when they end.
+    /// Leases that are over and go on, because their workers could not extend them before `served_since`; and when they end.
     pub(crate) fn spared(&self, served_since: Timestamp, now: Timestamp) -> Vec<(LeaseRef, Timestamp)> {
         let spared = self.each().filter_map(|job| match self.job(job) {
             Job { state: JobState::Running { expires }, token, .. } if *expires <= now => {

@@ -230,7 +230,12 @@ mod tests {
     fn at_the_start_anything_is_better_than_nothing() {
         check("no answer", known(".", 0), &[], Err(Conclusion::NoAnswer));
         check("no owner", known("abc", 3), &[('a', ".", 0), ('b', ".", 0)], Err(Conclusion::Ownerless));
-        check("a server without an owner has no vote", known("abc", 3), &[('a', ".", 0), ('b', ".", 0), ('c', "abc", 3)], Ok("abc"));
+        check(
+            "a server without an owner has no vote",
+            known("abc", 3),
+            &[('a', ".", 0), ('b', ".", 0), ('c', "abc", 3)],
+            Ok("abc"),
+        );
         let forming = [('a', "a..", 1), ('b', "ab.", 2), ('c', "..c", 3)];
         check("nodes that have not met: the one that knows most", known(".", 0), &forming, Ok("ab."));
         let formed = [('a', "abc", 3), ('b', "ab.", 2)];

@@ -75,7 +75,7 @@ pub(super) fn report(
     Ok(Effect::Done)
 }
 
-/// Makes a job ready again that nobody has begun, in its place in the queue.
+/// Makes a job that was not begun ready again, in its place in the queue.
 fn return_to_place(workflow: &mut Workflow, index: JobIndex, now: Timestamp) {
     let job = workflow.job_mut(index);
     job.attempt = job.attempt.saturating_sub(1);

@@ -140,7 +140,7 @@ impl Workflow {
         }
     }
 
-    /// Whether a job ran to an end that nobody chose by hand.
+    /// Whether a job ran to its end, and no operator chose that end.
     fn has_ended_by_itself(&self, job: JobIndex) -> bool {
         let job = self.job(job);
         matches!(job.state, JobState::Succeeded | JobState::Failed) && job.rerun != Rerun::ByHand

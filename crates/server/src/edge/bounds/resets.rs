@@ -82,7 +82,7 @@ impl Resets {
         if self.is_turn_used_up() { give_way(context) } else { Poll::Ready(()) }
     }
 
-    /// Whether this turn has brought so many such calls that the next part is read in the next one.
+    /// Whether this turn has brought [`MAX_PER_TURN`] such calls, so that more is read in the next one only.
     fn is_turn_used_up(&mut self) -> bool {
         let turn = self.seat.turn();
         if self.turn != turn {

@@ -48,7 +48,7 @@ class Keeper:
         threading.Thread(target=self._run, name="tidegate-leases", daemon=True).start()
 
     def crashed(self, held: list[HeldLease], code: int, *, alone: bool) -> None:
-        """Their process has ended, and nobody has asked it to. `alone`: it had one job only."""
+        """Their process has ended, and this worker has not asked it to. `alone`: it had one job only."""
         self._end(crashed(one.lease, code, alone=alone) if one.begun else self._unrun(one, alone) for one in held)
 
     def give_back(self, held: list[HeldLease], *, alone: bool = False) -> None:
