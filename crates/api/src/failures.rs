@@ -14,8 +14,8 @@ use crate::edge::ask::{Ask, Context};
 use crate::edge::problem::{Code, Problem};
 use crate::edge::request_id::RequestId;
 
-/// The wait between two lines with the same code: a store that is away fails all calls for the same reason.
-const APART: Duration = Duration::from_secs(60);
+/// Least time between two lines with the same code: a store that does not answer fails all calls for the same reason.
+const LINE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The time of the last line of each code, and how many lines were left out since. Without it one client could fill the log.
 #[derive(Debug, Default)]
@@ -27,8 +27,8 @@ impl Lines {
         // Each change is complete or absent.
         let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match lines.get_mut(code) {
-            // A clock that was set back keeps nobody silent.
-            Some((last, left_out)) if *last <= now && now.since(*last) < APART => {
+            // A clock that was set back does not suppress lines.
+            Some((last, left_out)) if *last <= now && now.since(*last) < LINE_INTERVAL => {
                 *left_out += 1;
                 None
             }

@@ -96,7 +96,7 @@ pub(crate) enum Draining {
     End,
 }
 
-/// Notes that a worker claims that has run for so long, and sees to it that what other servers say of workers is read.
+/// Notes the claim of a worker that has run for `uptime`, and starts the task that reads what other servers say of workers.
 /// Returns the process that claims.
 pub(crate) fn note_claim<'a>(api: &Context, claim: &'a Claim, uptime: Option<Duration>) -> Process<'a> {
     let now = api.now();

@@ -33,11 +33,11 @@ pub(crate) enum Owed {
 pub(crate) struct Values {
     /// The keys as they were written, with a space between two.
     keys: Box<[u8]>,
-    /// What is known of each key.
+    /// The answer for each key so far.
     found: Vec<Found>,
-    /// Where a server that answers in the order of the question goes on: the next key begins here, and is this one of the keys.
+    /// The key after the one that was answered last: a server that answers in the order of the question goes on there.
     next: Cursor,
-    /// Keys that were answered.
+    /// Number of keys that were answered.
     answered: usize,
     /// None once it was told.
     tell: Option<oneshot::Sender<Vec<Found>>>,
@@ -46,7 +46,9 @@ pub(crate) struct Values {
 /// A place among keys.
 #[derive(Debug, Clone, Copy, Default)]
 struct Cursor {
+    /// The byte at which the key begins.
     at: usize,
+    /// The number of keys before it.
     index: usize,
 }
 

@@ -145,7 +145,7 @@ impl Call {
         self.progress().stages.iter().any(|stage| matches!(stage, Stage::Done(outcomes) if outcomes.iter().any(failed)))
     }
 
-    /// Ends the caller's interest: what is not written yet never is. Returns what must be sent nevertheless.
+    /// Ends the caller's interest: what is not written yet never is. Returns the commands that must be sent nevertheless.
     pub(crate) fn abandon(&self) -> Vec<Batch> {
         let mut progress = self.progress();
         progress.abandoned = true;

@@ -69,9 +69,9 @@ pub struct Config {
     /// A connection with a reply due that received nothing for this long is closed. Default 5 s.
     pub stall_timeout: Duration,
     /// A single server whose reply has been due for this long, and that answers no new connection either, is unavailable:
-    /// calls are refused at once. Calls wait for it until then, so this should not be less than the longest time that a call
-    /// may take, and `stall_timeout` neither. Default 1 s. In a cluster, and behind sentinels, calls wait in any case: another
-    /// node may take over.
+    /// calls are refused at once. Calls wait for it until then, so neither this nor `stall_timeout` should be less than the
+    /// longest time that a call may take. Default 1 s. In a cluster, and behind sentinels, calls wait in any case: another node
+    /// may take over.
     pub silence_timeout: Duration,
     /// How a node chooses among its connections. Default the first of the oldest 16 with room.
     pub selection: Selection,

@@ -1,7 +1,7 @@
 //! Configuration: reads files of limits, and holds the limits of all domains.
 //!
-//! A file is read into nodes (`tidegate_yaml`, with the scalars of `scalar`), then passed over three times: for unknown keys (`keys`), for values of the wrong type
-//! (`decode`), and for limits that make no sense (`build`).
+//! A file is read into nodes (`tidegate_yaml`, with the scalars of `scalar`), then passed over three times: for unknown keys (`keys`),
+//! for values of the wrong type (`decode`), and for limits that make no sense (`build`).
 
 mod build;
 mod decode;

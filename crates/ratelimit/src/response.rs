@@ -37,12 +37,12 @@ pub enum Error {
         /// The unit's wire number.
         unit: i32,
     },
-    /// Values are too long to match them with so many patterns, as many as the configuration has.
+    /// The values of a request are too long to match them with all patterns of its domain.
     #[error(
         "descriptor {descriptor}: the values up to here are too long for the number of patterns (*) in the limits of this domain"
     )]
     LongValues {
-        /// The index of the descriptor at which that was noticed.
+        /// The index of the descriptor at which the bound was reached.
         descriptor: usize,
     },
     /// The store failed.

@@ -16,9 +16,9 @@ use top::Top;
 
 /// How many keys and refusals a sketch has.
 const MOST: usize = 128;
-/// Decisions of one minute and core that are all counted. A person may count as far; on a busy core they take less than a thousandth of a second.
-const COUNTED: u32 = 4096;
-/// After them, one decision in so many is looked at until the minute ends, chosen at random.
+/// Decisions of one minute and core that are all counted. A person may count as far; on a busy core they take less than a millisecond.
+const MAX_COUNTED: u32 = 4096;
+/// After them, one decision in this number is counted until the minute ends, chosen at random.
 const SAMPLED: u32 = 64;
 /// How many refusals of a kind are kept of one second and core. In a flood of them, all are alike.
 const REFUSALS_PER_SECOND: u32 = 16;
@@ -45,7 +45,7 @@ pub struct TopKey {
     pub entries: Vec<Entry>,
     /// How many hits.
     pub hits: u64,
-    /// Whether the number of hits is an estimate: there were so many decisions or keys that not all were counted.
+    /// Whether `hits` is an estimate, because there were too many decisions or keys to count all of them.
     pub is_estimate: bool,
 }
 
@@ -74,10 +74,10 @@ pub enum Caller {
 /// What one core has seen.
 #[derive(Debug, Default)]
 pub(crate) struct CoreSketch {
-    /// Decisions until the next one that is looked at,
+    /// Number of decisions to skip before the next one that is counted.
     skip: AtomicU32,
-    /// or until this moment: each minute begins with decisions that are all counted.
-    until: AtomicU64,
+    /// The time at which `skip` ends early: each minute begins with decisions that are all counted.
+    skip_until: AtomicU64,
     /// The same for all cores, so that equal keys have equal hashes.
     hasher: DefaultHashBuilder,
     seen: Mutex<Seen>,
@@ -106,11 +106,11 @@ impl CoreSketch {
         Self { hasher, ..Self::default() }
     }
 
-    /// Notes a decision about a request. When there are many, most of them only count down to the next one that is looked at.
+    /// Notes a decision about a request. When there are many, most of them only count down to the next one that is counted.
     #[inline]
     pub(crate) fn note(&self, request: &Request, (code, statuses): (Code, &[Status]), now: Timestamp) {
         let skip = self.skip.load(Relaxed);
-        if skip > 0 && now.0 < self.until.load(Relaxed) {
+        if skip > 0 && now.0 < self.skip_until.load(Relaxed) {
             self.skip.store(skip - 1, Relaxed);
         } else {
             self.sample(request, statuses, now);
@@ -127,7 +127,7 @@ impl CoreSketch {
         let weight = current.next_weight();
         // At random, so that clients which take turns are all seen.
         self.skip.store(if weight == 1 { 0 } else { fastrand::u32(..SAMPLED * 2 - 1) }, Relaxed);
-        self.until.store((now.0 / MINUTE_MICROS + 1) * MINUTE_MICROS, Relaxed);
+        self.skip_until.store((now.0 / MINUTE_MICROS + 1) * MINUTE_MICROS, Relaxed);
         for (descriptor, status) in request.descriptors.iter().zip(statuses) {
             let hits = hits(request, descriptor).saturating_mul(weight.into());
             if status.limit.is_some() && hits > 0 {
@@ -199,18 +199,18 @@ impl Seen {
     }
 }
 
-/// A key over all cores.
-struct Sum {
+/// The sum of a key over all cores.
+struct KeySum {
     key: TopKey,
-    /// Incomplete parts in which it has a place.
-    places: usize,
+    /// Number of incomplete parts in which the key has a place.
+    incomplete: usize,
 }
 
 /// What all cores have seen at the time `now`.
 pub(crate) fn merge<'c>(cores: impl Iterator<Item = &'c CoreSketch>, now: Timestamp) -> Sketch {
-    let mut top: HashMap<u64, Sum> = HashMap::new();
+    let mut top: HashMap<u64, KeySum> = HashMap::new();
     let mut refusals = Vec::new();
-    // Of these, a key that has no place may have hits nevertheless.
+    // Parts in which a key without a place may have hits.
     let mut incomplete = 0;
     for core in cores {
         let mut seen = core.lock();
@@ -218,16 +218,17 @@ pub(crate) fn merge<'c>(cores: impl Iterator<Item = &'c CoreSketch>, now: Timest
         for part in [&seen.current, &seen.previous] {
             incomplete += usize::from(!part.is_complete());
             for (hash, key) in part.iter() {
-                let sum = top.entry(hash).or_insert_with(|| Sum { key: TopKey { hits: 0, ..key.clone() }, places: 0 });
+                let sum =
+                    top.entry(hash).or_insert_with(|| KeySum { key: TopKey { hits: 0, ..key.clone() }, incomplete: 0 });
                 sum.key.hits = sum.key.hits.saturating_add(key.hits);
                 sum.key.is_estimate |= key.is_estimate;
-                sum.places += usize::from(!part.is_complete());
+                sum.incomplete += usize::from(!part.is_complete());
             }
         }
         refusals.extend(seen.refusals.iter().cloned());
     }
-    let whole = |Sum { key, places }: Sum| TopKey { is_estimate: key.is_estimate || places < incomplete, ..key };
-    let mut top: Vec<TopKey> = top.into_values().map(whole).collect();
+    let finished = |sum: KeySum| TopKey { is_estimate: sum.key.is_estimate || sum.incomplete < incomplete, ..sum.key };
+    let mut top: Vec<TopKey> = top.into_values().map(finished).collect();
     top.sort_by(|a, b| b.hits.cmp(&a.hits).then_with(|| (&a.domain, &a.entries).cmp(&(&b.domain, &b.entries))));
     top.truncate(MOST);
     refusals.sort_by_key(|refusal| std::cmp::Reverse(refusal.at));

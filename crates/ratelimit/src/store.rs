@@ -23,6 +23,9 @@ pub use redis::RedisStore;
 
 use crate::window::{Seconds, Window};
 
+/// The highest value of a counter, and the most hits of a charge: Redis keeps counters as signed numbers of 64 bits.
+pub(crate) const MAX_COUNT: u64 = i64::MAX.unsigned_abs();
+
 /// A store of counters.
 #[derive(Debug, Clone)]
 pub enum Store {

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 
 pub use limit::{Limit, Rate, Unit};
 pub use node::Node;
-pub(crate) use pattern::Work;
+pub(crate) use pattern::StepBudget;
 pub use stats_key::StatsKey;
 pub(crate) use stats_key::override_stats_key;
 
@@ -35,18 +35,18 @@ pub struct Level {
     limits: u32,
 }
 
-/// What the look-ups of one call share.
+/// The state that the look-ups of one call share.
 #[derive(Debug)]
 pub(crate) struct Probe {
     /// The composite key that is looked for.
     text: String,
-    pub(crate) work: Work,
+    pub(crate) steps: StepBudget,
 }
 
 impl Probe {
-    pub(crate) fn new(work: Work) -> Self {
+    pub(crate) fn new(steps: StepBudget) -> Self {
         // 64 bytes hold a typical composite key.
-        Self { text: String::with_capacity(64), work }
+        Self { text: String::with_capacity(64), steps }
     }
 }
 
@@ -145,7 +145,7 @@ impl Level {
     /// Finds the limit of a descriptor of `domain`. `probe` is reused from one descriptor to the next.
     ///
     /// At every level an exact match wins over a pattern, and a pattern over a key without value. The search never goes back
-    /// to a higher level. Only a limit at the depth of the last entry applies. When the work of matching is used up, there is none.
+    /// to a higher level. Only a limit at the depth of the last entry applies. None applies when the steps for matching are used up.
     pub(crate) fn find<'t>(&'t self, domain: &str, entries: &[Entry], probe: &mut Probe) -> Option<LimitMatch<'t>> {
         let mut nodes = NodeMatches::new();
         let mut level = self;
@@ -163,7 +163,7 @@ impl Level {
 
     /// The node that an entry matches.
     fn matching<'t>(&'t self, entry: &Entry, probe: &mut Probe) -> Option<NodeMatch<'t>> {
-        let Probe { text, work } = probe;
+        let Probe { text, steps } = probe;
         text.clear();
         text.push_str(&entry.key);
         text.push('_');
@@ -171,12 +171,12 @@ impl Level {
         if let Some(node) = self.get(text) {
             return Some(NodeMatch { node, kind: MatchKind::Exact });
         }
-        let pattern = self.patterns.iter().find(|(pattern, _)| pattern.matches(text, work));
+        let pattern = self.patterns.iter().find(|(pattern, _)| pattern.matches(text, steps));
         if let Some((pattern, index)) = pattern {
             let kind = MatchKind::Pattern(pattern.value_part(&entry.key));
             return Some(NodeMatch { node: &self.nodes[*index as usize], kind });
         }
-        if work.is_used_up() {
+        if steps.is_used_up() {
             return None;
         }
         self.get(&entry.key).map(|node| NodeMatch { node, kind: MatchKind::Key })

@@ -165,7 +165,7 @@ impl Settings {
         // Workflows are in Redis also when counters are not.
         let redis = redis.filter(|_| !memcache::is_wanted(values));
         let call_timeout = values.positive_duration("TIDEGATE_CALL_TIMEOUT");
-        let redis = redis.map(|redis| redis.waiting_for(call_timeout));
+        let redis = redis.map(|redis| redis.with_call_timeout(call_timeout));
         Self {
             http: listen::endpoint(values, "HOST", "PORT"),
             debug: listen::endpoint(values, "DEBUG_HOST", "DEBUG_PORT"),

@@ -39,7 +39,7 @@ use crate::operate::traces::{self, Traces};
 use crate::settings::Workflows as Settings;
 use crate::supervise::{Supervisor, tripwire};
 use clock::StoreClock;
-use store::Opener;
+use store::{OpenContext, Opener};
 use threads::Threads;
 use units::Limits;
 
@@ -163,12 +163,18 @@ impl Thread {
         let api = Api::new(self.access(), self.activity.clone(), self.host(clock.clone()));
         let mut engine = None;
         let work = async {
-            let place = (&self.settings, self.limits.counters.clone(), self.traces.clone());
-            let opener = Opener::new(place, (&api, &self.activity), looked, clock.clone());
+            let context = OpenContext {
+                settings: &self.settings,
+                counters: self.limits.counters.clone(),
+                traces: self.traces.clone(),
+                api: &api,
+                activity: &self.activity,
+            };
+            let opener = Opener::new(context, looked, clock.clone());
             let opened = opener.open(&runtimes).await;
             self.activity.put_tally(opened.tally());
             self.metrics.watch_redis_of_workflows(opened.redis_clients());
-            // Before anybody takes a job: leases that could not be extended meanwhile go on, and keep their places under limits.
+            // Before any worker takes a job: leases that could not be extended meanwhile go on, and keep their places under limits.
             let now = clock.now();
             opened.begin_serving(now);
             let _late = timeout(store::PATIENCE, opened.catch_up(now)).await;

@@ -39,7 +39,7 @@ impl Timestamp {
         Duration::from_micros(self.micros().saturating_sub(earlier.micros()))
     }
 
-    /// The time that is so much earlier; at the earliest 1970.
+    /// The time that is `span` earlier; at the earliest 1970.
     #[must_use]
     pub fn before(self, span: Duration) -> Self {
         Self::from_micros(self.micros().saturating_sub(u64::try_from(span.as_micros()).unwrap_or(u64::MAX)))

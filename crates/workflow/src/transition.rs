@@ -31,7 +31,7 @@ pub(crate) fn transition(
         Event::Report { job, token, outcome } => attempt::report(workflow, (*job, *token), outcome, now),
         Event::GiveBack { job, token } => attempt::give_back(workflow, *job, *token, now),
         Event::Extend { job, token, expires, intent } => {
-            attempt::extend(workflow, (*job, *token), (*expires, *intent), now)
+            attempt::extend(workflow, (*job, *token), *expires, *intent, now)
         }
         Event::Tick { served_since } => Ok(attempt::tick(workflow, *served_since, now)),
         Event::Cancel => operate::cancel(workflow, defaults, now),

@@ -289,7 +289,7 @@ impl Workflow {
         self.visit(|_, _| {});
     }
 
-    /// Works out tallies and prospects, and does `settle` with each job before the jobs after it hear of it. One pass is enough, however many
+    /// Works out tallies and prospects, and does `settle` with each job before its news reaches the jobs after it. One pass is enough, however many
     /// are settled: a job comes after its parents.
     fn visit(&mut self, mut settle: impl FnMut(&mut Self, JobIndex)) {
         self.standings
@@ -350,7 +350,7 @@ impl Workflow {
         self.set_state(job, state, now);
     }
 
-    /// The time at which a job changes by itself, where nobody was kept from his work.
+    /// The time at which a job changes by itself, if there was no gap.
     pub(crate) fn due(&self, index: JobIndex) -> Option<Timestamp> {
         self.due_served(index, Timestamp::default())
     }
@@ -398,7 +398,7 @@ impl Workflow {
         jobs
     }
 
-    /// Leases that are over and go on, because nobody could extend them before `served_since`; and when they end.
+    /// Leases that are over and go on, because their workers could not extend them before `served_since`; and when they end.
     pub(crate) fn spared(&self, served_since: Timestamp, now: Timestamp) -> Vec<(LeaseRef, Timestamp)> {
         let spared = self.each().filter_map(|job| match self.job(job) {
             Job { state: JobState::Running { expires }, token, .. } if *expires <= now => {
@@ -438,7 +438,7 @@ impl Workflow {
         let meta = self.meta_mut();
         meta.status = status;
         if !status.is_over() {
-            // One that was cancelled before its start is started by a retry.
+            // A retry starts a workflow that was cancelled before its start.
             meta.started_at.get_or_insert(now);
             meta.finished_at = None;
             meta.expires_at = None;

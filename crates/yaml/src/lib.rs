@@ -2,10 +2,10 @@
 //!
 //! The rules are those of YAML 1.1 as `gopkg.in/yaml.v2` has them, which envoyproxy/ratelimit reads its files with: every layout that it loads
 //! is loaded here to the same values. The text goes through three steps: bytes to characters (`text`), characters to tokens
-//! (`scan`), tokens to nodes (`tree`). What a scalar means is said by the caller's [`Schema`].
+//! (`scan`), tokens to nodes (`tree`). The caller's [`Schema`] says what a scalar means.
 //!
-//! Time and memory are linear in the size of the text. Aliases, which a short text could use to stand for a large value, are
-//! bounded by [`MAX_ALIASED`].
+//! Time and memory are linear in the size of the text. The number of values that aliases stand for is bounded, because a short
+//! text could use them to stand for a large value.
 
 mod error;
 mod node;
@@ -15,4 +15,4 @@ mod tree;
 
 pub use error::{Error, Problem};
 pub use node::{Content, Node, Pair, Position};
-pub use tree::{Document, Form, MAX_ALIASED, MAX_BYTES, MAX_NODES, Schema, outer_names, parse};
+pub use tree::{Document, Form, Schema, outer_names, parse};

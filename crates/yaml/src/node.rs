@@ -16,11 +16,11 @@ pub struct Position {
 pub struct Node<S> {
     /// Where it stands.
     pub at: Position,
-    /// What it is.
+    /// The value, which clones share.
     pub content: Rc<Content<S>>,
 }
 
-/// What a node is. `S` is a scalar as the schema has it.
+/// The value of a node. `S` is a scalar as the schema has it.
 #[derive(Debug)]
 pub enum Content<S> {
     /// A text, a number and so on.

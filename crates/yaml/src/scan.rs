@@ -78,16 +78,17 @@ struct MaybeKey {
 #[derive(Debug)]
 pub(crate) struct Scanner<'t> {
     cursor: Cursor<'t>,
-    /// What is wrong behind the last character.
+    /// The problem after the last character, if there is one.
     end: Option<super::error::Problem>,
     tokens: VecDeque<(Mark, Token)>,
     /// The number of tokens that have left the queue.
     taken: usize,
     /// The column of the block collection around the current place; -1 outside of all.
     indent: isize,
-    /// The columns of those around it.
+    /// The columns of the block collections around that one.
     indents: Vec<isize>,
-    /// One more than there are flow collections around the current place. The numbers of their tokens grow.
+    /// For the text outside of flow collections and for each flow collection around the current place, the place where a key may
+    /// have begun. Their token numbers ascend.
     keys: Vec<MaybeKey>,
     /// Whether a key may begin at the current place.
     key_allowed: bool,
@@ -176,7 +177,7 @@ impl<'t> Scanner<'t> {
         Ok(())
     }
 
-    /// What was remembered cannot be a key.
+    /// Forgets the place that was saved last: no key began there.
     fn drop_key(&mut self) -> Result<(), Error> {
         if let Some(key) = self.keys.last_mut() {
             if key.is_possible && key.is_required {
@@ -195,7 +196,7 @@ impl<'t> Scanner<'t> {
         self.tokens.push_back((self.cursor.mark, token));
     }
 
-    /// Adds a token of so many characters.
+    /// Adds a token of `count` characters.
     fn push_characters(&mut self, token: Token, count: usize) {
         self.push(token);
         self.cursor.skip_many(count);

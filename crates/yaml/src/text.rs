@@ -8,7 +8,7 @@ use super::error::Problem;
 #[derive(Debug)]
 pub(crate) struct Text<'t> {
     pub(crate) characters: Cow<'t, str>,
-    /// What is wrong with what follows. It matters only if the reader gets there: what comes after the first document is not read.
+    /// The problem of the next character. It matters only if the reader gets there: nothing after the first document is read.
     pub(crate) end: Option<Problem>,
 }
 

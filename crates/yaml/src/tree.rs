@@ -14,12 +14,12 @@ use aliases::{Anchors, Built};
 use directives::Directives;
 
 /// The most bytes of a text.
-pub const MAX_BYTES: usize = 256 << 20;
+const MAX_BYTES: usize = 256 << 20;
 /// The most nodes that stand in a text. A limit has nine, so that a file may have 300,000 of them. Nodes of the least text take 1 GiB of memory.
-pub const MAX_NODES: usize = 3_000_000;
+const MAX_NODES: usize = 3_000_000;
 /// The most nodes for which all aliases of a text stand together, with aliases in them followed. An alias to a long scalar
 /// counts as one more node for each 64 bytes, because callers copy it. So the copies of one text have at most 64 MB.
-pub const MAX_ALIASED: usize = 1_000_000;
+const MAX_ALIASED: usize = 1_000_000;
 
 /// How a scalar was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +57,7 @@ pub trait Schema {
 pub struct Document<S> {
     /// `None` when the text has no document.
     pub root: Option<Node<S>>,
-    /// Where something stands behind the document. yaml.v2 never looks at it, so it need not be YAML.
+    /// The position of what follows the document, if anything does. yaml.v2 never reads it, so it need not be YAML.
     pub rest: Option<super::Position>,
 }
 
@@ -158,7 +158,7 @@ impl<'t, S: Schema> Reader<'t, S> {
         if next.1 == Token::DocumentEnd {
             let mark = next.0;
             self.scanner.take();
-            // What comes now is not part of the document, even where it is no YAML.
+            // The rest is not part of the document, and need not be YAML.
             let Ok(after) = self.scanner.peek() else {
                 return Ok(Document { root: Some(root.node), rest: Some(mark.position()) });
             };
@@ -168,7 +168,7 @@ impl<'t, S: Schema> Reader<'t, S> {
         Ok(Document { root: Some(root.node), rest })
     }
 
-    /// What comes after `---`.
+    /// Reads the node after `---`.
     fn content(&mut self) -> Result<Built<S::Scalar>, Error> {
         let (mark, token) = self.scanner.peek()?;
         let mark = *mark;
@@ -230,7 +230,7 @@ impl<'t, S: Schema> Reader<'t, S> {
         }
     }
 
-    /// A value that is left out.
+    /// Makes the node of a value that is left out.
     fn empty(&mut self, mark: Mark) -> Result<Built<S::Scalar>, Error> {
         self.scalar(mark, Properties::default(), String::new(), Form::Plain)
     }
@@ -242,11 +242,11 @@ impl<'t, S: Schema> Reader<'t, S> {
         text: String,
         form: Form<'_>,
     ) -> Result<Built<S::Scalar>, Error> {
-        self.count(mark)?;
+        self.count_node(mark)?;
         let form = properties.tag.as_deref().map_or(form, Form::Tagged);
         let is_merge_key = text == "<<" && matches!(form, Form::Plain | Form::Tagged("!" | "tag:yaml.org,2002:merge"));
         let size = aliases::scalar_size(&text);
-        // What is wrong with a tag is told where the tag is.
+        // A mistake in a tag is reported at the place of the tag.
         let start = properties.at.unwrap_or(mark).position();
         let scalar = S::scalar(text, form).map_err(|problem| Error { at: start, problem: Problem::Schema(problem) })?;
         let node = Node { at: mark.position(), content: Rc::new(Content::Scalar(scalar)) };
@@ -258,7 +258,7 @@ impl<'t, S: Schema> Reader<'t, S> {
     }
 
     /// Counts a node that stands in the text.
-    fn count(&mut self, mark: Mark) -> Result<(), Error> {
+    fn count_node(&mut self, mark: Mark) -> Result<(), Error> {
         self.nodes += 1;
         if self.nodes > MAX_NODES {
             return Err(Error { at: mark.position(), problem: Problem::TooMany { max: MAX_NODES } });
@@ -267,7 +267,7 @@ impl<'t, S: Schema> Reader<'t, S> {
     }
 
     /// Refuses `levels` more lists and maps inside each other where that is too deep.
-    fn descend(&self, mark: Mark, levels: usize) -> Result<(), Error> {
+    fn check_depth(&self, mark: Mark, levels: usize) -> Result<(), Error> {
         if self.depth + levels > self.max_depth {
             return Err(Error { at: mark.position(), problem: Problem::TooDeep { max: self.max_depth } });
         }
@@ -277,8 +277,8 @@ impl<'t, S: Schema> Reader<'t, S> {
     fn alias(&mut self, mark: Mark) -> Result<Built<S::Scalar>, Error> {
         let Token::Alias(name) = self.scanner.take() else { return self.empty(mark) };
         let found = self.anchors.follow(&name).map_err(|problem| Error { at: mark.position(), problem })?;
-        self.count(mark)?;
-        self.descend(mark, found.height)?;
+        self.count_node(mark)?;
+        self.check_depth(mark, found.height)?;
         let node = Node { at: mark.position(), content: found.node.content };
         // Only the plain word itself is a merge key.
         Ok(Built { node, is_merge_key: false, ..found })

@@ -27,7 +27,7 @@ impl Role {
     }
 }
 
-/// Who may use the API. Never shown: neither the tokens nor their number of characters. Clones are the same, also after they were replaced.
+/// Who may use the API. Never shown: neither the tokens nor their number of characters. Clones share the tokens: [`Tokens::replace`] replaces those of all.
 #[derive(Clone)]
 pub struct Tokens(Arc<RwLock<Arc<[Token]>>>);
 
@@ -56,14 +56,14 @@ impl Tokens {
     /// Tokens that let nobody in.
     #[must_use]
     pub fn none() -> Self {
-        Self::of(Vec::new())
+        Self::from_list(Vec::new())
     }
 
-    fn of(tokens: Vec<Token>) -> Self {
+    fn from_list(tokens: Vec<Token>) -> Self {
         Self(Arc::new(RwLock::new(tokens.into())))
     }
 
-    /// Those that are in force. They are replaced as a whole, so that a poisoned lock can be used.
+    /// The tokens that are in force. They are replaced as a whole, so that a poisoned lock can be used.
     fn all(&self) -> Arc<[Token]> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -100,7 +100,7 @@ impl Tokens {
             }
             tokens.push(Token { role, name: name.into(), secret: secret.to_owned() });
         }
-        if tokens.is_empty() { Err("the file contains no token".to_owned()) } else { Ok(Self::of(tokens)) }
+        if tokens.is_empty() { Err("the file contains no token".to_owned()) } else { Ok(Self::from_list(tokens)) }
     }
 
     /// The role and name of who has a token. It takes as long for a token that is nearly right as for any other of its length.

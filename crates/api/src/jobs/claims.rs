@@ -66,13 +66,13 @@ pub(crate) struct ClaimBody {
     uptime: Option<Span>,
 }
 
-/// What a worker asks for, checked.
+/// A claim of a worker that was checked.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct ClaimRequest {
     pub(crate) claim: Claim,
-    /// How long it waits.
+    /// How long the worker waits for a job.
     pub(crate) wait: Duration,
-    /// How long it has run, if it says so.
+    /// How long the worker has run, if it says so.
     pub(crate) uptime: Option<Duration>,
 }
 
@@ -153,7 +153,7 @@ struct InputError<'a> {
 
 impl ClaimBody {
     /// `prefix` leads to this part of the request.
-    pub(crate) fn resolve(self, prefix: &str) -> Result<Asked, Problem> {
+    pub(crate) fn resolve(self, prefix: &str) -> Result<ClaimRequest, Problem> {
         let path = |field: &str| format!("{prefix}{field}");
         self.check_names(prefix)?;
         let limit = self.limit.unwrap_or(1);
@@ -167,7 +167,7 @@ impl ClaimBody {
         }
         let (queues, handlers) = (each_once(self.queues), self.handlers.map(each_once));
         let claim = Claim { queues, handlers, worker: self.worker, limit, lease };
-        Ok(Asked { claim, wait, uptime: self.uptime.map(|uptime| uptime.0) })
+        Ok(ClaimRequest { claim, wait, uptime: self.uptime.map(|uptime| uptime.0) })
     }
 
     /// Whether queues, handlers and worker have names that a queue could have, and a terminal show.
@@ -217,7 +217,7 @@ pub(crate) fn lease(given: Option<Span>, path: &str) -> Result<Duration, Problem
 }
 
 pub(crate) async fn claim(ask: &Ask<'_>) -> Answer {
-    let Asked { claim, wait, uptime } = body::read::<ClaimBody>(ask.body)?.resolve("")?;
+    let ClaimRequest { claim, wait, uptime } = body::read::<ClaimBody>(ask.body)?.resolve("")?;
     let (api, engine) = (ask.api, ask.api.engine());
     let process = workers::note_claim(api, &claim, uptime);
     workers::await_drains(api).await;
@@ -225,9 +225,7 @@ pub(crate) async fn claim(ask: &Ask<'_>) -> Answer {
         return Ok(answer(&ClaimResult { jobs: Vec::new(), drain: Some(true) }, None, AROUND));
     }
     let leases = match engine.lease_except(&claim, &[], waiting::patience(wait), api.now()).await? {
-        none if none.is_empty() => {
-            waiting::claim((engine, &api.host, &api.roll), (&claim, &[]), (wait, &process)).await?
-        }
+        none if none.is_empty() => waiting::claim((engine, &api.host, &api.roll), &claim, &[], wait, &process).await?,
         leases => leases,
     };
     let (claimed, share) = deliver(ask, &claim.worker, leases).await?;

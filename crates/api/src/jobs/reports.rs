@@ -13,7 +13,7 @@ use tidegate_workflow::{
 #[cfg(test)]
 use utoipa::ToSchema;
 
-use super::claims::{self, Asked, ClaimBody, ClaimedJob};
+use super::claims::{self, ClaimBody, ClaimRequest, ClaimedJob};
 use super::leases::parse_lease;
 #[cfg(test)]
 use super::notes::NoteBody;
@@ -317,22 +317,22 @@ pub(crate) async fn report(ask: &Ask<'_>) -> Answer {
     let api = ask.api;
     let given_back = tidegate_workflow::given_back(&valid);
     let over: Vec<LeaseRef> = valid.iter().map(|report| report.lease).collect();
-    let worker = claim.as_ref().map_or_else(String::new, |asked| asked.claim.worker.clone());
-    let started = claim.as_ref().and_then(|asked| workers::note_claim(api, &asked.claim, asked.uptime).started);
+    let worker = claim.as_ref().map_or_else(String::new, |request| request.claim.worker.clone());
+    let started = claim.as_ref().and_then(|request| workers::note_claim(api, &request.claim, request.uptime).started);
     let process = Process { worker: &worker, started };
     if claim.is_some() {
         workers::await_drains(api).await;
     }
     let claim = claim.filter(|_| !api.roll.is_draining(&process));
-    let wanted = claim.as_ref().map(|asked| (&asked.claim, waiting::patience(asked.wait)));
+    let wanted = claim.as_ref().map(|request| (&request.claim, waiting::patience(request.wait)));
     // Before the reports, which may end their leases.
     let noted = notes::keep(ask, notes).await;
     let (reported, mut leases) = api.engine().report_and_lease(valid, wanted, api.now()).await;
-    if let (Ok(none), Some(Asked { claim, wait, .. })) = (&leases, &claim)
+    if let (Ok(none), Some(ClaimRequest { claim, wait, .. })) = (&leases, &claim)
         && none.is_empty()
         && !wait.is_zero()
     {
-        leases = waiting::claim((api.engine(), &api.host, &api.roll), (claim, &given_back), (*wait, &process)).await;
+        leases = waiting::claim((api.engine(), &api.host, &api.roll), claim, &given_back, *wait, &process).await;
     }
     let ended = over.into_iter().zip(&reported).filter(|(_, reported)| is_over(reported)).map(|(lease, _)| lease);
     api.roll.note_over(ended);

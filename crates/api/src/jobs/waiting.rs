@@ -17,8 +17,10 @@ pub(crate) fn patience(wait: Duration) -> Patience {
 /// work: the worker gave them back.
 pub(crate) async fn claim(
     (engine, host, roll): (&Engine, &Host, &Roll),
-    (claim, except): (&Claim, &[LeaseRef]),
-    (wait, process): (Duration, &Process<'_>),
+    claim: &Claim,
+    except: &[LeaseRef],
+    wait: Duration,
+    process: &Process<'_>,
 ) -> Result<Leases, EngineError> {
     let (until, drain) = (Instant::now() + wait, &host.drain);
     if wait.is_zero() || drain.is_cancelled() {
@@ -78,7 +80,7 @@ mod tests {
         let wait = Duration::from_millis(40);
         let roll = Roll::default();
         let process = Process { worker: "worker", started: None };
-        let mut claimed = pin!(claim((&engine, &host, &roll), (&wanted, &[]), (wait, &process)));
+        let mut claimed = pin!(claim((&engine, &host, &roll), &wanted, &[], wait, &process));
         assert!(timeout(wait / 2, &mut claimed).await.is_err(), "it waits");
         engine.create(vec![NewWorkflow { graph, begin: Begin::Now, created_at: None }], NOW).await.remove(0).unwrap();
         advance(wait).await;

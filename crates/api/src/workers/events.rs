@@ -35,7 +35,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Most leases of one worker that are looked at.
 const MOST_LEASES: usize = 200;
 /// The longest that a worker may say it has run.
-const LONGEST_UPTIME: Duration = Duration::from_secs(100 * 365 * 86_400);
+const MAX_UPTIME: Duration = Duration::from_secs(100 * 365 * 86_400);
 /// Texts that wait for a reader who is slow.
 const TEXTS: usize = 4;
 
@@ -59,7 +59,7 @@ pub(crate) struct DrainEvent {
 pub(crate) async fn events(ask: &Ask<'_>) -> Answer {
     let name = worker(ask)?;
     let mut query = Query::new(ask.query)?;
-    let uptime = query.span("uptime", LONGEST_UPTIME)?;
+    let uptime = query.span("uptime", MAX_UPTIME)?;
     query.end()?;
     let started = ask.api.roll.process(&name, uptime, ask.api.now()).started;
     let share = ask.api.rooms.worker_streams.take(&ask.caller(), 1)?;

@@ -48,7 +48,7 @@ pub(super) struct Drain {
 }
 
 impl Drain {
-    /// Whether a process that started then is to drain. One that does not say when it started is.
+    /// Whether a process that started at this time is to drain. A process with an unknown start is.
     pub(super) fn is_for(&self, started: Option<Timestamp>) -> bool {
         started.is_none_or(|started| started.micros() <= self.since)
     }
@@ -56,7 +56,7 @@ impl Drain {
 
 pub(super) type Drains = BTreeMap<String, Drain>;
 
-/// A process that works under a name.
+/// A process of a worker.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Process<'a> {
     pub(crate) worker: &'a str,
@@ -88,7 +88,7 @@ struct Known {
     leases: HashMap<LeaseRef, Held>,
     /// When a worker was last seen for which there was no room.
     unknown: Option<Timestamp>,
-    /// Workers that drain and have not been seen at any server, and since when.
+    /// Workers that drain and have called no server, and since when.
     unseen: BTreeMap<String, Timestamp>,
     /// The leases of each worker, when somebody asked last.
     sorted: Option<(Timestamp, Sorted)>,
@@ -265,17 +265,17 @@ impl Roll {
         process.drains(&self.drains.borrow())
     }
 
-    /// The process that has this name and has run for so long. If that is not said, it is the one that claimed last at this server.
+    /// The process that has this name and has run for `uptime`. Without an uptime it is the one that claimed last at this server.
     pub(crate) fn process<'a>(&self, worker: &'a str, uptime: Option<Duration>, now: Timestamp) -> Process<'a> {
         let known = || self.known().workers.get(worker)?.started;
         Process { worker, started: uptime.map(|uptime| now.before(uptime)).or_else(known) }
     }
 
-    /// Workers that drain and are gone: for two minutes now nothing was seen of them, here or, as `elsewhere` says, at other servers.
-    pub(super) fn gone(&self, elsewhere: &HashSet<String>, now: Timestamp) -> Vec<String> {
+    /// Workers that drain and are gone: for two minutes they have called neither this server nor the others, whose workers are `at_others`.
+    pub(super) fn gone_draining(&self, at_others: &HashSet<String>, now: Timestamp) -> Vec<String> {
         let drains = self.drains.borrow().clone();
         let Known { workers, unseen, .. } = &mut *self.known();
-        let is_seen = |name: &String| workers.contains_key(name.as_str()) || elsewhere.contains(name);
+        let is_seen = |name: &String| workers.contains_key(name.as_str()) || at_others.contains(name);
         unseen.retain(|name, _| drains.contains_key(name) && !is_seen(name));
         for name in drains.keys().filter(|name| !is_seen(name)) {
             unseen.entry(name.clone()).or_insert(now);
@@ -331,11 +331,11 @@ mod tests {
         let (roll, none) = (draining("worker-0"), HashSet::new());
         roll.note_claim(&claim("worker-0"), None, NOW);
         let later = |seconds| NOW + Duration::from_secs(seconds);
-        assert_eq!(roll.gone(&none, later(300)), Vec::<String>::new(), "it is known here");
+        assert_eq!(roll.gone_draining(&none, later(300)), Vec::<String>::new(), "it is known here");
         roll.forget(later(300));
-        assert_eq!(roll.gone(&HashSet::from(["worker-0".to_owned()]), later(300)), Vec::<String>::new());
-        assert_eq!(roll.gone(&none, later(301)), Vec::<String>::new(), "since just now");
-        assert_eq!(roll.gone(&none, later(420)), Vec::<String>::new());
-        assert_eq!(roll.gone(&none, later(421)), ["worker-0"]);
+        assert_eq!(roll.gone_draining(&HashSet::from(["worker-0".to_owned()]), later(300)), Vec::<String>::new());
+        assert_eq!(roll.gone_draining(&none, later(301)), Vec::<String>::new(), "since just now");
+        assert_eq!(roll.gone_draining(&none, later(420)), Vec::<String>::new());
+        assert_eq!(roll.gone_draining(&none, later(421)), ["worker-0"]);
     }
 }

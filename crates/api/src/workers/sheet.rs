@@ -101,7 +101,7 @@ pub(super) async fn keep(roll: Arc<Roll>, engine: Engine, host: Host) {
         let server = engine.server().to_string();
         if note.workers.is_empty() {
             let _gone_when_stale = engine.store().post(Sheet::Workers, &server, None).await;
-            // Drains of workers that are gone end, also when nobody else is left.
+            // Drains of workers that are gone end here, also when no worker is left.
             if roll.has_drains() {
                 continue;
             }
@@ -120,7 +120,7 @@ async fn end_drains(roll: &Roll, engine: &Engine, now: Timestamp) {
         return;
     }
     let Ok(others) = elsewhere(engine, now).await else { return };
-    for name in roll.gone(&others.into_iter().map(|(name, _)| name).collect(), now) {
+    for name in roll.gone_draining(&others.into_iter().map(|(name, _)| name).collect(), now) {
         let _tried_again = engine.store().post(Sheet::Draining, &name, None).await;
     }
 }

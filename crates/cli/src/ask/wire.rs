@@ -15,7 +15,7 @@ pub(crate) const STATUSES: [&str; 6] = ["pending", "running", "paused", "succeed
 pub(crate) const STATES: [&str; 8] =
     ["waiting", "scheduled", "ready", "running", "succeeded", "failed", "cancelled", "skipped"];
 
-/// What is missing in an answer, because a part of the store does not answer.
+/// The partitions that are missing in an answer, because they do not answer.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 pub(crate) struct Incomplete {
     partitions: Vec<u16>,
@@ -23,14 +23,14 @@ pub(crate) struct Incomplete {
 }
 
 impl Incomplete {
-    /// How a command ends that showed or changed the rest.
+    /// The failure of a command that showed or changed the rest.
     pub(crate) fn failure(&self) -> Failure {
         let partitions = counted(self.partitions.len() as u64, "partition");
         let reason = printable(&self.reason);
         Failure::unavailable(format!("this is not all: {partitions} of the store did not answer: {reason}"))
     }
 
-    /// Done, if nothing is missing.
+    /// Done if nothing is missing, else [`Incomplete::failure`].
     pub(crate) fn exit(incomplete: Option<&Self>) -> Result<Exit, Failure> {
         incomplete.map_or(Ok(Exit::Done), |incomplete| Err(incomplete.failure()))
     }

@@ -4,9 +4,9 @@ use tidegate_yaml::{Form, Schema};
 
 /// Scalars are read as JSON. Tags are refused.
 #[derive(Debug)]
-pub(super) enum Core {}
+pub(super) enum CoreSchema {}
 
-impl Schema for Core {
+impl Schema for CoreSchema {
     type Scalar = String;
 
     fn scalar(text: String, form: Form<'_>) -> Result<String, String> {

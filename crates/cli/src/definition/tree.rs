@@ -5,7 +5,7 @@ use std::fmt;
 
 use tidegate_yaml::{Content, Document, Position};
 
-use super::core_schema::{Core, quoted};
+use super::core_schema::{CoreSchema, quoted};
 
 /// Greatest depth of lists and maps: the same as the server allows in JSON.
 const MAX_DEPTH: usize = 100;
@@ -63,7 +63,7 @@ pub(crate) struct Tree(Option<Node>);
 impl Tree {
     /// Reads the one document of a text; a text without any is null.
     pub(crate) fn read(text: &str) -> Result<Self, Mistake> {
-        let document = tidegate_yaml::parse::<Core>(text.as_bytes(), MAX_DEPTH);
+        let document = tidegate_yaml::parse::<CoreSchema>(text.as_bytes(), MAX_DEPTH);
         let Document { root, rest } =
             document.map_err(|error| Mistake { place: error.at.into(), reason: error.problem.to_string() })?;
         if let Some(rest) = rest {

@@ -26,7 +26,7 @@ struct Key {
     is_estimate: bool,
 }
 
-/// Of a server that does not say so, all hits are estimates.
+/// The default of `is_estimate`: the hits of a server that does not send it are estimates.
 fn estimated() -> bool {
     true
 }

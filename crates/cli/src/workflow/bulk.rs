@@ -49,7 +49,7 @@ pub(crate) struct Outcome {
     matched: u64,
     done: u64,
     failed: Vec<Refused>,
-    /// Where there may be others, which were neither counted nor changed.
+    /// The partitions whose workflows were neither counted nor changed.
     incomplete: Option<Incomplete>,
     end: End,
 }
@@ -81,7 +81,7 @@ pub(crate) async fn act_on_oldest(deed: Deed, filter: &Value, counted: Outcome, 
 }
 
 impl Outcome {
-    /// So many were found, and nothing was done.
+    /// `matched` were found, and nothing was done.
     pub(crate) fn counted(matched: u64, incomplete: Option<Incomplete>) -> Self {
         Self { matched, done: 0, failed: Vec::new(), incomplete, end: End::DryRun }
     }

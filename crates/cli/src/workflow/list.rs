@@ -123,11 +123,11 @@ fn moment(option: &str, text: Option<&String>, now: Moment) -> Result<Option<Mom
     read.ok_or_else(|| Failure::usage(format!("--{option} '{text}': {expected}")))
 }
 
-/// Items of some pages.
+/// The items of the pages that were read.
 #[derive(Debug)]
 pub(crate) struct Pages {
     pub(crate) items: Vec<Box<RawValue>>,
-    /// Leads to the others, if there are more.
+    /// The cursor of the next page, if there is one.
     pub(crate) more: Option<String>,
     pub(crate) incomplete: Option<Incomplete>,
 }
@@ -256,9 +256,9 @@ pub(crate) struct Counted {
     pub(crate) incomplete: Option<Incomplete>,
 }
 
-/// What an answer says of being whole, whatever else it has.
+/// The part of an answer that says what is missing.
 #[derive(Debug, Deserialize)]
-struct Whole {
+struct Completeness {
     incomplete: Option<Incomplete>,
 }
 
@@ -305,7 +305,7 @@ pub(crate) async fn count(count: &Count, remote: &Remote, screen: &Screen) -> Re
         (by_status(&remote.parse(&text)?), STATUSES.map(str::to_owned).to_vec())
     };
     screen.object(&text, &names.join("\n"), || Ok(table.text(screen)))?;
-    Incomplete::exit(remote.parse::<Whole>(&text)?.incomplete.as_ref())
+    Incomplete::exit(remote.parse::<Completeness>(&text)?.incomplete.as_ref())
 }
 
 fn by_status(Counted { total, by_status, .. }: &Counted) -> Table {

@@ -181,7 +181,7 @@ impl Targets {
     }
 }
 
-/// Asks the person at the terminal. A program cannot be asked, and has to say that it means so many.
+/// Asks the person at the terminal. A program cannot be asked, so it has to give `--yes`.
 fn confirmed(deed: Deed, matched: u64) -> Result<bool, Failure> {
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         let (all, them) = (counted(matched, "workflow"), if matched == 1 { "it" } else { "them" });

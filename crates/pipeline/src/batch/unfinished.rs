@@ -52,10 +52,10 @@ impl Batch {
         }
     }
 
-    /// What of `units` must be sent although their caller has left, given their outcomes: the repeatable commands that end a
-    /// unit, from the first without an answer, when a command before them may have run. None when there is nothing.
+    /// The commands of `units` that must be sent although their caller has left, given their outcomes: the repeatable commands
+    /// that end a unit, from the first one without an answer, if a command before them may have run. None if there are none.
     ///
-    /// What else is unfinished is not sent: nobody wants it any more.
+    /// Other unfinished commands are not sent, because no caller waits for their replies.
     pub(crate) fn left_behind(&self, units: impl Iterator<Item = u32>, mut outcomes: &[Outcome]) -> Option<Self> {
         if outcomes.iter().all(Outcome::ran) {
             return None;
@@ -74,12 +74,15 @@ impl Batch {
         (!left.is_empty()).then_some(left)
     }
 
+    /// Appends a whole unit of `other`.
+    pub(crate) fn append_unit(&mut self, other: &Self, unit: u32) {
+        let commands: Vec<usize> = other.commands_of(unit..unit + 1).collect();
+        self.append(other, unit, &commands, Asking::No);
+    }
+
     /// Appends all units of `other`.
     pub(crate) fn append_all(&mut self, other: &Self) {
-        for unit in 0..other.units.len() as u32 {
-            let commands: Vec<usize> = other.commands_of(unit..unit + 1).collect();
-            self.append(other, unit, &commands, Asking::No);
-        }
+        (0..other.units.len() as u32).for_each(|unit| self.append_unit(other, unit));
     }
 
     /// Where the repeatable commands begin that end a unit.

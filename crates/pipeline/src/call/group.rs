@@ -64,7 +64,7 @@ impl Group {
 
     /// Hands in the outcomes, one per command. Wakes the caller when it waits for no other group.
     ///
-    /// When the caller has left, returns what must be sent nevertheless.
+    /// When the caller has left, returns the commands that must be sent nevertheless.
     #[inline]
     pub(crate) fn finish(mut self, outcomes: Vec<Outcome>) -> Option<Batch> {
         self.ended = true;

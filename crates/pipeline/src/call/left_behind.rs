@@ -6,8 +6,8 @@ use tokio::sync::Notify;
 
 use crate::batch::Batch;
 
-/// Most batches that are kept: as many as wait for replies on the connections of a node by default. Each is the expiry of
-/// one counter.
+/// Most batches that are kept: as many commands as wait for replies on the connections of a node by default. Each batch is the
+/// expiry of one counter.
 const MAX_BATCHES: usize = 4096;
 
 /// Commands that must be sent although their callers have left: expiries behind increments that may have run, whose
@@ -19,7 +19,7 @@ pub(crate) struct LeftBehind {
 }
 
 impl LeftBehind {
-    /// Adds commands, unless there are too many already.
+    /// Adds commands. Drops them if [`MAX_BATCHES`] are kept already.
     pub(crate) fn add(&self, batch: Batch) {
         let mut batches = self.batches.lock().unwrap_or_else(PoisonError::into_inner);
         if batches.len() < MAX_BATCHES {

@@ -1,4 +1,4 @@
-//! Sends what must be sent although its callers have left.
+//! Sends commands that must be sent although their callers have left.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -7,55 +7,55 @@ use smallvec::SmallVec;
 use tokio::time::sleep;
 
 use crate::batch::Batch;
-use crate::batch::unfinished::Asking;
 use crate::client::attempt::{Attempt, Sender};
 use crate::client::resend::resend;
 use crate::link::context::ClientContext;
 use crate::outcome::Outcome;
 
-/// How long it is tried. Redis is back from a restart, or has another primary, before that.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long commands are sent again without an answer. Redis is back from a restart, or has another primary, before that.
+const MAX_RETRY_TIME: Duration = Duration::from_secs(30);
 
 /// The longest time of one attempt.
-const ATTEMPT: Duration = Duration::from_secs(1);
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Sends what callers leave behind, until the client has ended.
+/// Sends the commands that callers leave behind, until the client has ended.
 pub(crate) async fn send_left_behind(sender: Weak<Sender>, context: Arc<ClientContext>) {
     loop {
         let mut left = Batch::new();
         context.left_behind.take().await.iter().for_each(|batch| left.append_all(batch));
-        let (until, mut attempts) = (Instant::now() + PATIENCE, 0);
+        let until = Instant::now() + MAX_RETRY_TIME;
+        let mut attempts = 0;
         while !left.is_empty() && Instant::now() < until {
             if attempts > 0 {
                 sleep(context.config.backoff(attempts)).await;
             }
             attempts += 1;
             let Some(sender) = sender.upgrade() else { return };
-            left = unanswered(&sender, left).await;
+            left = send_for_a_while(&sender, left).await;
         }
     }
 }
 
-/// Sends a batch once, and returns the units without an answer.
-async fn unanswered(sender: &Sender, batch: Batch) -> Batch {
+/// Sends a batch, within [`ATTEMPT_TIMEOUT`]. Returns the units without an answer.
+async fn send_for_a_while(sender: &Sender, batch: Batch) -> Batch {
     sender.tally.sent_again(batch.len());
-    let deadline = Instant::now() + ATTEMPT;
+    let deadline = Instant::now() + ATTEMPT_TIMEOUT;
     let (attempt, mut outcomes) = sender.attempt(batch, &[], deadline).await;
     resend(sender, &attempt, &mut outcomes, deadline).await;
-    let (batch, mut left) = (&attempt.call.batch, Batch::new());
+    let batch = &attempt.call.batch;
+    let mut left = Batch::new();
     for unit in 0..batch.units.len() as u32 {
-        let commands = batch.commands_of(unit..unit + 1);
-        if !outcomes[commands.clone()].iter().all(Outcome::is_answered) {
-            left.append(batch, unit, &commands.collect::<Vec<_>>(), Asking::No);
+        if !outcomes[batch.commands_of(unit..unit + 1)].iter().all(Outcome::is_answered) {
+            left.append_unit(batch, unit);
         }
     }
     left
 }
 
-/// Sends the units again that did not run, as [`resend`] does, and leaves behind what must be sent in any case.
+/// Sends the units again that did not run, as [`resend`] does, and leaves behind the commands that must be sent in any case.
 ///
 /// # Cancellation
-/// What must be sent in any case is sent nevertheless.
+/// The commands that must be sent in any case are left behind all the same.
 pub(crate) async fn resend_or_leave(
     sender: &Sender,
     first: &Attempt,
@@ -63,7 +63,7 @@ pub(crate) async fn resend_or_leave(
     deadline: Instant,
 ) -> Vec<Outcome> {
     let batch = &first.call.batch;
-    // What has no outcome yet is still in a connection, which leaves it behind itself.
+    // A command without an outcome is still in a connection, which leaves it behind itself.
     let units = (0..batch.units.len() as u32).filter(|&unit| !batch.unfinished(unit, &outcomes).is_empty()).collect();
     let mut resending = Resending { sender, batch, units, outcomes };
     resend(sender, first, &mut resending.outcomes, deadline).await;
@@ -71,7 +71,7 @@ pub(crate) async fn resend_or_leave(
     std::mem::take(&mut resending.outcomes)
 }
 
-/// Units that are sent again.
+/// Units that are sent again. When this is dropped, their commands that must be sent in any case are left behind.
 struct Resending<'a> {
     sender: &'a Sender,
     batch: &'a Batch,

@@ -14,7 +14,7 @@ use crate::stats::{Stats, count};
 /// calls that have failed once come here, so no command pays for the lock on its usual way.
 #[derive(Debug)]
 pub(crate) struct Waiting {
-    /// By the name of the node that was asked last; empty where none is known. Nodes for which nobody waits are not in it.
+    /// By the name of the node that was asked last, which is empty if no node is known. A node without waiting calls has no entry.
     loads: Mutex<HashMap<Arc<str>, Load>>,
     bound: Load,
     refused: AtomicU64,
@@ -48,7 +48,8 @@ impl Waiting {
         self.loads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for a call that waits for a node; none when there is no room. A call beyond the bounds has room when nobody waits.
+    /// A place for a call that waits for a node; none when there is no room. A call beyond the bounds has room when no
+    /// other call waits.
     ///
     /// As much room again is kept for calls that have begun. Others cannot take it from them.
     pub(crate) fn enter(&self, node: Arc<str>, load: Load, progress: Progress) -> Option<Place<'_>> {
@@ -67,9 +68,8 @@ impl Waiting {
     }
 
     pub(crate) fn stats(&self) -> Stats {
-        let (waiting, refused) =
-            (self.loads().values().map(|load| load.commands as u64).sum(), self.refused.load(Relaxed));
-        Stats { retrying: waiting, overloads: refused, ..Stats::default() }
+        let retrying = self.loads().values().map(|load| load.commands as u64).sum();
+        Stats { retrying, overloads: self.refused.load(Relaxed), ..Stats::default() }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Which view of a cluster is believed, of those that its servers gave. Pure: views in, a view or the reason for none out.
+//! Decides which of the views that the servers of a cluster gave is believed. Pure: views in, a view or the reason for none out.
 
 use std::collections::HashSet;
 
@@ -6,24 +6,24 @@ use crate::cluster::topology::Topology;
 use crate::cluster::view::View;
 use crate::config::address::Address;
 
-/// What the current snapshot says.
+/// The current snapshot, as far as views are compared with it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Known {
+pub(crate) struct SnapshotSummary {
     /// The nodes in use.
     pub(crate) nodes: Vec<Address>,
-    /// How many of them own slots.
+    /// Number of nodes that own slots.
     pub(crate) owners: usize,
-    /// How many slots have an owner.
+    /// Number of slots that have an owner.
     pub(crate) covered: usize,
-    /// The cluster's epoch when its view was given, as far as it was said.
+    /// The cluster's epoch in the view that the snapshot began with; none if that did not say it.
     pub(crate) cluster_epoch: Option<u64>,
 }
 
-impl Known {
+impl SnapshotSummary {
     pub(crate) fn from_topology(topology: &Topology) -> Self {
         Self {
             nodes: topology.nodes.iter().map(|node| node.address.clone()).collect(),
-            owners: topology.owning(),
+            owners: topology.owner_count(),
             covered: topology.covered(),
             cluster_epoch: topology.cluster_epoch,
         }
@@ -34,94 +34,94 @@ impl Known {
 ///
 /// The rule:
 ///
-/// 1. Each server has one voice. A server that names no owner has none: it belongs to no cluster, or not yet.
-/// 2. A view *takes away* when it has fewer slots with an owner, fewer owners, or a lower epoch than the snapshot in use.
-///    It counts only when more than half of its own owners hold it, and more than half of all voices. So servers that
+/// 1. Each server has one vote. A server that names no owner has none: it belongs to no cluster, or not yet.
+/// 2. A view is a *regression* when it has fewer slots with an owner, fewer owners, or a lower epoch than the snapshot in use.
+///    It counts only when more than half of its own owners vote for it, and more than half of all votes are for it. So servers that
 ///    were cut off, reset or left behind take nothing away, however many of them agree, while a cluster that works is
 ///    believed although nothing is left of the one that was known.
-/// 3. Of the views that count, the one with the most voices is believed; among equals the one with the most slots, then
-///    the one with the highest epoch. A view that takes nothing away needs no second voice: redirects correct it.
+/// 3. Of the views that count, the one with the most votes is believed; among equals the one with the most slots, then
+///    the one with the highest epoch. A view that is no regression needs no second vote: redirects correct it.
 #[derive(Debug)]
 pub(crate) struct Agreement {
-    known: Known,
+    known: SnapshotSummary,
     held: Vec<HeldView>,
-    voices: usize,
+    votes: usize,
     /// Servers that answered and named no owner.
     ownerless: usize,
 }
 
-/// A view, and the servers that hold it.
+/// A view that servers gave.
 #[derive(Debug)]
 struct HeldView {
     view: View,
     owners: HashSet<Address>,
-    voices: usize,
-    /// How many of its owners hold it.
-    own_voices: usize,
+    votes: usize,
+    /// Votes of its own owners.
+    own_votes: usize,
 }
 
-/// What the answers so far amount to.
+/// The conclusion from the answers so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// This view is believed. So many servers hold it.
-    Believed { view: View, owners: HashSet<Address>, voices: usize, takes_away: bool },
-    /// The view with the most voices takes something away, and lacks the majority that this needs. These are its owners.
+pub(crate) enum Conclusion {
+    /// This view is believed.
+    Believed { view: View, owners: HashSet<Address>, votes: usize, is_regression: bool },
+    /// The view with the most votes is a regression, and lacks the majority that this needs. These are its owners.
     Unconfirmed { owners: HashSet<Address> },
     /// All servers that answered name no owner.
     Ownerless,
     /// No server answered.
-    Silence,
+    NoAnswer,
 }
 
 impl Agreement {
-    pub(crate) fn new(known: Known) -> Self {
-        Self { known, held: Vec::new(), voices: 0, ownerless: 0 }
+    pub(crate) fn new(known: SnapshotSummary) -> Self {
+        Self { known, held: Vec::new(), votes: 0, ownerless: 0 }
     }
 
-    /// Servers that answered.
+    /// Number of servers that answered.
     pub(crate) fn answers(&self) -> usize {
-        self.voices + self.ownerless
+        self.votes + self.ownerless
     }
 
-    /// Takes the view of a server that has not answered before.
-    pub(crate) fn hear(&mut self, from: &Address, view: View) {
+    /// Adds the view of a server that has not answered before.
+    pub(crate) fn add(&mut self, from: &Address, view: View) {
         if view.covered() == 0 {
             self.ownerless += 1;
             return;
         }
-        self.voices += 1;
+        self.votes += 1;
         let same = self.held.iter().position(|held| held.view.ranges == view.ranges);
         let at = same.unwrap_or_else(|| {
             let owners = view.ranges.iter().map(|(_, owner)| owner.clone()).collect();
-            self.held.push(HeldView { view: view.clone(), owners, voices: 0, own_voices: 0 });
+            self.held.push(HeldView { view: view.clone(), owners, votes: 0, own_votes: 0 });
             self.held.len() - 1
         });
         let held = &mut self.held[at];
-        held.voices += 1;
-        held.own_voices += usize::from(held.owners.contains(from));
-        // The news of a later epoch reaches the servers one after the other.
+        held.votes += 1;
+        held.own_votes += usize::from(held.owners.contains(from));
+        // A later epoch reaches the servers one after the other.
         held.view.cluster_epoch = held.view.cluster_epoch.max(view.cluster_epoch);
     }
 
-    pub(crate) fn verdict(&self) -> Verdict {
-        let rank = |held: &&HeldView| (held.voices, held.view.covered(), held.view.cluster_epoch);
+    pub(crate) fn conclusion(&self) -> Conclusion {
+        let rank = |held: &&HeldView| (held.votes, held.view.covered(), held.view.cluster_epoch);
         if let Some(held) = self.held.iter().filter(|held| self.counts(held)).max_by_key(rank) {
             let (view, owners) = (held.view.clone(), held.owners.clone());
-            return Verdict::Believed { view, owners, voices: held.voices, takes_away: self.takes_away(held) };
+            return Conclusion::Believed { view, owners, votes: held.votes, is_regression: self.is_regression(held) };
         }
         match self.held.iter().max_by_key(rank) {
-            Some(held) => Verdict::Unconfirmed { owners: held.owners.clone() },
-            None if self.ownerless > 0 => Verdict::Ownerless,
-            None => Verdict::Silence,
+            Some(held) => Conclusion::Unconfirmed { owners: held.owners.clone() },
+            None if self.ownerless > 0 => Conclusion::Ownerless,
+            None => Conclusion::NoAnswer,
         }
     }
 
     fn counts(&self, held: &HeldView) -> bool {
-        let has_own_majority = 2 * held.own_voices > held.owners.len();
-        !self.takes_away(held) || has_own_majority && 2 * held.voices > self.voices
+        let has_own_majority = 2 * held.own_votes > held.owners.len();
+        !self.is_regression(held) || has_own_majority && 2 * held.votes > self.votes
     }
 
-    fn takes_away(&self, held: &HeldView) -> bool {
+    fn is_regression(&self, held: &HeldView) -> bool {
         let is_older = held.view.cluster_epoch.is_some() && held.view.cluster_epoch < self.known.cluster_epoch;
         held.view.covered() < self.known.covered || held.owners.len() < self.known.owners || is_older
     }
@@ -146,33 +146,33 @@ mod tests {
         format!("{name}:1").parse().unwrap()
     }
 
-    fn known(shares: &str, cluster_epoch: u64) -> Known {
+    fn known(shares: &str, cluster_epoch: u64) -> SnapshotSummary {
         let view = view(shares, cluster_epoch);
         let owners: HashSet<Address> = view.ranges.iter().map(|(_, owner)| owner.clone()).collect();
         let (covered, cluster_epoch) = (view.covered(), view.cluster_epoch);
-        Known { nodes: owners.iter().cloned().collect(), owners: owners.len(), covered, cluster_epoch }
+        SnapshotSummary { nodes: owners.iter().cloned().collect(), owners: owners.len(), covered, cluster_epoch }
     }
 
     /// Lets each server give a view with an epoch, and compares the shares of the view that is believed.
-    fn check(why: &str, snapshot: Known, answers: &[(char, &str, u64)], expected: Result<&str, Verdict>) {
+    fn check(why: &str, snapshot: SnapshotSummary, answers: &[(char, &str, u64)], expected: Result<&str, Conclusion>) {
         let mut agreement = Agreement::new(snapshot);
         for (from, shares, cluster_epoch) in answers {
-            agreement.hear(&node(*from), view(shares, *cluster_epoch));
+            agreement.add(&node(*from), view(shares, *cluster_epoch));
         }
-        let verdict = match agreement.verdict() {
-            Verdict::Believed { view, .. } => Ok(view.ranges),
-            Verdict::Unconfirmed { .. } => Err(Verdict::Unconfirmed { owners: HashSet::new() }),
+        let conclusion = match agreement.conclusion() {
+            Conclusion::Believed { view, .. } => Ok(view.ranges),
+            Conclusion::Unconfirmed { .. } => Err(Conclusion::Unconfirmed { owners: HashSet::new() }),
             other => Err(other),
         };
-        assert_eq!(verdict, expected.map(|shares| view(shares, 0).ranges), "{why}");
+        assert_eq!(conclusion, expected.map(|shares| view(shares, 0).ranges), "{why}");
     }
 
-    fn unconfirmed() -> Result<&'static str, Verdict> {
-        Err(Verdict::Unconfirmed { owners: HashSet::new() })
+    fn unconfirmed() -> Result<&'static str, Conclusion> {
+        Err(Conclusion::Unconfirmed { owners: HashSet::new() })
     }
 
     #[test]
-    fn what_takes_nothing_away_is_believed_by_its_voices() {
+    fn what_takes_nothing_away_is_believed_by_its_votes() {
         check("one server is enough", known("abc", 3), &[('b', "abc", 3)], Ok("abc"));
         check("a failover", known("abc", 3), &[('b', "Abc", 4), ('c', "Abc", 4)], Ok("Abc"));
         check(
@@ -228,9 +228,14 @@ mod tests {
 
     #[test]
     fn at_the_start_anything_is_better_than_nothing() {
-        check("no answer", known(".", 0), &[], Err(Verdict::Silence));
-        check("no owner", known("abc", 3), &[('a', ".", 0), ('b', ".", 0)], Err(Verdict::Ownerless));
-        check("no owner is no voice", known("abc", 3), &[('a', ".", 0), ('b', ".", 0), ('c', "abc", 3)], Ok("abc"));
+        check("no answer", known(".", 0), &[], Err(Conclusion::NoAnswer));
+        check("no owner", known("abc", 3), &[('a', ".", 0), ('b', ".", 0)], Err(Conclusion::Ownerless));
+        check(
+            "a server without an owner has no vote",
+            known("abc", 3),
+            &[('a', ".", 0), ('b', ".", 0), ('c', "abc", 3)],
+            Ok("abc"),
+        );
         let forming = [('a', "a..", 1), ('b', "ab.", 2), ('c', "..c", 3)];
         check("nodes that have not met: the one that knows most", known(".", 0), &forming, Ok("ab."));
         let formed = [('a', "abc", 3), ('b', "ab.", 2)];
@@ -240,7 +245,7 @@ mod tests {
     #[test]
     fn an_epoch_that_is_not_said_is_not_compared() {
         let mut agreement = Agreement::new(known("abc", 3));
-        agreement.hear(&node('a'), View { cluster_epoch: None, ..view("Abc", 0) });
-        assert!(matches!(agreement.verdict(), Verdict::Believed { takes_away: false, voices: 1, .. }));
+        agreement.add(&node('a'), View { cluster_epoch: None, ..view("Abc", 0) });
+        assert!(matches!(agreement.conclusion(), Conclusion::Believed { is_regression: false, votes: 1, .. }));
     }
 }

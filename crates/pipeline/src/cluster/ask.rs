@@ -32,18 +32,18 @@ pub(crate) async fn ask_server(
 /// delays the answer. Errors that the server answers with are among the outcomes, which are as many as the commands.
 ///
 /// # Errors
-/// What went wrong, in words without secrets: there was no answer within [`ASK_TIMEOUT`] or the time for a connection.
+/// There was no answer within [`ASK_TIMEOUT`] or the time for a connection, in words without secrets.
 pub(crate) async fn ask(
     address: &Address,
     context: &ClientContext,
     login: &Login,
     question: &Batch,
 ) -> Result<Vec<Outcome>, String> {
-    within(handshake::ask(address, context, login, question)).await
+    within_ask_timeout(handshake::ask(address, context, login, question)).await
 }
 
-/// Bounds what is asked of one server.
-pub(crate) async fn within<T>(attempt: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+/// Bounds the time of a question to one server.
+pub(crate) async fn within_ask_timeout<T>(attempt: impl Future<Output = Result<T, String>>) -> Result<T, String> {
     timeout(ASK_TIMEOUT, attempt).await.unwrap_or_else(|_| Err(format!("no answer within {ASK_TIMEOUT:?}")))
 }
 
@@ -54,32 +54,32 @@ pub(crate) fn warn_of_silence(address: &Address, error: &str) {
     }
 }
 
-/// How often the same trouble is logged.
-const LOG_AGAIN: Duration = Duration::from_secs(60);
+/// Least time between two lines about one subject.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 /// Most subjects that are remembered.
 const MAX_SUBJECTS: usize = 1_000;
 
 /// Servers that did not answer, for all clients of the process.
-static SILENT: Seldom = Seldom::new();
+static SILENT: LogThrottle = LogThrottle::new();
 
-/// What is logged once a minute for each subject: when that was, and how often it happened since.
-pub(crate) struct Seldom(Mutex<BTreeMap<String, (Instant, u64)>>);
+/// Limits log lines to one in [`LOG_INTERVAL`] for each subject: the time of its last line, and the number of events since.
+pub(crate) struct LogThrottle(Mutex<BTreeMap<String, (Instant, u64)>>);
 
-impl Seldom {
+impl LogThrottle {
     pub(crate) const fn new() -> Self {
         Self(Mutex::new(BTreeMap::new()))
     }
 
-    /// Counts what happened to a subject. Returns the number to log now.
+    /// Counts an event. Returns the number of events to log if a line is due now.
     pub(crate) fn count(&self, subject: &str, now: Instant) -> Option<u64> {
         let mut subjects = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if subjects.len() >= MAX_SUBJECTS {
-            subjects.retain(|_, (logged, _)| now.saturating_duration_since(*logged) < LOG_AGAIN);
+            subjects.retain(|_, (logged, _)| now.saturating_duration_since(*logged) < LOG_INTERVAL);
         }
         match subjects.get_mut(subject) {
             Some((logged, since)) => {
                 *since += 1;
-                let due = now.saturating_duration_since(*logged) >= LOG_AGAIN;
+                let due = now.saturating_duration_since(*logged) >= LOG_INTERVAL;
                 due.then(|| {
                     *logged = now;
                     std::mem::take(since)
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn a_server_that_does_not_answer_is_told_of_once_a_minute() {
-        let (silent, start) = (Seldom::new(), Instant::now());
+        let (silent, start) = (LogThrottle::new(), Instant::now());
         let at = |node: &str, seconds| silent.count(node, start + Duration::from_secs(seconds));
         assert_eq!([at("a:1", 0), at("b:1", 1), at("a:1", 1), at("a:1", 59)], [Some(1), Some(1), None, None]);
         assert_eq!([at("a:1", 60), at("a:1", 61), at("b:1", 62)], [Some(3), None, Some(1)]);

@@ -10,31 +10,31 @@ use tracing::warn;
 
 use crate::batch::Batch;
 use crate::batch::builder::Arg;
-use crate::cluster::agreement::{Agreement, Known, Verdict};
-use crate::cluster::ask::{Seldom, ask_server, warn_of_silence};
+use crate::cluster::agreement::{Agreement, Conclusion, SnapshotSummary};
+use crate::cluster::ask::{LogThrottle, ask_server, warn_of_silence};
 use crate::cluster::sentinels::Sentinels;
 use crate::cluster::view::{View, current_epoch};
 use crate::config::address::Address;
 use crate::link::context::ClientContext;
 use crate::outcome::Outcome;
 
-/// Servers that are asked at once: three nodes and a seed. One that hangs leaves a majority of the others.
-const FIRST: usize = 4;
+/// Servers that are asked at first: three nodes and a seed. One that hangs leaves a majority of the others.
+const WAVE: usize = 4;
 
-/// After each such time without a view that can be believed, as many more are asked. A view that takes nothing away does not wait
+/// After each such time without a view that can be believed, as many more are asked. A view that is no regression does not wait
 /// longer for the servers that have not answered.
-const LATE: Duration = Duration::from_millis(250);
+const WAVE_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Most questions under way. A view that takes something away needs the voices of many.
-const AT_ONCE: usize = 32;
+/// Most questions under way. A view that is a regression needs the votes of many.
+const MAX_UNDER_WAY: usize = 32;
 
-/// Longest time of one discovery. What is believed by the answers until then is taken.
-const LONGEST: Duration = Duration::from_secs(2);
+/// Longest time of one discovery. After it, the conclusion from the answers so far is final.
+const MAX_DURATION: Duration = Duration::from_secs(2);
 
 const UNCONFIRMED: &str = "nodes of redis take slots or owners away, and most of the owners that they name do not say so: what is known stays";
 
 /// Views that were not believed, for all clients of the process.
-static REFUSED: Seldom = Seldom::new();
+static REFUSED: LogThrottle = LogThrottle::new();
 
 /// The source of the topology.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ impl Discovery {
 
     /// Finds out which node owns which slot, within two seconds for a cluster. None when no server can tell, or when those that
     /// answer may not take away what is known.
-    pub(crate) async fn view(&self, known: Known, context: &Arc<ClientContext>) -> Option<View> {
+    pub(crate) async fn view(&self, known: SnapshotSummary, context: &Arc<ClientContext>) -> Option<View> {
         match self {
             Self::Cluster(seeds) => Inquiry::new(known, seeds, context).view().await,
             Self::Sentinel(sentinels) => sentinels.view(context).await,
@@ -74,20 +74,20 @@ fn sources(in_use: &[Address], seeds: &[Address]) -> VecDeque<Address> {
     first.into_iter().chain(nodes).chain(seeds).collect()
 }
 
-/// One time that the servers of a cluster are asked.
+/// One round of questions to the servers of a cluster.
 struct Inquiry {
     context: Arc<ClientContext>,
     agreement: Agreement,
-    left: VecDeque<Address>,
+    not_asked: VecDeque<Address>,
     asked: HashSet<Address>,
     under_way: JoinSet<(Address, Option<View>)>,
 }
 
 impl Inquiry {
-    fn new(known: Known, seeds: &[Address], context: &Arc<ClientContext>) -> Self {
+    fn new(known: SnapshotSummary, seeds: &[Address], context: &Arc<ClientContext>) -> Self {
         Self {
             context: Arc::clone(context),
-            left: sources(&known.nodes, seeds),
+            not_asked: sources(&known.nodes, seeds),
             agreement: Agreement::new(known),
             asked: HashSet::new(),
             under_way: JoinSet::new(),
@@ -96,73 +96,73 @@ impl Inquiry {
 
     async fn view(mut self) -> Option<View> {
         let started = Instant::now();
-        let (deadline, mut late) = (started + LONGEST, started + LATE);
-        self.ask_more(FIRST);
+        let (deadline, mut late) = (started + MAX_DURATION, started + WAVE_INTERVAL);
+        self.ask_more(WAVE);
         loop {
             let mut is_late = false;
             tokio::select! {
                 Some(answered) = self.under_way.join_next() => {
                     // A task that panicked has no answer.
                     if let Ok((address, Some(view))) = answered {
-                        self.agreement.hear(&address, view);
+                        self.agreement.add(&address, view);
                     }
                 }
                 () = sleep_until(late) => {
                     is_late = true;
-                    late += LATE;
+                    late += WAVE_INTERVAL;
                 }
             }
-            let verdict = self.agreement.verdict();
-            if Instant::now() < deadline && !self.is_settled(&verdict, is_late) {
+            let conclusion = self.agreement.conclusion();
+            if Instant::now() < deadline && !self.ask_more_unless_final(&conclusion, is_late) {
                 continue;
             }
-            return match verdict {
-                Verdict::Believed { view, .. } => Some(view),
-                Verdict::Unconfirmed { owners } => {
+            return match conclusion {
+                Conclusion::Believed { view, .. } => Some(view),
+                Conclusion::Unconfirmed { owners } => {
                     if let Some(times) = REFUSED.count("", Instant::now().into_std()) {
                         let (owners, answers) = (owners.len(), self.agreement.answers());
                         warn!(times, owners, answers, "{UNCONFIRMED}");
                     }
                     None
                 }
-                Verdict::Ownerless | Verdict::Silence => None,
+                Conclusion::Ownerless | Conclusion::NoAnswer => None,
             };
         }
     }
 
-    /// Whether no further answer is waited for. Asks more servers where one is.
-    fn is_settled(&mut self, verdict: &Verdict, is_late: bool) -> bool {
-        match verdict {
-            Verdict::Believed { voices, takes_away: false, .. } => {
-                let is_certain = 2 * voices > self.agreement.answers() + self.under_way.len();
+    /// Asks more servers if further answers may change the conclusion. Returns whether it is final.
+    fn ask_more_unless_final(&mut self, conclusion: &Conclusion, is_late: bool) -> bool {
+        match conclusion {
+            Conclusion::Believed { votes, is_regression: false, .. } => {
+                let is_certain = 2 * votes > self.agreement.answers() + self.under_way.len();
                 return is_certain || is_late || self.under_way.is_empty();
             }
-            // Its owners can confirm it, and all that are known may object.
-            Verdict::Believed { takes_away: true, owners, .. } | Verdict::Unconfirmed { owners } => {
+            // The owners in the view can confirm it, and all known servers may object.
+            Conclusion::Believed { is_regression: true, owners, .. } | Conclusion::Unconfirmed { owners } => {
                 self.ask_first(owners.iter().cloned().collect());
             }
-            Verdict::Ownerless | Verdict::Silence => {
+            Conclusion::Ownerless | Conclusion::NoAnswer => {
                 if is_late || self.under_way.is_empty() {
-                    self.ask_more(FIRST);
+                    self.ask_more(WAVE);
                 }
             }
         }
         self.under_way.is_empty()
     }
 
-    /// Asks everybody, these servers first, as far as the bound on questions under way permits.
+    /// Asks all servers that were not asked yet, these first, as far as the bound on questions under way permits.
     fn ask_first(&mut self, mut servers: Vec<Address>) {
-        self.left.retain(|server| !servers.contains(server));
-        servers.extend(self.left.drain(..));
-        self.left = servers.into();
-        self.ask_more(AT_ONCE);
+        self.not_asked.retain(|server| !servers.contains(server));
+        servers.extend(self.not_asked.drain(..));
+        self.not_asked = servers.into();
+        self.ask_more(MAX_UNDER_WAY);
     }
 
     fn ask_more(&mut self, count: usize) {
-        let room = AT_ONCE.saturating_sub(self.under_way.len()).min(count);
+        let room = MAX_UNDER_WAY.saturating_sub(self.under_way.len()).min(count);
         let mut begun = 0;
         while begun < room {
-            let Some(address) = self.left.pop_front() else { return };
+            let Some(address) = self.not_asked.pop_front() else { return };
             if self.asked.insert(address.clone()) {
                 self.under_way.spawn(ask_for_owners(address, Arc::clone(&self.context)));
                 begun += 1;

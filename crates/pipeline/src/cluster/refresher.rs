@@ -9,14 +9,15 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::Cluster;
-use crate::cluster::agreement::Known;
+use crate::cluster::agreement::SnapshotSummary;
 use crate::cluster::knowledge::{Asked, Seen};
 use crate::stats::count;
 
 /// Least time between two refreshes: redirects correct the snapshot meanwhile, slot by slot.
 const REFRESH_AT_MOST_EVERY: Duration = Duration::from_secs(1);
 
-/// The same while a node cannot be reached: nothing corrects the snapshot when another node takes over from it.
+/// Least time between two refreshes while a node cannot be reached: no redirect corrects the snapshot when another node takes
+/// over from it.
 const REFRESH_OF_LOSS_AT_MOST_EVERY: Duration = Duration::from_millis(500);
 
 /// Many processes see the same move at the same time. Their refreshes are spread over this time, and over as much again for
@@ -116,7 +117,7 @@ impl Cluster {
     /// Asks the servers for a new view. False when none could tell.
     async fn ask(&self) -> bool {
         count(&self.refreshes, 1);
-        let known = Known::from_topology(&self.topology.load());
+        let known = SnapshotSummary::from_topology(&self.topology.load());
         let view = self.discovery.view(known, &self.context).await;
         let found = view.is_some();
         view.into_iter().for_each(|view| self.knowledge.learn(view));

@@ -12,7 +12,7 @@ use tracing::warn;
 
 use crate::batch::Batch;
 use crate::batch::builder::Arg;
-use crate::cluster::ask::{ask, ask_server, warn_of_silence, within};
+use crate::cluster::ask::{ask, ask_server, warn_of_silence, within_ask_timeout};
 use crate::cluster::view::View;
 use crate::config::address::Address;
 use crate::config::credentials::Credentials;
@@ -39,8 +39,8 @@ impl Sentinels {
         Arc::new(Self { master, login, addresses })
     }
 
-    /// Asks all sentinels at once. The server counts that more than half of them name, and without such a majority the one
-    /// that most of those name that answer within a second; in both cases only when it says that it is a primary.
+    /// Asks all sentinels at once. The primary is the server that more than half of them name. Without such a majority, it is
+    /// the one that most of those name which answer within a second. In both cases it must itself say that it is a primary.
     pub(crate) async fn view(self: &Arc<Self>, context: &Arc<ClientContext>) -> Option<View> {
         let mut asked = JoinSet::new();
         for sentinel in &self.addresses {
@@ -56,7 +56,7 @@ impl Sentinels {
             });
             named[at].sentinels += 1;
             if 2 * named[at].sentinels > self.addresses.len() {
-                // What a minority says does not count beside it: it may be cut off, together with an old primary.
+                // The answers of a minority do not count then: it may be cut off, together with an old primary.
                 named = vec![named.swap_remove(at)];
                 break;
             }
@@ -102,7 +102,7 @@ impl Sentinels {
     /// Listens to one sentinel until the connection breaks.
     async fn listen_to(&self, sentinel: &Address, context: &ClientContext) {
         let subscription = handshake::subscribe(sentinel, context, &self.login, b"+switch-master");
-        let Ok(mut socket) = within(subscription).await else { return };
+        let Ok(mut socket) = within_ask_timeout(subscription).await else { return };
         let mut buffer = BytesMut::with_capacity(512);
         while socket.read_buf(&mut buffer).await.is_ok_and(|read| read > 0) {
             // The message only says that something changed. The sentinels are asked for the rest.
@@ -115,7 +115,7 @@ impl Sentinels {
 /// A server that sentinels named.
 struct NamedPrimary {
     address: Address,
-    /// How many named it.
+    /// Number of sentinels that named it.
     sentinels: usize,
 }
 
@@ -130,10 +130,10 @@ fn primary_address(reply: &Reply) -> Option<Address> {
 
 /// A sentinel may not have noticed yet that its master is no longer a primary.
 ///
-/// A server whose user may not ask for the role is taken at the word of the sentinels: a replica answers writes with READONLY,
-/// and then the sentinels are asked again.
+/// Where the user may not run ROLE, the answer of the sentinels counts: a replica answers writes with READONLY, and then the
+/// sentinels are asked again.
 async fn is_primary(address: &Address, context: &ClientContext) -> bool {
-    static TOLD: Once = Once::new();
+    static LOGGED: Once = Once::new();
     let mut question = Batch::new();
     question.unit().command("ROLE", &[]);
     match ask_server(address, context, &question).await.as_deref() {
@@ -141,7 +141,7 @@ async fn is_primary(address: &Address, context: &ClientContext) -> bool {
             matches!(fields.first(), Some(Ok(Reply::Bulk(role))) if role == "master")
         }
         Ok([Outcome::ServerError(error)]) if is_forbidden(&error.message) => {
-            TOLD.call_once(|| {
+            LOGGED.call_once(|| {
                 let reason = "without it, an old primary is noticed only by its refusal of writes";
                 warn!(node = %address, %error, reason, "let the user of redis run ROLE");
             });
@@ -155,7 +155,7 @@ async fn is_primary(address: &Address, context: &ClientContext) -> bool {
     }
 }
 
-/// Whether the user may not run a command, or nobody may.
+/// Whether the user may not run the command, or the server does not know it.
 fn is_forbidden(error: &str) -> bool {
     error.starts_with("NOPERM") || error.starts_with("ERR unknown command")
 }

@@ -18,7 +18,7 @@ pub(crate) struct Topology {
     pub(crate) epoch: u64,
     /// Which of the views that the clients of these servers share it began with.
     pub(crate) version: u64,
-    /// Of the view that it began with, see [`View::cluster_epoch`].
+    /// The epoch of the view that it began with, see [`View::cluster_epoch`].
     pub(crate) cluster_epoch: Option<u64>,
     pub(crate) nodes: Vec<Arc<Node>>,
     /// For each slot an index into `nodes`, or [`NO_OWNER`].
@@ -53,7 +53,7 @@ impl Topology {
     }
 
     /// How many nodes own a slot.
-    pub(crate) fn owning(&self) -> usize {
+    pub(crate) fn owner_count(&self) -> usize {
         let mut owns = vec![false; self.nodes.len()];
         for owner in &self.owners {
             if let Some(owns) = owns.get_mut(usize::from(owner.load(Relaxed))) {

@@ -37,9 +37,9 @@ impl Connector {
     /// # Errors
     /// It is neither a name nor an address.
     pub fn with_server_name(&self, name: &str) -> Result<Self, TlsError> {
-        let name =
-            name_in_certificate(name).ok_or_else(|| TlsError::Unusable(format!("{name:?} is no server name")))?;
-        Ok(Self { server_name: Some(name), ..self.clone() })
+        let server_name = name_in_certificate(name);
+        let server_name = server_name.ok_or_else(|| TlsError::Unusable(format!("{name:?} is no server name")))?;
+        Ok(Self { server_name: Some(server_name), ..self.clone() })
     }
 
     /// The name that the certificate of a server at `host` must have; none when there is no such name.

@@ -299,7 +299,7 @@ impl<H: Host> Connection<H> {
         Poll::Ready(Ok(true))
     }
 
-    /// A command counts as not sent only when it certainly was not: it will be sent again.
+    /// Counts bytes of a write that failed as written if they may have left: a command that counts as not sent is sent again.
     fn count_failed_write(&mut self) {
         if self.socket.sends_before_it_fails() {
             self.written += self.write.len() as u64;

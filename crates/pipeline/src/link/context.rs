@@ -17,7 +17,7 @@ pub(crate) struct ClientContext {
     pub(crate) config: Config,
     /// Notified when a node is lost, cannot be reached, or does not own a slot that it should: the topology may have changed.
     pub(crate) refresh_wanted: Notify,
-    /// What must be sent although its callers have left.
+    /// Commands that must be sent although their callers have left.
     pub(crate) left_behind: LeftBehind,
     pub(crate) stop: CancellationToken,
     runtime: Handle,

@@ -10,14 +10,14 @@ use tokio::time::sleep;
 
 /// After this time all addresses are tried, however many there are. For two of them it is the delay that RFC 8305 recommends,
 /// and it is half of the shortest time for a connection, which is memcached's.
-const ALL_TRIED: Duration = Duration::from_millis(250);
+const ALL_TRIED_AFTER: Duration = Duration::from_millis(250);
 
 /// Most addresses of one name that are tried. Each is a socket.
 const MAX_ADDRESSES: usize = 32;
 
 /// Looks a host up and connects to one of its addresses, as [`dial_any`] does.
 ///
-/// The time is bounded by nothing but the system: the caller sets a bound.
+/// Only the system bounds the time: the caller sets a bound of its own.
 ///
 /// # Errors
 /// The name is unknown, or none of its addresses accepts.
@@ -45,8 +45,9 @@ pub async fn dial_any(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
     if let [address] = addresses {
         return TcpStream::connect(address).await;
     }
-    let head_start = ALL_TRIED / (addresses.len().max(2) - 1) as u32;
-    let (mut rest, mut attempts) = (addresses.iter().copied(), JoinSet::new());
+    let head_start = ALL_TRIED_AFTER / (addresses.len().max(2) - 1) as u32;
+    let mut rest = addresses.iter().copied();
+    let mut attempts = JoinSet::new();
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     loop {
         if let Some(address) = rest.next() {

@@ -33,17 +33,17 @@ pub(crate) enum Probe {
     Write,
 }
 
-/// Why a connection is not used whose server answers what it was not asked.
-const UNASKED: &str = "the server sent a reply that no command asked for";
+/// Why a connection is not used whose server sends a reply without a command.
+const UNEXPECTED_REPLY: &str = "the server sent a reply that no command asked for";
 
 /// Why the decoder stops in an exchange.
-enum Stop {
+enum ExchangeEnd {
     /// Each command has its reply.
     Complete,
     Failed(String),
 }
 
-impl From<String> for Stop {
+impl From<String> for ExchangeEnd {
     fn from(reason: String) -> Self {
         Self::Failed(reason)
     }
@@ -54,7 +54,7 @@ impl From<String> for Stop {
 pub(crate) struct ReadySocket {
     pub(crate) socket: Socket,
     pub(crate) protocol: Protocol,
-    /// What is known of the bytes in `read`.
+    /// The state of decoding the bytes in `read`.
     pub(crate) decoder: Decoder,
     /// The beginning of a push whose end has not arrived yet.
     pub(crate) read: BytesMut,
@@ -200,9 +200,9 @@ impl ReadySocket {
             let decoded = self.decoder.decode(&mut self.read, |answer| {
                 each(Outcome::of(answer))?;
                 replies += 1;
-                if replies == batch.len() { Err(Stop::Complete) } else { Ok(()) }
+                if replies == batch.len() { Err(ExchangeEnd::Complete) } else { Ok(()) }
             });
-            if let Err(Stop::Failed(reason)) = decoded {
+            if let Err(ExchangeEnd::Failed(reason)) = decoded {
                 return Err(reason);
             }
         }
@@ -212,9 +212,9 @@ impl ReadySocket {
     /// A reply that was not asked for would be taken for the answer to the next command. Only a push may be left, or its
     /// beginning: then the rest of it arrives next.
     fn check_nothing_left(&mut self) -> Result<(), String> {
-        self.decoder.decode(&mut self.read, |_| Err(UNASKED.to_owned()))?;
+        self.decoder.decode(&mut self.read, |_| Err(UNEXPECTED_REPLY.to_owned()))?;
         let is_push = self.protocol == Protocol::Resp3 && self.read.first() == Some(&b'>');
-        if self.read.is_empty() || is_push { Ok(()) } else { Err(UNASKED.to_owned()) }
+        if self.read.is_empty() || is_push { Ok(()) } else { Err(UNEXPECTED_REPLY.to_owned()) }
     }
 }
 

@@ -51,7 +51,7 @@ pub(crate) trait Host: Debug + Send {
     /// enough. After true it gets no more groups.
     fn may_close(&self, link: LinkId) -> bool;
 
-    /// Takes what must be sent although its caller has left.
+    /// Takes commands that must be sent although their callers have left.
     fn left_behind(&self, batch: Batch);
 
     /// Tells the node that the connection has ended.

@@ -18,7 +18,7 @@ use crate::outcome::{NotSent, Outcome, Unknown};
 pub(crate) struct Owed {
     groups: VecDeque<OwedGroup>,
     commands: usize,
-    /// What must be sent although its callers have left, since the connection last took it.
+    /// Commands that must be sent although their callers have left, until the connection takes them.
     left_behind: Vec<Batch>,
 }
 
@@ -105,7 +105,7 @@ impl Owed {
         }
     }
 
-    /// Takes what must be sent although its callers have left.
+    /// Takes the commands that must be sent although their callers have left.
     #[inline]
     pub(crate) fn take_left_behind(&mut self) -> Vec<Batch> {
         std::mem::take(&mut self.left_behind)

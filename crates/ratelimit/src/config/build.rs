@@ -8,7 +8,7 @@ use super::decode::{Descriptor, Field, File, Metadata, RateLimit};
 use super::domains::Domains;
 use super::error::{Path, Report};
 use super::problem::Problem;
-use super::scalar::{Content, Node as Yaml, Value, shown};
+use super::scalar::{Content, Node as Yaml, Value, go_text};
 use crate::tree::{Level, Limit, Node, Rate, Unit};
 
 /// Adds a file to the domains.
@@ -144,7 +144,7 @@ fn struct_value(yaml: &Yaml) -> Result<Json, Problem> {
     let number = |value: f64| {
         Number::from_f64(value)
             .map(Json::Number)
-            .ok_or_else(|| Problem::Metadata(format!("{} is not a finite number", shown(yaml))))
+            .ok_or_else(|| Problem::Metadata(format!("{} is not a finite number", go_text(yaml))))
     };
     match &*yaml.content {
         Content::Scalar(scalar) => match scalar.value {

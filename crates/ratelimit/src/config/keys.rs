@@ -2,7 +2,7 @@
 
 use super::error::{Path, Report};
 use super::problem::{KEYS, Problem};
-use super::scalar::{Content, Node, Pair, Value, shown as go_text};
+use super::scalar::{Content, Node, Pair, Value, go_text};
 
 /// The most characters of a value that a message shows.
 const MAX_SHOWN: usize = 100;

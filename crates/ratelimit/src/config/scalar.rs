@@ -4,12 +4,12 @@ use std::fmt;
 
 use tidegate_yaml::{Form, Schema};
 
-/// What tags of YAML's own types begin with.
-const OWN_TAG: &str = "tag:yaml.org,2002:";
+/// The beginning of the tags of YAML's own types.
+const OWN_TAG_PREFIX: &str = "tag:yaml.org,2002:";
 
 /// A node of a file.
 pub(super) type Node = tidegate_yaml::Node<Scalar>;
-/// What is in a node.
+/// The content of a node.
 pub(super) type Content = tidegate_yaml::Content<Scalar>;
 /// A key and its value.
 pub(super) type Pair = tidegate_yaml::Pair<Scalar>;
@@ -45,9 +45,9 @@ impl Schema for Yaml11 {
         let value = match form {
             Form::Plain => Value::of_plain(&text),
             Form::Quoted => Value::Text,
-            Form::Tagged(tag) => match tag.strip_prefix(OWN_TAG) {
+            Form::Tagged(tag) => match tag.strip_prefix(OWN_TAG_PREFIX) {
                 Some("binary") => {
-                    let bytes = of_base64(&text).ok_or("!!binary value contains invalid base64 data")?;
+                    let bytes = decode_base64(&text).ok_or("!!binary value contains invalid base64 data")?;
                     let text = String::from_utf8(bytes).map_err(|_| "!!binary value is not UTF-8")?;
                     return Ok(Scalar { text, value: Value::Text });
                 }
@@ -61,7 +61,7 @@ impl Schema for Yaml11 {
 }
 
 /// Decodes base64, in which line breaks may stand.
-fn of_base64(text: &str) -> Option<Vec<u8>> {
+fn decode_base64(text: &str) -> Option<Vec<u8>> {
     let digits: Vec<u8> = text.bytes().filter(|byte| !matches!(byte, b'\r' | b'\n')).collect();
     let padding = digits.iter().rev().take_while(|byte| **byte == b'=').count();
     let digits = digits.get(..digits.len() - padding).filter(|rest| padding <= 2 && (rest.len() + padding) % 4 == 0)?;
@@ -107,14 +107,14 @@ impl fmt::Display for Scalar {
     }
 }
 
-/// A value as Go prints it, because the reference's messages contain it.
-pub(super) fn shown(node: &Node) -> String {
+/// Returns a value as Go prints it, because the reference's messages contain it.
+pub(super) fn go_text(node: &Node) -> String {
     let joined = |parts: Vec<String>| parts.join(" ");
     match &*node.content {
         Content::Scalar(scalar) => scalar.to_string(),
-        Content::List(items) => format!("[{}]", joined(items.iter().map(shown).collect())),
+        Content::List(items) => format!("[{}]", joined(items.iter().map(go_text).collect())),
         Content::Map(pairs) => {
-            let pair = |pair: &Pair| format!("{}:{}", pair.key(), shown(&pair.value));
+            let pair = |pair: &Pair| format!("{}:{}", pair.key(), go_text(&pair.value));
             format!("map[{}]", joined(pairs.iter().map(pair).collect()))
         }
     }

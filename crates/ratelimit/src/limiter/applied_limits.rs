@@ -10,13 +10,9 @@ use super::take::Wanted;
 use crate::config::Configuration;
 use crate::request::{Entry, Override, Request, Timestamp};
 use crate::response::Error;
-use crate::store::{Change, Scope, write_counter_key};
-use crate::tree::{Level, Limit, Probe, Rate, SharedValues, StatsKey, Unit, Work, override_stats_key};
+use crate::store::{Change, MAX_COUNT, Scope, write_counter_key};
+use crate::tree::{Level, Limit, Probe, Rate, SharedValues, StatsKey, StepBudget, Unit, override_stats_key};
 use crate::window::{Seconds, Window};
-
-/// The most hits of a descriptor: no counter holds more. Further ones are left out. A request with so many is over its limit, where an error would
-/// let it pass at a gateway that fails open.
-const MAX_HITS: u64 = i64::MAX.unsigned_abs();
 
 /// The limits that apply to a request.
 #[derive(Debug)]
@@ -50,7 +46,7 @@ pub(super) struct CountedLimit<'a> {
     /// The configured limit; `None` when the request brought its own.
     pub(super) limit: Option<&'a Limit>,
     pub(super) stats_key: StatsKey,
-    /// At most [`MAX_HITS`].
+    /// At most [`MAX_COUNT`].
     pub(super) hits: u64,
     pub(super) change: Change,
     /// What overrides say of it.
@@ -74,9 +70,10 @@ impl<'a> AppliedLimits<'a> {
         let mut applied = Self { limits: SmallVec::new(), domain_not_found: 0, keys };
         let root = configuration.domain(&request.domain);
         let lookup = Lookup { root, scope: Scope { prefix: key_prefix, domain: &request.domain }, now };
-        let mut probe = Probe::new(Work::for_request());
+        let mut probe = Probe::new(StepBudget::for_request());
         for (index, descriptor) in request.descriptors.iter().enumerate() {
-            let hits = descriptor.hits_addend.unwrap_or(u64::from(request.hits_addend.max(1))).min(MAX_HITS);
+            // More hits than a counter can hold make the request over its limit. An error would let it pass at a gateway that fails open.
+            let hits = descriptor.hits_addend.unwrap_or(u64::from(request.hits_addend.max(1))).min(MAX_COUNT);
             let change = if descriptor.is_negative_hits { Change::Refund } else { Change::Add };
             let question = Question { entries: &descriptor.entries, limit: descriptor.limit, hits, change };
             let limit = lookup.limit(&question, &mut applied, &mut probe);
@@ -94,8 +91,8 @@ impl<'a> AppliedLimits<'a> {
         now: Seconds,
     ) -> Self {
         let mut applied = Self { limits: SmallVec::new(), domain_not_found: 0, keys: Vec::new() };
-        // Workers and their jobs are no strangers, and a workflow has few limits.
-        let mut probe = Probe::new(Work::unbounded());
+        // Jobs come from workers with a token, and a workflow has few limits: matching needs no bound.
+        let mut probe = Probe::new(StepBudget::unbounded());
         for job in jobs {
             let first = applied.limits.len();
             for units in job.limits {
@@ -166,16 +163,16 @@ impl<'a> AppliedLimit<'a> {
     }
 }
 
-/// Why a question has no answer.
+/// Why the limit of a descriptor cannot be looked up.
 #[derive(Debug, Clone, Copy)]
-enum Invalid {
-    /// The limit that the request brought has this unit.
+enum LookupError {
+    /// The limit that the request brought has this unit, which is none.
     Unit(i32),
-    /// To match its values with patterns, and those before it, takes too much work.
+    /// To match its values and those of the descriptors before it with patterns takes too many steps.
     Values,
 }
 
-impl Invalid {
+impl LookupError {
     fn at(self, descriptor: usize) -> Error {
         match self {
             Self::Unit(unit) => Error::InvalidOverride { descriptor, unit },
@@ -207,7 +204,7 @@ impl<'a> Lookup<'a, '_> {
     /// The limit that applies to a descriptor.
     ///
     /// # Errors
-    /// The request brought a limit that is none, or its values are too long for the patterns.
+    /// The request brought a limit with an invalid unit, or its values are too long for the patterns.
     // Copies of it in both callers would make a decision some 50 instructions longer.
     #[inline(never)]
     fn limit(
@@ -215,7 +212,7 @@ impl<'a> Lookup<'a, '_> {
         question: &Question<'_>,
         applied: &mut AppliedLimits<'a>,
         probe: &mut Probe,
-    ) -> Result<AppliedLimit<'a>, Invalid> {
+    ) -> Result<AppliedLimit<'a>, LookupError> {
         let Some(root) = self.root else {
             applied.domain_not_found += 1;
             return Ok(AppliedLimit::None);
@@ -239,12 +236,12 @@ impl<'a> Lookup<'a, '_> {
             })
         };
         if let Some(limit) = question.limit {
-            let unit = Unit::from_number(limit.unit).ok_or(Invalid::Unit(limit.unit))?;
+            let unit = Unit::from_number(limit.unit).ok_or(LookupError::Unit(limit.unit))?;
             let stats_key = override_stats_key(self.scope.domain, entries);
             return Ok(counted(limit.requests_per_unit, unit, &SharedValues::new(), None, stats_key));
         }
         let Some(found) = root.find(self.scope.domain, entries, probe) else {
-            return if probe.work.is_used_up() { Err(Invalid::Values) } else { Ok(AppliedLimit::None) };
+            return if probe.steps.is_used_up() { Err(LookupError::Values) } else { Ok(AppliedLimit::None) };
         };
         Ok(match found.limit.rate {
             Rate::Unlimited { .. } => AppliedLimit::Unlimited(found.limit),

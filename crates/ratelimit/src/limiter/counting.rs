@@ -7,7 +7,7 @@ use smallvec::{SmallVec, smallvec};
 use super::Limiter;
 use super::applied_limits::{AppliedLimits, CountedLimit};
 use super::decision::Count;
-use super::local_cache::Counter;
+use super::local_cache::CounterName;
 use super::options::OverLimitKeys;
 use crate::store::{Change, Charge, StoreError};
 use crate::window::{Seconds, Window};
@@ -51,7 +51,7 @@ impl Limiter {
 
     pub(super) fn is_known_over(&self, counted: &CountedLimit<'_>, key: &[u8], now: Seconds) -> bool {
         let Some(cache) = &self.state.local_cache else { return false };
-        let counter = Counter { key, unit: counted.window.unit };
+        let counter = CounterName { key, unit: counted.window.unit };
         counted.change == Change::Add && cache.is_over(counter, counted.requests_per_unit, now, &self.core.lookups)
     }
 
@@ -59,7 +59,7 @@ impl Limiter {
     pub(super) fn charge<'p>(&self, counted: &CountedLimit<'_>, key: &'p [u8]) -> Charge<'p> {
         Charge {
             key,
-            hits: i64::try_from(counted.hits).expect("MAX_HITS bounds them when limits are looked up"),
+            hits: i64::try_from(counted.hits).expect("hits are at most MAX_COUNT when limits are looked up"),
             change: counted.change,
             window: counted.window,
             time_to_live: self.time_to_live(counted.window),
@@ -124,7 +124,7 @@ impl Limiter {
 
     pub(super) fn update_cache(&self, key: &[u8], counted: &CountedLimit<'_>, total: u64, now: Seconds) {
         let Some(cache) = &self.state.local_cache else { return };
-        let counter = Counter { key, unit: counted.window.unit };
+        let counter = CounterName { key, unit: counted.window.unit };
         match counted.change {
             Change::Refund => cache.remove(counter),
             Change::Add if total > u64::from(counted.requests_per_unit) => cache.insert(counter, total, now),

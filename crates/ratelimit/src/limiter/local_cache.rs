@@ -1,7 +1,7 @@
 //! The cache of exceeded limits: the store need not be asked about a counter that was just seen over its limit.
 //!
 //! An entry says what a counter held, not what was decided: a limit that was raised, scaled or brought by a request is compared with that.
-//! It is believed for some seconds only, because the counter may have gone down without this server: another one gave hits back, or the store
+//! It is valid for some seconds only, because the counter may have gone down without this server: another one gave hits back, or the store
 //! lost it.
 //!
 //! All cores share one table, so that what one learns, all know. Nearly all uses are lookups, and these write nothing: an entry is
@@ -21,9 +21,9 @@ const MIN_BYTES: usize = 512 << 10;
 const WAYS: usize = 4;
 /// A tag that no counter has.
 const EMPTY: u64 = 0;
-/// Seconds for which an entry is believed. It is how long a refund at another server may go unnoticed, and a counter that is asked for all the
-/// time costs its store one command in so many seconds.
-const BELIEVED: u32 = 10;
+/// Seconds for which an entry is valid. A refund at another server may go unnoticed for as long, and a counter that is asked for all the time
+/// costs its store one command in this time.
+const VALID_SECONDS: u32 = 10;
 
 /// Figures of the cache of exceeded limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -46,14 +46,14 @@ pub struct LocalCacheStats {
     pub overwrite_count: u64,
 }
 
-/// A counter, as the cache knows it. Limits with windows of different lengths may have counters with one key.
+/// The name of a counter in the cache. Limits with windows of different lengths may have counters with one key.
 #[derive(Debug, Clone, Copy, Hash)]
-pub(super) struct Counter<'k> {
+pub(super) struct CounterName<'k> {
     pub(super) key: &'k [u8],
     pub(super) unit: Unit,
 }
 
-/// A bounded set of counters, each with what it held.
+/// A bounded set of counters, each with its value when it was read last.
 #[derive(Debug)]
 pub(super) struct LocalCache {
     sets: Box<[Set]>,
@@ -73,35 +73,35 @@ struct Set([Entry; WAYS]);
 struct Entry {
     /// The tag and `seen`, combined by exclusive or: two words that different cores wrote give a tag that no lookup asks for.
     mark: AtomicU64,
-    /// A [`Seen`].
+    /// A [`CachedCount`].
     seen: AtomicU64,
 }
 
-/// What a counter held, and until when that is believed.
+/// The value of a counter when it was read last, and until when that is valid.
 #[derive(Debug, Clone, Copy)]
-struct Seen {
-    /// At most: a counter that holds more is not told apart from one that holds 2^32 - 1.
+struct CachedCount {
+    /// 2^32 - 1 also stands for all higher values.
     total: u32,
     /// The lowest 32 bits of a time in seconds.
-    believed_until: u32,
+    valid_until: u32,
 }
 
-impl Seen {
+impl CachedCount {
     fn new(total: u64, now: Seconds) -> Self {
-        Self { total: u32::try_from(total).unwrap_or(u32::MAX), believed_until: low_bits(now).wrapping_add(BELIEVED) }
+        Self { total: u32::try_from(total).unwrap_or(u32::MAX), valid_until: low_bits(now).wrapping_add(VALID_SECONDS) }
     }
 
-    /// Also a clock that was set back makes nobody believe it for longer.
+    /// Whether it is still valid. A clock that is set back does not prolong that.
     fn is_current(self, now: Seconds) -> bool {
-        (1..=BELIEVED).contains(&self.believed_until.wrapping_sub(low_bits(now)))
+        (1..=VALID_SECONDS).contains(&self.valid_until.wrapping_sub(low_bits(now)))
     }
 
     fn to_bits(self) -> u64 {
-        u64::from(self.total) << 32 | u64::from(self.believed_until)
+        u64::from(self.total) << 32 | u64::from(self.valid_until)
     }
 
     fn from_bits(bits: u64) -> Self {
-        Self { total: (bits >> 32) as u32, believed_until: bits as u32 }
+        Self { total: (bits >> 32) as u32, valid_until: bits as u32 }
     }
 }
 
@@ -126,7 +126,7 @@ impl LocalCache {
     }
 
     /// Whether the counter is known to be over this limit. Notes in `lookups` what was found.
-    pub(super) fn is_over(&self, counter: Counter<'_>, limit: u32, now: Seconds, lookups: &Lookups) -> bool {
+    pub(super) fn is_over(&self, counter: CounterName<'_>, limit: u32, now: Seconds, lookups: &Lookups) -> bool {
         let (set, tag) = self.place(counter);
         let over = set.find(tag).is_some_and(|(entry, seen)| {
             let current = seen.is_current(now);
@@ -141,9 +141,9 @@ impl LocalCache {
     }
 
     /// Notes that a counter over its limit held `total` just now.
-    pub(super) fn insert(&self, counter: Counter<'_>, total: u64, now: Seconds) {
+    pub(super) fn insert(&self, counter: CounterName<'_>, total: u64, now: Seconds) {
         let (set, tag) = self.place(counter);
-        let seen = Seen::new(total, now);
+        let seen = CachedCount::new(total, now);
         if let Some((entry, _)) = set.find(tag) {
             entry.write(tag, seen);
             self.overwrites.fetch_add(1, Relaxed);
@@ -157,7 +157,7 @@ impl LocalCache {
     }
 
     /// Removes a counter.
-    pub(super) fn remove(&self, counter: Counter<'_>) {
+    pub(super) fn remove(&self, counter: CounterName<'_>) {
         let (set, tag) = self.place(counter);
         // Two cores may have added it at the same time.
         set.0.iter().for_each(|entry| self.clear(entry, tag));
@@ -177,7 +177,7 @@ impl LocalCache {
         }
     }
 
-    fn place(&self, counter: Counter<'_>) -> (&Set, u64) {
+    fn place(&self, counter: CounterName<'_>) -> (&Set, u64) {
         let hash = self.hasher.hash_one(counter);
         let set = (u128::from(hash) * self.sets.len() as u128) >> 64;
         (&self.sets[set as usize], hash.max(EMPTY + 1))
@@ -193,17 +193,17 @@ impl LocalCache {
 }
 
 impl Set {
-    fn find(&self, tag: u64) -> Option<(&Entry, Seen)> {
+    fn find(&self, tag: u64) -> Option<(&Entry, CachedCount)> {
         self.0.iter().find_map(|entry| {
             let seen = entry.seen.load(Relaxed);
-            (entry.mark.load(Relaxed) ^ seen == tag).then_some((entry, Seen::from_bits(seen)))
+            (entry.mark.load(Relaxed) ^ seen == tag).then_some((entry, CachedCount::from_bits(seen)))
         })
     }
 }
 
 impl Entry {
     /// Returns the tag that was there.
-    fn write(&self, tag: u64, seen: Seen) -> u64 {
+    fn write(&self, tag: u64, seen: CachedCount) -> u64 {
         let bits = seen.to_bits();
         let earlier = self.seen.swap(bits, Relaxed);
         self.mark.swap(tag ^ bits, Relaxed) ^ earlier
@@ -214,8 +214,8 @@ impl Entry {
 mod tests {
     use super::*;
 
-    fn minute(key: &[u8]) -> Counter<'_> {
-        Counter { key, unit: Unit::Minute }
+    fn minute(key: &[u8]) -> CounterName<'_> {
+        CounterName { key, unit: Unit::Minute }
     }
 
     #[test]
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_believed_for_some_seconds() {
+    fn an_entry_is_valid_for_some_seconds() {
         let (cache, lookups) = (LocalCache::new(1).unwrap(), Lookups::default());
         let is_over = |second| cache.is_over(minute(b"a"), 5, Seconds(second), &lookups);
         assert!(!is_over(20));
@@ -259,7 +259,7 @@ mod tests {
         assert_eq!([0, 10, 11, 100].map(is_over), [true, true, false, false]);
         cache.insert(minute(b"a"), u64::MAX, Seconds(1));
         assert_eq!([100, u32::MAX - 1, u32::MAX].map(is_over), [true, true, false]);
-        let hour = Counter { key: b"a", unit: Unit::Hour };
+        let hour = CounterName { key: b"a", unit: Unit::Hour };
         assert!(!cache.is_over(hour, 10, Seconds(1), &lookups), "another window has another counter");
     }
 
@@ -281,7 +281,7 @@ mod tests {
         let (set, tag) = cache.place(minute(b"a"));
         cache.insert(minute(b"a"), 6, Seconds(1));
         let (entry, _) = set.find(tag).unwrap();
-        entry.seen.store(Seen::new(7, Seconds(1)).to_bits(), Relaxed);
+        entry.seen.store(CachedCount::new(7, Seconds(1)).to_bits(), Relaxed);
         assert!(set.find(tag).is_none());
     }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use hashbrown::HashMap;
 
 use super::applied_limits::AppliedLimits;
-use super::local_cache::Counter;
+use super::local_cache::CounterName;
 use super::{InForce, Limiter, decision, overridden};
 use crate::config::Configuration;
 use crate::request::{Entry, Timestamp};
@@ -195,10 +195,10 @@ impl Limiter {
     async fn put_back(&self, returns: &Returns, now: Seconds, deadline: Instant) -> Result<(), StoreError> {
         let charges = returns.charges(|window| self.time_to_live(window));
         let added = self.store.add(&charges, now, deadline).await;
-        // Afterwards: what was read before the hits were given back is of no use any more. Also when the store failed, because
-        // some may have been given back.
+        // After the store, because a count that was read before the hits were given back is too high. Also when the store failed,
+        // because some hits may have been given back.
         if let Some(cache) = &self.state.local_cache {
-            charges.iter().for_each(|charge| cache.remove(Counter { key: charge.key, unit: charge.window.unit }));
+            charges.iter().for_each(|charge| cache.remove(CounterName { key: charge.key, unit: charge.window.unit }));
         }
         added.map(|_| ())
     }

@@ -64,8 +64,8 @@ impl OverrideStore {
         }
     }
 
-    /// Keeps an override, in place of the one of the same kind and target if there is one. One that is throttled stays in place when it ends later
-    /// than the new one: of several reports, that with the latest end holds, in whichever order they come.
+    /// Keeps an override, in place of the one of the same kind and target if there is one. Of several reports of throttling, the one with the
+    /// latest end is kept, in whichever order they come.
     ///
     /// # Errors
     /// It is too long, there is no room, or the store failed.

@@ -2,40 +2,40 @@
 //! hits too ("space saving", Metwally and others, 2005). So no key is counted too low that has a place, and one that took no other's place is
 //! counted exactly until decisions are skipped.
 
-use super::{COUNTED, Key, MOST, SAMPLED, TopKey, shorten};
+use super::{Key, MAX_COUNTED, MOST, SAMPLED, TopKey, shorten};
 
 #[derive(Debug, Default)]
 pub(super) struct Top {
     hashes: Vec<u64>,
     /// One for each hash.
     keys: Vec<TopKey>,
-    /// Decisions that were looked at.
-    looks: u32,
+    /// Number of decisions that were counted, at most one more than [`MAX_COUNTED`].
+    decisions: u32,
     /// Whether a key has lost its place.
-    full: bool,
+    has_evicted: bool,
 }
 
 impl Top {
-    /// How many decisions the next one stands for.
+    /// Number of decisions that the next one stands for.
     pub(super) fn next_weight(&mut self) -> u32 {
-        if self.looks < COUNTED {
-            self.looks += 1;
+        if self.decisions < MAX_COUNTED {
+            self.decisions += 1;
             return 1;
         }
-        if self.looks == COUNTED {
-            self.looks += 1;
+        if self.decisions == MAX_COUNTED {
+            self.decisions += 1;
             self.keys.iter_mut().for_each(|key| key.is_estimate = true);
         }
         SAMPLED
     }
 
     fn is_sampled(&self) -> bool {
-        self.looks > COUNTED
+        self.decisions > MAX_COUNTED
     }
 
     /// Whether a key without a place has no hits.
     pub(super) fn is_complete(&self) -> bool {
-        !self.full && !self.is_sampled()
+        !self.has_evicted && !self.is_sampled()
     }
 
     pub(super) fn add(&mut self, hash: u64, key: Key<'_>, hits: u64) {
@@ -54,7 +54,7 @@ impl Top {
         let hits = new.hits.saturating_add(self.keys[fewest].hits);
         self.hashes[fewest] = hash;
         self.keys[fewest] = TopKey { hits, is_estimate: true, ..new };
-        self.full = true;
+        self.has_evicted = true;
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &TopKey)> {

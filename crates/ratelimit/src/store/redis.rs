@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use tidegate_pipeline::{Arg, Batch, Client, Outcome};
 
-use super::{Change, Charge, StoreError, Totals};
+use super::{Change, Charge, MAX_COUNT, StoreError, Totals};
 use crate::tree::Unit;
 
 /// Subtracts hits from a counter that is there, but not below zero, and returns the new count.
@@ -24,9 +24,7 @@ if after < 0 then
 end
 return after";
 
-/// What a full counter holds.
-const FULL: u64 = i64::MAX.unsigned_abs();
-/// How the error begins with which Redis leaves a counter as it is that would exceed [`FULL`].
+/// The beginning of the error with which Redis refuses to let a counter exceed [`MAX_COUNT`].
 const OVERFLOW: &str = "ERR increment or decrement would overflow";
 
 /// An encoded `INCRBY` and `EXPIRE` of a typical key.
@@ -159,7 +157,7 @@ fn count(value: i64) -> Result<u64, StoreError> {
 /// its limit off by counting too much.
 fn added(outcome: &Outcome) -> Result<u64, StoreError> {
     match outcome {
-        Outcome::ServerError(error) if error.message.starts_with(OVERFLOW) => Ok(FULL),
+        Outcome::ServerError(error) if error.message.starts_with(OVERFLOW) => Ok(MAX_COUNT),
         outcome => count(outcome.integer()?),
     }
 }

@@ -4,32 +4,32 @@
 /// milliseconds, and no other call of the core is answered meanwhile. A request of Envoy, whose headers have at most 60 KiB, needs more only with
 /// 500 patterns for one of them.
 const MAX_STEPS: usize = 32 << 20;
-/// To try a pattern whose beginning does not match takes about as long as to search so many bytes.
+/// Steps for trying a pattern: one whose beginning does not match takes about as long as searching this number of bytes.
 const TRY_STEPS: usize = 16;
 
 /// The steps of matching that a call has left.
 #[derive(Debug)]
-pub(crate) struct Work {
+pub(crate) struct StepBudget {
     left: Option<usize>,
 }
 
-impl Work {
-    /// What a call that anybody may make has.
+impl StepBudget {
+    /// The steps of a call that any client may make.
     pub(crate) fn for_request() -> Self {
         Self { left: Some(MAX_STEPS) }
     }
 
-    /// Any number of steps, for what was bounded before.
+    /// Any number of steps, for callers that are bounded otherwise.
     pub(crate) fn unbounded() -> Self {
         Self { left: Some(usize::MAX) }
     }
 
-    /// Whether there were too few steps: then what was not found may be there.
+    /// Whether there were too few steps. A pattern that was not found may match then.
     pub(crate) fn is_used_up(&self) -> bool {
         self.left.is_none()
     }
 
-    fn take(&mut self, steps: usize) -> bool {
+    fn spend(&mut self, steps: usize) -> bool {
         self.left = self.left.and_then(|left| left.checked_sub(steps));
         self.left.is_some()
     }
@@ -52,16 +52,16 @@ impl Pattern {
         Self { text: text.into(), first: pieces.pop().unwrap_or_default(), middle, last }
     }
 
-    /// Whether `text` matches, in steps of `work`, of which there may be too few to know.
+    /// Whether `text` matches. False, too, if `steps` are used up before that is known.
     ///
     /// The text is searched from its start to its end once, whatever the number of pieces: the first place of each piece is the right one.
-    pub(super) fn matches(&self, text: &str, work: &mut Work) -> bool {
-        if !work.take(TRY_STEPS) {
+    pub(super) fn matches(&self, text: &str, steps: &mut StepBudget) -> bool {
+        if !steps.spend(TRY_STEPS) {
             return false;
         }
         let Some(rest) = text.strip_prefix(&*self.first) else { return false };
         let Some(mut rest) = rest.strip_suffix(&*self.last) else { return false };
-        if !self.middle.is_empty() && !work.take(rest.len()) {
+        if !self.middle.is_empty() && !steps.spend(rest.len()) {
             return false;
         }
         for piece in &self.middle {
@@ -98,10 +98,10 @@ mod tests {
         for (pattern, matching, other) in table {
             let compiled = Pattern::new(pattern);
             for probe in matching {
-                assert!(compiled.matches(probe, &mut Work::unbounded()), "{pattern} should match {probe}");
+                assert!(compiled.matches(probe, &mut StepBudget::unbounded()), "{pattern} should match {probe}");
             }
             for probe in other {
-                assert!(!compiled.matches(probe, &mut Work::unbounded()), "{pattern} should not match {probe}");
+                assert!(!compiled.matches(probe, &mut StepBudget::unbounded()), "{pattern} should not match {probe}");
             }
         }
     }
@@ -110,11 +110,11 @@ mod tests {
     fn matching_ends_with_the_steps_of_its_call() {
         let pattern = Pattern::new("a_*b*c");
         let text = format!("a_{}c", "x".repeat(1_000));
-        let mut work = Work { left: Some(1_000 + TRY_STEPS) };
+        let mut work = StepBudget { left: Some(1_000 + TRY_STEPS) };
         assert!(!pattern.matches(&text, &mut work) && !work.is_used_up());
         assert!(!pattern.matches(&text, &mut work) && work.is_used_up());
         assert!(!pattern.matches("a_bc", &mut work), "nothing matches after that");
-        let mut work = Work { left: Some(3 * TRY_STEPS) };
+        let mut work = StepBudget { left: Some(3 * TRY_STEPS) };
         assert!(Pattern::new("a_*").matches(&text, &mut work), "a prefix is not searched for");
         assert!(!pattern.matches("b_bc", &mut work) && !work.is_used_up());
     }

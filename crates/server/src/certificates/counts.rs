@@ -1,19 +1,19 @@
-//! What is counted of certificates, and of tokens, under the reference's names where it has them.
+//! Counts of the files with certificates and tokens, under the reference's names where it has them.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
 use super::validity::Validity;
 
-/// What is in files that are followed.
+/// The contents of files that are followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum FileKind {
     Certificates,
     /// Tokens of the API.
     Tokens,
 }
 
-impl Kind {
+impl FileKind {
     /// The word for it in messages.
     pub(super) const fn word(self) -> &'static str {
         match self {
@@ -23,9 +23,9 @@ impl Kind {
     }
 }
 
-/// What is counted of the files of one kind. Nothing is shown while there are none.
+/// Counts of the files of one kind. They are not shown while there are no such files.
 #[derive(Debug, Default)]
-pub(super) struct Loads {
+pub(super) struct LoadCounts {
     /// Times that changed files were used, or were to be.
     pub(super) attempts: AtomicU64,
     /// Those of them that failed.
@@ -33,17 +33,17 @@ pub(super) struct Loads {
     pub(super) files: AtomicUsize,
 }
 
-/// What is counted of files that are followed.
+/// Counts of all files that are followed.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
-    /// In the order of [`Kind`].
-    loads: [Loads; 2],
+    /// In the order of [`FileKind`].
+    loads: [LoadCounts; 2],
     /// When the certificate of each is over.
     ends: Mutex<Vec<(&'static str, i64)>>,
 }
 
 impl Counts {
-    pub(super) fn loads(&self, kind: Kind) -> &Loads {
+    pub(super) fn loads(&self, kind: FileKind) -> &LoadCounts {
         &self.loads[kind as usize]
     }
 
@@ -57,7 +57,7 @@ impl Counts {
     pub(crate) fn sample(&self, now: i64) -> Option<Sample> {
         let loaded = self.loads.each_ref().map(|loads| {
             let files = Some(loads.files.load(Relaxed)).filter(|files| *files > 0)?;
-            Some(Loaded {
+            Some(LoadSample {
                 attempts: loads.attempts.load(Relaxed),
                 failures: loads.failures.load(Relaxed),
                 files: files as u64,
@@ -76,14 +76,14 @@ impl Counts {
 /// The counts at one moment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sample {
-    /// In the order of [`Kind`].
-    loaded: [Option<Loaded>; 2],
+    /// In the order of [`FileKind`].
+    loaded: [Option<LoadSample>; 2],
     /// Seconds to the end of the first certificate that ends.
     left: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Loaded {
+struct LoadSample {
     attempts: u64,
     failures: u64,
     files: u64,

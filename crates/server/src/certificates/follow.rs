@@ -16,7 +16,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use super::counts::Kind;
+use super::counts::FileKind;
 use super::named_file::{Flaw, NamedFile};
 use super::validity::{Standing, Validity};
 use crate::edge::clock;
@@ -50,7 +50,7 @@ impl Renewal {
 
 /// Something that is made of files, and made again when they change.
 pub(crate) struct Followed {
-    kind: Kind,
+    kind: FileKind,
     /// Whose they are, in a word, for messages and metrics.
     of: &'static str,
     files: Vec<NamedFile>,
@@ -82,7 +82,7 @@ impl Followed {
         make: impl FnMut() -> Result<Renewal, Vec<Flaw>> + Send + 'static,
     ) -> Self {
         Self {
-            kind: Kind::Certificates,
+            kind: FileKind::Certificates,
             of,
             files,
             make: Box::new(make),
@@ -94,7 +94,7 @@ impl Followed {
 
     /// As [`Followed::new`], for the tokens of the API.
     pub(crate) fn tokens(file: NamedFile, make: impl FnMut() -> Result<Renewal, Vec<Flaw>> + Send + 'static) -> Self {
-        Self { kind: Kind::Tokens, ..Self::new("api", vec![file], make) }
+        Self { kind: FileKind::Tokens, ..Self::new("api", vec![file], make) }
     }
 
     /// Uses the files if they have changed.
@@ -191,7 +191,7 @@ pub(crate) fn follow(mut all: Vec<Followed>, metrics: Arc<Metrics>, supervisor: 
     if all.is_empty() {
         return Ok(());
     }
-    for kind in [Kind::Certificates, Kind::Tokens] {
+    for kind in [FileKind::Certificates, FileKind::Tokens] {
         let files = all.iter().filter(|one| one.kind == kind).map(|one| one.files.len()).sum();
         metrics.certificates.loads(kind).files.store(files, Relaxed);
     }

@@ -171,18 +171,18 @@ impl Here {
         }
     }
 
-    /// What was found in all partitions.
+    /// Returns what a read found, if all partitions answered.
     ///
     /// # Errors
-    /// Some did not answer.
-    pub(crate) fn whole<T>(&self, read: Result<Partial<T>, EngineError>) -> Result<T, Failure> {
+    /// The read failed, or a partition did not answer.
+    pub(crate) fn complete<T>(&self, read: Result<Partial<T>, EngineError>) -> Result<T, Failure> {
         let Partial { found, missing } = read.map_err(|error| self.failed(&error))?;
         missing.0.values().next().map_or(Ok(found), |error| Err(self.refused(error)))
     }
 
     /// How many workflows there are, by status.
     pub(crate) async fn counts(&self) -> Result<Vec<(Status, u64)>, Failure> {
-        self.whole(self.engine.count(&Filter::default()).await)
+        self.complete(self.engine.count(&Filter::default()).await)
     }
 
     fn kind(&self) -> &'static str {
@@ -260,7 +260,7 @@ async fn compact(screen: &Screen) -> Result<Exit, Failure> {
 async fn info(here: &Here, screen: &Screen) -> Result<Exit, Failure> {
     let engine = &here.engine;
     let counts = here.counts().await?;
-    let queues = here.whole(engine.queue_states().await)?;
+    let queues = here.complete(engine.queue_states().await)?;
     let schema = engine.store().format().schema();
     let earlier = migrate::earlier(here).await?;
     let space = match engine.store() {

@@ -72,28 +72,30 @@ pub(crate) struct Subscription {
     told: String,
 }
 
+const ENDED: &str = "the stream of the management server has ended";
+
 /// Why there is no stream any more.
 enum Lost {
     Unreached(Unreached),
-    /// The server ended it when it had lived so long.
+    /// The server ended the stream, which had this lifetime.
     Ended(String, Duration),
-    /// It brought a message that is too large, or too much that is no message.
+    /// The stream brought a message that is too large, or too many bytes that are no message.
     Refused(String),
 }
 
-/// Why a stream is over.
-enum Over {
+/// Why a stream that was open has ended.
+enum StreamEnd {
     Ended(String),
     Refused(String),
 }
 
-impl From<String> for Over {
+impl From<String> for StreamEnd {
     fn from(reason: String) -> Self {
         Self::Ended(reason)
     }
 }
 
-impl Over {
+impl StreamEnd {
     fn after(self, lived: Duration, noise: &Noise) -> Lost {
         match self {
             Self::Ended(reason) if !noise.is_too_much() => Lost::Ended(reason, lived),
@@ -139,7 +141,6 @@ impl Subscription {
         loop {
             let Err(lost) = self.follow().await;
             self.connected.store(0, Relaxed);
-            const ENDED: &str = "the stream of the management server has ended";
             let (pause, what, error) = match lost {
                 Lost::Unreached(error) => {
                     (self.pauses.unreached(), "cannot connect to the management server", error.to_string())
@@ -180,7 +181,7 @@ impl Subscription {
         self.take_all(caller, codec).await.map_err(|over| over.after(begun.elapsed(), &noise))
     }
 
-    async fn take_all(&mut self, caller: Caller, codec: BoundedCodec) -> Result<Infallible, Over> {
+    async fn take_all(&mut self, caller: Caller, codec: BoundedCodec) -> Result<Infallible, StreamEnd> {
         let (requests, outgoing) = mpsc::channel(1);
         let gone = |_| "the server takes no more requests".to_owned();
         requests.send(self.request(String::new(), None)).await.map_err(gone)?;
@@ -204,7 +205,7 @@ impl Subscription {
         caller: Caller,
         codec: BoundedCodec,
         outgoing: mpsc::Receiver<DiscoveryRequest>,
-    ) -> Result<Streaming<Received>, Over> {
+    ) -> Result<Streaming<Received>, StreamEnd> {
         let mut client =
             Grpc::with_origin(caller, self.settings.peer.origin()).max_decoding_message_size(self.settings.max_message);
         client.ready().await.map_err(|error| error.to_string())?;
@@ -220,15 +221,15 @@ impl Subscription {
         headers
     }
 
-    fn advised(&self, status: &tonic::Status) -> Over {
+    fn advised(&self, status: &tonic::Status) -> StreamEnd {
         // The library's words for a message over the bound, which it refuses before it is received.
         match status.code() {
-            Code::OutOfRange => Over::Refused(format!(
+            Code::OutOfRange => StreamEnd::Refused(format!(
                 "{}; raise XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES (now {})",
                 quoted(status.message(), REASON),
                 self.settings.max_message
             )),
-            _ => Over::Ended(failure(status)),
+            _ => StreamEnd::Ended(failure(status)),
         }
     }
 

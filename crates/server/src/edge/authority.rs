@@ -94,7 +94,7 @@ impl Next {
                     };
                     let [high, middle, low, kind, flags, stream @ ..] = frame;
                     let length = u32::from_be_bytes([0, high, middle, low]) as usize;
-                    resets.see(kind, u32::from_be_bytes(stream));
+                    resets.on_frame(kind, u32::from_be_bytes(stream));
                     let is_head = kind == HEADERS && length <= LONGEST;
                     let rest = &mut bytes[at..];
                     if let Some(payload) = rest.get_mut(..length) {

@@ -32,7 +32,7 @@ const STREAM_WINDOW: u32 = 256 * 1024;
 /// be a way around every limit.
 const HEADERS: u32 = 256 * 1024;
 /// Calls that were reset before they began, at a time; then the connection ends. Callers that gave up while this process did not run leave as
-/// many as its socket holds, of which a turn reads a part: some hundred calls, or some thousand without headers and messages, which nobody makes.
+/// many as its socket holds, of which a turn reads a part: some hundred calls, or some thousand without headers and messages, which no real client sends.
 const RESET_BEFORE: usize = 4096;
 /// Frames that broke a rule, such as parts of a message that was refused before; then the connection ends.
 const RESET_BY_US: usize = 1024;
@@ -169,7 +169,7 @@ async fn broken(meter: &Meter) -> &'static str {
     }
     loop {
         looks.tick().await;
-        meter.seat.begin_look();
+        meter.seat.begin_check();
         let (calls_now, ended_now) = (meter.calls.load(Relaxed), meter.tab.ended());
         if calls_now == calls && meter.has_been_asked() {
             meter.seat.set(Standing::Idle);

@@ -28,8 +28,8 @@ use crate::supervise::{Supervisor, tripwire};
 
 /// The most connections that wait for one core.
 const BACKLOG: usize = 1024;
-/// How long a connection waits for one core, when as many wait for each, before the cores are looked at again.
-const CHOICE: Duration = Duration::from_millis(10);
+/// How long a connection waits for a core whose queue is full, before it chooses again among the cores.
+const CHOICE_TIMEOUT: Duration = Duration::from_millis(10);
 
 /// An accepted connection on its way to a core, not yet registered with a runtime.
 #[derive(Debug)]
@@ -227,7 +227,7 @@ impl Cores {
     }
 
     async fn hand_over(&self, accepted: Accepted, place: Place) {
-        hand_over(|| self.each.iter().map(|core| &core.door), (accepted, place)).await;
+        send_to_idlest(|| self.each.iter().map(|core| &core.door), (accepted, place)).await;
     }
 
     /// Runs `work` on a core; the cores take turns, but one that is behind is passed over. None: the core has ended, or `work` panicked.
@@ -246,20 +246,20 @@ impl Cores {
     }
 }
 
-/// Gives a connection to the core for which the fewest wait, and of these to the one that has the fewest: a core that is stuck gets one at most while
-/// others take theirs.
-async fn hand_over<'d, D: Iterator<Item = &'d Door>>(doors: impl Fn() -> D, arrival: (Accepted, Place)) {
+/// Sends a connection to the core with the fewest waiting connections, and of several to the one with the fewest connections. While others take
+/// theirs, a core that is stuck gets one at most.
+async fn send_to_idlest<'d, D: Iterator<Item = &'d Door>>(doors: impl Fn() -> D, arrival: (Accepted, Place)) {
     loop {
         let fewest = |door: &&Door| (door.waiting(), door.load.load(Relaxed));
         let door = doors().min_by_key(fewest).expect("there is at least one core");
-        match timeout(CHOICE, door.sender.reserve()).await {
+        match timeout(CHOICE_TIMEOUT, door.sender.reserve()).await {
             Ok(Ok(permit)) => {
                 door.load.fetch_add(1, Relaxed);
                 return permit.send(arrival);
             }
             // A core that has ended takes the server with it; until then its connections are closed.
             Ok(Err(_)) => return,
-            // As many as may wait for each of them do.
+            // The queues of all cores are full.
             Err(_) => {}
         }
     }
@@ -272,7 +272,7 @@ mod tests {
 
     fn arrival() -> (Accepted, Place) {
         let (socket, _) = Socket::pair().unwrap();
-        (Accepted::Plain(Loose::Unix(socket)), Place::of_test())
+        (Accepted::Plain(Loose::Unix(socket)), Place::for_test())
     }
 
     /// The acceptor waited for the core with the fewest connections, which was stuck, while others were idle.
@@ -283,21 +283,21 @@ mod tests {
         second.load.store(100, Relaxed);
         let doors = || [&first, &second].into_iter();
         for _ in 0..3 {
-            hand_over(doors, arrival()).await;
+            send_to_idlest(doors, arrival()).await;
         }
         assert_eq!((stuck.receiver.len(), idle.receiver.len()), (2, 1));
         idle.receiver.try_recv().unwrap();
-        hand_over(doors, arrival()).await;
+        send_to_idlest(doors, arrival()).await;
         assert_eq!((stuck.receiver.len(), idle.receiver.len()), (2, 1));
         for _ in 0..2 * BACKLOG - 3 {
-            hand_over(doors, arrival()).await;
+            send_to_idlest(doors, arrival()).await;
         }
         assert_eq!((stuck.receiver.len(), idle.receiver.len()), (BACKLOG, BACKLOG));
         let taking = async {
-            tokio::time::sleep(10 * CHOICE).await;
+            tokio::time::sleep(10 * CHOICE_TIMEOUT).await;
             idle.receiver.recv().await.unwrap();
         };
-        tokio::join!(hand_over(doors, arrival()), taking);
+        tokio::join!(send_to_idlest(doors, arrival()), taking);
         assert_eq!((stuck.receiver.len(), idle.receiver.len()), (BACKLOG, BACKLOG));
     }
 }

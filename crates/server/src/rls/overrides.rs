@@ -15,9 +15,10 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// The longest wait for one.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long the start waits for the first reading, and the wait between two attempts.
-const FIRST: Duration = Duration::from_secs(10);
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// How long the start waits for the first reading.
+const FIRST_READ_TIMEOUT: Duration = Duration::from_secs(10);
+/// The wait between two attempts at the first reading.
+const FIRST_READ_PAUSE: Duration = Duration::from_millis(100);
 
 /// The overrides of a limiter, and where they are kept. Clones are the same.
 #[derive(Debug, Clone)]
@@ -44,21 +45,22 @@ impl LimitOverrides {
         Ok(())
     }
 
-    /// Reads them before the ports open, so that what is paused stays so. While Redis does not answer, tries again for [`FIRST`] at most. Then, or when
+    /// Reads them before the ports open, so that what is paused stays so. While Redis does not answer, tries again for [`FIRST_READ_TIMEOUT`] at most. Then, or when
     /// Redis refuses, the server starts without: one that does not start limits nothing at all. [`Self::follow`] says why, and goes on.
     pub(crate) async fn read_first(&self) {
-        let (started, mut state) = (Instant::now(), State::Read);
+        let started = Instant::now();
+        let mut state = State::Read;
         while let Err(error) = self.refresh().await {
             let is_final = matches!(error, StoreError::Redis(CommandError::Server(_)));
-            if is_final || started.elapsed() >= FIRST {
+            if is_final || started.elapsed() >= FIRST_READ_TIMEOUT {
                 return;
             }
             if state == State::Read {
-                let seconds = FIRST.as_secs();
+                let seconds = FIRST_READ_TIMEOUT.as_secs();
                 warn!(%error, "overrides of limits cannot be read; the ports open when they are, or after {seconds} s");
                 state = State::Failing;
             }
-            sleep(FIRST_PAUSE).await;
+            sleep(FIRST_READ_PAUSE).await;
         }
     }
 
@@ -147,6 +149,6 @@ mod tests {
         assert_eq!(redis.raw("SET tidegate:overrides x"), "+OK\r\n");
         let started = Instant::now();
         overrides(&Client::new(redis.config()).unwrap()).read_first().await;
-        assert!(started.elapsed() < FIRST, "it did not try again");
+        assert!(started.elapsed() < FIRST_READ_TIMEOUT, "it did not try again");
     }
 }

@@ -38,7 +38,7 @@ pub struct Redis {
 
 impl Redis {
     /// Lets a silent server be waited for as long as calls wait, so that a pause of it fails no call that has time left.
-    pub(super) fn waiting_for(mut self, call_timeout: Duration) -> Self {
+    pub(super) fn with_call_timeout(mut self, call_timeout: Duration) -> Self {
         for RedisServer { config, timeout, .. } in std::iter::once(&mut self.main).chain(&mut self.per_second) {
             let wait = call_timeout.min(*timeout);
             config.silence_timeout = config.silence_timeout.max(wait);
@@ -237,7 +237,7 @@ fn server(values: &mut Values, names: &Names, cores: usize) -> Option<RedisServe
     let auth = auth(values, names, config.credentials.is_some());
     config.credentials_provider = names.auth_file.and_then(|name| provider(values, name));
     if values.boolean(names.tls) || found.tls {
-        config.tls = tls::build(values, &tls::REDIS).and_then(|connector| named(values, names, connector));
+        config.tls = tls::build(values, &tls::REDIS).and_then(|connector| with_server_name(values, names, connector));
     }
     config.address_map = address_map(&values.list(names.address_map)).unwrap_or_else(|reason| {
         values.problem(names.address_map, &values.list(names.address_map).join(","), reason);
@@ -252,8 +252,8 @@ fn server(values: &mut Values, names: &Names, cores: usize) -> Option<RedisServe
     Some(RedisServer { config, shown: found.shown, auth, kind: names.kind, timeout })
 }
 
-/// Expects the name of the settings in certificates, if there is one.
-fn named(values: &mut Values, names: &Names, connector: Connector) -> Option<Connector> {
+/// Expects the server name of the settings in certificates, if there is one.
+fn with_server_name(values: &mut Values, names: &Names, connector: Connector) -> Option<Connector> {
     let name = values.text(names.server_name);
     if name.is_empty() {
         return Some(connector);
@@ -302,7 +302,7 @@ fn connections(values: &mut Values, names: &Load, cores: usize, config: &mut Con
 struct Deployment {
     servers: Servers,
     first: Address,
-    /// Of the servers that have the data.
+    /// The login at the servers that have the data.
     login: Login,
     database: u32,
     tls: bool,
@@ -336,7 +336,7 @@ fn deployment(values: &Values, names: &Names, url: &str) -> Result<Deployment, S
     let addresses: Vec<Address> = targets.iter().map(|target| target.address.clone()).collect();
     let list = addresses.iter().map(|address| mask_urls(&address.to_string())).collect::<Vec<_>>().join(",");
     let has_unknown_fields = targets.iter().any(|target| target.has_unknown_fields);
-    let Target { address: first, login, tls, .. } = agreed(targets)?;
+    let Target { address: first, login, tls, .. } = merge_targets(targets)?;
     let (servers, login, shown) = match master {
         None => (Servers::Cluster(addresses), login, format!("cluster {list}")),
         Some(master) => {
@@ -349,8 +349,8 @@ fn deployment(values: &Values, names: &Names, url: &str) -> Result<Deployment, S
     Ok(Deployment { servers, first, login, database: 0, tls, has_unknown_fields, shown })
 }
 
-/// What the URLs of several servers say together. The user, the password and TLS of one of them hold for all.
-fn agreed(targets: Vec<Target>) -> Result<Target, String> {
+/// Merges the URLs of several servers. The user, the password and TLS of one of them hold for all.
+fn merge_targets(targets: Vec<Target>) -> Result<Target, String> {
     if targets.iter().any(|target| target.database != 0) {
         return Err("servers of a cluster, and sentinels, have no other database than 0".to_owned());
     }

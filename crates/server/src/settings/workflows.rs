@@ -66,7 +66,7 @@ pub struct Workflows {
 pub struct TokensFile {
     /// The file.
     pub file: NamedFile,
-    /// What was read of it at the start, and is replaced when it changes.
+    /// The tokens that were read at the start. They are replaced when the file changes.
     pub tokens: Tokens,
 }
 

@@ -1,8 +1,8 @@
 //! The time of a store, by which everything of workflows happens. Servers whose clocks differ would end each other's leases; so the clock of
 //! the Redis that has partition 0 is the clock of all. A file has only one server, whose own clock is used.
 //!
-//! Somebody may set either clock at any time. The time of the store then goes on all the same: it follows a clock that was set ahead at once, and one that was
-//! set back by going slower until that is reached. It never stands still and never goes back.
+//! An operator or NTP may set either clock at any time. The time of the store then goes on all the same: it follows a clock that was set ahead at once,
+//! and after one that was set back it goes slower until both are the same. It never stands still and never goes back.
 
 mod steady;
 
@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use self::steady::Steady;
+use self::steady::SteadyClock;
 use crate::edge::clock;
 
 /// How often it is asked at the start: the first answer includes the time to connect.
@@ -35,8 +35,8 @@ pub(crate) struct StoreClock {
 struct Shared {
     /// None: the clock of this machine counts.
     reference: Mutex<Option<Reference>>,
-    /// What was told, and how it goes on from there.
-    steady: Mutex<Steady>,
+    /// The latest time of the store, and how it goes on from there.
+    steady: Mutex<SteadyClock>,
     /// Notified when an answer proves that the time was wrong by more than [`SET`].
     set: Notify,
 }
@@ -72,20 +72,20 @@ impl StoreClock {
             }
         }
         // What was told before the store was open means nothing.
-        *self.steady() = Steady::default();
+        *self.steady() = SteadyClock::default();
     }
 
     /// The time of the store, never earlier than what was told before.
     pub(crate) fn now(&self) -> Timestamp {
         let reference = self.reference();
-        // Before the clock is read: the order of both is the same for all.
+        // Locked before the clock is read, so that readings are followed in the order in which they were taken.
         let mut steady = self.steady();
         let now = Instant::now();
         let micros = reference.map_or_else(|| clock::moment().micros(), |at| at.micros_at(now));
         Timestamp::from_micros(steady.follow(micros, now))
     }
 
-    fn steady(&self) -> MutexGuard<'_, Steady> {
+    fn steady(&self) -> MutexGuard<'_, SteadyClock> {
         self.shared.steady.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -100,8 +100,8 @@ impl StoreClock {
         Some(clock::moment().micros().cast_signed().wrapping_sub(store.cast_signed()))
     }
 
-    /// Logs that the clock was set that the store follows. Logs that this machine's clock is far from the store's, or is not any more: `warned` says
-    /// which was logged last.
+    /// Logs that the clock which the store follows was set, and that this machine's clock is far from the store's, or is not any more. `warned` says
+    /// which of the latter two was logged last.
     pub(crate) fn watch(&self, warned: &mut bool) {
         let step = self.steady().take_step();
         if let Some(micros) = step {
@@ -127,11 +127,11 @@ impl StoreClock {
     /// Moves the clock of this process ahead, and with it that of a store that has none of its own. Returns whether it could be.
     pub(super) fn advance(&self, by: Duration) -> bool {
         let is_followed = self.reference().is_none();
-        // Nobody reads the time between the two.
+        // Locked, so that the time is not read between the two changes.
         let mut steady = self.steady();
         let moved = clock::advance(by);
         if moved && is_followed {
-            steady.expect(by);
+            steady.advance(by);
         }
         drop(steady);
         self.shared.set.notify_one();

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::warn;
 
 use super::clock::StoreClock;
-use super::gaps::Gaps;
+use super::gaps::GapDetector;
 use super::patience::{OnceAMinute, Patience};
 use super::{census, heartbeat, reconsider, revival};
 use crate::supervise::Supervisor;
@@ -37,7 +37,7 @@ pub(super) async fn run(
     activity: Arc<Activity>,
     supervisor: Supervisor,
 ) {
-    let gaps = Arc::new(Gaps::new(engine.clone(), clock.clone()));
+    let gaps = Arc::new(GapDetector::new(engine.clone(), clock.clone()));
     let mut driver = Driver::new(engine.clone(), clock.clone(), gaps.clone());
     let listen = async {
         engine.listen(|| clock.now()).await;
@@ -57,7 +57,7 @@ pub(super) async fn run(
 struct Driver {
     engine: Engine,
     clock: StoreClock,
-    gaps: Arc<Gaps>,
+    gaps: Arc<GapDetector>,
     /// When it last looked for what other servers did.
     looked: Option<Instant>,
     /// When to look again after looks that failed.
@@ -69,7 +69,7 @@ struct Driver {
 }
 
 impl Driver {
-    fn new(engine: Engine, clock: StoreClock, gaps: Arc<Gaps>) -> Self {
+    fn new(engine: Engine, clock: StoreClock, gaps: Arc<GapDetector>) -> Self {
         let now = Instant::now();
         Self {
             engine,
@@ -85,7 +85,7 @@ impl Driver {
 
     /// Does what is due, and waits until something is due again.
     async fn turn(&mut self) {
-        let now = self.gaps.look();
+        let now = self.gaps.check();
         // A store that cannot be read is told of by `revival`.
         let more = self.engine.sweep_working(now).await.unwrap_or(false);
         self.tell_unserved();

@@ -8,28 +8,28 @@ use tokio::time::Instant;
 
 use super::clock::StoreClock;
 
-/// A process that stood still for less was there all the time: workers extend a lease of 5 s, the shortest, when a third of it has passed. It looks with each heartbeat,
-/// 2.5 s apart at most.
-const GAP: Duration = Duration::from_secs(3);
+/// A process that stood still for less was there all the time: workers extend a lease of 5 s, the shortest, when a third of it has passed. Each heartbeat
+/// checks for a gap, 2.5 s apart at most.
+const MIN_GAP: Duration = Duration::from_secs(3);
 
-/// See the module.
-pub(super) struct Gaps {
+/// Tells the engine of times in which workers could not reach this server.
+pub(super) struct GapDetector {
     pub(super) engine: Engine,
     pub(super) clock: StoreClock,
-    /// When it looked last.
-    looked: Mutex<Option<Instant>>,
+    /// The time of the last check.
+    checked: Mutex<Option<Instant>>,
 }
 
-impl Gaps {
+impl GapDetector {
     pub(super) fn new(engine: Engine, clock: StoreClock) -> Self {
-        Self { engine, clock, looked: Mutex::new(None) }
+        Self { engine, clock, checked: Mutex::new(None) }
     }
 
-    /// The time now. Before anything is done at that time, the engine is told of a gap that ends there.
-    pub(super) fn look(&self) -> Timestamp {
+    /// Returns the time now. If a gap ends then, the engine hears of it before anything is done at that time.
+    pub(super) fn check(&self) -> Timestamp {
         let (now, moment) = (self.clock.now(), Instant::now());
-        let last = self.looked.lock().unwrap_or_else(PoisonError::into_inner).replace(moment);
-        let stood = last.is_none_or(|last| moment.saturating_duration_since(last) >= GAP);
+        let last = self.checked.lock().unwrap_or_else(PoisonError::into_inner).replace(moment);
+        let stood = last.is_none_or(|last| moment.saturating_duration_since(last) >= MIN_GAP);
         if self.clock.take_jump() || stood {
             self.engine.begin_serving(now);
         }

@@ -7,7 +7,7 @@ use tidegate_api::{Activity, Event};
 use tidegate_workflow::{AboutServer, Asks, Engine, Store};
 use tokio::time::{Instant, sleep, timeout};
 
-use super::gaps::Gaps;
+use super::gaps::GapDetector;
 
 /// How often a server says that it lives, on average; by chance up to a quarter more or less, so that servers do not do so at the same time.
 const APART: Duration = Duration::from_secs(2);
@@ -19,8 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const FAREWELL: Duration = Duration::from_millis(500);
 
 /// Says so until it is dropped. Without Redis there is nobody to tell, and this machine's clock counts.
-pub(super) async fn run(gaps: &Gaps, about: AboutServer, activity: Arc<Activity>) {
-    let Gaps { engine, clock, .. } = gaps;
+pub(super) async fn run(gaps: &GapDetector, about: AboutServer, activity: Arc<Activity>) {
+    let GapDetector { engine, clock, .. } = gaps;
     let (mut warned, mut conflicts, mut woken) = (false, 0, 0);
     for beat in 0_usize.. {
         activity.put_clock_skew(clock.skew());
@@ -28,7 +28,7 @@ pub(super) async fn run(gaps: &Gaps, about: AboutServer, activity: Arc<Activity>
             let asks = if beat.is_multiple_of(TIME) { Asks::Time } else { Asks::Nothing };
             let sent = Instant::now();
             // The others do not count on a server that they do not hear of, and the time goes on.
-            if let Ok(Ok(Some(time))) = timeout(PATIENCE, engine.beat(&about, gaps.look(), asks)).await {
+            if let Ok(Ok(Some(time))) = timeout(PATIENCE, engine.beat(&about, gaps.check(), asks)).await {
                 clock.take(time.micros(), sent, Instant::now());
             }
         }
@@ -36,8 +36,8 @@ pub(super) async fn run(gaps: &Gaps, about: AboutServer, activity: Arc<Activity>
         activity.add(Event::Conflict, conflicts - seen);
         let seen = std::mem::replace(&mut woken, engine.wake_ups());
         activity.add(Event::WakeUp, woken - seen);
-        // Also after a store that did not answer: this server was there.
-        gaps.look();
+        // A store that did not answer is no gap: this server was there.
+        gaps.check();
         clock.watch(&mut warned);
         tokio::select! {
             () = sleep(APART.mul_f64(0.75 + fastrand::f64() / 2.0)) => {}

@@ -15,14 +15,14 @@ pub(super) async fn follow(store: &Store, replicas: u16, activity: &Activity) {
     loop {
         // A store that does not answer is told of elsewhere, and risks what it did.
         if let Ok(found) = store.durability().await {
-            tell(&found, replicas, activity);
+            log_new(&found, replicas, activity);
         }
         sleep(APART).await;
     }
 }
 
-/// Says what is new of these risks.
-pub(super) fn tell(found: &Durability, replicas: u16, activity: &Activity) {
+/// Logs the risks that were not known before.
+pub(super) fn log_new(found: &Durability, replicas: u16, activity: &Activity) {
     for risk in activity.put_risks(found.risks(replicas)) {
         warn!("{risk}");
     }

@@ -103,7 +103,7 @@ impl Place {
         }
     }
 
-    /// What its nodes do to keep it, before there is one. None: it is not in Redis, or that does not answer.
+    /// How durable a store at this place will be. None: it is not in Redis, or Redis does not answer.
     async fn durability(&self) -> Option<Durability> {
         let Self::Redis { client, options, .. } = self else { return None };
         RedisStore::durability_at(client, options).await.ok()
@@ -167,14 +167,9 @@ fn waiting_config(server: &RedisServer) -> Config {
 
 /// Opens the store that is wanted, and tells the API about it until then.
 pub(super) struct Opener<'a> {
-    settings: &'a Settings,
-    counters: Counters,
-    /// None: attempts are not traced.
-    traces: Option<Traces>,
-    api: &'a Api,
-    activity: &'a Activity,
-    /// Whether it was said by what work could be lost. Once there is a store, that is said elsewhere.
-    told_risks: bool,
+    context: OpenContext<'a>,
+    /// Whether the risks of losing work were logged. Once there is a store, `risks::follow` logs them.
+    risks_logged: bool,
     /// Told when the first look finds nothing wrong, dropped when it does or takes long.
     looked: Option<oneshot::Sender<()>>,
     /// What the log says about the store. Empty: nothing.
@@ -182,15 +177,19 @@ pub(super) struct Opener<'a> {
     clock: StoreClock,
 }
 
+/// What a store is opened with.
+pub(super) struct OpenContext<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) counters: Counters,
+    /// None: attempts are not traced.
+    pub(super) traces: Option<Traces>,
+    pub(super) api: &'a Api,
+    pub(super) activity: &'a Activity,
+}
+
 impl<'a> Opener<'a> {
-    pub(super) fn new(
-        (settings, counters, traces): (&'a Settings, Counters, Option<Traces>),
-        (api, activity): (&'a Api, &'a Activity),
-        looked: Option<oneshot::Sender<()>>,
-        clock: StoreClock,
-    ) -> Self {
-        let (reported, told_risks) = (String::new(), false);
-        Self { settings, counters, traces, api, activity, told_risks, looked, reported, clock }
+    pub(super) fn new(context: OpenContext<'a>, looked: Option<oneshot::Sender<()>>, clock: StoreClock) -> Self {
+        Self { context, risks_logged: false, looked, reported: String::new(), clock }
     }
 
     /// Opens the store if it exists, else when the first call needs it, for an engine on these runtimes. As long as it cannot be opened, calls are answered with the reason.
@@ -208,8 +207,8 @@ impl<'a> Opener<'a> {
                     return engine;
                 }
                 Ok(None) => {
-                    self.tell_risks(place.as_ref()).await;
-                    called = timeout(LOOK, self.api.await_call()).await.is_ok();
+                    self.log_risks(place.as_ref()).await;
+                    called = timeout(LOOK, self.context.api.await_call()).await.is_ok();
                 }
                 Err(error) => {
                     self.report(&error);
@@ -219,15 +218,15 @@ impl<'a> Opener<'a> {
         }
     }
 
-    /// Says once by what work could be lost that the store will have: people look at the log when a server starts.
-    async fn tell_risks(&mut self, place: Option<&Place>) {
-        if std::mem::replace(&mut self.told_risks, true) {
+    /// Logs once how the work of the store that is not made yet could be lost: people read the log when a server starts.
+    async fn log_risks(&mut self, place: Option<&Place>) {
+        if std::mem::replace(&mut self.risks_logged, true) {
             return;
         }
         if let Some(place) = place
             && let Ok(Some(found)) = timeout(PATIENCE, place.durability()).await
         {
-            risks::tell(&found, self.settings.replicas, self.activity);
+            risks::log_new(&found, self.context.settings.replicas, self.context.activity);
         }
     }
 
@@ -238,8 +237,10 @@ impl<'a> Opener<'a> {
         called: bool,
         runtimes: &[Handle],
     ) -> Result<Option<Engine>, StoreError> {
-        let (clock, counters, traces) = (self.clock.clone(), self.counters.clone(), self.traces.clone());
-        let mut look = pin!(find((self.settings, &counters, traces.as_ref()), (&clock, runtimes), place, called));
+        let (clock, counters, traces) =
+            (self.clock.clone(), self.context.counters.clone(), self.context.traces.clone());
+        let mut look =
+            pin!(find((self.context.settings, &counters, traces.as_ref()), (&clock, runtimes), place, called));
         let found = match timeout(PATIENCE, look.as_mut()).await {
             Ok(found) => found,
             Err(_) => {
@@ -260,15 +261,15 @@ impl<'a> Opener<'a> {
     /// Tells callers, and the log if it is news.
     fn report(&mut self, error: &StoreError) {
         self.looked = None;
-        let store = shown(self.settings);
+        let store = shown(self.context.settings);
         let reason = match error {
             StoreError::Unavailable { reason } => reason.clone(),
             error => error.to_string(),
         };
         let reason = if reason.contains(&store) { reason } else { format!("{store}: {reason}") };
-        self.api.refuse(format!("workflows are not available: {reason}"));
+        self.context.api.refuse(format!("workflows are not available: {reason}"));
         if self.reported != reason {
-            let advice = advice(self.settings, &reason);
+            let advice = advice(self.context.settings, &reason);
             warn!(
                 "workflows are not available: {reason}. Limits are served, calls of /v1 are answered with 503, and it is tried again. \
                  {advice}To turn workflows off, set TIDEGATE_HTTP_ADDR to an empty value"

@@ -70,7 +70,7 @@ impl Context {
 
     /// Notes which partitions are served again after a gap.
     pub(super) fn note_gaps(&self, now: Timestamp) {
-        self.troubles.take_again().into_iter().for_each(|partition| self.served.begin_again(partition, now));
+        self.troubles.take_recovered().into_iter().for_each(|partition| self.served.begin_again(partition, now));
     }
 
     /// A sweep is to look at a partition at this time, or earlier.

@@ -193,12 +193,12 @@ impl Engine {
         Ok(roll.time)
     }
 
-    /// What others served while this server did not was no gap.
+    /// Time in which another server served is no gap, although this server did not serve then.
     fn learn_of_gaps(&self, roster: &Roster, now: Timestamp) {
         /// How far the clocks of two servers may be apart.
-        const APART: Duration = Duration::from_secs(1);
+        const MAX_CLOCK_SKEW: Duration = Duration::from_secs(1);
         let own = self.core.context.home.server();
-        for other in roster.living.iter().filter(|other| other.id != own && other.heard <= now + APART) {
+        for other in roster.living.iter().filter(|other| other.id != own && other.heard <= now + MAX_CLOCK_SKEW) {
             if let Some(since) = other.served_since {
                 self.core.context.served.learn(other.heard, since);
             }

@@ -80,8 +80,9 @@ impl Engine {
         self.core.context.next_due()
     }
 
-    /// Until `now`, workers could not reach this server: it begins, or it stood still. To be called before the first sweep after that; from then on it notices
-    /// by itself that the store was away for two seconds and more. Leases and timeouts that were live then end one lease later, unless another server of the store was there.
+    /// Until `now`, workers could not reach this server: it begins, or it stood still. To be called before the first sweep after that; from then on the engine
+    /// notices by itself that the store failed for two seconds and more. Leases and timeouts that were live in the gap end one lease later, unless another
+    /// server of the store was there.
     pub fn begin_serving(&self, now: Timestamp) {
         self.core.context.served.begin(now);
     }
@@ -133,7 +134,7 @@ impl Engine {
         let answers = self.ask_all(requests.collect(), now).await;
         let spared: Vec<_> = answers.iter().flatten().flat_map(|answer| &answer.spared).copied().collect();
         if !spared.is_empty() {
-            let _those = self.hold_spared(&spared, now).await;
+            let _held = self.hold_spared(&spared, now).await;
         }
         let mut answers = answers.into_iter();
         let (mut more, mut absent) = (false, HashSet::new());

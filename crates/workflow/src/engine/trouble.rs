@@ -17,8 +17,8 @@ const DOUBT: Duration = Duration::from_millis(500);
 /// How often it doubles: up to 8 s.
 const DOUBLINGS: u32 = 4;
 
-/// How long workers may be kept from a partition before that is a gap: they try again within this time.
-const GAP: Duration = Duration::from_secs(2);
+/// Least time of failures that is a gap: workers try again within this time.
+const MIN_GAP: Duration = Duration::from_secs(2);
 
 /// What does not work in a partition.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -67,7 +67,7 @@ struct Standing {
     removals: Trust,
     writes: Trust,
     /// Since when it cannot be read or written.
-    away: Option<Instant>,
+    failing_since: Option<Instant>,
     /// How often something failed that a probe had found to work.
     relapses: u32,
     /// Until when probes are not believed.
@@ -82,7 +82,7 @@ pub(crate) struct Troubles {
     each: Mutex<BTreeMap<Partition, Standing>>,
     unserved: Mutex<Option<Unserved>>,
     /// Partitions that work again after a gap.
-    again: Mutex<Vec<Partition>>,
+    recovered: Mutex<Vec<Partition>>,
     began: Notify,
     /// Notified with `began`, for whoever tries again.
     called: Notify,
@@ -134,13 +134,13 @@ impl Standing {
         }
     }
 
-    /// Notes whether it can be read and written. Returns whether it can again, after a gap.
-    fn ends_gap(&mut self) -> bool {
+    /// Notes whether it can be read and written now. Returns whether a gap ends with that.
+    fn update_gap(&mut self) -> bool {
         if self.reads.error().is_some() || self.writes.error().is_some() {
-            self.away.get_or_insert_with(Instant::now);
+            self.failing_since.get_or_insert_with(Instant::now);
             return false;
         }
-        self.away.take().is_some_and(|since| since.elapsed() >= GAP)
+        self.failing_since.take().is_some_and(|since| since.elapsed() >= MIN_GAP)
     }
 
     fn is_whole(&self) -> bool {
@@ -183,7 +183,7 @@ impl Troubles {
         let standing = each.entry(partition).or_default();
         let news = standing.of(asked).error().is_none();
         standing.failed(asked, error);
-        let _ongoing = standing.ends_gap();
+        let _ends = standing.update_gap();
         self.number.store(each.len(), Relaxed);
         drop(each);
         if news {
@@ -196,8 +196,8 @@ impl Troubles {
         let mut each = self.each();
         let Some(standing) = each.get_mut(&partition) else { return };
         change(standing);
-        if standing.ends_gap() {
-            self.again.lock().unwrap_or_else(PoisonError::into_inner).push(partition);
+        if standing.update_gap() {
+            self.recovered.lock().unwrap_or_else(PoisonError::into_inner).push(partition);
         }
         if standing.is_whole() {
             each.remove(&partition);
@@ -232,14 +232,14 @@ impl Troubles {
         }
     }
 
-    /// The partitions that work again after a gap, since this was asked last.
-    pub(crate) fn take_again(&self) -> Vec<Partition> {
-        std::mem::take(&mut *self.again.lock().unwrap_or_else(PoisonError::into_inner))
+    /// Takes the partitions that work again after a gap.
+    pub(crate) fn take_recovered(&self) -> Vec<Partition> {
+        std::mem::take(&mut *self.recovered.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Whether a partition cannot be read or written at the moment, as far as is known.
-    pub(crate) fn is_away(&self, partition: Partition) -> bool {
-        !self.is_none() && self.each().get(&partition).is_some_and(|standing| standing.away.is_some())
+    pub(crate) fn is_failing(&self, partition: Partition) -> bool {
+        !self.is_none() && self.each().get(&partition).is_some_and(|standing| standing.failing_since.is_some())
     }
 
     /// The partitions that cannot be read, and why.

@@ -65,23 +65,23 @@ impl Terms {
         self.weights.get(queue).map_or(&[], Vec::as_slice)
     }
 
-    /// How many jobs of a queue and a handler may run that count in this set: the lowest of what the jobs say and of what the queue and the
-    /// handler say now. Whoever names none of them asks for all.
-    pub(crate) fn most(&self, (queue, handler): (Option<&str>, Option<&str>), set: &str, most: u32) -> u32 {
+    /// How many jobs of a queue and a handler that count in this set may run: `own`, which the jobs say, or the lowest number that the queue
+    /// and the handler say now, if that is lower. Without a queue or a handler, the numbers of all count.
+    pub(crate) fn lowest_concurrency(&self, queue: Option<&str>, handler: Option<&str>, set: &str, own: u32) -> u32 {
         if self.limits.is_empty() {
-            return most;
+            return own;
         }
-        let Ok(parts) = serde_json::from_str::<Vec<String>>(set) else { return most };
+        let Ok(parts) = serde_json::from_str::<Vec<String>>(set) else { return own };
         let is_of = |subject: &Subject| match subject {
             Subject::Queue(name) => queue.is_none_or(|queue| name == queue),
             Subject::Handler(name) => handler.is_none_or(|handler| name == handler),
         };
         let known = self.limits.iter().filter(|(subject, _)| is_of(subject)).flat_map(|(_, limits)| limits);
         let numbers = known.filter_map(|limit| match limit {
-            LimitDefinition::Concurrency { most, of, entries } if names(&parts, *of, entries) => Some(*most),
+            LimitDefinition::Concurrency { most, of, entries } if counts_in(&parts, *of, entries) => Some(*most),
             _ => None,
         });
-        numbers.fold(most, u32::min)
+        numbers.fold(own, u32::min)
     }
 
     /// Whether no queue and no handler has limits.
@@ -103,7 +103,7 @@ impl Terms {
 }
 
 /// Whether a limit of concurrency counts in the set whose name has these parts. A path stands for any value.
-fn names(set: &[String], of: Scope, entries: &[(String, String)]) -> bool {
+fn counts_in(set: &[String], of: Scope, entries: &[(String, String)]) -> bool {
     let Some((scope, values)) = set.split_first() else { return false };
     let same_scope = match of {
         Scope::Workflow => scope == "workflow" || scope.starts_with("workflow:"),

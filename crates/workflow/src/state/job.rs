@@ -9,11 +9,11 @@ use super::{JobState, LeaseEnd, Rerun, Worker};
 use crate::time::Timestamp;
 
 /// Attempts in a row that were lost or crashed, after which a job runs alone in a new process: it may be what kills its workers.
-const SUSPECT: u16 = 2;
+const SUSPECT_AFTER: u16 = 2;
 
 /// The record of one job. It is not stored before the first change of the job.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
-#[serde(from = "Read")]
+#[serde(from = "JobRecord")]
 pub struct Job {
     /// Its state.
     pub state: JobState,
@@ -53,13 +53,13 @@ impl Job {
     /// Whether it may be what kills its workers, so that it has to run alone in a new process.
     #[must_use]
     pub const fn is_suspect(&self) -> bool {
-        self.lost.saturating_add(self.crashed) >= SUSPECT
+        self.lost.saturating_add(self.crashed) >= SUSPECT_AFTER
     }
 
     /// How many crashes and lost leases in a row are tried again, where the crashes are of a process that had other jobs, too: at least so
     /// many that it has run as a suspect.
     pub(crate) const fn most_crashes(max_lost: u16) -> u16 {
-        if max_lost < SUSPECT { SUSPECT } else { max_lost }
+        if max_lost < SUSPECT_AFTER { SUSPECT_AFTER } else { max_lost }
     }
 
     /// A worker has said how an attempt ended, or an operator runs the job again: nothing was lost in a row.
@@ -83,20 +83,20 @@ impl Job {
         Duration::from_secs(self.lease_seconds as u64)
     }
 
-    fn last(&self) -> Last {
+    fn rare_fields(&self) -> RareFields {
         let Self { ended_by, lost_total, crashed, lease_seconds, stopping, rerun, .. } = *self;
         let is_usual = lost_total == self.lost && crashed == 0 && lease_seconds == 0 && !stopping && rerun == Rerun::No;
         match ended_by {
-            _ if !is_usual => Last::More { ended_by, lost_total, crashed, lease_seconds, stopping, rerun },
-            Some(end) => Last::Ended(end),
-            None => Last::Nothing,
+            _ if !is_usual => RareFields::More { ended_by, lost_total, crashed, lease_seconds, stopping, rerun },
+            Some(end) => RareFields::Ended(end),
+            None => RareFields::Nothing,
         }
     }
 }
 
-/// The last part of the record. Most jobs that wait or have ended need one byte for it.
+/// The last part of the record: fields that most jobs which wait or have ended do not need. It takes one byte then.
 #[derive(Debug, Serialize, Deserialize)]
-enum Last {
+enum RareFields {
     Nothing,
     Ended(LeaseEnd),
     More { ended_by: Option<LeaseEnd>, lost_total: u16, crashed: u16, lease_seconds: u16, stopping: bool, rerun: Rerun },
@@ -105,7 +105,7 @@ enum Last {
 /// The record as it is read.
 #[derive(Deserialize)]
 #[serde(rename = "Job")]
-struct Read {
+struct JobRecord {
     state: JobState,
     attempt: u16,
     lost: u16,
@@ -116,11 +116,11 @@ struct Read {
     finished_at: Option<Timestamp>,
     output_bytes: u32,
     fence: u64,
-    last: Last,
+    last: RareFields,
 }
 
 impl Serialize for Job {
-    /// As [`Read`] reads it.
+    /// Writes what [`JobRecord`] reads, without a copy of the job.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut record = serializer.serialize_struct("Job", 11)?;
         record.serialize_field("state", &self.state)?;
@@ -133,21 +133,31 @@ impl Serialize for Job {
         record.serialize_field("finished_at", &self.finished_at)?;
         record.serialize_field("output_bytes", &self.output_bytes)?;
         record.serialize_field("fence", &self.fence)?;
-        record.serialize_field("last", &self.last())?;
+        record.serialize_field("last", &self.rare_fields())?;
         record.end()
     }
 }
 
-impl From<Read> for Job {
-    fn from(read: Read) -> Self {
-        let Read { state, attempt, lost, token, worker, ready_at, started_at, finished_at, output_bytes, fence, last } =
-            read;
-        let job = Self { state, attempt, lost, token, worker, ready_at, lost_total: lost, ..Self::default() };
-        let job = Self { started_at, finished_at, output_bytes, fence, ..job };
-        match last {
-            Last::Nothing => job,
-            Last::Ended(end) => Self { ended_by: Some(end), ..job },
-            Last::More { ended_by, lost_total, crashed, lease_seconds, stopping, rerun } => {
+impl From<JobRecord> for Job {
+    fn from(record: JobRecord) -> Self {
+        let job = Self {
+            state: record.state,
+            attempt: record.attempt,
+            lost: record.lost,
+            token: record.token,
+            worker: record.worker,
+            ready_at: record.ready_at,
+            started_at: record.started_at,
+            finished_at: record.finished_at,
+            output_bytes: record.output_bytes,
+            fence: record.fence,
+            lost_total: record.lost,
+            ..Self::default()
+        };
+        match record.last {
+            RareFields::Nothing => job,
+            RareFields::Ended(end) => Self { ended_by: Some(end), ..job },
+            RareFields::More { ended_by, lost_total, crashed, lease_seconds, stopping, rerun } => {
                 Self { ended_by, lost_total, crashed, lease_seconds, stopping, rerun, ..job }
             }
         }

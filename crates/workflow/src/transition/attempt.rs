@@ -50,14 +50,14 @@ pub(super) fn report(
         state if job.token == token && token != 0 && may_follow(state, outcome) => return Ok(Effect::Already),
         _ => return Err(lease_lost(workflow, index, token)),
     }
-    // A job that was not begun has said nothing.
+    // These two outcomes are not reports of the job itself.
     if !matches!(outcome, Outcome::Crashed(_) | Outcome::NotBegun) {
         workflow.job_mut(index).clear_lost();
     }
     match outcome {
         Outcome::Succeeded { output } => {
             let output = output.as_ref().filter(|output| !output.is_null());
-            // What runs again returns its output then.
+            // A job that runs again after this attempt has no output of it.
             if let Some(output) = output.filter(|_| workflow.job(index).rerun != Rerun::AfterEnd) {
                 workflow.put_output(index, output.text().as_bytes());
             }
@@ -75,7 +75,7 @@ pub(super) fn report(
     Ok(Effect::Done)
 }
 
-/// Makes a job ready again that nobody has begun, in its place in the queue.
+/// Makes a job that was not begun ready again, in its place in the queue.
 fn return_to_place(workflow: &mut Workflow, index: JobIndex, now: Timestamp) {
     let job = workflow.job_mut(index);
     job.attempt = job.attempt.saturating_sub(1);
@@ -119,7 +119,8 @@ fn make_ready_after(workflow: &mut Workflow, index: JobIndex, pause: Duration, n
 pub(super) fn extend(
     workflow: &mut Workflow,
     (index, token): (JobIndex, u64),
-    (expires, intent): (Timestamp, Intent),
+    expires: Timestamp,
+    intent: Intent,
     now: Timestamp,
 ) -> Result<Effect, Refusal> {
     match workflow.job(index).state {
@@ -166,8 +167,8 @@ fn time_out(workflow: &mut Workflow, index: JobIndex, now: Timestamp) {
 /// Ends an attempt that failed: the job runs again later, or fails.
 fn fail_attempt(workflow: &mut Workflow, index: JobIndex, failure: &Failure, wish: RetryWish, now: Timestamp) {
     let policy = workflow.graph.jobs[index.index()].retry;
-    put_error(workflow, (index, workflow.job(index).attempt), failure.clone(), now);
     let attempt = workflow.job(index).attempt;
+    put_error(workflow, index, attempt, failure.clone(), now);
     let pause = match wish {
         RetryWish::Never => None,
         _ if attempt > policy.limit => None,
@@ -181,7 +182,7 @@ fn fail_attempt(workflow: &mut Workflow, index: JobIndex, failure: &Failure, wis
 }
 
 /// Keeps the error of an attempt.
-fn put_error(workflow: &mut Workflow, (index, attempt): (JobIndex, u16), failure: Failure, now: Timestamp) {
+fn put_error(workflow: &mut Workflow, index: JobIndex, attempt: u16, failure: Failure, now: Timestamp) {
     let Failure { kind, message, trace } = failure;
     let worker = workflow.job(index).worker.clone();
     workflow.put_error(index, &AttemptError { attempt, at: now, worker, kind, message, trace });
@@ -198,7 +199,7 @@ fn fail(workflow: &mut Workflow, index: JobIndex, now: Timestamp) {
     }
 }
 
-/// Whether a job runs again whose attempt has ended without a word of its code.
+/// Whether a job whose attempt ended without a report runs again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
     Again,
@@ -219,10 +220,10 @@ fn lose(workflow: &mut Workflow, index: JobIndex, now: Timestamp) {
     job.lost = job.lost.saturating_add(1);
     let next = if job.lost <= workflow.graph.jobs[index.index()].max_lost { Next::Again } else { Next::Fail };
     let message = format!("{} did not report or extend its lease in time", worker(workflow.job(index)));
-    end_uncounted(workflow, index, ("lost", message, next), now);
+    end_uncounted(workflow, index, Failure { kind: "lost".to_owned(), message, trace: None }, next, now);
 }
 
-/// The process that ran a job has died. A job that was alone in it as a suspect is to blame; so is one that goes on to die beside others.
+/// The process that ran a job has died. A job that was alone in it as a suspect is to blame, and so is one whose processes die too often.
 fn die(workflow: &mut Workflow, index: JobIndex, crash: Crash, now: Timestamp) {
     let max_lost = workflow.graph.jobs[index.index()].max_lost;
     let was_suspect = workflow.job(index).is_suspect();
@@ -232,7 +233,7 @@ fn die(workflow: &mut Workflow, index: JobIndex, crash: Crash, now: Timestamp) {
     let (kind, next) = if to_blame { ("poison", Next::Fail) } else { ("crashed", Next::Again) };
     let beside = if crash.alone { ", and it ran nothing else" } else { "" };
     let message = format!("the process of {} {}{beside}", worker(workflow.job(index)), crash.death);
-    end_uncounted(workflow, index, (kind, message, next), now);
+    end_uncounted(workflow, index, Failure { kind: kind.to_owned(), message, trace: None }, next, now);
 }
 
 fn worker(job: &Job) -> String {
@@ -240,17 +241,12 @@ fn worker(job: &Job) -> String {
 }
 
 /// Ends an attempt that does not count, with an error that people see.
-fn end_uncounted(
-    workflow: &mut Workflow,
-    index: JobIndex,
-    (kind, message, next): (&str, String, Next),
-    now: Timestamp,
-) {
+fn end_uncounted(workflow: &mut Workflow, index: JobIndex, failure: Failure, next: Next, now: Timestamp) {
     let job = workflow.job_mut(index);
     let attempt = job.attempt;
     job.attempt = attempt.saturating_sub(1);
     job.lost_total = job.lost_total.saturating_add(1);
-    put_error(workflow, (index, attempt), Failure { kind: kind.to_owned(), message, trace: None }, now);
+    put_error(workflow, index, attempt, failure, now);
     match next {
         Next::Again => make_ready_after(workflow, index, Duration::ZERO, now),
         Next::Fail => fail(workflow, index, now),

@@ -150,7 +150,7 @@ pub(super) fn end_by_hand(
     now: Timestamp,
 ) -> Result<Effect, Refusal> {
     match workflow.job(index).state {
-        // What its rule skipped may come back until an operator skips it.
+        // A job that its rule skipped may run later, unless an operator skips it.
         JobState::Skipped if state == JobState::Skipped && workflow.job(index).rerun != Rerun::ByHand => {}
         before if before == state => return Ok(Effect::Already),
         JobState::Succeeded => return Err(wrong_job(workflow, verb, index, ENDED)),
@@ -163,7 +163,7 @@ pub(super) fn end_by_hand(
         _ => {}
     }
     let end = if state == JobState::Cancelled { LeaseEnd::Cancelled } else { LeaseEnd::EndedByHand };
-    set_by_hand(workflow, index, (state, end), now);
+    set_by_hand(workflow, index, state, end, now);
     Ok(Effect::Done)
 }
 
@@ -179,14 +179,15 @@ pub(super) fn mark_succeeded(
     if let Some(output) = output.filter(|output| !output.is_null()) {
         workflow.put_output(index, output.text().as_bytes());
     }
-    set_by_hand(workflow, index, (JobState::Succeeded, LeaseEnd::EndedByHand), now);
+    set_by_hand(workflow, index, JobState::Succeeded, LeaseEnd::EndedByHand, now);
     Ok(Effect::Done)
 }
 
-fn set_by_hand(workflow: &mut Workflow, index: JobIndex, (state, end): (JobState, LeaseEnd), now: Timestamp) {
+/// Gives a job the state that an operator chose. `end` says why the lease that it may have is over.
+fn set_by_hand(workflow: &mut Workflow, index: JobIndex, state: JobState, end: LeaseEnd, now: Timestamp) {
     let before = workflow.all_news();
     workflow.revoke(index, end);
-    // What is cancelled may be retried with all that failed.
+    // A cancelled job may be retried with those that failed.
     let rerun = if state == JobState::Cancelled { Rerun::No } else { Rerun::ByHand };
     workflow.job_mut(index).rerun = rerun;
     workflow.set_state(index, state, now);

@@ -1,8 +1,7 @@
 //! Takes jobs away from their workers.
 
 use crate::id::JobIndex;
-use crate::state::JobState;
-use crate::state::LeaseEnd;
+use crate::state::{JobState, LeaseEnd};
 use crate::time::Timestamp;
 use crate::workflow::Workflow;
 

@@ -10,9 +10,9 @@ use crate::time::Timestamp;
 /// What the jobs after each job know of it.
 pub(crate) type AllNews = Box<[Option<News>]>;
 
-/// What a job hears of a job before it, compared with what it heard before.
+/// How a job before another one has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Turn {
+enum ParentChange {
     /// It had ended without a failure, and may run again.
     Opened,
     /// It had failed or was blocked, and may run again.
@@ -20,10 +20,10 @@ enum Turn {
     /// It fails or is blocked, and did not before.
     Failed,
     /// It runs again because of what it reacts to.
-    ReactsAgain,
+    RunsAgain,
 }
 
-impl Turn {
+impl ParentChange {
     fn between(before: Option<News>, now: Option<News>) -> Option<Self> {
         let failed = |news: Option<News>| news.is_some_and(News::is_failure);
         match (before, now) {
@@ -61,7 +61,7 @@ impl Workflow {
         }
     }
 
-    /// A job before each of these failed, which had been opened again since they began.
+    /// Lets these jobs react once more: before each of them, a job failed that had been opened again since they began.
     pub(super) fn react_again(&mut self, jobs: &[JobIndex], now: Timestamp) {
         let (running, ended): (Vec<_>, Vec<_>) =
             jobs.iter().partition(|&&job| matches!(self.job(job).state, JobState::Running { .. }));
@@ -85,7 +85,7 @@ impl Workflow {
         self.set_state(index, JobState::Waiting, now);
     }
 
-    /// `reacting` run again, and so does all that ran after them.
+    /// Lets `reacting` run again, and all jobs that ran after them.
     fn advance_with(&mut self, before: &[Option<News>], reacting: &[JobIndex], now: Timestamp) {
         let mut reacts = vec![false; self.jobs.len()];
         for &job in reacting {
@@ -98,18 +98,21 @@ impl Workflow {
         });
     }
 
-    /// Does with a job that has run, or runs, what follows from what the jobs before it did since `before`.
+    /// Decides whether a job that has run, or runs, is to run again because of the jobs before it, compared with `before`.
     fn follow(&mut self, job: JobIndex, before: &[Option<News>], reacts: &mut [bool], now: Timestamp) {
         let runs = matches!(self.job(job).state, JobState::Running { .. });
         if !runs && !self.has_ended_by_itself(job) {
             return;
         }
         let about = &self.graph.jobs[job.index()];
-        let turns = about.parents.iter().filter_map(|parent| match reacts[parent.index()] {
-            true => Some(Turn::ReactsAgain),
-            false => Turn::between(before[parent.index()], self.news_of(*parent)),
+        let changes = about.parents.iter().filter_map(|parent| {
+            if reacts[parent.index()] {
+                Some(ParentChange::RunsAgain)
+            } else {
+                ParentChange::between(before[parent.index()], self.news_of(*parent))
+            }
         });
-        let rerun = turns.map(|turn| Self::rerun_after(turn, about.rule, self.job(job).rerun)).max();
+        let rerun = changes.map(|change| Self::rerun_after(change, about.rule, self.job(job).rerun)).max();
         match rerun.unwrap_or_default() {
             Rerun::AfterEnd if !runs => {
                 self.set_back(job, now);
@@ -122,21 +125,22 @@ impl Workflow {
         }
     }
 
-    /// Whether a job with this rule is to run again because a job before it changed so.
-    fn rerun_after(turn: Turn, rule: TriggerRule, rerun: Rerun) -> Rerun {
-        match (turn, rule) {
-            (Turn::ReactsAgain, _) => Rerun::AfterEnd,
+    /// Whether a job with this rule is to run again after this change of a job before it.
+    fn rerun_after(change: ParentChange, rule: TriggerRule, rerun: Rerun) -> Rerun {
+        match (change, rule) {
+            (ParentChange::RunsAgain, _) => Rerun::AfterEnd,
             // It cleans up after what runs again, however that ends.
-            (Turn::OpenedAfterFailure, TriggerRule::AllDone) => Rerun::AfterEnd,
-            (Turn::Opened | Turn::OpenedAfterFailure, TriggerRule::AllDone | TriggerRule::AnyFailed) => {
-                Rerun::AfterFailure
-            }
-            (Turn::Failed, _) if rerun == Rerun::AfterFailure => Rerun::AfterEnd,
+            (ParentChange::OpenedAfterFailure, TriggerRule::AllDone) => Rerun::AfterEnd,
+            (
+                ParentChange::Opened | ParentChange::OpenedAfterFailure,
+                TriggerRule::AllDone | TriggerRule::AnyFailed,
+            ) => Rerun::AfterFailure,
+            (ParentChange::Failed, _) if rerun == Rerun::AfterFailure => Rerun::AfterEnd,
             _ => Rerun::No,
         }
     }
 
-    /// Whether a job ran to an end that nobody chose by hand.
+    /// Whether a job ran to its end, and no operator chose that end.
     fn has_ended_by_itself(&self, job: JobIndex) -> bool {
         let job = self.job(job);
         matches!(job.state, JobState::Succeeded | JobState::Failed) && job.rerun != Rerun::ByHand

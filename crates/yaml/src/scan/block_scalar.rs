@@ -3,7 +3,7 @@
 use super::cursor::{Cursor, Mark, is_blank, is_break, is_break_or_end};
 use crate::error::Error;
 
-/// What becomes of the line breaks at the end.
+/// How line breaks at the end are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Chomping {
     Strip,
@@ -21,8 +21,8 @@ pub(super) fn read(cursor: &mut Cursor<'_>, around: isize) -> Result<String, Err
     let mut indent = step.map(|step| around.unwrap_or(0) + step);
     // The last line break of the text so far, and those of empty lines after it.
     let (mut last_break, mut empty_lines) = (String::new(), String::new());
-    let least = around.map_or(1, |around| around + 1);
-    let indent = breaks(cursor, &mut indent, &mut empty_lines, Least { column: least, start })?;
+    let scalar = ScalarStart { mark: start, min_column: around.map_or(1, |around| around + 1) };
+    let indent = skip_empty_lines(cursor, &mut indent, &mut empty_lines, scalar)?;
     let mut text = String::new();
     let mut after_blank = false;
     while cursor.mark.column == indent && !cursor.is_at_end() {
@@ -39,7 +39,7 @@ pub(super) fn read(cursor: &mut Cursor<'_>, around: isize) -> Result<String, Err
         after_blank = begins_blank;
         cursor.read_while(&mut text, |character| !is_break(character));
         cursor.read_break(&mut last_break);
-        breaks(cursor, &mut Some(indent), &mut empty_lines, Least { column: least, start })?;
+        skip_empty_lines(cursor, &mut Some(indent), &mut empty_lines, scalar)?;
     }
     if chomping != Chomping::Strip {
         text.push_str(&last_break);
@@ -75,20 +75,21 @@ fn header(cursor: &mut Cursor<'_>, start: Mark) -> Result<(Chomping, Option<usiz
     Ok((chomping.unwrap_or(Chomping::Clip), step))
 }
 
-/// The leftmost column that the text may have, and where the scalar begins.
+/// The beginning of a scalar.
 #[derive(Debug, Clone, Copy)]
-struct Least {
-    column: usize,
-    start: Mark,
+struct ScalarStart {
+    mark: Mark,
+    /// The leftmost column that the text may have.
+    min_column: usize,
 }
 
 /// Goes over empty lines and the indentation of the next one, and returns the column of the text. If it is not known, the
 /// longest of these lines sets it.
-fn breaks(
+fn skip_empty_lines(
     cursor: &mut Cursor<'_>,
     indent: &mut Option<usize>,
     empty_lines: &mut String,
-    least: Least,
+    scalar: ScalarStart,
 ) -> Result<usize, Error> {
     let mut longest = 0;
     loop {
@@ -98,10 +99,10 @@ fn breaks(
         }
         longest = longest.max(cursor.mark.column);
         if is_left(cursor) && cursor.peek() == '\t' {
-            return Err(least.start.error("found a tab character where an indentation space is expected"));
+            return Err(scalar.mark.error("found a tab character where an indentation space is expected"));
         }
         if !is_break(cursor.peek()) {
-            return Ok(*indent.get_or_insert(longest.max(least.column)));
+            return Ok(*indent.get_or_insert(longest.max(scalar.min_column)));
         }
         cursor.read_break(empty_lines);
     }

@@ -1,9 +1,9 @@
-//! A place in the text, and what stands there.
+//! A place in the text, and the characters there.
 
 use crate::error::{Error, Problem};
 use crate::node::Position;
 
-/// What stands after the last character. The character itself does not occur: it is not allowed in a text.
+/// Stands for the end of the text. The character itself does not occur, because a text may not have it.
 pub(super) const END: char = '\0';
 
 /// The number of characters, line breaks, and characters of the line before a place.
@@ -15,7 +15,7 @@ pub(crate) struct Mark {
 }
 
 impl Mark {
-    /// The same for people.
+    /// The place as people count: from 1.
     pub(crate) fn position(self) -> Position {
         let number = |value: usize| u32::try_from(value + 1).unwrap_or(u32::MAX);
         Position { line: number(self.line), column: number(self.column) }

@@ -140,7 +140,7 @@ fn words(cursor: &mut Cursor<'_>, quote: char, out: &mut Quoted<'_>) -> Result<(
             cursor.skip_many(2);
         } else if next == '\\' && quote == '"' {
             if is_break(following) {
-                // The line goes on without a space. What the break leaves are only those after it.
+                // The line goes on without a space. Only the line breaks after this one count.
                 cursor.skip();
                 cursor.skip_break();
                 out.gap.has_break = true;

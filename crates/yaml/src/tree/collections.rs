@@ -72,7 +72,7 @@ fn merge<S>(pairs: &mut Vec<Pair<S>>, value: &Node<S>) -> Result<(), Problem> {
     }
 }
 
-type Read<'t, S> = fn(&mut Reader<'t, S>) -> Result<Open<<S as Schema>::Scalar>, Error>;
+type ReadCollection<'t, S> = fn(&mut Reader<'t, S>) -> Result<Open<<S as Schema>::Scalar>, Error>;
 
 impl<'t, S: Schema> Reader<'t, S> {
     /// Reads a list or map within the bounds.
@@ -80,10 +80,10 @@ impl<'t, S: Schema> Reader<'t, S> {
         &mut self,
         mark: Mark,
         properties: Properties,
-        read: Read<'t, S>,
+        read: ReadCollection<'t, S>,
     ) -> Result<Built<S::Scalar>, Error> {
-        self.count(mark)?;
-        self.descend(mark, 1)?;
+        self.count_node(mark)?;
+        self.check_depth(mark, 1)?;
         if let Some(tag) = &properties.tag {
             let at = properties.at.unwrap_or(mark).position();
             S::collection_tag(tag).map_err(|problem| Error { at, problem: Problem::Schema(problem) })?;
@@ -103,16 +103,16 @@ impl<'t, S: Schema> Reader<'t, S> {
     }
 
     /// Takes a token, and returns where it is.
-    fn step(&mut self) -> Result<Mark, Error> {
+    fn take_token(&mut self) -> Result<Mark, Error> {
         let mark = self.scanner.peek()?.0;
         self.scanner.take();
         Ok(mark)
     }
 
-    /// Goes over a sign and reads the node behind it: an empty one in the place of the sign if the next token ends it.
-    fn node_after_sign(&mut self, place: Place, ends: fn(&Token) -> bool) -> Result<Built<S::Scalar>, Error> {
-        let sign = self.step()?;
-        if ends(&self.scanner.peek()?.1) { self.empty(sign) } else { self.node(place) }
+    /// Takes an indicator (`-`, `?`, `:`) and reads the node after it: an empty one in its place if the next token ends it.
+    fn node_after_indicator(&mut self, place: Place, ends: fn(&Token) -> bool) -> Result<Built<S::Scalar>, Error> {
+        let indicator = self.take_token()?;
+        if ends(&self.scanner.peek()?.1) { self.empty(indicator) } else { self.node(place) }
     }
 
     /// Reads a value after its colon; without a colon it is empty.
@@ -122,12 +122,12 @@ impl<'t, S: Schema> Reader<'t, S> {
         if *token != Token::Value {
             return self.empty(mark);
         }
-        self.node_after_sign(place, ends)
+        self.node_after_indicator(place, ends)
     }
 
     pub(super) fn block_list(&mut self) -> Result<Open<S::Scalar>, Error> {
         let mut list = Open::list();
-        self.step()?;
+        self.take_token()?;
         loop {
             let (mark, token) = self.scanner.peek()?;
             match token {
@@ -136,9 +136,9 @@ impl<'t, S: Schema> Reader<'t, S> {
                 _ => return Err(mark.error("did not find expected '-' indicator")),
             }
             let ends = |token: &Token| matches!(token, Token::BlockEntry | Token::BlockEnd);
-            list.add_item(self.node_after_sign(Place::Block, ends)?);
+            list.add_item(self.node_after_indicator(Place::Block, ends)?);
         }
-        self.step()?;
+        self.take_token()?;
         Ok(list)
     }
 
@@ -147,14 +147,14 @@ impl<'t, S: Schema> Reader<'t, S> {
         let mut list = Open::list();
         while self.scanner.peek()?.1 == Token::BlockEntry {
             let ends = |token: &Token| matches!(token, Token::BlockEntry | Token::Key | Token::Value | Token::BlockEnd);
-            list.add_item(self.node_after_sign(Place::Block, ends)?);
+            list.add_item(self.node_after_indicator(Place::Block, ends)?);
         }
         Ok(list)
     }
 
     pub(super) fn block_map(&mut self) -> Result<Open<S::Scalar>, Error> {
         let mut map = Open::map();
-        self.step()?;
+        self.take_token()?;
         loop {
             let (mark, token) = self.scanner.peek()?;
             match token {
@@ -163,18 +163,18 @@ impl<'t, S: Schema> Reader<'t, S> {
                 _ => return Err(mark.error("did not find expected key")),
             }
             let ends = |token: &Token| matches!(token, Token::Key | Token::Value | Token::BlockEnd);
-            let key = self.node_after_sign(Place::BlockPair, ends)?;
-            self.note_outer(&key);
+            let key = self.node_after_indicator(Place::BlockPair, ends)?;
+            self.keep_outer_key(&key);
             let value = self.value(Place::BlockPair, ends)?;
             map.add_pair(key, value)?;
         }
-        self.step()?;
+        self.take_token()?;
         Ok(map)
     }
 
     pub(super) fn flow_list(&mut self) -> Result<Open<S::Scalar>, Error> {
         let mut list = Open::list();
-        self.step()?;
+        self.take_token()?;
         let mut is_first = true;
         while self.has_entry(&mut is_first, Token::FlowListEnd, "did not find expected ',' or ']'")? {
             let (mark, token) = self.scanner.peek()?;
@@ -192,7 +192,7 @@ impl<'t, S: Schema> Reader<'t, S> {
     fn single_pair(&mut self) -> Result<Open<S::Scalar>, Error> {
         let mut map = Open::map();
         let ends_key = |token: &Token| matches!(token, Token::Value | Token::FlowEntry | Token::FlowListEnd);
-        let key = self.node_after_sign(Place::Flow, ends_key)?;
+        let key = self.node_after_indicator(Place::Flow, ends_key)?;
         let ends = |token: &Token| matches!(token, Token::FlowEntry | Token::FlowListEnd);
         let value = self.value(Place::Flow, ends)?;
         map.add_pair(key, value)?;
@@ -201,13 +201,13 @@ impl<'t, S: Schema> Reader<'t, S> {
 
     pub(super) fn flow_map(&mut self) -> Result<Open<S::Scalar>, Error> {
         let mut map = Open::map();
-        self.step()?;
+        self.take_token()?;
         let mut is_first = true;
         while self.has_entry(&mut is_first, Token::FlowMapEnd, "did not find expected ',' or '}'")? {
             if self.scanner.peek()?.1 == Token::Key {
                 let ends_key = |token: &Token| matches!(token, Token::Value | Token::FlowEntry | Token::FlowMapEnd);
-                let key = self.node_after_sign(Place::Flow, ends_key)?;
-                self.note_outer(&key);
+                let key = self.node_after_indicator(Place::Flow, ends_key)?;
+                self.keep_outer_key(&key);
                 let ends = |token: &Token| matches!(token, Token::FlowEntry | Token::FlowMapEnd);
                 let value = self.value(Place::Flow, ends)?;
                 map.add_pair(key, value)?;
@@ -221,23 +221,24 @@ impl<'t, S: Schema> Reader<'t, S> {
         Ok(map)
     }
 
-    /// Goes over the comma before an entry, or over the end of the collection.
+    /// Takes the comma before the next entry, or the end of the collection. Returns whether there is an entry.
     fn has_entry(&mut self, is_first: &mut bool, end: Token, problem: &'static str) -> Result<bool, Error> {
         let (mark, token) = self.scanner.peek()?;
         if *token != end && !std::mem::take(is_first) {
             if *token != Token::FlowEntry {
                 return Err(mark.error(problem));
             }
-            self.step()?;
+            self.take_token()?;
         }
         let has_entry = self.scanner.peek()?.1 != end;
         if !has_entry {
-            self.step()?;
+            self.take_token()?;
         }
         Ok(has_entry)
     }
 
-    fn note_outer(&mut self, key: &Built<S::Scalar>) {
+    /// Keeps the key if its map is the outermost node.
+    fn keep_outer_key(&mut self, key: &Built<S::Scalar>) {
         if self.depth == 1 {
             self.outer_keys.push(Rc::clone(&key.node.content));
         }

@@ -1,4 +1,4 @@
-"""JSON as what the annotations of functions and classes say."""
+"""Makes values of Python from JSON, as the annotations of functions and classes say."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _Decoder = Callable[[Any, str], Any]
 
 
 def decode(value: Any, wanted: Any, path: str) -> Any:
-    """Returns JSON as what the annotation ``wanted`` asks for. What it does not know stays as it is. Of a union, the
-    first member that fits is taken.
+    """Returns JSON as a value of the annotation ``wanted``. For an annotation that is not known here, JSON is returned
+    as it is. Of a union, the first member that fits is taken.
 
     Raises:
         InvalidParam: the value does not fit the annotation.
@@ -43,14 +43,14 @@ def decode(value: Any, wanted: Any, path: str) -> Any:
 #: The most characters of a value, or of what its type says of it, in an error.
 _SHOWN = 300
 _decoders: dict[Any, _Decoder | None] = {}
-# Those that one thread is about to find. Others wait for it: what stands for a type that contains itself is of no use
-# before.
+# Placeholders of decoders that a thread is making, for types that contain themselves. Other threads wait for that
+# thread: a placeholder is of no use to them.
 _unfinished: dict[Any, _Decoder] = {}
 _finding = threading.RLock()
 
 
 def _decoder(wanted: Any) -> _Decoder | None:
-    """What makes values for an annotation; None when they stay as they are. It is found once for each annotation."""
+    """The decoder of an annotation; None when JSON stays as it is. It is made once for each annotation."""
     try:
         if wanted in _decoders:
             return _decoders[wanted]
@@ -70,7 +70,7 @@ def _decoder(wanted: Any) -> _Decoder | None:
         return found
 
 
-#: Classes of the module `collections.abc` and others in annotations, by what is made for them.
+#: The class that is made for each collection in annotations.
 _COLLECTIONS: dict[Any, Any] = {
     **{kind: kind for kind in (list, tuple, set, frozenset, collections.deque)},
     collections.abc.Sequence: list,
@@ -80,7 +80,7 @@ _COLLECTIONS: dict[Any, Any] = {
     collections.abc.Set: set,
     collections.abc.MutableSet: set,
 }
-_THROUGH = [
+_WRAPPERS = [
     getattr(typing, name)
     for name in ("Annotated", "Final", "Required", "NotRequired", "ReadOnly")
     if hasattr(typing, name)
@@ -89,7 +89,7 @@ _THROUGH = [
 
 def _find(wanted: Any) -> _Decoder | None:
     origin, parts = typing.get_origin(wanted), typing.get_args(wanted)
-    if origin in _THROUGH:
+    if origin in _WRAPPERS:
         return _decoder(parts[0])
     if origin is None:
         # A NewType, and an alias of Python 3.12.
@@ -125,14 +125,14 @@ def _plain(wanted: Any) -> _Decoder | None:
 def _class(wanted: Any) -> _Decoder | None:
     if enum.Enum in wanted.__mro__:
         return _enum(wanted)
-    if wanted in _SUCH:
+    if wanted in _TIME_EXAMPLES:
         return lambda value, path: _moment(wanted, _checked(value, str, path), path)
     if bytes in wanted.__mro__:
-        return lambda value, path: wanted(_made(_bytes, _checked(value, str, path), path))
-    # A program that names them has imported their modules.
+        return lambda value, path: wanted(_construct(_bytes, _checked(value, str, path), path))
+    # Compared by name: their modules are not imported for programs that do not use them.
     named = (wanted.__module__, wanted.__name__)
     if named == ("uuid", "UUID"):
-        return lambda value, path: _made(wanted, _checked(value, str, path), path)
+        return lambda value, path: _construct(wanted, _checked(value, str, path), path)
     if named == ("decimal", "Decimal"):
         return lambda value, path: _decimal(wanted, value, path)
     bases: tuple[Any, ...] = (str, int, float, list, dict)
@@ -145,7 +145,7 @@ def _class(wanted: Any) -> _Decoder | None:
         ):
             continue
         check, make = _decoder(base) or _any, cast("Callable[[Any], Any]", wanted)
-        return lambda value, path: _made(make, check(value, path), path)
+        return lambda value, path: _construct(make, check(value, path), path)
     return None
 
 
@@ -156,13 +156,13 @@ def _any(value: Any, _: str) -> Any:
 def _composed(wanted: Any, variables: Mapping[Any, Any]) -> _Decoder | None:
     """Decoders of classes with fields. `variables` are the arguments of a generic one."""
     if _pydantic.is_model(wanted):
-        return lambda value, path: _made(lambda given: _pydantic.validate(wanted, given), value, path)
+        return lambda value, path: _construct(lambda given: _pydantic.validate(wanted, given), value, path)
     if typing.is_typeddict(wanted):
         return _typed_dict(_fields(wanted, variables))
     names: tuple[str, ...] | None = getattr(wanted, "_fields", None)
     if names is not None and tuple in wanted.__mro__:
         known = _fields(wanted, variables)
-        fixed = _fixed([known.get(name) for name in names])
+        fixed = _each_by_its_own([known.get(name) for name in names])
         return lambda value, path: wanted(*fixed(value, path))
     if dataclasses.is_dataclass(wanted):
         return _dataclass(wanted, _fields(wanted, variables))
@@ -170,7 +170,7 @@ def _composed(wanted: Any, variables: Mapping[Any, Any]) -> _Decoder | None:
 
 
 def _fields(wanted: Any, variables: Mapping[Any, Any]) -> dict[str, _Decoder | None]:
-    return {name: _decoder(_put(annotation, variables)) for name, annotation in hints(wanted).items()}
+    return {name: _decoder(_substitute(annotation, variables)) for name, annotation in hints(wanted).items()}
 
 
 def _variables(wanted: Any, parts: tuple[Any, ...]) -> dict[Any, Any]:
@@ -179,11 +179,11 @@ def _variables(wanted: Any, parts: tuple[Any, ...]) -> dict[Any, Any]:
     for base in getattr(wanted, "__orig_bases__", ()):
         origin = typing.get_origin(base)
         if origin is not None and origin is not typing.Generic:
-            known |= _variables(origin, tuple(_put(part, known) for part in typing.get_args(base)))
+            known |= _variables(origin, tuple(_substitute(part, known) for part in typing.get_args(base)))
     return known
 
 
-def _put(annotation: Any, variables: Mapping[Any, Any]) -> Any:
+def _substitute(annotation: Any, variables: Mapping[Any, Any]) -> Any:
     """The annotation with its type variables replaced."""
     if not variables:
         return annotation
@@ -195,8 +195,8 @@ def _put(annotation: Any, variables: Mapping[Any, Any]) -> Any:
     return annotation[tuple(variables.get(one, one) for one in inner)]
 
 
-#: What texts of these types look like.
-_SUCH: dict[type, str] = {
+#: Examples of texts of these types, for errors.
+_TIME_EXAMPLES: dict[type, str] = {
     datetime.date: "a date such as 2026-11-21",
     datetime.time: "a time such as 09:30:00",
     datetime.datetime: "a date and time such as 2026-11-21T09:30:00Z",
@@ -208,7 +208,7 @@ def _moment(wanted: Any, text: str, path: str) -> Any:
         # Python 3.10 does not read the Z.
         return wanted.fromisoformat(text[:-1] + "+00:00" if text.endswith("Z") else text)
     except ValueError:
-        raise invalid(path, f"expected {_SUCH[wanted]}, got {text[:100]!r}") from None
+        raise invalid(path, f"expected {_TIME_EXAMPLES[wanted]}, got {text[:100]!r}") from None
 
 
 def _bytes(text: str) -> bytes:
@@ -219,7 +219,7 @@ def _bytes(text: str) -> bytes:
 
 def _decimal(wanted: Any, value: Any, path: str) -> Any:
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        raise _other(value, "a decimal number as text", path)
+        raise _wrong_type(value, "a decimal number as text", path)
     try:
         return wanted(str(value))
     except ArithmeticError:
@@ -228,15 +228,17 @@ def _decimal(wanted: Any, value: Any, path: str) -> Any:
 
 def _checked(value: Any, kind: type, path: str) -> Any:
     if not isinstance(value, kind):
-        raise _other(value, "None" if kind is type(None) else f"{'an' if kind is int else 'a'} {kind.__name__}", path)
+        raise _wrong_type(
+            value, "None" if kind is type(None) else f"{'an' if kind is int else 'a'} {kind.__name__}", path
+        )
     return value
 
 
-def _other(value: Any, expected: str, path: str) -> InvalidParam:
+def _wrong_type(value: Any, expected: str, path: str) -> InvalidParam:
     return invalid(path, f"expected {expected}, got {'None' if value is None else type(value).__name__}")
 
 
-def _made(make: Callable[[Any], Any], value: Any, path: str) -> Any:
+def _construct(make: Callable[[Any], Any], value: Any, path: str) -> Any:
     try:
         return make(value)
     except (ValueError, TypeError) as error:
@@ -248,16 +250,17 @@ def _float(value: Any, path: str) -> Any:
     # JSON of other languages has no point in whole numbers.
     if isinstance(value, float) or (isinstance(value, int) and not isinstance(value, bool)):
         return value
-    raise _other(value, "a float", path)
+    raise _wrong_type(value, "a float", path)
 
 
 def _check(kind: type) -> _Decoder:
     return lambda value, path: _checked(value, kind, path)
 
 
-#: What checks values that stay as they are, and of which type those are that need no look.
+#: Decoders that check values and return them as they are.
 _CHECKS: dict[Any, _Decoder] = {float: _float, **{kind: _check(kind) for kind in (str, int, bool, dict)}}
-_SURE: dict[Any, Any] = {check: kind for kind, check in _CHECKS.items()}
+#: The type of values that need no check by a decoder.
+_UNCHECKED: dict[Any, Any] = {check: kind for kind, check in _CHECKS.items()}
 
 
 def _key(value: Any) -> str:
@@ -268,7 +271,7 @@ def _key(value: Any) -> str:
 
 
 def _enum(wanted: Any) -> _Decoder:
-    # By what they are in JSON: a member may have a tuple as its value.
+    # By their JSON: a member may have a tuple as its value.
     members: dict[str, Any] = {}
     for one in wanted:
         try:
@@ -278,7 +281,7 @@ def _enum(wanted: Any) -> _Decoder:
 
     def member(value: Any, path: str) -> Any:
         found = members.get(_key(value))
-        return _made(wanted, value, path) if found is None else found
+        return _construct(wanted, value, path) if found is None else found
 
     return member
 
@@ -298,7 +301,7 @@ def _literal(parts: tuple[Any, ...]) -> _Decoder:
 def _union(parts: tuple[Any, ...]) -> _Decoder | None:
     members = [part for part in parts if part is not type(None)]
     decoders = [_decoder(member) for member in members]
-    # Numbers stand for nothing else where they are named.
+    # Numbers are taken as they are where the union names their type.
     exact = {member for member in members if member in (bool, int, float)}
 
     def one(value: Any, path: str) -> Any:
@@ -325,23 +328,23 @@ def _union(parts: tuple[Any, ...]) -> _Decoder | None:
 
 def _collection(origin: Callable[[Any], Any], parts: tuple[Any, ...]) -> _Decoder:
     if origin is tuple and parts and parts[-1] is not Ellipsis:
-        fixed = _fixed([_decoder(part) for part in parts])
+        fixed = _each_by_its_own([_decoder(part) for part in parts])
         return lambda value, path: tuple(fixed(value, path))
     decoder = _decoder(parts[0]) if parts else None
     if decoder is None:
         if origin is list:
             return lambda value, path: _checked(value, list, path)
         return lambda value, path: origin(_checked(value, list, path))
-    each, sure = decoder, _SURE.get(decoder)
+    each, unchecked = decoder, _UNCHECKED.get(decoder)
     return lambda value, path: origin(
         [
-            item if type(item) is sure else each(item, f"{path}[{place}]")
+            item if type(item) is unchecked else each(item, f"{path}[{place}]")
             for place, item in enumerate(_checked(value, list, path))
         ]
     )
 
 
-def _fixed(decoders: list[_Decoder | None]) -> Callable[[Any, str], list[Any]]:
+def _each_by_its_own(decoders: list[_Decoder | None]) -> Callable[[Any, str], list[Any]]:
     """Makes a list of as many items as there are decoders, each by its own."""
 
     def fixed(value: Any, path: str) -> list[Any]:
@@ -383,9 +386,8 @@ def _typed_dict(fields: Mapping[str, _Decoder | None]) -> _Decoder:
 
 def _dataclass(wanted: Any, known: Mapping[str, _Decoder | None]) -> _Decoder:
     is_init = {field.name: field.init for field in dataclasses.fields(wanted)}
-    sure = {name: _SURE.get(decoder) for name, decoder in known.items()}
-
-    computes = not all(is_init.values())
+    unchecked = {name: _UNCHECKED.get(decoder) for name, decoder in known.items()}
+    has_computed_fields = not all(is_init.values())
 
     def made(value: Any, path: str) -> Any:
         given = _checked(value, dict, path)
@@ -394,15 +396,15 @@ def _dataclass(wanted: Any, known: Mapping[str, _Decoder | None]) -> _Decoder:
             raise invalid(path, f"{wanted.__name__} has no field {unknown[0]!r}")
         decoded = {
             key: item
-            if type(item) is sure.get(key) or (decoder := known.get(key)) is None
+            if type(item) is unchecked.get(key) or (decoder := known.get(key)) is None
             else decoder(item, f"{path}.{key}")
             for key, item in given.items()
         }
-        if not computes:
-            return _made(lambda fields: wanted(**fields), decoded, path)
+        if not has_computed_fields:
+            return _construct(lambda fields: wanted(**fields), decoded, path)
         first = {key: item for key, item in decoded.items() if is_init[key]}
-        one = _made(lambda fields: wanted(**fields), first, path)
-        # What the class computes for itself, and may have changed since.
+        one = _construct(lambda fields: wanted(**fields), first, path)
+        # Fields that the class computes itself, and that may have changed since.
         for key in decoded.keys() - first.keys():
             object.__setattr__(one, key, decoded[key])
         return one

@@ -72,8 +72,8 @@ class Options(Settings, total=False):
     params: Mapping[str, Any]
 
 
-class _Instead:
-    """An attribute that jobs do not have, and that people of other packages look for: its error says what to use."""
+class _ForeignName:
+    """The name of an attribute in other packages, which jobs do not have. Its error says what to use."""
 
     def __init__(self, use: str) -> None:
         self._use = use
@@ -90,19 +90,19 @@ class Base(Generic[P, R]):
     """What jobs have in common. Use :func:`job` to make one."""
 
     if not TYPE_CHECKING:
-        delay = _Instead("use {}.enqueue(..)")
-        start = _Instead("use {}.enqueue(..)")
-        apply_async = _Instead("use {0}.enqueue(..), with options {0}.options(..).enqueue(..)")
-        s = _Instead("call {}(..) in a function with @workflow")
-        si = _Instead("call {}(..) in a function with @workflow")
+        delay = _ForeignName("use {}.enqueue(..)")
+        start = _ForeignName("use {}.enqueue(..)")
+        apply_async = _ForeignName("use {0}.enqueue(..), with options {0}.options(..).enqueue(..)")
+        s = _ForeignName("call {}(..) in a function with @workflow")
+        si = _ForeignName("call {}(..) in a function with @workflow")
 
     def __init__(self, function: Callable[..., Any], options: Options) -> None:
         self.function = function
         self.is_async = inspect.iscoroutinefunction(function)
-        #: What people call it: the function's name, unless it has another handler.
+        #: The name for people: that of the function, unless a handler is given.
         self.label: str = options.get("handler") or function.__name__
         self.handler: str = options.get("handler") or f"{_module(function)}.{function.__name__}"
-        # It may be something that can be read once.
+        # An iterator of limits can be read only once.
         self._options: Options = {**options, "limits": list(given)} if (given := options.get("limits")) else options
         functools.update_wrapper(cast("Any", self), function)
 
@@ -122,7 +122,7 @@ class Base(Generic[P, R]):
         return kinds.get(inspect.Parameter.VAR_POSITIONAL, "")
 
     @functools.cached_property
-    def _is_open(self) -> bool:
+    def _takes_more(self) -> bool:
         """Whether a decorator below hands the arguments on, and may add some that callers do not give."""
         if not hasattr(self.function, "__wrapped__") or "__signature__" in vars(self.function):
             return False
@@ -134,8 +134,8 @@ class Base(Generic[P, R]):
         return hints(self.function)
 
     @functools.cached_property
-    def _sure(self) -> dict[str, Any]:
-        """The types of params of which a value needs no look."""
+    def _unchecked(self) -> dict[str, Any]:
+        """The types of params whose values need no check."""
         return {name: one for name, one in self._annotations.items() if one in (str, int, float, bool, dict)}
 
     def __repr__(self) -> str:
@@ -159,11 +159,11 @@ class Base(Generic[P, R]):
         Raises:
             InvalidParam: the function cannot be called with them. It is a TypeError, too.
         """
-        bind = self.signature.bind_partial if self._is_open else self.signature.bind
+        bind = self.signature.bind_partial if self._takes_more else self.signature.bind
         try:
             bound = bind(*args, **kwargs)
         except TypeError as error:
-            raise InvalidParam(f"job '{self.label}': {error}{self._meant(kwargs)}") from None
+            raise InvalidParam(f"job '{self.label}': {error}{self._option_hint(kwargs)}") from None
         params: dict[str, Any] = {}
         for name, value in bound.arguments.items():
             if self.signature.parameters[name].kind is not inspect.Parameter.VAR_KEYWORD:
@@ -175,8 +175,8 @@ class Base(Generic[P, R]):
                 params[key] = one
         return params
 
-    def _meant(self, kwargs: Iterable[str]) -> str:
-        """Says of arguments that the function does not have, and that are options, how those are given."""
+    def _option_hint(self, kwargs: Iterable[str]) -> str:
+        """Says how options are given, if some are among the arguments and no parameters of the function."""
         options = [name for name in kwargs if name in Options.__annotations__ and name not in self.signature.parameters]
         if not options:
             return ""
@@ -191,17 +191,21 @@ class Base(Generic[P, R]):
             params = dict(given)
             self._fit(params, graph.shared)
         for name, value in params.items():
-            # What is no number, text or truth value may have handles in it, and is looked at where the job runs.
-            if type(value) in (str, int, float, bool) and type(value) is not self._sure.get(name) and not self._is_open:
+            # Other values may have handles in them, and are decoded where the job runs.
+            if (
+                type(value) in (str, int, float, bool)
+                and type(value) is not self._unchecked.get(name)
+                and not self._takes_more
+            ):
                 self._decoded(name, value)
-        for name in self._limited_by():
+        for name in self._limit_params():
             # The server counts by params, and does not know what the function takes without one.
             default = self.signature.parameters[name].default if name in self.signature.parameters else None
             if name not in params and name not in graph.shared and type(default) in (str, int, bool):
                 params[name] = default
         return graph.add(self.handler, params, self._options)
 
-    def _limited_by(self) -> list[str]:
+    def _limit_params(self) -> list[str]:
         """The params that the values of limits name, as `$.tenant`."""
         entries = [entry for one in self._options.get("limits") or () for entry in one.get("entries") or ()]
         return [value[2:].split(".")[0] for _, value in entries if value.startswith("$.")]
@@ -218,7 +222,7 @@ class Base(Generic[P, R]):
         kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
         for name, one in parameters.items():
             needed = one.default is inspect.Parameter.empty and one.kind not in kinds
-            if needed and name not in params and name not in shared and not self._is_open:
+            if needed and name not in params and name not in shared and not self._takes_more:
                 raise InvalidParam(f"job '{self.label}': params have no '{name}', which the function needs")
 
     def step(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -282,10 +286,10 @@ class Base(Generic[P, R]):
         rest = dict(params)
         rest.pop(_telemetry.KEY, None)
         parameters = self.signature.parameters.items()
-        # They come after all that has a place, so nothing before them can be left out.
+        # The values of `*args` come after all other positional ones, so none of those can be left out.
         has_more = bool(self._variadic and rest.get(self._variadic))
         in_place = True
-        annotations, sure = self._annotations, self._sure
+        annotations, unchecked = self._annotations, self._unchecked
         for name, one in parameters:
             if one.kind is one.VAR_KEYWORD:
                 named.update({key: self._given(name, value) for key, value in rest.items()})
@@ -293,7 +297,7 @@ class Base(Generic[P, R]):
                 args.extend(self._given(name, value) for value in rest.pop(name, None) or ())
             elif name in rest:
                 value = rest.pop(name)
-                if name in annotations and type(value) is not sure.get(name):
+                if name in annotations and type(value) is not unchecked.get(name):
                     value = self._given(name, value)
                 if one.kind is one.KEYWORD_ONLY or (one.kind is one.POSITIONAL_OR_KEYWORD and not in_place):
                     named[name] = value
@@ -301,7 +305,7 @@ class Base(Generic[P, R]):
                     args.append(value)
             elif one.default is one.empty:
                 in_place = in_place and one.kind is one.KEYWORD_ONLY
-                if not self._is_open:
+                if not self._takes_more:
                     raise NonRetryable(f"job '{self.label}' needs the param '{name}', which its workflow does not have")
             elif one.kind is one.POSITIONAL_ONLY or (one.kind is one.POSITIONAL_OR_KEYWORD and has_more):
                 args.append(one.default)

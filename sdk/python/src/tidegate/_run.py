@@ -29,11 +29,11 @@ LOOK = 30.0
 #: After so long it is said once why a job waits for a worker: who has started none would wait for ever.
 PATIENCE = 5.0
 OVER = frozenset(("succeeded", "failed", "cancelled"))
-#: How often the progress of a run is looked at, in seconds.
-PROGRESS = 0.5
-#: So few outputs are asked for one by one, and so small a part of all jobs. More come in one answer with all of the
-#: workflow.
-_FEW, _PART = 4, 16
+#: Least time between two reads of a run's progress, in seconds.
+PROGRESS_INTERVAL = 0.5
+#: Most outputs that are read one by one: this number, or this part of all jobs if that is more. More outputs are read
+#: in one answer, with all of the workflow.
+_MAX_SINGLE, _SINGLE_PART = 4, 16
 
 
 class Progress(NamedTuple):
@@ -169,7 +169,7 @@ class Run(Generic[R]):
 
     def _outputs(self, names: list[str] | None) -> dict[str, Any]:
         """Outputs of these jobs, or of all. An answer has at most 64 MiB of them, so more are asked for one by one."""
-        if names is None or len(names) > max(_FEW, self._total // _PART):
+        if names is None or len(names) > max(_MAX_SINGLE, self._total // _SINGLE_PART):
             with suppress(TooLarge):
                 return {job["name"]: job.get("output") for job in self.jobs()}
         if names is None:
@@ -198,7 +198,9 @@ class Run(Generic[R]):
         when the run is over."""
         latest: Progress | None = None
         while latest is None or latest.status not in OVER:
-            shown = self.client.show_workflow(self.id, wait=None if latest is None else f"{PROGRESS * 1000:.0f}ms")
+            shown = self.client.show_workflow(
+                self.id, wait=None if latest is None else f"{PROGRESS_INTERVAL * 1000:.0f}ms"
+            )
             self.name = shown["name"]
             counts = shown["job_counts"]
             found = Progress(shown["status"], _ended(counts), counts["total"], counts["failed"])
@@ -240,7 +242,7 @@ class Run(Generic[R]):
         return f". Job '{ready[0]['name']}': {why['text']}" if why else ""
 
     def _failure(self, status: str) -> TidegateError:
-        # Not with the outputs of all jobs, which may be more than an answer has.
+        # Without the outputs of all jobs, which may be too many for one answer.
         failed = self.client.list_jobs(self.id, state="failed", limit=1)["items"]
         if not failed:
             return JobError(f"workflow '{self.name}' ({self.id}) is {status}", workflow_id=self.id)

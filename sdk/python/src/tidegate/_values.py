@@ -49,14 +49,15 @@ class Reference:
         raise NotImplementedError
 
 
-class _Kind(NamedTuple):
-    """How values are encoded: `seen` takes the handles, and `escapes` keeps objects apart that look like one."""
+class _Encoding(NamedTuple):
+    """How values are encoded: `seen` is called with each handle, and `escapes` says whether objects that look like a
+    handle are escaped."""
 
     seen: Callable[[Reference], None] | None
     escapes: bool
 
 
-_OUTPUT = _Kind(None, escapes=False)
+_OUTPUT = _Encoding(None, escapes=False)
 
 
 def encode(value: Any, path: str, seen: Callable[[Reference], None] | None = None) -> Any:
@@ -69,7 +70,7 @@ def encode(value: Any, path: str, seen: Callable[[Reference], None] | None = Non
         InvalidParam: something in it has no place in JSON. The message names it by its path, which begins with
         ``path``.
     """
-    return _encoded(value, path, _Kind(seen, escapes=True), 0)
+    return _encoded(value, path, _Encoding(seen, escapes=True), 0)
 
 
 def encode_output(value: Any, path: str) -> Any:
@@ -81,7 +82,7 @@ def encode_output(value: Any, path: str) -> Any:
     return _encoded(value, path, _OUTPUT, 0)
 
 
-def _encoded(value: Any, path: str, how: _Kind, depth: int) -> Any:
+def _encoded(value: Any, path: str, how: _Encoding, depth: int) -> Any:
     if value is None or value is True or value is False:
         return value
     kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType]
@@ -105,7 +106,7 @@ def _encoded(value: Any, path: str, how: _Kind, depth: int) -> Any:
     return _special(value, path, how, depth)
 
 
-def _object(value: Mapping[Any, Any], path: str, how: _Kind, depth: int) -> dict[str, Any]:
+def _object(value: Mapping[Any, Any], path: str, how: _Encoding, depth: int) -> dict[str, Any]:
     encoded: dict[str, Any] = {}
     for key, item in value.items():
         name = key.value if isinstance(key, enum.Enum) else key
@@ -117,7 +118,7 @@ def _object(value: Mapping[Any, Any], path: str, how: _Kind, depth: int) -> dict
     return encoded
 
 
-def _special(value: Any, path: str, how: _Kind, depth: int) -> Any:
+def _special(value: Any, path: str, how: _Encoding, depth: int) -> Any:
     if isinstance(value, enum.Enum):
         return _encoded(value.value, path, how, depth + 1)
     if not isinstance(value, type):
@@ -158,7 +159,7 @@ def _text(value: Any) -> str | None:
     return None
 
 
-def _listed(value: Iterable[Any], path: str, how: _Kind, depth: int) -> list[Any]:
+def _listed(value: Iterable[Any], path: str, how: _Encoding, depth: int) -> list[Any]:
     return [_encoded(item, f"{path}[{place}]", how, depth + 1) for place, item in enumerate(value)]
 
 

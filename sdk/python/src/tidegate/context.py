@@ -28,8 +28,8 @@ R = TypeVar("R")
 LOOKS = 0.05, 30.0
 
 
-#: A key has at most 200 bytes. With a longer name of the job in it, there may be more: its hash is there then.
-_LONGEST = 120
+#: Most bytes of a job's name in an idempotency key, which has at most 200 bytes. A longer name is replaced by its hash.
+_MAX_NAME = 120
 
 
 class Port(Protocol):
@@ -203,7 +203,7 @@ class Context:
             )
         self._spawned += 1
         job = self.job
-        if len(job.encode()) > _LONGEST:
+        if len(job.encode()) > _MAX_NAME:
             from hashlib import sha256
 
             job = sha256(job.encode()).hexdigest()
@@ -295,8 +295,8 @@ def detached(params: Mapping[str, Any] | None = None) -> Context:
     )
 
 
-def alone() -> contextvars.Context:
-    """A context for one job: variables that the jobs before it on this thread have set are not in it."""
+def new_context() -> contextvars.Context:
+    """A context for one job, without the variables that earlier jobs on this thread have set."""
     return contextvars.Context()
 
 

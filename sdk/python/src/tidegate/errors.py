@@ -205,7 +205,7 @@ def _pause(error: BaseException) -> float:
             try:
                 return seconds(value)
             except (TypeError, ValueError):
-                # It is told when it is reported.
+                # The wrong value is reported with the attempt.
                 return float("inf")
     return 0.0
 

@@ -181,7 +181,7 @@ _here: ContextVar[RateLimits | None] = ContextVar("tidegate_limits", default=Non
 
 
 def used() -> RateLimits | None:
-    """What functions with ``@limited`` ask in this context, if that was said."""
+    """The rate limits that functions with ``@limited`` ask in this context; None if :func:`using` has set none."""
     return _here.get()
 
 

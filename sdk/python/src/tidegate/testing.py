@@ -28,7 +28,7 @@ from ._span import Span, span
 from ._testserver import Process
 from ._workflows import Template, Workflow
 from .client import Client
-from .context import Context, alone, enter
+from .context import Context, enter, new_context
 from .errors import DefinitionError, GivenBack, TidegateError, WorkflowNotDone, deciding
 from .limits import RateLimits, used, using
 from .worker import attempt
@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 _WORKER = "tidegate.testing"
 #: Jobs that are claimed with one call. They run one after the other.
 _LIMIT = 16
-#: Reports of a call.
+#: Most reports in one call.
 _REPORTS = 4
 #: The most queues of a claim.
 _QUEUES = 100
@@ -196,15 +196,15 @@ class Server:
     def _run_one(self, claimed: api.ClaimedJob, notes: _Notes) -> bytes:
         job = self._job(claimed)
         # As in a worker: variables of the test and of other jobs are not there.
-        return alone().run(self._run_here, job, claimed, Context(claimed, port=notes, worker=_WORKER), used())
+        return new_context().run(self._run_here, job, claimed, Context(claimed, port=notes, worker=_WORKER), used())
 
     def _run_here(
         self, job: Base[..., Any], claimed: api.ClaimedJob, context: Context, limits: RateLimits | None
     ) -> bytes:
         lease, handler = claimed["lease"], claimed["handler"]
-        asking = nullcontext() if limits is None else using(limits)
+        limited_by = nullcontext() if limits is None else using(limits)
         try:
-            with _connect.using(self.client), asking, enter(context), _telemetry.span(claimed):
+            with _connect.using(self.client), limited_by, enter(context), _telemetry.span(claimed):
                 output = _finished(job.ainvoke(claimed)) if job.is_async else job.invoke(claimed)
         except BaseException as error:
             if isinstance(deciding(error), GivenBack):

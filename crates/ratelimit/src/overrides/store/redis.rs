@@ -54,12 +54,12 @@ pub struct RedisOverrides {
     key: Arc<[u8]>,
 }
 
-/// An override as it is written.
+/// An override as Redis keeps it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Record<'r> {
     pub(super) field: &'r str,
     pub(super) value: &'r str,
-    /// Its end, when one that is there and ends later stays.
+    /// The end of the override, if one that is there already and ends later is to stay.
     pub(super) until: Option<Timestamp>,
 }
 

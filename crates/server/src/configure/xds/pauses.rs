@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use crate::settings::Retries;
 
-/// A stream that lived so long was healthy, whatever it brought: servers end streams to spread their clients, and have no news for hours.
-const HEALTHY: Duration = Duration::from_millis(500);
+/// A stream with at least this lifetime was healthy, whatever it brought: servers end streams to spread their clients, and have no news for hours.
+const HEALTHY_LIFETIME: Duration = Duration::from_millis(500);
 /// The longest wait after a healthy stream. It is random: the clients of a server that restarts do not come back together.
-const AT_ONCE: Duration = Duration::from_millis(100);
+const MAX_PAUSE_AFTER_HEALTHY: Duration = Duration::from_millis(100);
 
 /// The waits, and how many streams were lost since one was good.
 #[derive(Debug)]
@@ -16,9 +16,9 @@ pub(super) struct Pauses {
     lost: u32,
 }
 
-/// Whether a stream was healthy that lived so long.
+/// Whether a stream with this lifetime was healthy.
 pub(super) fn is_healthy(lived: Duration) -> bool {
-    lived >= HEALTHY
+    lived >= HEALTHY_LIFETIME
 }
 
 impl Pauses {
@@ -31,13 +31,13 @@ impl Pauses {
         self.varied(self.retries.connect)
     }
 
-    /// The wait after a stream that the server ended when it had `lived` so long: hardly any after a healthy one.
+    /// The wait after a stream that the server ended and that `lived` for this time: a short one after a healthy stream.
     pub(super) fn ended(&mut self, lived: Duration) -> Duration {
         if !is_healthy(lived) {
             return self.lost();
         }
         self.reset();
-        AT_ONCE.mul_f64(fastrand::f64())
+        MAX_PAUSE_AFTER_HEALTHY.mul_f64(fastrand::f64())
     }
 
     /// The wait after a stream that failed. It doubles with each that was of no use.
@@ -89,11 +89,11 @@ mod tests {
     fn a_healthy_stream_that_ends_is_no_failure() {
         let mut pauses = Pauses::new(RETRIES);
         for _ in 0..9 {
-            assert!(pauses.ended(HEALTHY) <= AT_ONCE);
+            assert!(pauses.ended(HEALTHY_LIFETIME) <= MAX_PAUSE_AFTER_HEALTHY);
         }
-        let short = HEALTHY - Duration::from_millis(1);
+        let short = HEALTHY_LIFETIME - Duration::from_millis(1);
         assert_eq!([pauses.ended(short), pauses.ended(short)], [10, 20].map(Duration::from_secs));
-        assert!(pauses.ended(HEALTHY) <= AT_ONCE);
+        assert!(pauses.ended(HEALTHY_LIFETIME) <= MAX_PAUSE_AFTER_HEALTHY);
         assert_eq!(pauses.ended(short), RETRIES.first, "the back-off begins anew");
     }
 

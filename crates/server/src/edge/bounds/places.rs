@@ -123,9 +123,9 @@ pub(crate) struct Seat {
     answering: AtomicBool,
     /// Bytes that came since the last call, part of a body, or look at the connection. Only its own thread changes them.
     noise: AtomicUsize,
-    /// The turn of the connection's task: each of them reads a bounded part of what waits. It wraps around.
+    /// Number of polls of the connection's task. Each poll, called a turn, reads a bounded part of what waits. It wraps around.
     turn: AtomicU32,
-    /// Calls that were reset in the turn in which they came, since the last look at the connection.
+    /// Calls that were reset in the turn in which they came, since the last check of the connection.
     cut_short: AtomicU32,
     leave: Notify,
 }
@@ -142,7 +142,7 @@ pub(crate) struct Place {
 #[cfg(test)]
 impl Place {
     /// A place of a port of its own.
-    pub(crate) fn of_test() -> Self {
+    pub(crate) fn for_test() -> Self {
         match Arc::new(Places::new("test", Most::fixed(1))).try_admit(Origin::HERE) {
             Admission::Place(place) => place,
             Admission::Refused | Admission::Later => panic!("there is a place"),
@@ -206,15 +206,15 @@ impl Seat {
         self.turn.load(Relaxed)
     }
 
-    /// Counts calls that were reset in the turn in which they came; returns how many there were since the last look.
-    pub(crate) fn cut_short(&self, calls: u32) -> u32 {
+    /// Counts calls that were reset in the turn in which they came. Returns their number since the last check of the connection.
+    pub(crate) fn add_cut_short(&self, calls: u32) -> u32 {
         let calls = self.cut_short.load(Relaxed).saturating_add(calls);
         self.cut_short.store(calls, Relaxed);
         calls
     }
 
-    /// Forgets what came before this look at the connection.
-    pub(crate) fn begin_look(&self) {
+    /// A check of the connection: noise and resets are counted from now on.
+    pub(crate) fn begin_check(&self) {
         self.hear_sense();
         self.cut_short.store(0, Relaxed);
     }

@@ -22,94 +22,97 @@ const HEADERS: u8 = 1;
 /// The type of a frame that resets one.
 const RESET: u8 = 3;
 /// Calls of one turn that were reset in it, after which others of the thread have their turn: about a millisecond of work.
-const IN_A_TURN: u32 = 256;
-/// The same calls from one look at the connection to the next, which is 10 s; then it ends. A call with its message and its reset takes more than a
-/// hundred bytes, and Linux keeps 6 MiB of them for a connection, so that a stall leaves fewer. Their work is a small part of a core.
-const IN_ALL: u32 = 65_536;
+const MAX_PER_TURN: u32 = 256;
+/// Such calls of a connection from one check of it to the next, which is 10 s. With more, it ends. A call with its message and its reset takes more
+/// than a hundred bytes, and Linux keeps 6 MiB of them for a connection, so that a stall leaves fewer. Their work is a small part of a core.
+const MAX_PER_CHECK: u32 = 65_536;
 
-/// Such calls of all connections of a core that are taken as they come: those of a stall of more than a second under full load.
-const AT_ONCE: u32 = 32_768;
-/// The time for each beyond that: 20,000 a second, which take about an eighth of a core, 6 us each. New connections do not get around that.
-const EACH: Duration = Duration::from_micros(50);
+/// Such calls of all connections of a core that are read without a wait: those of a stall of more than a second under full load.
+const BURST: u32 = 32_768;
+/// Time for each such call beyond [`BURST`]: 20,000 a second, which take about an eighth of a core, 6 us each. New connections do not get around it.
+const TIME_PER_CALL: Duration = Duration::from_micros(50);
 /// The longest wait of a connection.
-const LONGEST: Duration = Duration::from_secs(2);
-/// Such calls of a connection in 10 s for which it does not wait, whatever the others do.
-const FEW: u32 = 32;
+const MAX_WAIT: Duration = Duration::from_secs(2);
+/// Such calls of a connection from one check of it to the next that cost it no wait, whatever the other connections do.
+const FREE_PER_CHECK: u32 = 32;
 
 thread_local! {
     /// The pace of the connections of this core.
-    static PACE: Pace = const { Pace(Cell::new(None)) };
+    static PACE: ResetPace = const { ResetPace(Cell::new(None)) };
 }
 
-/// When the calls that were reset at once are paid for; none: there were none.
-struct Pace(Cell<Option<Instant>>);
+/// Until when the time of a core is spent on calls that were reset at once, at [`TIME_PER_CALL`] each; none: there were no such calls.
+struct ResetPace(Cell<Option<Instant>>);
 
-impl Pace {
-    /// Pays for some calls. Returns how long their connection has to wait.
-    fn pay(&self, calls: u32, now: Instant) -> Duration {
-        let paid = self.0.get().map_or(now, |paid| paid.max(now)) + EACH * calls;
-        let paid = paid.min(now + EACH * AT_ONCE + LONGEST);
-        self.0.set(Some(paid));
-        (paid - now).saturating_sub(EACH * AT_ONCE)
+impl ResetPace {
+    /// Spends the time for some calls. Returns how long their connection has to wait.
+    fn spend(&self, calls: u32, now: Instant) -> Duration {
+        let spent_until = self.0.get().map_or(now, |until| until.max(now)) + TIME_PER_CALL * calls;
+        let spent_until = spent_until.min(now + TIME_PER_CALL * BURST + MAX_WAIT);
+        self.0.set(Some(spent_until));
+        (spent_until - now).saturating_sub(TIME_PER_CALL * BURST)
     }
 
-    /// Whether the next calls would have to wait. Looks at the time only while there is something to pay for.
+    /// Whether the next such calls would cost a wait. Reads the clock only after such calls.
     fn is_behind(&self, now: impl FnOnce() -> Instant) -> bool {
-        let Some(paid) = self.0.get() else { return false };
-        let left = paid.saturating_duration_since(now());
+        let Some(spent_until) = self.0.get() else { return false };
+        let left = spent_until.saturating_duration_since(now());
         if left.is_zero() {
             self.0.set(None);
         }
-        left > EACH * AT_ONCE
+        left > TIME_PER_CALL * BURST
     }
 }
 
-/// Whether so many calls were reset on this core that its connections have to wait. Those of which nothing is known yet then read little at a time:
-/// an attacker may have thousands of them.
+/// Whether so many calls were reset on this core that connections have to wait. A connection then reads little in a turn: an attacker may have
+/// thousands of connections of which nothing is known yet.
 pub(super) fn is_core_flooded() -> bool {
     PACE.with(|pace| pace.is_behind(Instant::now))
 }
 
-/// What is seen of the calls of a connection.
+/// Counts the calls of a connection that are reset in the turn in which they came.
 #[derive(Debug)]
 pub(crate) struct Resets {
-    /// While the connection waits.
-    rest: Option<Pin<Box<Sleep>>>,
+    /// The wait before more is read, if there is one.
+    wait: Option<Pin<Box<Sleep>>>,
     seat: Arc<Seat>,
+    /// The turn of `first`, `cut_short` and `counted`.
     turn: u32,
-    /// The latest call of all, and the first one of this turn.
+    /// The latest call of the connection.
     latest: u32,
+    /// The first call of this turn.
     first: Option<u32>,
     /// Calls that came in this turn and were reset in it.
     cut_short: u32,
-    /// Those of them that the seat has counted.
+    /// How many of `cut_short` the seat has counted.
     counted: u32,
 }
 
 impl Resets {
     pub(crate) fn new(seat: Arc<Seat>) -> Self {
-        Self { rest: None, turn: seat.turn(), seat, latest: 0, first: None, cut_short: 0, counted: 0 }
+        Self { wait: None, turn: seat.turn(), seat, latest: 0, first: None, cut_short: 0, counted: 0 }
     }
 
     /// Waits until more may be read: others of the thread have their turn first, and the core is not flooded.
     pub(crate) fn poll_may_read(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if let Some(rest) = &mut self.rest {
-            ready!(rest.as_mut().poll(context));
-            self.rest = None;
+        if let Some(wait) = &mut self.wait {
+            ready!(wait.as_mut().poll(context));
+            self.wait = None;
         }
-        if self.are_many() { give_way(context) } else { Poll::Ready(()) }
+        if self.is_turn_used_up() { give_way(context) } else { Poll::Ready(()) }
     }
 
-    fn are_many(&mut self) -> bool {
+    /// Whether this turn has brought [`MAX_PER_TURN`] such calls, so that more is read in the next one only.
+    fn is_turn_used_up(&mut self) -> bool {
         let turn = self.seat.turn();
         if self.turn != turn {
             (self.turn, self.first, self.cut_short, self.counted) = (turn, None, 0, 0);
         }
-        self.cut_short >= IN_A_TURN
+        self.cut_short >= MAX_PER_TURN
     }
 
-    /// Sees the head of a frame.
-    pub(crate) fn see(&mut self, kind: u8, stream: u32) {
+    /// Takes the head of a frame into account.
+    pub(crate) fn on_frame(&mut self, kind: u8, stream: u32) {
         if kind == HEADERS && stream > self.latest {
             self.latest = stream;
             self.first.get_or_insert(stream);
@@ -118,24 +121,24 @@ impl Resets {
         }
     }
 
-    /// Counts what was seen.
+    /// Counts the calls of the frames since the last time, and sets the wait for them.
     ///
     /// # Errors
-    /// There were too many.
+    /// There were too many, and the connection has to end.
     pub(crate) fn count(&mut self) -> io::Result<()> {
-        let seen = self.cut_short - self.counted;
+        let calls = self.cut_short - self.counted;
         self.counted = self.cut_short;
-        if seen == 0 {
+        if calls == 0 {
             return Ok(());
         }
-        let own = self.seat.cut_short(seen);
-        if own > IN_ALL {
+        let of_connection = self.seat.add_cut_short(calls);
+        if of_connection > MAX_PER_CHECK {
             self.seat.count(Closed::Resets);
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the peer resets calls at once"));
         }
-        let rest = PACE.with(|pace| pace.pay(seen, Instant::now()));
-        if own > FEW && !rest.is_zero() {
-            self.rest = Some(Box::pin(sleep(rest)));
+        let wait = PACE.with(|pace| pace.spend(calls, Instant::now()));
+        if of_connection > FREE_PER_CHECK && !wait.is_zero() {
+            self.wait = Some(Box::pin(sleep(wait)));
         }
         Ok(())
     }
@@ -151,8 +154,8 @@ mod tests {
         let mut resets = Resets::new(seat.clone());
         let mut check = |frames: &[(u8, u32)], expected: u32| {
             seat.begin_turn();
-            assert!(!resets.are_many());
-            frames.iter().for_each(|&(kind, stream)| resets.see(kind, stream));
+            assert!(!resets.is_turn_used_up());
+            frames.iter().for_each(|&(kind, stream)| resets.on_frame(kind, stream));
             assert_eq!(resets.cut_short, expected, "{frames:?}");
         };
         check(&[(RESET, 1)], 0);
@@ -164,38 +167,38 @@ mod tests {
 
     #[test]
     fn a_flood_of_all_connections_of_a_core_is_slowed_down_and_a_stall_is_not() {
-        let pace = Pace(Cell::new(None));
+        let pace = ResetPace(Cell::new(None));
         let now = Instant::now();
-        assert_eq!(pace.pay(AT_ONCE - 1, now), Duration::ZERO);
+        assert_eq!(pace.spend(BURST - 1, now), Duration::ZERO);
         assert!(!pace.is_behind(|| now));
-        assert_eq!([1, 1_000, 1_000].map(|calls| pace.pay(calls, now)), [0, 50, 100].map(Duration::from_millis));
+        assert_eq!([1, 1_000, 1_000].map(|calls| pace.spend(calls, now)), [0, 50, 100].map(Duration::from_millis));
         assert!(pace.is_behind(|| now));
-        assert_eq!(pace.pay(1_000_000, now), LONGEST);
-        let later = now + LONGEST + EACH * AT_ONCE;
+        assert_eq!(pace.spend(1_000_000, now), MAX_WAIT);
+        let later = now + MAX_WAIT + TIME_PER_CALL * BURST;
         assert!(!pace.is_behind(|| later));
-        assert_eq!(pace.pay(AT_ONCE, later), Duration::ZERO, "that was paid for");
+        assert_eq!(pace.spend(BURST, later), Duration::ZERO, "the time is over");
     }
 
     #[tokio::test]
-    async fn many_end_a_turn_and_too_many_end_the_connection_until_the_next_look() {
+    async fn many_end_a_turn_and_too_many_end_the_connection_until_the_next_check() {
         let seat = Arc::new(Seat::new(Arc::default()));
         let mut resets = Resets::new(seat.clone());
         let mut streams = (1..).step_by(2);
         let mut turn = |resets: &mut Resets| {
             seat.begin_turn();
-            while !resets.are_many() {
+            while !resets.is_turn_used_up() {
                 let stream = streams.next().unwrap();
-                resets.see(HEADERS, stream);
-                resets.see(RESET, stream);
+                resets.on_frame(HEADERS, stream);
+                resets.on_frame(RESET, stream);
             }
             resets.count()
         };
-        for look in 0..2 {
-            for number in 0..IN_ALL / IN_A_TURN {
-                assert!(turn(&mut resets).is_ok(), "turn {number} of look {look}");
+        for check in 0..2 {
+            for number in 0..MAX_PER_CHECK / MAX_PER_TURN {
+                assert!(turn(&mut resets).is_ok(), "turn {number} of check {check}");
             }
-            if look == 0 {
-                seat.begin_look();
+            if check == 0 {
+                seat.begin_check();
             }
         }
         assert!(turn(&mut resets).is_err());

@@ -20,7 +20,7 @@ use super::resets::is_core_flooded;
 const TAKEN: Rule = Rule { window: Duration::from_secs(20), least: 64 * 1024, windows: u32::MAX };
 
 /// Reads that found something, in one turn of the connection's task; then others of the thread have their turn. Each brings some KiB: a thousand
-/// small frames. What one turn brings is also what waits at most to be begun.
+/// small frames. This also bounds the calls that wait to be begun.
 const READS: u32 = 4;
 /// Bytes of the one read of a turn while the core is flooded with calls that are reset: some ten calls with their messages, so that others are served.
 const FLOODED_READ: usize = 1024;
@@ -141,7 +141,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for Watched<I> {
     }
 }
 
-/// Drives the connection of `seat`, whose socket is watched. Each time that its task is polled is a turn.
+/// Drives the connection of `seat`, whose socket is watched. Each poll of its task is a turn.
 ///
 /// The libraries of HTTP read on before they begin each of the calls that wait. So they find the socket empty for the rest of a turn once the
 /// turn has read its part; otherwise one turn would read all that a peer sends, and keep all of it.

@@ -38,7 +38,7 @@ impl Noise {
         let _ = self.heard.fetch_update(Relaxed, Relaxed, left);
     }
 
-    /// Whether the server sent so much that the connection failed.
+    /// Whether the server sent more noise than is allowed, so that the connection failed.
     pub(crate) fn is_too_much(&self) -> bool {
         self.heard.load(Relaxed) > self.most
     }

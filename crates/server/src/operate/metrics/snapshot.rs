@@ -37,7 +37,7 @@ pub(crate) struct Snapshot {
     pub(super) limits: BTreeMap<String, LimitCounts>,
     pub(super) unknown_domains: BTreeMap<String, u64>,
     pub(super) methods: [MethodCounts; METHODS.len()],
-    /// Calls of these methods by time, if somebody wants them.
+    /// Calls of these methods by time, if a sink needs them.
     pub(super) times: [Times; METHODS.len()],
     /// Counters without labels, by the reference's name, in its dot form.
     pub(super) counters: Vec<(&'static str, u64)>,

@@ -1,4 +1,4 @@
-//! Where the servers are reached whose own addresses mean nothing here.
+//! The addresses at which servers are dialled whose announced addresses cannot be reached from here.
 
 use std::collections::HashMap;
 use std::net::Ipv6Addr;
@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use tidegate_pipeline::{Address, AddressMap};
 
-/// A host, and a port where one is named.
+/// A host, and a port if one is named.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Place {
+struct HostPort {
     host: String,
     port: Option<u16>,
 }
@@ -21,7 +21,7 @@ pub(super) fn address_map(pairs: &[String]) -> Result<Option<AddressMap>, String
     let mut places = HashMap::new();
     for pair in pairs {
         let (announced, dialled) = pair.split_once('=').ok_or_else(|| format!("{pair}: {EXPECTED}"))?;
-        let read = |text: &str| place(text.trim()).ok_or_else(|| format!("{pair}: {EXPECTED}"));
+        let read = |text: &str| parse_host_port(text.trim()).ok_or_else(|| format!("{pair}: {EXPECTED}"));
         let (announced, dialled) = (read(announced)?, read(dialled)?);
         if announced.port.is_none() && dialled.port.is_some() {
             return Err(format!(
@@ -38,10 +38,10 @@ pub(super) fn address_map(pairs: &[String]) -> Result<Option<AddressMap>, String
 
 const EXPECTED: &str = "expected announced=dialled, each host:port or a host alone";
 
-/// A pair with the port goes before one without.
-fn dialled(places: &HashMap<Place, Place>, address: Address) -> Address {
+/// Returns the address to dial. A pair with the port goes before one without.
+fn dialled(places: &HashMap<HostPort, HostPort>, address: Address) -> Address {
     let Address::Tcp { host, port } = &address else { return address };
-    let found = [Some(*port), None].into_iter().find_map(|port| places.get(&Place { host: host.clone(), port }));
+    let found = [Some(*port), None].into_iter().find_map(|port| places.get(&HostPort { host: host.clone(), port }));
     match found {
         Some(place) => Address::Tcp { host: place.host.clone(), port: place.port.unwrap_or(*port) },
         None => address,
@@ -49,13 +49,13 @@ fn dialled(places: &HashMap<Place, Place>, address: Address) -> Address {
 }
 
 /// Reads `host:port`, or a host; addresses of IPv6 are in brackets, or alone.
-fn place(text: &str) -> Option<Place> {
+fn parse_host_port(text: &str) -> Option<HostPort> {
     if let Ok(Address::Tcp { host, port }) = text.parse() {
-        return Some(Place { host, port: Some(port) });
+        return Some(HostPort { host, port: Some(port) });
     }
     let host = text.strip_prefix('[').and_then(|inner| inner.strip_suffix(']')).unwrap_or(text);
     let is_host = !host.is_empty() && !host.contains('/') && (!host.contains(':') || host.parse::<Ipv6Addr>().is_ok());
-    is_host.then(|| Place { host: host.to_owned(), port: None })
+    is_host.then(|| HostPort { host: host.to_owned(), port: None })
 }
 
 #[cfg(test)]
@@ -66,7 +66,7 @@ mod tests {
         let mut places = HashMap::new();
         for pair in pairs.split(',') {
             let (announced, dialled) = pair.split_once('=').unwrap();
-            places.insert(place(announced).unwrap(), place(dialled).unwrap());
+            places.insert(parse_host_port(announced).unwrap(), parse_host_port(dialled).unwrap());
         }
         for (announced, reached) in expected {
             assert_eq!(dialled(&places, announced.parse().unwrap()).to_string(), *reached, "{pairs}");

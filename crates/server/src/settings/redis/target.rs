@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use percent_encoding::percent_decode_str;
 use tidegate_pipeline::{Address, Credentials};
 
-/// What the address of one server says. Every form that radix v4.1 takes has the meaning that it has there.
+/// The address of one server, as a setting gives it. Every form that radix v4.1 takes has the meaning that it has there.
 #[derive(Debug, PartialEq)]
 pub(super) struct Target {
     pub(super) address: Address,
@@ -13,7 +13,7 @@ pub(super) struct Target {
     pub(super) database: u32,
     /// `rediss://`: over TLS, whatever else is set.
     pub(super) tls: bool,
-    /// Whether the query of the URL has fields that mean nothing.
+    /// Whether the query of the URL has fields without an effect.
     pub(super) has_unknown_fields: bool,
 }
 
@@ -136,7 +136,7 @@ fn userinfo(text: &str) -> Result<Login, String> {
     Ok(Login { username: username.into_owned(), password: password.into_owned() })
 }
 
-/// The fields of a query that mean something. Of a field that is there twice, the first counts.
+/// The fields of a query that have an effect. Of a field that is there twice, the first counts.
 #[derive(Default)]
 struct Query {
     username: Option<String>,

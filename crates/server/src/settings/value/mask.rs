@@ -1,6 +1,6 @@
 //! Addresses as they may be shown to people and logs.
 
-/// Stands for what may be a secret.
+/// Stands for a part that may be a secret.
 const MASK: &str = "*****";
 const SCHEMES: [&str; 8] = ["redis", "rediss", "http", "https", "grpc", "grpcs", "tcp", "unix"];
 /// Parts of the paths of collectors. A number is the database of a Redis.
@@ -30,7 +30,10 @@ fn mask_url(text: &str) -> String {
     if scheme.is_empty() && (rest.starts_with('/') || rest.starts_with("./")) || scheme == "unix://" {
         return if rest.chars().all(is_in_path) { text.to_owned() } else { format!("{scheme}{MASK}") };
     }
-    let (user, rest) = rest.rsplit_once('@').map_or(("", rest), |(_, rest)| ("*****@", rest));
+    let (user, rest) = match rest.rsplit_once('@') {
+        Some((_, rest)) => (format!("{MASK}@"), rest),
+        None => (String::new(), rest),
+    };
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (host, path) = rest.split_at(end);
     let host = if is_host(host) { host } else { MASK };
@@ -43,7 +46,7 @@ fn mask_path(text: &str) -> String {
     let (path, query) = text.split_at(end);
     let is_known =
         |part: &str| part.is_empty() || PATHS.contains(&part) || part.bytes().all(|byte| byte.is_ascii_digit());
-    let path = if path.split('/').all(is_known) { path } else { "/*****" };
+    let path = if path.split('/').all(is_known) { path.to_owned() } else { format!("/{MASK}") };
     let query = query.get(..1).map(|sign| format!("{sign}{MASK}")).unwrap_or_default();
     format!("{path}{query}")
 }

@@ -1,66 +1,68 @@
-//! A time that follows a clock which somebody may set, and goes on whatever happens to that.
+//! A time that follows a clock which may be set, and goes on all the same.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The clock is followed with this part less of the time that passed as long as it is behind, so after it was set back it is reached within ten times
-/// the step; and what is due is late by a tenth at most.
-const SLOWER: u64 = 10;
-/// A difference between what passed by the clock and what really passed that is told.
-const STEP: i64 = 1_000_000;
-/// Leases may be over after a jump of this length although their workers live.
-const JUMP: i64 = 2_000_000;
+/// While the clock is behind, a tenth less than the time that passed is added. So a clock that was set back is reached within ten times the step, and
+/// what is due is late by a tenth at most.
+const SLOWING_DIVISOR: u64 = 10;
+/// Least step of the clock that is reported, in microseconds.
+const MIN_STEP: i64 = 1_000_000;
+/// Least jump of the time after which leases may be over although their workers live, in microseconds.
+const MIN_JUMP: i64 = 2_000_000;
 
 /// A time in microseconds. It never goes back, and passes at least nine tenths as fast as time does.
 #[derive(Debug, Default)]
-pub(super) struct Steady {
+pub(super) struct SteadyClock {
     latest: Option<Latest>,
-    /// Microseconds that passed and have not slowed it yet: less than [`SLOWER`].
+    /// Microseconds that passed and have not slowed the time yet: less than [`SLOWING_DIVISOR`].
     rest: u64,
-    /// By how much the clock was set since that was told.
+    /// By how many microseconds the clock was set since [`SteadyClock::take_step`].
     step: i64,
+    /// Whether the time has jumped ahead since [`SteadyClock::take_jump`].
     jumped: bool,
 }
 
-/// What was told last.
+/// The reading that was returned last.
 #[derive(Debug, Clone, Copy)]
 struct Latest {
     at: Instant,
-    told: u64,
-    /// What the clock said.
+    /// The time that was returned.
+    time: u64,
+    /// The time of the clock that is followed.
     clock: u64,
 }
 
-impl Steady {
+impl SteadyClock {
     /// The time at `now`, when the clock says `clock`.
     pub(super) fn follow(&mut self, clock: u64, now: Instant) -> u64 {
-        let told = match self.latest {
+        let time = match self.latest {
             None => clock,
             Some(latest) => {
                 let now = now.max(latest.at);
                 let passed = u64::try_from((now - latest.at).as_micros()).unwrap_or(u64::MAX);
                 let step = difference(clock, latest.clock.saturating_add(passed));
-                if step.abs() >= STEP {
+                if step.abs() >= MIN_STEP {
                     self.step = self.step.saturating_add(step);
                 }
-                let expected = latest.told.saturating_add(passed);
-                self.jumped |= difference(clock, expected) >= JUMP;
+                let expected = latest.time.saturating_add(passed);
+                self.jumped |= difference(clock, expected) >= MIN_JUMP;
                 let slowing = passed.saturating_add(self.rest);
-                self.rest = slowing % SLOWER;
-                expected.max(clock) - expected.saturating_sub(clock).min(slowing / SLOWER)
+                self.rest = slowing % SLOWING_DIVISOR;
+                expected.max(clock) - expected.saturating_sub(clock).min(slowing / SLOWING_DIVISOR)
             }
         };
-        self.latest = Some(Latest { at: now, told, clock });
-        told
+        self.latest = Some(Latest { at: now, time, clock });
+        time
     }
 
-    /// The clock is moved ahead on purpose.
-    pub(super) fn expect(&mut self, by: Duration) {
+    /// Moves the time ahead with the clock, which is moved on purpose: this is no step and no jump.
+    pub(super) fn advance(&mut self, by: Duration) {
         let micros = u64::try_from(by.as_micros()).unwrap_or(u64::MAX);
         if let Some(latest) = &mut self.latest {
             latest.clock = latest.clock.saturating_add(micros);
-            latest.told = latest.told.saturating_add(micros);
+            latest.time = latest.time.saturating_add(micros);
         }
     }
 
@@ -77,7 +79,7 @@ impl Steady {
 
     /// How far the time is ahead of the clock, in microseconds.
     pub(super) fn ahead(&self) -> i64 {
-        self.latest.map_or(0, |latest| difference(latest.told, latest.clock))
+        self.latest.map_or(0, |latest| difference(latest.time, latest.clock))
     }
 }
 
@@ -92,8 +94,8 @@ mod tests {
     const SECOND: u64 = 1_000_000;
 
     /// What is told, in seconds, when the clock is set by so many seconds at certain moments.
-    fn check(set: &[(u64, i64)], expected: &[(u64, u64)]) -> Steady {
-        let (mut steady, start, mut last) = (Steady::default(), Instant::now(), 0);
+    fn check(set: &[(u64, i64)], expected: &[(u64, u64)]) -> SteadyClock {
+        let (mut steady, start, mut last) = (SteadyClock::default(), Instant::now(), 0);
         for second in 0..=expected.last().unwrap().0 {
             let shift: i64 = set.iter().filter(|(at, _)| *at <= second).map(|(_, by)| by).sum();
             let clock = ((100_000 + second) * SECOND).saturating_add_signed(shift * 1_000_000);
@@ -131,19 +133,19 @@ mod tests {
 
     #[test]
     fn who_asks_often_gets_there_as_soon() {
-        let (mut steady, start) = (Steady::default(), Instant::now());
+        let (mut steady, start) = (SteadyClock::default(), Instant::now());
         steady.follow(100 * SECOND, start);
         for micros in 1..=1_000 {
             let told = steady.follow(SECOND + micros, start + Duration::from_micros(micros));
-            assert_eq!(told, 100 * SECOND + micros - micros / SLOWER);
+            assert_eq!(told, 100 * SECOND + micros - micros / SLOWING_DIVISOR);
         }
     }
 
     #[test]
     fn what_tests_move_is_no_step() {
-        let (mut steady, now) = (Steady::default(), Instant::now());
+        let (mut steady, now) = (SteadyClock::default(), Instant::now());
         steady.follow(SECOND, now);
-        steady.expect(Duration::from_secs(60));
+        steady.advance(Duration::from_secs(60));
         assert_eq!(steady.follow(61 * SECOND, now), 61 * SECOND);
         assert_eq!((steady.take_step(), steady.take_jump()), (None, false));
     }

@@ -34,14 +34,13 @@ impl Engine {
             }
         }
         let found = self.read(missing.into_iter().collect()).await?;
-        let each = leases.jobs.into_iter().map(|(id, leased, omitted)| self.claimed((id, leased), omitted, &found));
+        let each = leases.jobs.into_iter().map(|(id, leased, omitted)| self.claimed(id, leased, omitted, &found));
         Ok(each.collect())
     }
 
-    /// What the worker gets. From now on the job is not given back, unless the worker says that it did not begin it.
-    fn claimed(&self, leased: (WorkflowId, Leased), omitted: Vec<JobIndex>, found: &Results) -> Claimed {
-        let (workflow, Leased { job, token, expires, attempt, fence, suspect, graph, inputs, mut undelivered }) =
-            leased;
+    /// Makes the answer to the worker. From now on the job is not given back, unless the worker says that it did not begin it.
+    fn claimed(&self, workflow: WorkflowId, leased: Leased, omitted: Vec<JobIndex>, found: &Results) -> Claimed {
+        let Leased { job, token, expires, attempt, fence, suspect, graph, inputs, mut undelivered } = leased;
         let lease = LeaseRef { workflow, job, token };
         if let Some(charged) = undelivered.settle() {
             self.core.unbegun.keep(lease, charged, expires, self.queues().now());

@@ -9,7 +9,7 @@ use crate::time::Timestamp;
 /// Since when each partition has been served without a gap.
 #[derive(Debug)]
 pub(crate) struct Served {
-    /// In microseconds. 0: always, as far as is known.
+    /// For each partition a time in microseconds. 0: it was always served, as far as is known.
     each: Vec<AtomicU64>,
     /// Whether a server looks for gaps. An engine that is used without one has none.
     watched: AtomicBool,
@@ -20,16 +20,16 @@ impl Served {
         Self { each: (0..partitions).map(|_| AtomicU64::new(0)).collect(), watched: AtomicBool::new(false) }
     }
 
-    fn of(&self, partition: Partition) -> Option<&AtomicU64> {
+    fn entry(&self, partition: Partition) -> Option<&AtomicU64> {
         self.each.get(usize::from(partition.0))
     }
 
     /// Since when this partition has been served.
     pub(crate) fn since(&self, partition: Partition) -> Timestamp {
-        Timestamp::from_micros(self.of(partition).map_or(0, |since| since.load(Relaxed)))
+        Timestamp::from_micros(self.entry(partition).map_or(0, |since| since.load(Relaxed)))
     }
 
-    /// Nobody served any partition before `now`.
+    /// All partitions are served from `now` on, after a gap.
     pub(crate) fn begin(&self, now: Timestamp) {
         self.watched.store(true, Relaxed);
         self.each.iter().for_each(|since| _ = since.fetch_max(now.micros(), Relaxed));
@@ -37,23 +37,23 @@ impl Served {
 
     /// A partition that could not be reached is served again.
     pub(crate) fn begin_again(&self, partition: Partition, now: Timestamp) {
-        if let Some(since) = self.of(partition).filter(|_| self.watched.load(Relaxed)) {
+        if let Some(since) = self.entry(partition).filter(|_| self.watched.load(Relaxed)) {
             since.fetch_max(now.micros(), Relaxed);
         }
     }
 
-    /// Another server, which was heard of at a moment, had served all partitions since another one.
-    pub(crate) fn learn(&self, heard: Timestamp, their: Timestamp) {
+    /// Another server, whose last heartbeat was at `heard`, had served all partitions since `peer_since`.
+    pub(crate) fn learn(&self, heard: Timestamp, peer_since: Timestamp) {
         for since in &self.each {
             let own = since.load(Relaxed);
-            if own > their.micros() && heard.micros() >= own {
-                // It may have begun again meanwhile.
-                let _other = since.compare_exchange(own, their.micros(), Relaxed, Relaxed);
+            if own > peer_since.micros() && heard.micros() >= own {
+                // It fails if another gap has ended meanwhile.
+                let _lost_race = since.compare_exchange(own, peer_since.micros(), Relaxed, Relaxed);
             }
         }
     }
 
-    /// Since when all partitions have been served. None: nobody looks for gaps.
+    /// Since when all partitions have been served. None: no server looks for gaps.
     pub(crate) fn all_since(&self) -> Option<Timestamp> {
         let latest = self.each.iter().map(|since| since.load(Relaxed)).max();
         latest.filter(|_| self.watched.load(Relaxed)).map(Timestamp::from_micros)

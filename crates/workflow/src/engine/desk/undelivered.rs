@@ -28,7 +28,7 @@ pub(crate) struct Undelivered {
     lease: LeaseRef,
     fence: u64,
     now: Timestamp,
-    /// What was taken for it under rate limits.
+    /// The units that were taken for the job under rate limits.
     charged: Option<Charged>,
 }
 

@@ -143,12 +143,12 @@ impl Engine {
                 }
             }
         }
-        self.hold_after_gap(extensions, &mut results, now).await;
+        self.hold_again_after_gap(extensions, &mut results, now).await;
         results
     }
 
     /// Places that are gone because they could not be extended during an outage are taken again, if they are free.
-    async fn hold_after_gap(
+    async fn hold_again_after_gap(
         &self,
         extensions: &[(LeaseRef, Timestamp)],
         results: &mut [Result<Extended, EngineError>],
@@ -156,7 +156,7 @@ impl Engine {
     ) {
         let is_gone = |result: &Result<Extended, EngineError>| matches!(result, Ok(Extended::Gone));
         let gone = extensions.iter().zip(&*results).filter(|(_, result)| is_gone(result));
-        let gone = gone.filter(|((lease, until), _)| self.was_away(lease.workflow.partition(), until.since(now), now));
+        let gone = gone.filter(|((lease, until), _)| self.had_gap(lease.workflow.partition(), until.since(now), now));
         let gone: Vec<(LeaseRef, Timestamp)> = gone.map(|(extension, _)| *extension).collect();
         if gone.is_empty() {
             return;
@@ -264,7 +264,7 @@ impl Charge {
             let (leases, terms) = (&*self.parts[part].leases, &terms);
             let Taken { queue, lane, .. } = &taken[self.parts[part].jobs[0]];
             self.parts[part].sets().map(move |(set, own)| {
-                let most = terms.most((Some(queue), Some(&lane.handler)), set, own);
+                let most = terms.lowest_concurrency(Some(queue), Some(&lane.handler), set, own);
                 ((part, own), Hold { set, most, leases })
             })
         });

@@ -97,7 +97,7 @@ impl Engine {
                 });
             }
             let full =
-                limits.each().iter().zip(&holders).find_map(|(limit, holders)| no_place((limit, &terms), holders, now));
+                limits.each().iter().zip(&holders).find_map(|(limit, holders)| no_place(limit, &terms, holders, now));
             looks.push(Look { holders, full });
         }
         self.look_for_units(jobs, &mut looks, now).await;
@@ -155,9 +155,10 @@ fn set(limit: &Limit) -> Option<&str> {
     }
 }
 
-fn no_place((limit, terms): (&Limit, &Terms), holders: &Option<Holdings>, now: Timestamp) -> Option<Full> {
+/// Why a job has no place under a limit; none if it has one.
+fn no_place(limit: &Limit, terms: &Terms, holders: &Option<Holdings>, now: Timestamp) -> Option<Full> {
     let (Limit::Concurrency { most, name }, Some(holders)) = (limit, holders) else { return None };
-    let most = terms.most((None, None), name, *most);
+    let most = terms.lowest_concurrency(None, None, name, *most);
     let until = holders.first.first().map_or(now, |first| first.until);
     let (running, holders) = (holders.number, holders.first.clone());
     (running >= most).then(|| Full { limit: limit.clone(), until, running, holders })

@@ -14,14 +14,14 @@ use crate::store::holders::Hold;
 use crate::time::Timestamp;
 
 impl Engine {
-    /// Whether workers could not extend leases of this length lately, in a partition.
-    pub(super) fn was_away(&self, partition: Partition, length: Duration, now: Timestamp) -> bool {
+    /// Whether leases of this length may have ended in a gap of a partition, in which workers could not extend them.
+    pub(super) fn had_gap(&self, partition: Partition, length: Duration, now: Timestamp) -> bool {
         let context = &self.core.context;
         context.note_gaps(now);
-        context.troubles.is_away(partition) || context.served.since(partition) + length > now
+        context.troubles.is_failing(partition) || context.served.since(partition) + length > now
     }
 
-    /// Takes the places of these leases again until they end, where nobody else has taken them meanwhile. Returns the leases that have all of
+    /// Takes the places of these leases again until they end, if no other lease has taken them meanwhile. Returns the leases that have all of
     /// theirs. A worker whose place is gone hears that its lease is lost.
     pub(in crate::engine) async fn hold_spared(
         &self,
@@ -29,11 +29,11 @@ impl Engine {
         now: Timestamp,
     ) -> HashSet<LeaseRef> {
         let mut sets: BTreeMap<(String, u32), Vec<LeaseRef>> = BTreeMap::new();
-        let mut whole: HashSet<LeaseRef> = HashSet::new();
+        let mut complete: HashSet<LeaseRef> = HashSet::new();
         for (lease, _) in spared.iter().filter(|(lease, _)| has_places(lease.token)) {
             let Ok(Some((graph, _))) = self.graph(lease.workflow).await else { continue };
             let Some(limits) = graph.limits(lease.job) else { continue };
-            whole.insert(*lease);
+            complete.insert(*lease);
             for limit in limits.within(lease.workflow).each() {
                 if let Limit::Concurrency { most, name } = limit {
                     sets.entry((name.clone(), *most)).or_default().push(*lease);
@@ -51,8 +51,8 @@ impl Engine {
                     0
                 }
             };
-            hold.leases[granted..].iter().for_each(|lease| _ = whole.remove(lease));
+            hold.leases[granted..].iter().for_each(|lease| _ = complete.remove(lease));
         }
-        whole
+        complete
     }
 }

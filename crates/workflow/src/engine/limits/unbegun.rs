@@ -1,4 +1,4 @@
-//! What was taken under rate limits for jobs that workers have and may not have begun.
+//! Units that were taken under rate limits for jobs that workers have and may not have begun.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,66 +16,66 @@ use crate::state::LeaseEnd;
 use crate::time::Timestamp;
 use crate::transition::refusal::Refusal;
 
-/// Most leases of which it is remembered what was taken, about 100 bytes each. What was taken for others stays spent.
-const MOST: usize = 65_536;
-/// How often it is looked for those that can be forgotten when there are too many.
-const APART: Duration = Duration::from_secs(1);
+/// Most leases whose units are remembered, about 100 bytes each. Units of other leases stay spent.
+const MAX_LEASES: usize = 65_536;
+/// Least time between two searches for leases that have ended, when there are too many.
+const PURGE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What was taken under rate limits for one job.
+/// The units that were taken under rate limits for one job.
 #[derive(Debug, Clone)]
 pub(crate) struct Charged {
     pub(crate) limits: Arc<Limits>,
     pub(crate) receipt: Receipt,
 }
 
-/// What was taken for the jobs that workers of this server have.
+/// The units that were taken for the jobs that workers of this server have.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Unbegun {
-    /// Of `known`, so that reports of jobs without limits take no lock.
+    /// The length of `by_lease`, so that reports of jobs without limits take no lock.
     number: AtomicUsize,
-    known: Mutex<Known>,
+    charges: Mutex<ChargesByLease>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
-    /// With the time at which the lease ends, unless it is extended.
-    each: HashMap<LeaseRef, (Charged, Timestamp)>,
-    looked: Timestamp,
+struct ChargesByLease {
+    /// The units of each lease, and when the lease ends unless it is extended.
+    by_lease: HashMap<LeaseRef, (Charged, Timestamp)>,
+    purged_at: Timestamp,
 }
 
 impl Unbegun {
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, ChargesByLease> {
+        self.charges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers what was taken for a job that a worker gets now.
+    /// Remembers the units of a job that a worker gets now.
     pub(in crate::engine) fn keep(&self, lease: LeaseRef, charged: Charged, expires: Timestamp, now: Timestamp) {
-        let known = &mut *self.known();
-        if known.each.len() >= MOST && now.since(known.looked) >= APART {
-            known.looked = now;
-            known.each.retain(|_, (_, expires)| *expires > now);
+        let charges = &mut *self.lock();
+        if charges.by_lease.len() >= MAX_LEASES && now.since(charges.purged_at) >= PURGE_INTERVAL {
+            charges.purged_at = now;
+            charges.by_lease.retain(|_, (_, expires)| *expires > now);
         }
-        if known.each.len() < MOST {
-            known.each.insert(lease, (charged, expires));
+        if charges.by_lease.len() < MAX_LEASES {
+            charges.by_lease.insert(lease, (charged, expires));
         }
-        self.number.store(known.each.len(), Relaxed);
+        self.number.store(charges.by_lease.len(), Relaxed);
     }
 
-    /// What was taken for the job of a lease, once.
+    /// Returns the units of a lease, once.
     fn take(&self, lease: LeaseRef) -> Option<Charged> {
         if self.number.load(Relaxed) == 0 {
             return None;
         }
-        let known = &mut *self.known();
-        let (charged, _) = known.each.remove(&lease)?;
-        self.number.store(known.each.len(), Relaxed);
+        let charges = &mut *self.lock();
+        let (charged, _) = charges.by_lease.remove(&lease)?;
+        self.number.store(charges.by_lease.len(), Relaxed);
         Some(charged)
     }
 }
 
 impl Engine {
-    /// A lease was reported. If the job was not begun, what was taken for it is given back, once, also when the lease was lost before: the job was
-    /// cancelled, or the worker is late.
+    /// Forgets the units of a lease that was reported. If the job was not begun, they are given back, once, also when the lease was lost before: the
+    /// job was cancelled, or the worker is late.
     pub(in crate::engine) fn settle_charge(
         &self,
         lease: LeaseRef,
@@ -119,13 +119,13 @@ mod tests {
         let lease = |token| LeaseRef { workflow: WorkflowId::new(now, Partition(0), 1), job: JobIndex(0), token };
         let limits: Arc<Limits> = Limits::read(r#"[["vendor",1,"tenant","acme"]]"#).unwrap().into();
         let charged = || Charged { limits: Arc::clone(&limits), receipt: Arc::new(()) };
-        for token in 0..MOST as u64 + 1 {
-            unbegun.keep(lease(token), charged(), now + APART, now);
+        for token in 0..MAX_LEASES as u64 + 1 {
+            unbegun.keep(lease(token), charged(), now + PURGE_INTERVAL, now);
         }
-        assert!(unbegun.take(lease(MOST as u64)).is_none(), "there was no room");
+        assert!(unbegun.take(lease(MAX_LEASES as u64)).is_none(), "there was no room");
         assert!(unbegun.take(lease(0)).is_some() && unbegun.take(lease(0)).is_none());
-        unbegun.keep(lease(0), charged(), now + APART, now);
-        unbegun.keep(lease(7), charged(), now + APART * 3, now + APART * 2);
+        unbegun.keep(lease(0), charged(), now + PURGE_INTERVAL, now);
+        unbegun.keep(lease(7), charged(), now + PURGE_INTERVAL * 3, now + PURGE_INTERVAL * 2);
         assert!(unbegun.take(lease(7)).is_some(), "leases that have ended made room");
         assert_eq!(unbegun.number.load(Relaxed), 0);
     }

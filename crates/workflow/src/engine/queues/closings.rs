@@ -14,7 +14,7 @@ use crate::time::Timestamp;
 /// So many limits are remembered to which units returned while nobody knew that they had none.
 const RETURNS: usize = 4_096;
 
-/// Limits of one window are said to have room again within so much of each other: what they are told differs by how long the answers take.
+/// The times at which limits of one window have room again may differ by this much, because they are computed when answers arrive.
 const SAME_TURN: Duration = Duration::from_millis(100);
 
 /// A queue, and the key of limits of some of its jobs.
@@ -35,14 +35,14 @@ pub(crate) struct Closing {
 #[derive(Debug)]
 pub(super) struct Opened {
     pub(super) closing: Closing,
-    /// Whose jobs waited for it.
+    /// The queues and keys whose jobs waited for it.
     pub(super) parked: HashSet<Parked>,
-    pub(super) place: Place,
+    pub(super) place: OpenPosition,
 }
 
-/// Where a key comes in the order of its queue that may have room again.
+/// The place of a key that may have room again, in the order of its queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum OpenPosition {
     /// Once before all others: its jobs take several units, and small ones would use up each window before it is asked for them.
     First,
     Last,
@@ -57,7 +57,7 @@ struct Closed {
 impl Closed {
     fn opened(self, name: &str) -> Opened {
         let Self { closing, parked } = self;
-        let place = if !is_set(name) && number_in(name) > 1 { Place::First } else { Place::Last };
+        let place = if !is_set(name) && number_in(name) > 1 { OpenPosition::First } else { OpenPosition::Last };
         Opened { closing, parked, place }
     }
 }
@@ -122,7 +122,7 @@ impl Closings {
         self.take_counted_by(limit, None)
     }
 
-    /// Takes those of one counter that may have room by then, those first whose jobs take most.
+    /// Takes the closed limits of one counter that may have room at `until`, or all of them, those first whose jobs take most.
     fn take_counted_by(&mut self, limit: &str, until: Option<Timestamp>) -> Vec<Opened> {
         let beginning = (Bound::Included(limit), Bound::Unbounded);
         let counted = self.each.range::<str, _>(beginning).take_while(|(name, _)| is_counted_by(name, limit));
@@ -160,9 +160,10 @@ impl Closings {
     pub(super) fn next_open(&mut self, now: Timestamp) -> Vec<Opened> {
         let Some((until, limit)) = self.due.first().filter(|(until, _)| *until <= now) else { return Vec::new() };
         let (until, limit) = (*until, Arc::clone(limit));
-        match is_set(&limit) {
-            true => self.take(&limit).into_iter().collect(),
-            false => self.take_counted_by(counted_by(&limit), Some(until + SAME_TURN)),
+        if is_set(&limit) {
+            self.take(&limit).into_iter().collect()
+        } else {
+            self.take_counted_by(counted_by(&limit), Some(until + SAME_TURN))
         }
     }
 

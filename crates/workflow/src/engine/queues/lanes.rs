@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
 use hashbrown::{HashMap, HashSet};
 
-use super::closings::Place;
+use super::closings::OpenPosition;
 use super::heads::Heads;
 use super::lane::{Lane, More};
 use super::weights::Weights;
@@ -430,14 +430,14 @@ impl Lanes {
     }
 
     /// Opens a key again. Returns how many of its jobs are known.
-    pub(super) fn open_again(&mut self, key: &str, place: Place) -> usize {
+    pub(super) fn open_again(&mut self, key: &str, place: OpenPosition) -> usize {
         let Some(group) = self.limited.get_mut(key).filter(|group| group.limits.is_some()) else { return 0 };
         if group.closed.take().is_some() {
             self.closed -= group.known;
             self.thirsty.extend(group.lane_keys().filter(|(_, lane)| lane.is_thirsty()).map(|(key, _)| key));
             group.pass = match place {
-                Place::First => self.clock.saturating_sub(1),
-                Place::Last => group.pass.max(self.clock + group.stride()),
+                OpenPosition::First => self.clock.saturating_sub(1),
+                OpenPosition::Last => group.pass.max(self.clock + group.stride()),
             };
             if group.is_active() {
                 self.order.insert((group.pass, Arc::clone(&group.key)));

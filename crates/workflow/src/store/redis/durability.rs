@@ -11,7 +11,7 @@ use super::{RedisOptions, RedisStore};
 use crate::id::Partition;
 use crate::store::error::StoreError;
 
-/// What Redis should do when its memory is full.
+/// The policy that Redis should have for keys when its memory is full.
 const KEEPS_ALL: &str = "noeviction";
 
 /// What the nodes that have partitions do to keep them.
@@ -152,10 +152,10 @@ fn persistence(fields: &[(String, String)]) -> Persistence {
 }
 
 impl RedisStore {
-    /// Of the nodes that a store with these options has or will have partitions on, also before it is made. It writes nothing.
+    /// The durability of the nodes that a store with these options has or will have partitions on, also before it is made. It writes nothing.
     ///
     /// # Errors
-    /// None at the moment: of a node that does not answer, or does not allow the questions, nothing is told.
+    /// None at the moment: a node that does not answer, or does not allow the questions, is left out.
     pub async fn durability_at(client: &Client, options: &RedisOptions) -> Result<Durability, StoreError> {
         let RedisOptions { prefix, partitions, timeout } = options;
         let keys = Keys::new(prefix.clone(), *partitions);

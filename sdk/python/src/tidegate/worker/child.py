@@ -33,10 +33,10 @@ from .settings import Settings, reserve
 _MAX_HANDLERS, _MAX_QUEUES = 256, 100
 # How often later orders are looked at while jobs end.
 _LOOK = 0.1
-# How long jobs have at least to notice that they are not wanted, and the rest to be given back.
-_LAST_WORDS = 1.0
-# How long threads that jobs have left behind have to end by themselves.
-_LEFT_BEHIND = 3.0
+# The least time for jobs to notice that they are cancelled, and for the others to be given back.
+_MIN_ABANDON = 1.0
+# How long threads that jobs have started and not joined have to end by themselves.
+_THREADS_END = 3.0
 # Without its parent, nobody extends the leases, so what has ended is reported at once.
 _ORPHAN = 1.0
 
@@ -98,7 +98,7 @@ def main() -> int:
     control.tell({"ready": ready})
     threading.Thread(target=_listen, args=(control, engine, orders), name="tidegate-control", daemon=True).start()
     if settings.alone is not None:
-        # First: it may end the process at once.
+        # Sent before the job begins, because the job may end the process at once.
         control.tell({"taken": True})
         engine.begin(settings.alone)
         # It ends with this job.
@@ -109,13 +109,13 @@ def main() -> int:
     if not has_parent:
         _leave_all()
     if not is_done:
-        engine.abandon(max(reserve(settings.grace), _LAST_WORDS))
+        engine.abandon(max(reserve(settings.grace), _MIN_ABANDON))
     engine.end()
     if not is_done:
         # Threads that do not notice cannot be ended; the process can.
         _leave_all()
     # Python waits for threads that jobs have left behind, and some never end.
-    threading.Thread(target=_leave, args=(_LEFT_BEHIND,), name="tidegate-end", daemon=True).start()
+    threading.Thread(target=_leave, args=(_THREADS_END,), name="tidegate-end", daemon=True).start()
     return 0
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from .. import _telemetry
 from .._http.address import Address
 from .._jobs import Base
-from ..context import alone, enter
+from ..context import enter, new_context
 from ..errors import TidegateError
 from . import attempt, fork
 from .attempt import Ending
@@ -246,7 +246,7 @@ class Engine:
 
 
 def _run(held: Held) -> Ending:
-    return alone().run(_run_here, held)
+    return new_context().run(_run_here, held)
 
 
 def _run_here(held: Held) -> Ending:

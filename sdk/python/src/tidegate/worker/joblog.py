@@ -46,7 +46,7 @@ class Terminal(logging.Handler):
         except Exception:
             self.handleError(record)
             return
-        # A program that was started without an output has none, and nobody may read it any more: jobs go on.
+        # A program may have been started without an output, and its reader may have gone: jobs go on.
         with contextlib.suppress(OSError, ValueError, AttributeError):
             cast("TextIO", self._out).write(line + "\n")
             cast("TextIO", self._out).flush()

@@ -19,7 +19,7 @@ from .settings import Settings
 _EVERY = 1.0
 _MAX_LEASES = 1000
 # The pause before a job is claimed again whose own process has ended before it took the job.
-_NOT_TAKEN = "5s"
+_NOT_TAKEN_PAUSE = "5s"
 
 
 class Keeper:
@@ -42,19 +42,19 @@ class Keeper:
         self._due: dict[str, float] = {}
         # Whether the worker stops, and the leases of which the server knows that.
         self._is_stopping = False
-        self._said: set[str] = set()
+        self._knows_stopping: set[str] = set()
 
     def start(self) -> None:
         threading.Thread(target=self._run, name="tidegate-leases", daemon=True).start()
 
     def crashed(self, held: list[HeldLease], code: int, *, alone: bool) -> None:
-        """Their process has ended, and nobody has asked it to. `alone`: it had one job only."""
+        """Their process has ended, and this worker has not asked it to. `alone`: it had one job only."""
         self._end(crashed(one.lease, code, alone=alone) for one in held if one.runs)
         # Those that had ended already are not to blame.
         self.give_back([one for one in held if not one.runs], alone=alone)
 
     def give_back(self, held: list[HeldLease], *, alone: bool = False) -> None:
-        """They are not wanted here any more, so they are to run again at once."""
+        """Gives leases back that this worker does not keep, so that their jobs run again at once."""
         self._end(given_back(one.lease) if one.begun else self._unrun(one, alone) for one in held)
 
     def stop(self) -> None:
@@ -70,7 +70,7 @@ class Keeper:
         self._wake.set()
 
     def _unrun(self, one: HeldLease, alone: bool) -> Ending:
-        return given_back(one.lease, _NOT_TAKEN) if alone else not_begun(one.lease)
+        return given_back(one.lease, _NOT_TAKEN_PAUSE) if alone else not_begun(one.lease)
 
     def _end(self, endings: Iterable[Ending]) -> None:
         ends = time.monotonic() + self._settings.lease
@@ -133,7 +133,9 @@ class Keeper:
         now = time.monotonic()
         due = {one.lease: max(one.due, self._due.get(one.lease, 0.0)) for one in self._leases()}
         self._due = due
-        late = [lease for lease, at in due.items() if at <= now or (self._is_stopping and lease not in self._said)]
+        late = [
+            lease for lease, at in due.items() if at <= now or (self._is_stopping and lease not in self._knows_stopping)
+        ]
         # Those that a job has extended for longer are not shortened, and go alone.
         far = [lease for lease in late if due[lease] > now + self._settings.lease]
         near = [lease for lease in late if due[lease] <= now + self._settings.lease]
@@ -148,15 +150,15 @@ class Keeper:
         answers = self._post(leases, f"{round(lasts * 1000)}ms", stopping=stopping)
         next_due = time.monotonic() + lasts - self._settings.lease * 2 / 3
         for lease, item in zip(leases, answers, strict=True):
-            # 503: it is not known, and asked for again.
+            # Any other status, such as 503: the lease is extended again in the next round.
             if item["status"] < 300:
                 self._due[lease] = next_due
                 if stopping:
-                    self._said.add(lease)
+                    self._knows_stopping.add(lease)
             elif item["status"] in (404, 409):
                 # What was reported a moment ago is in the table until its process has read the answer.
                 self._due[lease] = next_due
-                self._said.add(lease)
+                self._knows_stopping.add(lease)
                 self._lost(lease, item["error"].get("reason", "unknown"))
 
     def _post(self, leases: list[str], span: str, *, stopping: bool) -> list[Any]:

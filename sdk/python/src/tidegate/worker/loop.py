@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 
 from .. import _telemetry
-from ..context import alone, enter
+from ..context import enter, new_context
 from . import attempt, fork
 from .attempt import Ending
 from .work import Held
@@ -51,7 +51,7 @@ class Loop:
         while self._inbox:
             held = self._inbox.popleft()
             # The task copies the context in which it is made.
-            held.task = alone().run(self._task, held)
+            held.task = new_context().run(self._task, held)
             if held.context is not None and held.context.cancelled:
                 held.task.cancel()
 

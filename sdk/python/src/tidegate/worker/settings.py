@@ -7,7 +7,7 @@ import json
 import time
 from typing import Any
 
-# At most so long before the end of the grace, jobs that have not ended are given back.
+# Jobs that have not ended are given back at most this time before the end of the grace, in seconds.
 _RESERVE = 2.0
 
 
@@ -31,7 +31,7 @@ class Settings:
     lease: float = 30.0
     grace: float = 20.0
     log_jobs: bool = True
-    #: From which level on records of `logging` are on the terminal.
+    #: The lowest level of records of `logging` that are shown on the terminal.
     log_level: str = "info"
     as_json: bool = False
     #: The only job of a process: it was claimed by another one, and may be what ended the processes that ran it.

@@ -26,8 +26,8 @@ _PAUSES = 0.1, 10.0
 _LONG_LIFE = 10.0
 # How long a job may go on after its timeout, before another process takes the place of its own.
 _HANGS_AFTER = 5.0
-# So many jobs run at once in processes of their own; each of them may end a process.
-_MOST_ALONE = 4
+# Most jobs that run at once in processes of their own; each of them may end its process.
+_MAX_ALONE = 4
 # The answers that another try does not change, and those that are mistakes as long as no call was answered otherwise.
 _WRONG, _REFUSED = (400, 409, 413, 422), (401, 403, 404)
 # The place of a process that is started for one job.
@@ -331,12 +331,12 @@ class Supervisor:
 
     def _start_suspects(self) -> None:
         alone = sum(child.alone is not None for child in self._children)
-        while self._suspects and alone < _MOST_ALONE and not self._stopping:
+        while self._suspects and alone < _MAX_ALONE and not self._stopping:
             claimed, _ = self._suspects[0]
             settings = dataclasses.replace(self._settings, alone=claimed, concurrency=1)
             self._console.say(f"{_job(claimed)} runs in a process of its own: others that ran it have ended")
             self._children.append(Child(_NO_PLACE, settings, self._events))
-            # Now the child has it. There is no moment in which nobody extends its lease.
+            # Removed after the child has it, so that its lease is extended at any moment.
             del self._suspects[0]
             alone += 1
 

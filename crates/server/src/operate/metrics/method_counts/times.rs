@@ -1,37 +1,37 @@
 //! Calls by the time that they took: what timers of statsd and mapped histograms are made of.
 //!
-//! A class is at most a hundredth of its time wide, and whole milliseconds up to 1,023 begin classes, so that buckets between them are exact. A core keeps 40 KiB
-//! for a method, whatever the number of calls.
+//! A class is at most a hundredth of its time wide, and whole milliseconds up to 1,023 begin classes, so that buckets between them are exact.
+//! A core keeps 40 KiB for a method, whatever the number of calls.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// A range of classes of one width.
-struct Range {
+struct ClassRange {
     /// Microseconds at which it begins and ends.
     begin: u64,
     end: u64,
     /// Microseconds of a class.
     width: u64,
-    /// Its first class.
+    /// The first class of the range.
     first: u64,
 }
 
 /// Calls wait for the store for a second at most unless told otherwise.
-const RANGES: [Range; 4] = [
-    Range { begin: 0, end: 1_000, width: 1, first: 0 },
-    Range { begin: 1_000, end: 10_000, width: 10, first: 1_000 },
-    Range { begin: 10_000, end: 100_000, width: 100, first: 1_900 },
-    Range { begin: 100_000, end: EXACT * 1_000, width: 1_000, first: 2_800 },
+const RANGES: [ClassRange; 4] = [
+    ClassRange { begin: 0, end: 1_000, width: 1, first: 0 },
+    ClassRange { begin: 1_000, end: 10_000, width: 10, first: 1_000 },
+    ClassRange { begin: 10_000, end: 100_000, width: 100, first: 1_900 },
+    ClassRange { begin: 100_000, end: EXACT * 1_000, width: 1_000, first: 2_800 },
 ];
 /// Milliseconds above which classes grow with the time.
 const EXACT: u64 = 1 << 10;
-/// The first class above.
-const ABOVE: u64 = 3_724;
+/// The first class whose width grows with the time.
+const FIRST_GROWING: u64 = 3_724;
 /// Classes for each doubling above.
 const STEPS: u64 = 1 << 7;
 /// Doublings above: the last class begins at about 17 minutes.
 const DOUBLINGS: u64 = 10;
-const CLASSES: usize = (ABOVE + DOUBLINGS * STEPS) as usize;
+const CLASSES: usize = (FIRST_GROWING + DOUBLINGS * STEPS) as usize;
 
 /// Calls by class; empty as long as nobody counted any.
 pub(in crate::operate) type Times = Vec<u64>;
@@ -69,13 +69,13 @@ fn class(micros: u64) -> usize {
         return CLASSES - 1;
     }
     let step = (millis >> (millis.ilog2() - STEPS.ilog2())) - STEPS;
-    (ABOVE + doubling * STEPS + step) as usize
+    (FIRST_GROWING + doubling * STEPS + step) as usize
 }
 
 /// The shortest time of a class, in microseconds.
 pub(in crate::operate) fn micros(class: usize) -> u64 {
     let class = class as u64;
-    if let Some(above) = class.checked_sub(ABOVE) {
+    if let Some(above) = class.checked_sub(FIRST_GROWING) {
         let millis = (STEPS + above % STEPS) << (above / STEPS + u64::from(EXACT.ilog2() - STEPS.ilog2()));
         return millis * 1_000;
     }
