@@ -120,7 +120,7 @@ struct JobRecord {
 }
 
 impl Serialize for Job {
-    /// Writes what [`JobRecord`] reads, without a copy of the job.
+    /// Writes what `JobRecord` reads, without a copy of the job.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut record = serializer.serialize_struct("Job", 11)?;
         record.serialize_field("state", &self.state)?;
