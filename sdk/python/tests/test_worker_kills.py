@@ -173,7 +173,12 @@ def test_random_kills_leave_nothing_stuck(server: Server, workers: list[Worker],
             workers.append(Worker(server, tmp_path / "w", *arguments))
     # Twice the lease: a job may be lost once more by a kill shortly before.
     server.wait_all(60)
-    assert server.count("succeeded") == created, {status: server.count(status) for status in ("failed", "cancelled")}
+    failed = server.client.request("GET", "/v1/workflows?status=failed&limit=100")["items"]
+    assert server.count("succeeded") + len(failed) == created, server.count("cancelled")
+    # A job whose process was killed three times in a row, at last while it ran alone there, is taken for what kills it.
+    assert len(failed) <= created / 10_000, failed
+    for job in (server.job(workflow["id"]) for workflow in failed):
+        assert (job["state"], job["errors"][-1]["kind"]) == ("failed", "poison"), job
 
 
 def test_jobs_are_lost_to_another_store_and_end_in_their_own(
