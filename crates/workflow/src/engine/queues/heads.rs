@@ -1,6 +1,6 @@
 //! The first ready jobs of a queue, as far as they are known: those at home here, and the others, which their homes take first.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use crate::engine::home::mine::Mine;
@@ -114,11 +114,33 @@ impl Heads {
         let stale = self.are_stale(now);
         let believed = move |turn: &Turn| !stale || first_here.is_some_and(|here| *turn < here);
         let is_near = move |head: &ReadyPlace| near.has(head.workflow().partition());
-        let near = self.here.iter().take(SPAN).filter(move |head| is_near(head)).map(|head| turn_here(*head));
-        let far = self.here.iter().enumerate().filter(move |(at, head)| *at >= SPAN || !is_near(head));
-        let here = merged(near, far.map(|(_, head)| turn_far(*head)));
+        let here = near_first(self.here.iter().copied(), is_near);
         merged(here, self.away.iter().map(|head| turn_away(*head)).take_while(believed))
     }
+}
+
+/// The turns of heads that are in order. Of the first [`SPAN`] the near ones have their own turn, all others that of another thread. Reads no further than
+/// to the next near one: nothing behind it has an earlier turn.
+fn near_first(
+    mut heads: impl Iterator<Item = ReadyPlace>,
+    is_near: impl Fn(&ReadyPlace) -> bool,
+) -> impl Iterator<Item = Turn> {
+    let (mut near, mut far, mut read) = (None, VecDeque::new(), 0);
+    std::iter::from_fn(move || {
+        while near.is_none() && (read < SPAN || far.is_empty()) {
+            let Some(head) = heads.next() else { break };
+            if read < SPAN && is_near(&head) {
+                near = Some(turn_here(head));
+            } else {
+                far.push_back(turn_far(head));
+            }
+            read += 1;
+        }
+        match near {
+            Some(turn) if far.front().is_none_or(|first| turn <= *first) => near.take(),
+            _ => far.pop_front(),
+        }
+    })
 }
 
 /// Two that are in order, as one.
@@ -176,6 +198,29 @@ mod tests {
         check(&[(1, 0, 8_000), (0, 0, 9_000)], 10_100, &[(0, 0, 9_000)]);
         check(&[(1, 0, 8_000)], 10_100, &[]);
         check(&[(1, 7, 9_900), (0, 0, 9_000)], 10_100, &[(1, 7, 9_900), (0, 0, 9_000)]);
+    }
+
+    #[test]
+    fn near_heads_go_first_as_if_all_were_sorted() {
+        let is_near = |head: &ReadyPlace| head.workflow().partition() == Partition(0);
+        let mut random = 7_u64;
+        for number in [0, 1, 2, 40, SPAN - 1, SPAN, SPAN + 60] {
+            for share in [0, 1, 8, 15, 16] {
+                let mut next = |below: u64| {
+                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    (random >> 33) % below
+                };
+                let one = |_| head(u16::from(next(16) >= share), next(2) as u8, 5_000 + next(100));
+                let heads: BTreeSet<ReadyPlace> = (0..number).map(one).collect();
+                let turn = |(at, head): (usize, &ReadyPlace)| {
+                    if at < SPAN && is_near(head) { turn_here(*head) } else { turn_far(*head) }
+                };
+                let mut expected: Vec<Turn> = heads.iter().enumerate().map(turn).collect();
+                expected.sort();
+                let found: Vec<Turn> = near_first(heads.iter().copied(), is_near).collect();
+                assert_eq!(found, expected, "{share} of 16 near, of {number}");
+            }
+        }
     }
 
     #[test]

@@ -156,6 +156,9 @@ fn first_of(
     let looked_at = if plain { together::looked_at(limit) } else { limit };
     let mut first: Vec<(Turn, (usize, LaneKey))> = Vec::new();
     while first.len() < looked_at {
+        if first.len() == limit && together::are_of_one_partition(&first) {
+            break;
+        }
         let turns = lines.iter_mut().enumerate().filter_map(|(at, (line, _))| Some((line.peek()?, at)));
         let Some((turn, line)) = turns.min() else { break };
         if first.len() >= limit && first.last().is_some_and(|(last, _)| last.0 != turn.0) {

@@ -12,6 +12,12 @@ pub(super) fn looked_at(limit: usize) -> usize {
     if limit >= MANY { limit.saturating_mul(TIMES) } else { limit }
 }
 
+/// Whether one write can lease all these jobs: of more jobs, [`choose`] would take the same.
+pub(super) fn are_of_one_partition<T>(line: &[(Turn, T)]) -> bool {
+    let partition = |(turn, _): &(Turn, T)| turn.2.workflow().partition();
+    line.iter().all(|job| partition(job) == partition(&line[0]))
+}
+
 /// At most `limit` of these jobs, in their order. The first is always among them, and all that are more urgent than the last. The others are
 /// of few partitions, each with the oldest first: then a job that was not chosen is the oldest soon.
 pub(super) fn choose<T>(line: Vec<(Turn, T)>, limit: usize) -> Vec<(Turn, T)> {
@@ -56,6 +62,9 @@ mod tests {
     fn check(jobs: &[(u16, u8)], limit: usize, expected: &[usize]) {
         let chosen: Vec<usize> = choose(line(jobs), limit).into_iter().map(|(_, at)| at).collect();
         assert_eq!(chosen, expected, "{limit} of {jobs:?}");
+        if jobs.len() > limit && are_of_one_partition(&line(jobs)[..limit]) {
+            assert_eq!(chosen, (0..limit).collect::<Vec<_>>(), "the first {limit} of {jobs:?}");
+        }
     }
 
     #[test]
@@ -65,6 +74,7 @@ mod tests {
         check(&jobs, 3, &[0, 3, 6]);
         check(&jobs, 4, &[0, 1, 3, 6]);
         check(&jobs, 1, &[0]);
+        check(&[(3, 0), (3, 0), (3, 0), (1, 0), (3, 0)], 3, &[0, 1, 2]);
         check(&[], 4, &[]);
     }
 
@@ -72,6 +82,7 @@ mod tests {
     fn what_is_more_urgent_is_never_passed_over() {
         check(&[(3, 9), (1, 9), (2, 0), (3, 0), (2, 0)], 4, &[0, 1, 2, 4]);
         check(&[(3, 9), (1, 9), (2, 0), (3, 0), (2, 0)], 3, &[0, 1, 2]);
+        check(&[(3, 9), (3, 0), (3, 0), (1, 0), (3, 0)], 3, &[0, 1, 2]);
     }
 
     #[test]
