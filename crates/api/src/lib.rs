@@ -108,7 +108,8 @@ async fn serve(State(api): State<Api>, request: Request<Body>) -> Response {
     api.activity.add(Event::Request, 1);
     let (head, body) = request.into_parts();
     let id = RequestId::of(&head.headers);
-    let mut response = answer(api, &id, &head, body).await.unwrap_or_else(|problem| {
+    // Boxed because it has 10 KB, and the layers around a handler move its future several times.
+    let mut response = Box::pin(answer(api, &id, &head, body)).await.unwrap_or_else(|problem| {
         failures::request(api, &id, &head, &problem);
         problem.response(&id)
     });
