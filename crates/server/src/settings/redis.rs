@@ -64,12 +64,23 @@ pub struct RedisServer {
     pub config: Config,
     /// The address without credentials, for people and logs.
     pub shown: String,
-    /// Where user and password come from, for messages.
-    pub auth: String,
-    /// The setting that says what kind of deployment it is, for messages.
-    pub kind: &'static str,
+    /// The settings that messages about it name.
+    pub origin: SettingsOrigin,
     /// The longest wait for an answer.
     pub timeout: Duration,
+}
+
+/// The settings of one server, for messages.
+#[derive(Debug, Clone)]
+pub struct SettingsOrigin {
+    /// The setting with its address.
+    pub url: &'static str,
+    /// The setting that says what kind of deployment it is.
+    pub kind: &'static str,
+    /// Where user and password come from.
+    pub auth: String,
+    /// The setting with user and password for sentinels.
+    pub sentinel_auth: &'static str,
 }
 
 impl fmt::Display for Redis {
@@ -249,7 +260,8 @@ fn server(values: &mut Values, names: &Names, cores: usize) -> Option<RedisServe
     let timeout = values.positive_duration(names.timeout);
     config.connect_timeout =
         if values.given.contains(names.timeout) { timeout } else { timeout.min(config.connect_timeout) };
-    Some(RedisServer { config, shown: found.shown, auth, kind: names.kind, timeout })
+    let origin = SettingsOrigin { url: names.url, kind: names.kind, auth, sentinel_auth: names.sentinel_auth };
+    Some(RedisServer { config, shown: found.shown, origin, timeout })
 }
 
 /// Expects the server name of the settings in certificates, if there is one.

@@ -43,7 +43,7 @@ fn every_redis_may_have_a_server_name_and_an_address_map() {
 fn workflows_are_in_the_redis_of_the_counters_unless_they_have_their_own() {
     let place = |pairs: &[(&str, &str)]| {
         let workflows = parse(pairs)?.workflows.unwrap();
-        Ok::<_, String>((workflows.redis.map(|redis| (redis.shown, redis.auth)), workflows.prefix))
+        Ok::<_, String>((workflows.redis.map(|redis| (redis.shown, redis.origin.auth)), workflows.prefix))
     };
     let redis = |shown: &str, auth: &str| Ok((Some((shown.to_owned(), auth.to_owned())), "tg:".to_owned()));
     let none = Ok((None, "tg:".to_owned()));
