@@ -55,16 +55,18 @@ async fn wait_for(settings: &Redis, server: &RedisServer, client: &Client) -> Re
     let started = Instant::now();
     let mut pause = settings.startup_initial;
     while let Err(error) = ping(client).await {
+        let error = error.to_string();
         let elapsed = started.elapsed();
         if settings.startup_give_up.is_some_and(|limit| elapsed + pause > limit) {
-            let advice = refused(&error.to_string(), &server.origin).map(|advice| format!("; {advice}"));
-            let reason = format!("gave up after {}: {error}{}", seconds(elapsed), advice.unwrap_or_default());
+            let advice = refused(&error, &server.origin).or_else(|| other_kind(&error, &server.origin));
+            let advice = advice.map(|advice| format!("; {advice}")).unwrap_or_default();
+            let reason = format!("gave up after {}: {error}{advice}", seconds(elapsed));
             return Err(ServeError::Redis { address: server.shown.clone(), reason });
         }
-        match refused(&error.to_string(), &server.origin) {
+        match refused(&error, &server.origin) {
             Some(advice) => error!(address = server.shown, %error, "redis refuses this server: {advice}; trying again"),
             None => {
-                let advice = other_kind(&error.to_string(), &server.origin).map(|advice| format!("; {advice}"));
+                let advice = other_kind(&error, &server.origin).map(|advice| format!("; {advice}"));
                 let advice = advice.unwrap_or_default();
                 warn!(address = server.shown, %error, "waiting for redis; the ports open when it answers{advice}");
             }
