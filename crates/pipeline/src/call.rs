@@ -189,7 +189,10 @@ impl Call {
         let mut all = Vec::with_capacity(self.batch.len());
         for unit in 0..self.batch.units.len() as u32 {
             let slot = self.batch.slot_of(unit).map_or(0, Slot::number);
-            all.resize(self.batch.commands_of(0..unit + 1).end, Outcome::NotSent(NotSent::NoOwner { slot }));
+            all.resize(
+                self.batch.commands_of(0..unit + 1).end,
+                Outcome::NotSent(NotSent::NoOwner { slot, reason: None }),
+            );
         }
         all
     }

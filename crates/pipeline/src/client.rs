@@ -98,6 +98,7 @@ impl Client {
         } else {
             // Boxed, because it is rare and would make the future of every call as large as its own.
             outcomes = Box::pin(resend_or_leave(sender, &attempt, outcomes, deadline)).await;
+            sender.explain(&mut outcomes);
             sender.tally.told(&outcomes);
             // A refusal waits for nothing. A caller that tries again at once would keep its thread from all other tasks,
             // the task that connects again among them.

@@ -94,6 +94,11 @@ impl Cluster {
         self.renewal.wait(|| self.topology.load().epoch != epoch).await;
     }
 
+    /// Why there is no newer snapshot: the answers of the servers that were asked last.
+    pub(crate) fn failure(&self) -> Option<Arc<str>> {
+        self.knowledge.failure()
+    }
+
     /// The node that a server names by an address of its own; none when it is unknown where that is.
     pub(crate) fn node_named(&self, address: Address) -> Option<Arc<Node>> {
         self.context.config.reachable(address).map(|address| self.node_at(&address))

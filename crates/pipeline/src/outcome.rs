@@ -79,10 +79,13 @@ pub enum NotSent {
     #[error("the keys of a unit are in different hash slots")]
     CrossSlot,
     /// No node owns the key's slot, as far as could be learned before the deadline.
-    #[error("no redis node is known to own hash slot {slot}")]
+    #[error("no redis node is known to own hash slot {slot}{}", after_colon(reason.as_deref()))]
     NoOwner {
         /// The slot.
         slot: u16,
+        /// The answers of the servers, or sentinels, that were asked for the owner last; none when nobody was asked yet, or
+        /// when some of them named owners. The answer of a sentinel begins with the word `sentinel`.
+        reason: Option<Arc<str>>,
     },
     /// An earlier group of the same batch failed, and groups run one after the other.
     #[error("an earlier part of the batch failed")]
@@ -90,6 +93,10 @@ pub enum NotSent {
     /// The client was closed.
     #[error("the redis client is closed")]
     Closed,
+}
+
+fn after_colon(reason: Option<&str>) -> String {
+    reason.map(|reason| format!(": {reason}")).unwrap_or_default()
 }
 
 /// How the server said that it did not run a command.

@@ -57,8 +57,8 @@ impl SubscriberOptions {
 ///
 /// It connects again by itself, with waits as [`Config`](crate::Config) has them, and follows channels whose slot moves
 /// and primaries that are replaced. A connection that is silent for
-/// [`Config::stall_timeout`](crate::Config::stall_timeout) is asked with a PING, and given up after as long again. It
-/// keeps its client open. Dropping it ends its connections.
+/// [`Config::stall_timeout`](crate::Config::stall_timeout), at most five seconds, is asked with a PING, and given up after
+/// as long again. It keeps its client open. Dropping it ends its connections.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]

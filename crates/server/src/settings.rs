@@ -40,7 +40,7 @@ pub use metrics::{
 };
 pub use problem::{Problem, SettingsError};
 pub use program::Program;
-pub use redis::{HealthCheck, Redis, RedisServer};
+pub use redis::{HealthCheck, Redis, RedisServer, SettingsOrigin};
 pub use show::{effective, markdown};
 pub use traces::{Collector, TraceProtocol, Traces};
 pub(crate) use value::go_boolean;

@@ -98,6 +98,16 @@ impl Sender {
 }
 
 impl Sender {
+    /// Says of commands whose slot has no owner what the servers that were asked for it answered.
+    pub(crate) fn explain(&self, outcomes: &mut [Outcome]) {
+        let Backend::Cluster(cluster) = &self.backend else { return };
+        for outcome in outcomes {
+            if let Outcome::NotSent(NotSent::NoOwner { reason, .. }) = outcome {
+                *reason = cluster.failure();
+            }
+        }
+    }
+
     /// Ends the tasks of the client.
     pub(crate) fn stop(&self) {
         match &self.backend {

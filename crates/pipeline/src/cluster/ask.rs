@@ -1,6 +1,7 @@
 //! Asks one server one question.
 
 use std::collections::BTreeMap;
+use std::fmt::{self, Display};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -51,6 +52,37 @@ pub(crate) async fn within_ask_timeout<T>(attempt: impl Future<Output = Result<T
 pub(crate) fn warn_of_silence(address: &Address, error: &str) {
     if let Some(attempts) = SILENT.count(&address.to_string(), Instant::now()) {
         warn!(node = %address, attempts, error, "cannot learn from this server who owns what");
+    }
+}
+
+/// Logs that a sentinel did not say where the primary is: once a minute for each sentinel.
+pub(crate) fn warn_of_sentinel(sentinel: &Address, error: &str) {
+    if let Some(attempts) = SILENT.count(&sentinel.to_string(), Instant::now()) {
+        warn!(%sentinel, attempts, error, "a sentinel does not say where the primary is");
+    }
+}
+
+/// Why servers did not say what they were asked, for an error: the first few of them.
+#[derive(Debug, Default)]
+pub(crate) struct Failures(Vec<String>);
+
+/// Most servers whose answers an error has. Three are all sentinels of a usual deployment.
+const MAX_FAILURES: usize = 3;
+
+impl Failures {
+    pub(crate) fn add(&mut self, server: &dyn Display, reason: &str) {
+        if self.0.len() < MAX_FAILURES {
+            self.0.push(format!("{server}: {reason}"));
+        }
+    }
+}
+
+impl Display for Failures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("no server has answered");
+        }
+        f.write_str(&self.0.join("; "))
     }
 }
 

@@ -11,7 +11,7 @@ use tracing::warn;
 use crate::batch::Batch;
 use crate::batch::builder::Arg;
 use crate::cluster::agreement::{Agreement, Conclusion, SnapshotSummary};
-use crate::cluster::ask::{LogThrottle, ask_server, warn_of_silence};
+use crate::cluster::ask::{Failures, LogThrottle, ask_server, warn_of_silence};
 use crate::cluster::sentinels::Sentinels;
 use crate::cluster::view::{View, current_epoch};
 use crate::config::address::Address;
@@ -32,6 +32,8 @@ const MAX_UNDER_WAY: usize = 32;
 const MAX_DURATION: Duration = Duration::from_secs(2);
 
 const UNCONFIRMED: &str = "nodes of redis take slots or owners away, and most of the owners that they name do not say so: what is known stays";
+
+const UNREADABLE: &str = "its answer cannot be read";
 
 /// Views that were not believed, for all clients of the process.
 static REFUSED: LogThrottle = LogThrottle::new();
@@ -55,9 +57,11 @@ impl Discovery {
         }
     }
 
-    /// Finds out which node owns which slot, within two seconds for a cluster. None when no server can tell, or when those that
-    /// answer may not take away what is known.
-    pub(crate) async fn view(&self, known: SnapshotSummary, context: &Arc<ClientContext>) -> Option<View> {
+    /// Finds out which node owns which slot, within two seconds for a cluster.
+    ///
+    /// # Errors
+    /// No server can tell, or those that answer may not take away what is known. In words, with what they answered.
+    pub(crate) async fn view(&self, known: SnapshotSummary, context: &Arc<ClientContext>) -> Result<View, String> {
         match self {
             Self::Cluster(seeds) => Inquiry::new(known, seeds, context).view().await,
             Self::Sentinel(sentinels) => sentinels.view(context).await,
@@ -80,7 +84,8 @@ struct Inquiry {
     agreement: Agreement,
     not_asked: VecDeque<Address>,
     asked: HashSet<Address>,
-    under_way: JoinSet<(Address, Option<View>)>,
+    under_way: JoinSet<(Address, Result<View, String>)>,
+    failures: Failures,
 }
 
 impl Inquiry {
@@ -91,10 +96,11 @@ impl Inquiry {
             agreement: Agreement::new(known),
             asked: HashSet::new(),
             under_way: JoinSet::new(),
+            failures: Failures::default(),
         }
     }
 
-    async fn view(mut self) -> Option<View> {
+    async fn view(mut self) -> Result<View, String> {
         let started = Instant::now();
         let (deadline, mut late) = (started + MAX_DURATION, started + WAVE_INTERVAL);
         self.ask_more(WAVE);
@@ -102,9 +108,11 @@ impl Inquiry {
             let mut is_late = false;
             tokio::select! {
                 Some(answered) = self.under_way.join_next() => {
-                    // A task that panicked has no answer.
-                    if let Ok((address, Some(view))) = answered {
-                        self.agreement.add(&address, view);
+                    match answered {
+                        Ok((address, Ok(view))) => self.agreement.add(&address, view),
+                        Ok((address, Err(reason))) => self.failures.add(&address, &reason),
+                        // A task that panicked has no answer.
+                        Err(_) => {}
                     }
                 }
                 () = sleep_until(late) => {
@@ -117,15 +125,16 @@ impl Inquiry {
                 continue;
             }
             return match conclusion {
-                Conclusion::Believed { view, .. } => Some(view),
+                Conclusion::Believed { view, .. } => Ok(view),
                 Conclusion::Unconfirmed { owners } => {
                     if let Some(times) = REFUSED.count("", Instant::now().into_std()) {
                         let (owners, answers) = (owners.len(), self.agreement.answers());
                         warn!(times, owners, answers, "{UNCONFIRMED}");
                     }
-                    None
+                    Err(UNCONFIRMED.to_owned())
                 }
-                Conclusion::Ownerless | Conclusion::NoAnswer => None,
+                Conclusion::Ownerless => Err("the servers that answered name no owner".to_owned()),
+                Conclusion::NoAnswer => Err(self.failures.to_string()),
             };
         }
     }
@@ -171,27 +180,29 @@ impl Inquiry {
     }
 }
 
-/// Asks one server who owns what; none when it does not say.
-async fn ask_for_owners(address: Address, context: Arc<ClientContext>) -> (Address, Option<View>) {
+/// Asks one server who owns what. The error says why it does not say.
+async fn ask_for_owners(address: Address, context: Arc<ClientContext>) -> (Address, Result<View, String>) {
     let mut question = Batch::new();
     question.unit().command("CLUSTER", &[Arg::Bytes(b"SLOTS")]).command("CLUSTER", &[Arg::Bytes(b"INFO")]);
     let answer = ask_server(&address, &context, &question).await;
+    let told = |reason: String| {
+        warn_of_silence(&address, &reason);
+        reason
+    };
     let view = match answer.as_deref() {
-        Ok([Outcome::Reply(slots), info]) => View::read(slots, &address).map(|View { ranges, .. }| {
-            let reachable = |(slots, owner)| Some((slots, context.config.reachable(owner)?));
-            // Some users may not run CLUSTER INFO, and some servers do not know it: then the epoch is not known.
-            let cluster_epoch = info.reply().ok().and_then(current_epoch);
-            View { ranges: ranges.into_iter().filter_map(reachable).collect(), cluster_epoch }
-        }),
-        Ok([Outcome::ServerError(error), ..]) => {
-            warn_of_silence(&address, &error.to_string());
-            None
-        }
-        Ok(_) => None,
-        Err(error) => {
-            warn_of_silence(&address, error);
-            None
-        }
+        Ok([Outcome::Reply(slots), info]) => match View::read(slots, &address) {
+            Some(View { ranges, .. }) => {
+                let reachable = |(slots, owner)| Some((slots, context.config.reachable(owner)?));
+                // Some users may not run CLUSTER INFO, and some servers do not know it: then the epoch is not known.
+                let cluster_epoch = info.reply().ok().and_then(current_epoch);
+                Ok(View { ranges: ranges.into_iter().filter_map(reachable).collect(), cluster_epoch })
+            }
+            None => Err(UNREADABLE.to_owned()),
+        },
+        Ok([Outcome::ServerError(error), ..]) => Err(told(error.to_string())),
+        Ok([Outcome::Rejected(rejected), ..]) => Err(rejected.to_string()),
+        Ok(_) => Err(UNREADABLE.to_owned()),
+        Err(error) => Err(told(error.clone())),
     };
     (address, view)
 }

@@ -42,6 +42,8 @@ struct State {
     /// Slots that moved since the view, as redirects said, in order.
     moved: Vec<(Slot, Address)>,
     latest: HashMap<Slot, Address>,
+    /// Why there is no newer view: the answers of the servers that were asked last.
+    failure: Option<Arc<str>>,
 }
 
 /// How much a client has taken over.
@@ -117,6 +119,16 @@ impl Knowledge {
         *state = State { version: state.version + 1, view: Some(Arc::new(view)), ..State::default() };
         drop(state);
         self.changes.send_modify(|changes| *changes += 1);
+    }
+
+    /// Takes note that the servers gave no view, with their answers. The view that is known stays.
+    pub(crate) fn learn_failure(&self, reason: String) {
+        self.state().failure = Some(reason.into());
+    }
+
+    /// Why there is no newer view; none after one.
+    pub(crate) fn failure(&self) -> Option<Arc<str>> {
+        self.state().failure.clone()
     }
 
     /// Takes what a redirect said to a client that used the view of `version`. What is known already changes nothing, nor

@@ -119,8 +119,11 @@ impl Cluster {
         count(&self.refreshes, 1);
         let known = SnapshotSummary::from_topology(&self.topology.load());
         let view = self.discovery.view(known, &self.context).await;
-        let found = view.is_some();
-        view.into_iter().for_each(|view| self.knowledge.learn(view));
+        let found = view.is_ok();
+        match view {
+            Ok(view) => self.knowledge.learn(view),
+            Err(reason) => self.knowledge.learn_failure(reason),
+        }
         found
     }
 

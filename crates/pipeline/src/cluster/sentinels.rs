@@ -12,7 +12,7 @@ use tracing::warn;
 
 use crate::batch::Batch;
 use crate::batch::builder::Arg;
-use crate::cluster::ask::{ask, ask_server, warn_of_silence, within_ask_timeout};
+use crate::cluster::ask::{Failures, ask, ask_server, warn_of_sentinel, warn_of_silence, within_ask_timeout};
 use crate::cluster::view::View;
 use crate::config::address::Address;
 use crate::config::credentials::Credentials;
@@ -41,15 +41,26 @@ impl Sentinels {
 
     /// Asks all sentinels at once. The primary is the server that more than half of them name. Without such a majority, it is
     /// the one that most of those name which answer within a second. In both cases it must itself say that it is a primary.
-    pub(crate) async fn view(self: &Arc<Self>, context: &Arc<ClientContext>) -> Option<View> {
+    ///
+    /// # Errors
+    /// Why no primary is known: what sentinels answered, and what the servers did that they name.
+    pub(crate) async fn view(self: &Arc<Self>, context: &Arc<ClientContext>) -> Result<View, String> {
         let mut asked = JoinSet::new();
         for sentinel in &self.addresses {
             asked.spawn(Arc::clone(self).ask(sentinel.clone(), Arc::clone(context)));
         }
-        let mut named: Vec<NamedPrimary> = Vec::new();
+        let (mut named, mut failures) = (Vec::<NamedPrimary>::new(), Failures::default());
         while let Some(answered) = asked.join_next().await {
             // A task that panicked has no answer.
-            let Ok(Some(address)) = answered else { continue };
+            let Ok((sentinel, answer)) = answered else { continue };
+            let address = match answer {
+                Ok(address) => address,
+                Err(reason) => {
+                    warn_of_sentinel(&sentinel, &reason);
+                    failures.add(&format_args!("sentinel {sentinel}"), &reason);
+                    continue;
+                }
+            };
             let at = named.iter().position(|named| named.address == address).unwrap_or_else(|| {
                 named.push(NamedPrimary { address, sentinels: 0 });
                 named.len() - 1
@@ -61,32 +72,45 @@ impl Sentinels {
                 break;
             }
         }
+        if !named.is_empty() {
+            // Enough sentinels answered: what matters is why their primary cannot be used.
+            failures = Failures::default();
+        }
         named.sort_by_key(|named| Reverse(named.sentinels));
         for NamedPrimary { address, .. } in named {
-            if is_primary(&address, context).await {
-                return Some(View { ranges: vec![(0..=(SLOTS - 1) as u16, address)], cluster_epoch: None });
+            match check_primary(&address, context).await {
+                Ok(()) => return Ok(View { ranges: vec![(0..=(SLOTS - 1) as u16, address)], cluster_epoch: None }),
+                Err(reason) => failures.add(&format_args!("the primary {address}"), &reason),
             }
         }
-        None
+        Err(failures.to_string())
     }
 
-    /// Asks one sentinel where the primary is; none when it does not know.
-    async fn ask(self: Arc<Self>, sentinel: Address, context: Arc<ClientContext>) -> Option<Address> {
+    /// Asks one sentinel where the primary is. The error says why it does not say.
+    async fn ask(
+        self: Arc<Self>,
+        sentinel: Address,
+        context: Arc<ClientContext>,
+    ) -> (Address, Result<Address, String>) {
+        let answer = self.primary(&sentinel, &context).await;
+        (sentinel, answer)
+    }
+
+    async fn primary(&self, sentinel: &Address, context: &ClientContext) -> Result<Address, String> {
         let mut question = Batch::new();
         let arguments = [Arg::Bytes(b"GET-MASTER-ADDR-BY-NAME"), Arg::Bytes(self.master.as_bytes())];
         question.unit().command("SENTINEL", &arguments);
-        let answer = ask(&sentinel, &context, &self.login, &question).await;
-        let reply = answer.and_then(|outcomes| match outcomes.into_iter().next() {
-            Some(Outcome::Reply(reply)) => Ok(reply),
-            Some(Outcome::ServerError(error)) => Err(error.to_string()),
-            _ => Err("no answer that can be used".to_owned()),
-        });
-        let reply = reply.inspect_err(|error| warn_of_silence(&sentinel, error)).ok()?;
-        let Some(primary) = primary_address(&reply) else {
-            warn_of_silence(&sentinel, &format!("it does not know the master {}", self.master));
-            return None;
+        let outcomes = ask(sentinel, context, &self.login, &question).await?;
+        let reply = match outcomes.into_iter().next() {
+            Some(Outcome::Reply(reply)) => reply,
+            Some(Outcome::ServerError(error)) => return Err(error.to_string()),
+            Some(Outcome::Rejected(rejected)) => return Err(rejected.to_string()),
+            _ => return Err("no answer that can be used".to_owned()),
         };
-        context.config.reachable(primary)
+        let primary =
+            primary_address(&reply).ok_or_else(|| format!("it does not know the master {:?}", self.master))?;
+        let named = primary.to_string();
+        context.config.reachable(primary).ok_or_else(|| format!("it is unknown how {named} is reached"))
     }
 
     /// Listens for messages that another server became primary, and asks for a refresh at each.
@@ -128,29 +152,35 @@ fn primary_address(reply: &Reply) -> Option<Address> {
     Some(Address::Tcp { host, port })
 }
 
-/// A sentinel may not have noticed yet that its master is no longer a primary.
+/// Checks that a server that sentinels name says that it is a primary. A sentinel may not have noticed yet that its master is no
+/// longer one.
 ///
 /// Where the user may not run ROLE, the answer of the sentinels counts: a replica answers writes with READONLY, and then the
 /// sentinels are asked again.
-async fn is_primary(address: &Address, context: &ClientContext) -> bool {
+///
+/// # Errors
+/// It is no primary, or does not answer. In words.
+async fn check_primary(address: &Address, context: &ClientContext) -> Result<(), String> {
     static LOGGED: Once = Once::new();
     let mut question = Batch::new();
     question.unit().command("ROLE", &[]);
     match ask_server(address, context, &question).await.as_deref() {
-        Ok([Outcome::Reply(Reply::Array(fields))]) => {
-            matches!(fields.first(), Some(Ok(Reply::Bulk(role))) if role == "master")
-        }
+        Ok([Outcome::Reply(Reply::Array(fields))]) => match fields.first() {
+            Some(Ok(Reply::Bulk(role))) if role == "master" => Ok(()),
+            _ => Err("it is a replica".to_owned()),
+        },
         Ok([Outcome::ServerError(error)]) if is_forbidden(&error.message) => {
             LOGGED.call_once(|| {
                 let reason = "without it, an old primary is noticed only by its refusal of writes";
                 warn!(node = %address, %error, reason, "let the user of redis run ROLE");
             });
-            true
+            Ok(())
         }
-        Ok(_) => false,
+        Ok([Outcome::Rejected(rejected)]) => Err(rejected.to_string()),
+        Ok(_) => Err("it does not say whether it is a primary".to_owned()),
         Err(error) => {
             warn_of_silence(address, error);
-            false
+            Err(error.clone())
         }
     }
 }

@@ -26,6 +26,9 @@ use crate::wire::resp::{self, Incoming};
 /// One read takes a burst of small messages.
 const READ_SIZE: usize = 16 * 1024;
 
+/// Longest silence before the server is asked with a PING. Long stall timeouts are for calls, and no call waits for a subscriber.
+const MAX_SILENCE: Duration = Duration::from_secs(5);
+
 /// What the roster wants of a session.
 #[derive(Debug)]
 pub(super) enum Order {
@@ -119,7 +122,7 @@ impl Session {
     }
 
     fn silence(&self) -> Duration {
-        self.context.config.stall_timeout
+        self.context.config.stall_timeout.min(MAX_SILENCE)
     }
 }
 

@@ -239,11 +239,16 @@ impl Cores {
         T: Send + 'static,
         W: Future<Output = T> + Send + 'static,
     {
-        let (before, from) = self.each.split_at(self.next.fetch_add(1, Relaxed) % self.each.len());
-        let behind = |core: &&Core| core.runtime.metrics().global_queue_depth();
-        let core = from.iter().chain(before).min_by_key(behind).expect("there is at least one core");
+        let behind = |core: &Core| core.runtime.metrics().global_queue_depth();
+        let core = in_turn(&self.each, self.next.fetch_add(1, Relaxed), behind);
         core.runtime.spawn(work(core.calls.clone())).await.ok()
     }
+}
+
+/// The item whose turn it is, unless another one is less `behind`: then the next such one.
+fn in_turn<T>(all: &[T], turn: usize, behind: impl Fn(&T) -> usize) -> &T {
+    let (before, from) = all.split_at(turn % all.len());
+    from.iter().chain(before).min_by_key(|one| behind(one)).expect("there is at least one core")
 }
 
 /// Sends a connection to the core with the fewest waiting connections, and of several to the one with the fewest connections. While others take
@@ -273,6 +278,15 @@ mod tests {
     fn arrival() -> (Accepted, Place) {
         let (socket, _) = Socket::pair().unwrap();
         (Accepted::Plain(Loose::Unix(socket)), Place::for_test())
+    }
+
+    /// A call of /json waited for a core that was stuck, while others were idle.
+    #[test]
+    fn cores_take_turns_and_one_that_is_behind_is_passed_over() {
+        let cores = |behind: [usize; 3]| [0, 1, 2].map(|turn| *in_turn(&[0, 1, 2], turn, |core: &usize| behind[*core]));
+        assert_eq!(cores([0, 0, 0]), [0, 1, 2]);
+        assert_eq!(cores([0, 5, 0]), [0, 2, 2]);
+        assert_eq!(cores([7, 5, 6]), [1, 1, 1]);
     }
 
     /// The acceptor waited for the core with the fewest connections, which was stuck, while others were idle.

@@ -21,7 +21,7 @@ use crate::rls::proto::envoy::service::ratelimit::v3::rate_limit_response::{self
 use crate::rls::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use crate::rls::redis;
 use crate::rls::traced::{self, CountedBy};
-use crate::settings::Settings;
+use crate::settings::{Settings, SettingsOrigin};
 
 /// Answers calls on one core. Clones share everything.
 #[derive(Debug, Clone)]
@@ -39,8 +39,8 @@ struct Parts {
     /// None: no call is traced.
     traces: Option<Traces>,
     counted_by: CountedBy,
-    /// The variable with the user and the password of Redis.
-    auth: String,
+    /// The settings of Redis, for messages; none without Redis.
+    origin: Option<SettingsOrigin>,
     /// Requests that were refused before they were decoded, and the minute in which that was last logged.
     refused: AtomicU64,
     minute_refused: AtomicU64,
@@ -60,7 +60,7 @@ impl Calls {
             header_names: settings.header_names.clone(),
             traces,
             counted_by: CountedBy::of(settings),
-            auth: settings.redis.as_ref().map_or_else(String::new, |redis| redis.main.auth.clone()),
+            origin: settings.redis.as_ref().map(|redis| redis.main.origin.clone()),
             refused: AtomicU64::new(0),
             minute_refused: AtomicU64::new(0),
             last_logged: AtomicU64::new(0),
@@ -159,7 +159,8 @@ impl Calls {
         let second = second();
         self.inner.metrics.store_failed(second);
         if self.inner.last_logged.swap(second, Relaxed) != second {
-            match redis::refused(&cause.to_string(), &self.inner.auth) {
+            let advice = self.inner.origin.as_ref().and_then(|origin| redis::refused(&cause.to_string(), origin));
+            match advice {
                 Some(advice) => {
                     warn!(error = %cause, "redis does not count for this server, so calls get an error: {advice}")
                 }

@@ -8,7 +8,7 @@ use tracing::{error, info, warn};
 
 use crate::error::ServeError;
 use crate::operate::health::{Health, Part};
-use crate::settings::{Redis, RedisServer};
+use crate::settings::{Redis, RedisServer, SettingsOrigin};
 use crate::supervise::Supervisor;
 
 /// The longest wait for one PING.
@@ -55,16 +55,18 @@ async fn wait_for(settings: &Redis, server: &RedisServer, client: &Client) -> Re
     let started = Instant::now();
     let mut pause = settings.startup_initial;
     while let Err(error) = ping(client).await {
+        let error = error.to_string();
         let elapsed = started.elapsed();
         if settings.startup_give_up.is_some_and(|limit| elapsed + pause > limit) {
-            let advice = refused(&error.to_string(), &server.auth).map(|advice| format!("; {advice}"));
-            let reason = format!("gave up after {}: {error}{}", seconds(elapsed), advice.unwrap_or_default());
+            let advice = refused(&error, &server.origin).or_else(|| other_kind(&error, &server.origin));
+            let advice = advice.map(|advice| format!("; {advice}")).unwrap_or_default();
+            let reason = format!("gave up after {}: {error}{advice}", seconds(elapsed));
             return Err(ServeError::Redis { address: server.shown.clone(), reason });
         }
-        match refused(&error.to_string(), &server.auth) {
+        match refused(&error, &server.origin) {
             Some(advice) => error!(address = server.shown, %error, "redis refuses this server: {advice}; trying again"),
             None => {
-                let advice = other_kind(&error.to_string(), server.kind).map(|advice| format!("; {advice}"));
+                let advice = other_kind(&error, &server.origin).map(|advice| format!("; {advice}"));
                 let advice = advice.unwrap_or_default();
                 warn!(address = server.shown, %error, "waiting for redis; the ports open when it answers{advice}");
             }
@@ -77,26 +79,75 @@ async fn wait_for(settings: &Redis, server: &RedisServer, client: &Client) -> Re
     Ok(())
 }
 
-/// What to look at when Redis refuses who this server says it is; `auth` names where that comes from.
-pub(crate) fn refused(error: &str, auth: &str) -> Option<String> {
-    let has = |code: &str| error.contains(code);
+/// What to look at when Redis, or a sentinel, refuses who this server says it is.
+pub(crate) fn refused(error: &str, origin: &SettingsOrigin) -> Option<String> {
+    // An error may have the answers of several servers.
+    error.split("; ").find_map(|answer| {
+        if answer.contains(OF_SENTINEL) {
+            refused_by_sentinel(answer, origin)
+        } else {
+            refused_by_server(answer, &origin.auth)
+        }
+    })
+}
+
+/// What the engine writes before the address of a sentinel and its answer.
+pub(crate) const OF_SENTINEL: &str = "sentinel ";
+
+fn refused_by_sentinel(answer: &str, SettingsOrigin { url, sentinel_auth, .. }: &SettingsOrigin) -> Option<String> {
+    let source = || format!("{sentinel_auth}, or the user and password in {url}");
+    match refusal(answer)? {
+        Refusal::Login => Some(format!("the sentinel does not accept the user or the password, see {}", source())),
+        Refusal::NoLogin => Some(format!("the sentinel wants a password of its own, see {}", source())),
+        Refusal::NoPermission => Some(format!(
+            "its user at the sentinel must be allowed PING, SUBSCRIBE and SENTINEL GET-MASTER-ADDR-BY-NAME, see {}",
+            source()
+        )),
+    }
+}
+
+fn refused_by_server(answer: &str, auth: &str) -> Option<String> {
+    match refusal(answer)? {
+        Refusal::Login => Some(format!("it does not accept the user or the password, see {auth}")),
+        Refusal::NoLogin => Some(format!("it wants a password, see {auth}")),
+        Refusal::NoPermission => {
+            Some(format!("its user must be allowed PING, INCRBY and EXPIRE, see {auth} and `ACL GETUSER`"))
+        }
+    }
+}
+
+/// How a server refuses who this server says it is.
+enum Refusal {
+    Login,
+    NoLogin,
+    NoPermission,
+}
+
+fn refusal(answer: &str) -> Option<Refusal> {
+    let has = |code: &str| answer.contains(code);
     if has("WRONGPASS") || has("ERR AUTH") || has("invalid password") {
-        Some(format!("it does not accept the user or the password, see {auth}"))
+        Some(Refusal::Login)
     } else if has("NOAUTH") {
-        Some(format!("it wants a password, see {auth}"))
+        Some(Refusal::NoLogin)
     } else if has("NOPERM") {
-        Some(format!("its user must be allowed PING, INCRBY and EXPIRE, see {auth} and `ACL GETUSER`"))
+        Some(Refusal::NoPermission)
     } else {
         None
     }
 }
 
-/// What to set when Redis is of another kind than the setting with this name says.
-pub(crate) fn other_kind(error: &str, setting: &str) -> Option<String> {
-    if error.contains("MOVED ") {
-        Some(format!("it is a node of a cluster: set {setting}=cluster"))
-    } else if error.contains("cluster support disabled") || error.contains("is known to own hash slot") {
-        Some(format!("if it is not a cluster, set {setting}=single"))
+/// What to set when Redis is of another kind than the settings say, or its sentinels do not know the name of the primary.
+pub(crate) fn other_kind(error: &str, SettingsOrigin { url, kind, .. }: &SettingsOrigin) -> Option<String> {
+    if error.contains("does not know the master") {
+        Some(format!(
+            "begin {url} with the name that `sentinel monitor` gives the primary; `SENTINEL MASTERS` lists them"
+        ))
+    } else if error.contains(OF_SENTINEL) && error.contains("ERR unknown command") {
+        Some(format!("what answers is no sentinel: name sentinels in {url}, or set {kind}=single"))
+    } else if error.contains("MOVED ") {
+        Some(format!("it is a node of a cluster: set {kind}=cluster"))
+    } else if error.contains("cluster support disabled") {
+        Some(format!("if it is not a cluster, set {kind}=single"))
     } else {
         None
     }
@@ -193,30 +244,58 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_refusal_names_where_to_look() {
-        let check = |error: &str, expected: &str| {
-            let advice = refused(error, "REDIS_AUTH").unwrap_or_default();
-            assert!(
-                advice.contains(expected) && (expected.is_empty() || advice.contains("REDIS_AUTH")),
-                "{error}: {advice}"
-            );
-        };
-        check("WRONGPASS invalid username-password pair or user is disabled.", "the user or the password");
-        check("ERR AUTH <password> called without any password configured for the default user.", "password");
-        check("NOAUTH Authentication required.", "wants a password");
-        check("NOPERM User gate has no permissions to run the 'ping' command", "must be allowed PING");
-        assert_eq!(refused("Connection refused (os error 111)", "REDIS_AUTH"), None);
+    fn origin() -> SettingsOrigin {
+        let auth = "REDIS_AUTH".to_owned();
+        SettingsOrigin { url: "REDIS_URL", kind: "REDIS_TYPE", auth, sentinel_auth: "REDIS_SENTINEL_AUTH" }
     }
 
     #[test]
+    fn a_refusal_names_where_to_look() {
+        let check = |error: &str, expected: &str, setting: &str| {
+            let advice = refused(error, &origin()).unwrap_or_default();
+            assert!(advice.contains(expected) && advice.contains(&format!("see {setting}")), "{error}: {advice}");
+        };
+        check(
+            "WRONGPASS invalid username-password pair or user is disabled.",
+            "the user or the password",
+            "REDIS_AUTH",
+        );
+        check("ERR AUTH <password> called without any password configured", "password", "REDIS_AUTH");
+        check("NOAUTH Authentication required.", "wants a password", "REDIS_AUTH");
+        check("NOPERM User gate has no permissions to run the 'ping' command", "must be allowed PING", "REDIS_AUTH");
+        assert_eq!(refused("Connection refused (os error 111)", &origin()), None);
+        // As the engine says it: the answers of several servers.
+        let slot = "no redis node is known to own hash slot 0: sentinel 10.0.0.1:26379";
+        let other = "sentinel 10.0.0.2:26379";
+        let setting = "REDIS_SENTINEL_AUTH, or the user and password in REDIS_URL";
+        let check_all = |answers: &[&str], expected: &str, setting: &str| {
+            check(&format!("{slot}: {}", answers.join("; ")), expected, setting);
+        };
+        check_all(&["NOAUTH Authentication required."], "the sentinel wants a password of its own", setting);
+        let wrong = format!("{other}: WRONGPASS invalid username-password pair or user is disabled.");
+        check_all(&["no answer within 1s", &wrong], "the sentinel does not accept", setting);
+        check_all(&["NOPERM User x has no permissions"], "SENTINEL GET-MASTER-ADDR-BY-NAME", setting);
+        let primary = "the primary 10.0.0.3:6379: NOAUTH Authentication required.";
+        check_all(&["no answer within 1s", primary], "it wants a password", "REDIS_AUTH");
+    }
+
+    /// Each error without an owner was taken for a server that is not a cluster, that of a wrong password for sentinels too.
+    #[test]
     fn another_kind_of_redis_names_what_to_set() {
         let check = |error: &str, expected: Option<&str>| {
-            assert_eq!(other_kind(error, "REDIS_TYPE").as_deref(), expected, "{error}");
+            assert_eq!(other_kind(error, &origin()).as_deref(), expected, "{error}");
         };
+        let slot = "no redis node is known to own hash slot 0";
         check("MOVED 12395 127.0.0.1:26403", Some("it is a node of a cluster: set REDIS_TYPE=cluster"));
-        check("ERR This instance has cluster support disabled", Some("if it is not a cluster, set REDIS_TYPE=single"));
-        check("no redis node is known to own hash slot 0", Some("if it is not a cluster, set REDIS_TYPE=single"));
+        let single = Some("if it is not a cluster, set REDIS_TYPE=single");
+        check(&format!("{slot}: 127.0.0.1:1: ERR This instance has cluster support disabled"), single);
+        let name =
+            "begin REDIS_URL with the name that `sentinel monitor` gives the primary; `SENTINEL MASTERS` lists them";
+        check(&format!("{slot}: sentinel 127.0.0.1:1: it does not know the master \"m\""), Some(name));
+        let none = "what answers is no sentinel: name sentinels in REDIS_URL, or set REDIS_TYPE=single";
+        check(&format!("{slot}: sentinel 127.0.0.1:1: ERR unknown command 'SENTINEL'"), Some(none));
+        check(&format!("{slot}: sentinel 127.0.0.1:1: WRONGPASS invalid username-password pair"), None);
+        check(slot, None);
         check("Connection refused (os error 111)", None);
     }
 }

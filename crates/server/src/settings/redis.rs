@@ -38,13 +38,12 @@ pub struct Redis {
 
 impl Redis {
     /// Lets a silent server be waited for as long as calls wait, so that a pause of it fails no call that has time left.
-    pub(super) fn with_call_timeout(mut self, call_timeout: Duration) -> Self {
-        for RedisServer { config, timeout, .. } in std::iter::once(&mut self.main).chain(&mut self.per_second) {
-            let wait = call_timeout.min(*timeout);
-            config.silence_timeout = config.silence_timeout.max(wait);
-            config.stall_timeout = config.stall_timeout.max(wait);
-        }
-        self
+    pub(super) fn with_call_timeout(self, call_timeout: Duration) -> Self {
+        let patient = |server: RedisServer| {
+            let wait = call_timeout.min(server.timeout);
+            server.with_patience(wait)
+        };
+        Self { main: patient(self.main), per_second: self.per_second.map(patient), ..self }
     }
 }
 
@@ -64,12 +63,33 @@ pub struct RedisServer {
     pub config: Config,
     /// The address without credentials, for people and logs.
     pub shown: String,
-    /// Where user and password come from, for messages.
-    pub auth: String,
-    /// The setting that says what kind of deployment it is, for messages.
-    pub kind: &'static str,
+    /// The settings that messages about it name.
+    pub origin: SettingsOrigin,
     /// The longest wait for an answer.
     pub timeout: Duration,
+}
+
+/// The settings of one server, for messages.
+#[derive(Debug, Clone)]
+pub struct SettingsOrigin {
+    /// The setting with its address.
+    pub url: &'static str,
+    /// The setting that says what kind of deployment it is.
+    pub kind: &'static str,
+    /// Where user and password come from.
+    pub auth: String,
+    /// The setting with user and password for sentinels.
+    pub sentinel_auth: &'static str,
+}
+
+impl RedisServer {
+    /// Lets a silent server be waited for as long as calls wait.
+    fn with_patience(mut self, wait: Duration) -> Self {
+        let config = &mut self.config;
+        config.silence_timeout = config.silence_timeout.max(wait);
+        config.stall_timeout = config.stall_timeout.max(wait);
+        self
+    }
 }
 
 impl fmt::Display for Redis {
@@ -182,7 +202,16 @@ pub(super) fn is_memory(values: &Values) -> bool {
 }
 
 /// The Redis of the workflows, which is the one of the counters unless they have their own. None: they are in a file or in memory.
+///
+/// Calls of workflows wait for an answer as long as its timeout says, whatever calls of limits do, and a pause that is shorter
+/// fails none of them.
 pub(super) fn store(values: &mut Values, counters: Option<&RedisServer>, cores: usize) -> Option<RedisServer> {
+    let server = store_server(values, counters, cores)?;
+    let wait = server.timeout;
+    Some(server.with_patience(wait))
+}
+
+fn store_server(values: &mut Values, counters: Option<&RedisServer>, cores: usize) -> Option<RedisServer> {
     let (given, url) = (values.given.contains(STORE.url), values.text(STORE.url));
     if given && url != FILE && url != MEMORY {
         return server(values, &STORE, cores);
@@ -249,7 +278,8 @@ fn server(values: &mut Values, names: &Names, cores: usize) -> Option<RedisServe
     let timeout = values.positive_duration(names.timeout);
     config.connect_timeout =
         if values.given.contains(names.timeout) { timeout } else { timeout.min(config.connect_timeout) };
-    Some(RedisServer { config, shown: found.shown, auth, kind: names.kind, timeout })
+    let origin = SettingsOrigin { url: names.url, kind: names.kind, auth, sentinel_auth: names.sentinel_auth };
+    Some(RedisServer { config, shown: found.shown, origin, timeout })
 }
 
 /// Expects the server name of the settings in certificates, if there is one.

@@ -238,7 +238,7 @@ const REDIS: &[Variable] = &[
     row("REDIS_TYPE", REDIS_TYPES, "single", "Kind of deployment. For a cluster, REDIS_URL is `host:port,host:port,..`; with sentinels, it is `master name,host:port,..`, with the addresses of the sentinels."),
     row("REDIS_AUTH", Secret, "", "`password` or `user:password`."),
     row("REDIS_POOL_SIZE", Integer("connections"), "10", "The highest number of connections to each Redis server, divided among the cores, at least one for each core.").unset(POOL_UNSET),
-    row("REDIS_TIMEOUT", Duration, "10s", "The longest wait for a connection and for an answer.").unset(TIMEOUT_UNSET),
+    row("REDIS_TIMEOUT", Duration, "10s", "The longest wait for a connection and for an answer. Workflows wait as long for a single Redis that is silent, at least a second.").unset(TIMEOUT_UNSET),
     row("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", Boolean, "false", "Be unhealthy while Redis does not answer: when no PING was answered for 3 to 6 s after the first that failed, which is about 5 to 9 s after Redis stopped. Each server chooses its own time."),
     row("REDIS_CLOSE_CONNECTION_ON_READONLY_ERROR", Boolean, "false", "Connect anew when Redis answers that it is a replica (READONLY), so that an address that follows the primary leads to it. Tidegate does so whatever is set, also for limits per second, and sends the command again."),
     row("REDIS_STARTUP_INITIAL_INTERVAL", Duration, "1s", "Wait after the first attempt at start. It doubles with each attempt."),

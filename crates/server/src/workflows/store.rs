@@ -21,7 +21,7 @@ use super::clock::StoreClock;
 use super::risks;
 use super::units::Counters;
 use crate::operate::traces::Traces;
-use crate::rls::redis::{other_kind, refused};
+use crate::rls::redis::{OF_SENTINEL, other_kind, refused};
 use crate::settings::{RedisServer, Workflows as Settings};
 
 /// The name of the database in the data folder.
@@ -286,14 +286,14 @@ pub(crate) fn advice(settings: &Settings, reason: &str) -> String {
             "Set TIDEGATE_DATA_DIR to a folder that this server can write and no other uses. ".to_owned()
         }
         None => String::new(),
-        Some(server) if reason.contains("NOPERM") => format!(
+        Some(server) if reason.contains("NOPERM") && !reason.contains(OF_SENTINEL) => format!(
             "Allow its user the commands of workflows (docs/redis-keys.md), see {} and `ACL GETUSER`, with the keys and channels `~{prefix}* \
              &{prefix}*`. ",
-            server.auth,
+            server.origin.auth,
             prefix = settings.prefix
         ),
-        Some(server) => refused(reason, &server.auth)
-            .or_else(|| other_kind(reason, server.kind))
+        Some(server) => refused(reason, &server.origin)
+            .or_else(|| other_kind(reason, &server.origin))
             .map(|advice| format!("About this Redis: {advice}. "))
             .unwrap_or_default(),
     }
@@ -333,6 +333,7 @@ async fn find(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::SettingsOrigin;
 
     #[test]
     fn workflows_talk_to_all_nodes_at_once_whatever_rate_limits_do() {
@@ -343,8 +344,7 @@ mod tests {
         let server = RedisServer {
             config,
             shown: String::new(),
-            auth: String::new(),
-            kind: "REDIS_TYPE",
+            origin: SettingsOrigin { url: "REDIS_URL", kind: "REDIS_TYPE", auth: String::new(), sentinel_auth: "" },
             timeout: Duration::from_secs(1),
         };
         let config = engine_config(&server);

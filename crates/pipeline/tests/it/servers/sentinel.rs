@@ -33,22 +33,50 @@ async fn a_failover_is_followed() {
 async fn sentinels_have_a_password_of_their_own() {
     let sentinels = RedisSentinels::start("watch").await;
     let mut config = Config::sentinel(MASTER, sentinels.addresses());
-    let check = async |config: &Config, works: bool| {
-        let client = Client::new(config.clone()).unwrap();
-        let deadline = if works { soon() } else { std::time::Instant::now() + std::time::Duration::from_millis(500) };
-        let outcome = client.send(one("GET", &[Arg::Key(b"k")]), deadline).await.remove(0);
-        assert_eq!(outcome.reply().is_ok(), works, "{outcome:?}");
-        if !works {
-            assert!(matches!(outcome, Outcome::NotSent(NotSent::NoOwner { .. })), "{outcome:?}");
-        }
+    let log_in = |config: &mut Config, password: &str| {
+        let Servers::Sentinel { credentials, .. } = &mut config.servers else { unreachable!() };
+        *credentials = Some(Credentials { username: None, password: password.to_owned() });
     };
-    check(&config, false).await;
-    let Servers::Sentinel { credentials, .. } = &mut config.servers else { unreachable!() };
-    *credentials = Some(Credentials { username: None, password: "watch".to_owned() });
-    check(&config, true).await;
+    tells_why(&config, "NOAUTH Authentication required.").await;
+    log_in(&mut config, "wrong");
+    tells_why(&config, "WRONGPASS invalid username-password pair").await;
+    log_in(&mut config, "watch");
+    let client = Client::new(config.clone()).unwrap();
+    let outcome = client.send(one("GET", &[Arg::Key(b"k")]), soon()).await.remove(0);
+    assert!(outcome.reply().is_ok(), "{outcome:?}");
     let Servers::Sentinel { master, .. } = &mut config.servers else { unreachable!() };
     *master = "unknown".to_owned();
-    check(&config, false).await;
+    tells_why(&config, "it does not know the master \"unknown\"").await;
+}
+
+/// The error of a call says which sentinel answered what. It was "no redis node is known to own hash slot 7629" in all cases.
+async fn tells_why(config: &Config, answer: &str) {
+    let Servers::Sentinel { sentinels, .. } = &config.servers else { unreachable!() };
+    let client = Client::new(config.clone()).unwrap();
+    eventually("the error has the answers of the sentinels", async || {
+        let deadline = Instant::now() + Duration::from_millis(500);
+        let outcome = client.send(one("GET", &[Arg::Key(b"k")]), deadline).await.remove(0);
+        assert!(matches!(outcome, Outcome::NotSent(NotSent::NoOwner { .. })), "{outcome:?}");
+        let error = outcome.reply().unwrap_err().to_string();
+        sentinels.iter().all(|sentinel| error.contains(&format!("sentinel {sentinel}: {answer}")))
+    })
+    .await;
+}
+
+/// A password that the primary refuses looked as if sentinels were no sentinels.
+#[tokio::test]
+async fn a_primary_that_refuses_the_login_is_named_with_its_answer() {
+    let primary = RedisServer::start().await;
+    assert_eq!(primary.raw("ACL SETUSER default >secret"), "+OK\r\n");
+    let (_crowd, addresses) = sentinels(vec![Some(primary.port())]).await;
+    let client = Client::new(Config::sentinel(MASTER, addresses)).unwrap();
+    let expected = format!("the primary 127.0.0.1:{}: NOAUTH", primary.port());
+    eventually("the error has the answer of the primary", async || {
+        let deadline = Instant::now() + Duration::from_millis(500);
+        let outcome = client.send(one("GET", &[Arg::Key(b"k")]), deadline).await.remove(0);
+        outcome.reply().unwrap_err().to_string().contains(&expected)
+    })
+    .await;
 }
 
 /// Sentinels at 127.0.0.1, 127.0.0.2 and so on, each of which names the server at a port, or never answers.

@@ -10,6 +10,7 @@ use tidegate_pipeline::Stats;
 use super::limit_counts::LimitCounts;
 use super::method_counts::{METHODS, MethodCounts, micros};
 use super::snapshot::Snapshot;
+use crate::quote::quoted;
 
 const LIMITS: &str = "ratelimit.service.rate_limit.";
 
@@ -55,7 +56,9 @@ impl fmt::Display for Name<'_> {
 /// The page: a line for each counter and gauge, sorted.
 pub(super) fn encode(snapshot: &Snapshot) -> String {
     let samples = snapshot.samples().filter(|sample| !matches!(sample.kind, Kind::Timer { .. }));
-    let mut lines: Vec<_> = samples.map(|Sample { name, value, .. }| format!("{name}: {value}\n")).collect();
+    // Clients choose the names of domains and the values of descriptors.
+    let line = |Sample { name, value, .. }| format!("{}: {value}\n", quoted(&name.to_string(), usize::MAX));
+    let mut lines: Vec<_> = samples.map(line).collect();
     lines.sort();
     lines.concat()
 }
@@ -248,6 +251,17 @@ mod tests {
         let expected = [vec![hits("b", 2), hits("c", 2), timer], own.to_vec()].concat();
         assert_eq!(told(&now, &was), expected);
         assert_eq!(told(&snapshot(&[("a", 1)]), &snapshot(&[("a", 4)])), [], "a counter that began again");
+    }
+
+    /// A client could write lines of its own, and steer the terminal of whoever read the page.
+    #[test]
+    fn names_that_clients_chose_end_no_line_of_the_page() {
+        let mut snapshot = snapshot(&[("d.k_\u{1b}[2J\u{e9}", 1)]);
+        snapshot.unknown_domains = [("a\nforged: 7\r\u{202e}".to_owned(), 3)].into();
+        let page = encode(&snapshot);
+        assert!(page.contains("rate_limit.d.k_\\u{1b}[2J\u{e9}.total_hits: 1\n"), "{page}");
+        assert!(page.contains("rate_limit.a\\nforged: 7\\r\\u{202e}.domain_not_found: 3\n"), "{page}");
+        assert!(!page.contains(|c: char| c.is_control() && c != '\n') && !page.contains("\nforged"), "{page}");
     }
 
     #[test]

@@ -173,8 +173,10 @@ fn is_closed(stream: &TcpStream) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Barrier;
     use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+    use std::sync::{Barrier, OnceLock};
+
+    use socket2::{Domain, Socket as Socket2, Type};
 
     use super::*;
 
@@ -199,5 +201,31 @@ mod tests {
         GATE.wait();
         peer.ready().await.unwrap();
         assert_eq!(LOOKED_UP.load(SeqCst), 1);
+    }
+
+    static SILENT: OnceLock<SocketAddr> = OnceLock::new();
+
+    fn first_is_silent(_: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+        Ok(vec![*SILENT.get().expect("the test has set it"), ([127, 0, 0, 1], port).into()])
+    }
+
+    /// The first address took the whole time for a connection.
+    #[tokio::test]
+    async fn an_address_that_does_not_answer_leaves_time_for_the_others() {
+        // Its queue is full, so that it answers no attempt to connect.
+        let socket = || Socket2::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        let [silent, first, second] = [socket(), socket(), socket()];
+        silent.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        silent.listen(0).unwrap();
+        let address = silent.local_addr().unwrap();
+        for client in [&first, &second] {
+            client.set_nonblocking(true).unwrap();
+            let _ = client.connect(&address);
+        }
+        SILENT.set(address.as_socket().unwrap()).unwrap();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let mut peer = Peer::new("two.test".to_owned(), port, Transport::Tcp, first_is_silent);
+        peer.ready().await.unwrap();
     }
 }

@@ -400,6 +400,21 @@ fn a_refused_password_is_told_with_the_variable_to_look_at() {
     fails(&[("REDIS_URL", &in_url)], "see the user and password in REDIS_URL");
 }
 
+/// It was `no redis node is known to own hash slot 0`.
+#[test]
+fn a_start_without_sentinels_ends_with_their_answers_and_what_to_set() {
+    let redis = crate::workflows::redis();
+    let (url, short) = (format!("m,{}", redis.address()), ("REDIS_STARTUP_MAX_ELAPSED_TIME", "100ms"));
+    let settings = [("REDIS_URL", url.as_str()), ("REDIS_TYPE", "sentinel"), short];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    let output = command.env_clear().envs(variables(&settings)).output().unwrap();
+    let log = String::from_utf8(output.stderr).unwrap();
+    let end = log.lines().find(|line| line.contains("gave up after")).unwrap_or_else(|| panic!("{log}"));
+    let answer = format!("sentinel {}: ERR unknown command", redis.address());
+    let advice = "what answers is no sentinel: name sentinels in REDIS_URL, or set REDIS_TYPE=single";
+    assert!(end.contains(&answer) && end.ends_with(advice), "{end}");
+}
+
 pub(crate) fn redis_cli(redis: &tidegate_pipeline::test_util::RedisServer, command: &[&str]) -> String {
     let port = redis.address().to_string().rsplit(':').next().unwrap().to_owned();
     let output = Command::new("redis-cli").args(["-p", &port]).args(command).output().unwrap();

@@ -17,6 +17,23 @@ fn a_silent_redis_is_waited_for_as_long_as_calls_wait() {
     check(&[("TIDEGATE_CALL_TIMEOUT", "10s"), ("REDIS_TIMEOUT", "3s")], 3, 5);
 }
 
+/// A pause of two seconds failed the calls of workflows, which wait for ten.
+#[test]
+fn a_silent_redis_of_workflows_is_waited_for_as_long_as_their_calls_wait() {
+    let check = |pairs: &[(&str, &str)], silence: u64, stall: u64| {
+        let config = parse(pairs).unwrap().workflows.unwrap().redis.unwrap().config;
+        let seconds = (config.silence_timeout.as_secs(), config.stall_timeout.as_secs());
+        assert_eq!(seconds, (silence, stall), "{pairs:?}");
+    };
+    let counters = ("REDIS_URL", "127.0.0.1:1");
+    check(&[counters], 10, 10);
+    check(&[counters, ("REDIS_TIMEOUT", "3s"), ("TIDEGATE_CALL_TIMEOUT", "20s")], 3, 5);
+    check(&[counters, ("REDIS_TIMEOUT", "200ms")], 1, 5);
+    let own = ("TIDEGATE_STORE_URL", "127.0.0.1:2");
+    check(&[counters, ("REDIS_TIMEOUT", "3s"), own], 10, 10);
+    check(&[own, ("TIDEGATE_STORE_TIMEOUT", "30s")], 30, 30);
+}
+
 #[test]
 fn every_redis_may_have_a_server_name_and_an_address_map() {
     let pairs = [
@@ -43,7 +60,7 @@ fn every_redis_may_have_a_server_name_and_an_address_map() {
 fn workflows_are_in_the_redis_of_the_counters_unless_they_have_their_own() {
     let place = |pairs: &[(&str, &str)]| {
         let workflows = parse(pairs)?.workflows.unwrap();
-        Ok::<_, String>((workflows.redis.map(|redis| (redis.shown, redis.auth)), workflows.prefix))
+        Ok::<_, String>((workflows.redis.map(|redis| (redis.shown, redis.origin.auth)), workflows.prefix))
     };
     let redis = |shown: &str, auth: &str| Ok((Some((shown.to_owned(), auth.to_owned())), "tg:".to_owned()));
     let none = Ok((None, "tg:".to_owned()));
