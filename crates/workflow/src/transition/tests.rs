@@ -299,6 +299,47 @@ fn alarms_and_cleanups_are_cancelled_with_all_others() {
     assert_eq!(states(&after), "cancelled: failed cancelled cancelled cancelled");
 }
 
+/// The repeated report was refused, as if the lease had been lost.
+#[test]
+fn a_report_that_is_repeated_when_its_job_runs_again_by_its_rule_gets_the_same_answer() {
+    let again = |workflow: &mut Workflow, job: JobIndex, outcome: Outcome| {
+        let event = Event::Report { job, token: workflow.job(job).fence, outcome };
+        transition(workflow, &event, RetentionDefaults::default(), NOW)
+    };
+    for first in [WELL, badly()] {
+        let mut workflow = of(&[
+            ("a", &[], TriggerRule::AllSuccess),
+            ("cleanup", &["a"], TriggerRule::AllDone),
+            ("note", &["cleanup"], TriggerRule::AllDone),
+        ]);
+        runs(&mut workflow, "a", badly());
+        let cleanup = begins(&mut workflow, "cleanup");
+        happens(&mut workflow, &Event::RetryFailed { as_of: None });
+        runs(&mut workflow, "a", badly());
+        assert_eq!(again(&mut workflow, cleanup, first.clone()), Ok(Effect::Done));
+        assert_eq!(states(&workflow), "running: failed ready waiting");
+        assert_eq!(again(&mut workflow, cleanup, first.clone()), Ok(Effect::Already));
+        let refused = again(&mut workflow, cleanup, Outcome::NotBegun);
+        assert!(matches!(refused, Err(Refusal::LeaseLost { reason: "reported", .. })), "{refused:?}");
+        // A job that had ended before it was to run again.
+        ["cleanup", "note"].into_iter().for_each(|job| runs(&mut workflow, job, first.clone()));
+        happens(&mut workflow, &Event::RetryFailed { as_of: None });
+        assert_eq!(workflow.job(cleanup).state, JobState::Waiting);
+        let told = again(&mut workflow, cleanup, first.clone());
+        match first {
+            Outcome::Succeeded { .. } => assert_eq!(told, Ok(Effect::Already)),
+            // An operator retried this one.
+            _ => assert!(matches!(told, Err(Refusal::LeaseLost { reason: "restarted", .. })), "{told:?}"),
+        }
+        // The next lease is another.
+        runs(&mut workflow, "a", WELL);
+        let next = begins(&mut workflow, "cleanup");
+        assert_eq!(workflow.job(next).ended_by, None);
+        assert_eq!(again(&mut workflow, next, WELL), Ok(Effect::Done));
+        assert_eq!(workflow.job(next).state, JobState::Succeeded);
+    }
+}
+
 #[test]
 fn a_workflow_that_was_cancelled_before_its_start_has_a_start_after_a_retry() {
     let mut workflow = of(&[("a", &[], TriggerRule::AllSuccess)]);
