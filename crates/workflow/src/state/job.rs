@@ -35,7 +35,7 @@ pub struct Job {
     pub output_bytes: u32,
     /// The number of its latest lease. Each lease of the job has a higher one than those before it. 0: it was never leased.
     pub fence: u64,
-    /// Why its latest lease ended without a report of the worker.
+    /// Why its latest lease ended without a report of the worker. With a token: why the job is no longer as the report left it.
     pub ended_by: Option<LeaseEnd>,
     /// All attempts that were lost or crashed, for people.
     pub lost_total: u16,

@@ -47,7 +47,7 @@ pub(super) fn report(
     match job.state {
         JobState::Running { .. } if job.token == token => {}
         // The token is kept until the next lease, so that a repeated report gets the same answer.
-        state if job.token == token && token != 0 && may_follow(state, outcome) => return Ok(Effect::Already),
+        _ if job.token == token && token != 0 && may_follow(job, outcome) => return Ok(Effect::Already),
         _ => return Err(lease_lost(workflow, index, token)),
     }
     // These two outcomes are not reports of the job itself.
@@ -96,12 +96,15 @@ pub(super) fn give_back(
     report(workflow, (index, token), &Outcome::NotBegun, now)
 }
 
-/// Whether a job may be in this state because of a report with this outcome.
-fn may_follow(state: JobState, outcome: &Outcome) -> bool {
+/// Whether a job, which no longer runs, may be as it is because of a report with this outcome.
+fn may_follow(job: &Job, outcome: &Outcome) -> bool {
+    let state = job.state;
+    // Its end was reported, and its rule lets it run again after that.
+    let is_set_back = job.ended_by.is_some();
     match outcome {
-        Outcome::Succeeded { .. } => state == JobState::Succeeded,
-        Outcome::Failed { .. } | Outcome::Crashed(_) => state == JobState::Failed || !state.is_over(),
-        Outcome::GivenBack { .. } | Outcome::Throttled { .. } | Outcome::NotBegun => !state.is_over(),
+        Outcome::Succeeded { .. } => is_set_back || state == JobState::Succeeded,
+        Outcome::Failed { .. } | Outcome::Crashed(_) => is_set_back || state == JobState::Failed || !state.is_over(),
+        Outcome::GivenBack { .. } | Outcome::Throttled { .. } | Outcome::NotBegun => !is_set_back && !state.is_over(),
     }
 }
 

@@ -58,10 +58,14 @@ pub(super) fn pause_or_resume(
 /// Whether a job has run again after a moment at which it had ended, or is about to.
 fn runs_since(workflow: &Workflow, index: JobIndex, moment: Timestamp) -> bool {
     let job = workflow.job(index);
-    match job.state.is_over() {
-        true => job.finished_at.is_some_and(|end| end > moment),
+    match job.state {
+        state if state.is_over() => job.finished_at.is_some_and(|end| end > moment),
+        // It is not about to run. If it has run before, it may have been restarted, and what failed before it has failed since then.
+        JobState::Waiting if workflow.prospect(index) != Prospect::Open => {
+            job.fence > 0 && workflow.meta().finished_at.is_none_or(|end| end > moment)
+        }
         // A job that is to run again has no moment at which it became ready until it is.
-        false => job.ready_at.is_none_or(|ready| ready > moment),
+        _ => job.ready_at.is_none_or(|ready| ready > moment),
     }
 }
 
@@ -123,8 +127,9 @@ pub(super) fn restart(
         again.extend(workflow.graph.descendants(&again));
     }
     if again.iter().all(|&job| workflow.job(job).state == JobState::Waiting) {
-        // What waits for a failure never runs, so it is not about to.
-        let stuck = again[..chosen].iter().find(|&&job| workflow.prospect(job) != Prospect::Open);
+        // What is doomed or blocked is not about to run. If other jobs of the call have run since, the call is repeated.
+        let repeated = chosen < jobs.len();
+        let stuck = again[..chosen].iter().find(|&&job| !repeated && workflow.prospect(job) != Prospect::Open);
         return stuck.map_or(Ok(Effect::Already), |&job| Err(wrong_job(workflow, "restart", job, BLOCKED)));
     }
     if let Some(&job) = again.iter().find(|&&job| workflow.job(job).state.is_active()) {

@@ -26,10 +26,21 @@ fn workflow(random: &mut fastrand::Rng) -> Workflow {
     Workflow::new(id, Arc::new(Graph::build(definition).unwrap()), NOW)
 }
 
-fn any_event(random: &mut fastrand::Rng) -> Event {
-    let (job, token) = (JobIndex(random.u32(..JOBS)), 1);
+/// Mostly one that a worker could send.
+fn any_event(random: &mut fastrand::Rng, workflow: &Workflow) -> Event {
+    let (mut job, token) = (JobIndex(random.u32(..JOBS)), 1);
+    let kind = random.u8(..24);
+    let is_meant = |job: &JobIndex| match workflow.job(*job).state {
+        JobState::Ready => (8..=13).contains(&kind),
+        JobState::Running { .. } => (14..).contains(&kind),
+        _ => false,
+    };
+    let meant: Vec<JobIndex> = (0..JOBS).map(JobIndex).filter(is_meant).collect();
+    if random.u8(..4) > 0 {
+        job = random.choice(meant).unwrap_or(job);
+    }
     let failed = Outcome::Failed { failure: Failure::default(), retry: RetryWish::Never };
-    match random.u8(..24) {
+    match kind {
         0 => Event::Start,
         1 => Event::Cancel,
         2 => Event::RetryFailed { as_of: None },
@@ -51,7 +62,7 @@ fn after_each_event_what_follows_from_the_states_is_known() {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut workflow = workflow(&mut random);
         for _ in 0..100 {
-            let event = any_event(&mut random);
+            let event = any_event(&mut random, &workflow);
             let told = transition(&mut workflow, &event, RetentionDefaults::default(), NOW);
             assert!(workflow.is_counted(), "seed {seed}: {event:?} {told:?}");
         }
@@ -128,7 +139,7 @@ fn rules_hold_after_each_action_of_an_operator() {
         let fails_fast = workflow.graph.on_failure == OnFailure::FailFast;
         let mut histories = [History::default(); JOBS as usize];
         for step in 1..200 {
-            let (event, before) = (any_event(&mut random), workflow.clone());
+            let (event, before) = (any_event(&mut random, &workflow), workflow.clone());
             let told = transition(&mut workflow, &event, RetentionDefaults::default(), NOW);
             if told != Ok(Effect::Done) {
                 continue;
@@ -148,12 +159,16 @@ fn rules_hold_after_each_action_of_an_operator() {
 }
 
 fn of(jobs: &[(&str, &[&str], TriggerRule)]) -> Workflow {
+    of_failing(OnFailure::Continue, jobs)
+}
+
+fn of_failing(on_failure: OnFailure, jobs: &[(&str, &[&str], TriggerRule)]) -> Workflow {
     let jobs = jobs.iter().map(|(name, after, rule)| JobDefinition {
         after: after.iter().map(|parent| (*parent).to_owned()).collect(),
         rule: *rule,
         ..JobDefinition::new((*name).to_owned(), "handler")
     });
-    let definition = Definition { name: "w".to_owned(), jobs: jobs.collect(), ..Definition::default() };
+    let definition = Definition { name: "w".to_owned(), jobs: jobs.collect(), on_failure, ..Definition::default() };
     let id = WorkflowId::new(NOW, Partition(0), 1);
     let mut workflow = Workflow::new(id, Arc::new(Graph::build(definition).unwrap()), NOW);
     happens(&mut workflow, &Event::Start);
@@ -260,6 +275,68 @@ fn an_alarm_that_runs_during_the_retry_runs_once_more_only_after_another_failure
             happens(&mut workflow, &Event::Report { job, token, outcome: WELL });
         }
         assert_eq!(states(&workflow), after);
+    }
+}
+
+#[test]
+fn alarms_and_cleanups_are_cancelled_with_all_others() {
+    let jobs: [(&str, &[&str], TriggerRule); 4] = [
+        ("a", &[], TriggerRule::AllSuccess),
+        ("alarm", &["a"], TriggerRule::AnyFailed),
+        ("cleanup", &["a"], TriggerRule::AllDone),
+        ("b", &[], TriggerRule::AllSuccess),
+    ];
+    let mut failed = of_failing(OnFailure::FailFast, &jobs);
+    runs(&mut failed, "a", badly());
+    assert_eq!(states(&failed), "failed: failed cancelled cancelled cancelled");
+    let mut before = of(&jobs);
+    happens(&mut before, &Event::Cancel);
+    assert_eq!(states(&before), "cancelled: cancelled cancelled cancelled cancelled");
+    let mut after = of(&jobs);
+    runs(&mut after, "a", badly());
+    begins(&mut after, "alarm");
+    happens(&mut after, &Event::Cancel);
+    assert_eq!(states(&after), "cancelled: failed cancelled cancelled cancelled");
+}
+
+/// The repeated report was refused, as if the lease had been lost.
+#[test]
+fn a_report_that_is_repeated_when_its_job_runs_again_by_its_rule_gets_the_same_answer() {
+    let again = |workflow: &mut Workflow, job: JobIndex, outcome: Outcome| {
+        let event = Event::Report { job, token: workflow.job(job).fence, outcome };
+        transition(workflow, &event, RetentionDefaults::default(), NOW)
+    };
+    for first in [WELL, badly()] {
+        let mut workflow = of(&[
+            ("a", &[], TriggerRule::AllSuccess),
+            ("cleanup", &["a"], TriggerRule::AllDone),
+            ("note", &["cleanup"], TriggerRule::AllDone),
+        ]);
+        runs(&mut workflow, "a", badly());
+        let cleanup = begins(&mut workflow, "cleanup");
+        happens(&mut workflow, &Event::RetryFailed { as_of: None });
+        runs(&mut workflow, "a", badly());
+        assert_eq!(again(&mut workflow, cleanup, first.clone()), Ok(Effect::Done));
+        assert_eq!(states(&workflow), "running: failed ready waiting");
+        assert_eq!(again(&mut workflow, cleanup, first.clone()), Ok(Effect::Already));
+        let refused = again(&mut workflow, cleanup, Outcome::NotBegun);
+        assert!(matches!(refused, Err(Refusal::LeaseLost { reason: "reported", .. })), "{refused:?}");
+        // A job that had ended before it was to run again.
+        ["cleanup", "note"].into_iter().for_each(|job| runs(&mut workflow, job, first.clone()));
+        happens(&mut workflow, &Event::RetryFailed { as_of: None });
+        assert_eq!(workflow.job(cleanup).state, JobState::Waiting);
+        let told = again(&mut workflow, cleanup, first.clone());
+        match first {
+            Outcome::Succeeded { .. } => assert_eq!(told, Ok(Effect::Already)),
+            // An operator retried this one.
+            _ => assert!(matches!(told, Err(Refusal::LeaseLost { reason: "restarted", .. })), "{told:?}"),
+        }
+        // The next lease is another.
+        runs(&mut workflow, "a", WELL);
+        let next = begins(&mut workflow, "cleanup");
+        assert_eq!(workflow.job(next).ended_by, None);
+        assert_eq!(again(&mut workflow, next, WELL), Ok(Effect::Done));
+        assert_eq!(workflow.job(next).state, JobState::Succeeded);
     }
 }
 

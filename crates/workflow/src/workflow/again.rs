@@ -72,12 +72,26 @@ impl Workflow {
         }
     }
 
-    /// Makes a job wait as if it had never run. Does not change the jobs after it.
+    /// Makes a job wait as if it had never run, because an operator says so. Does not change the jobs after it.
     pub(crate) fn set_back(&mut self, index: JobIndex, now: Timestamp) {
+        self.revoke(index, LeaseEnd::Restarted);
+        self.forget_run(index, now);
+    }
+
+    /// As [`Workflow::set_back`], because the rule of a job lets it run again after its end. The token is kept: when the report of that end is
+    /// repeated, it gets the same answer.
+    fn set_back_by_rule(&mut self, index: JobIndex, now: Timestamp) {
+        let job = self.job_mut(index);
+        if job.token != 0 {
+            job.ended_by = Some(LeaseEnd::Restarted);
+        }
+        self.forget_run(index, now);
+    }
+
+    fn forget_run(&mut self, index: JobIndex, now: Timestamp) {
         if self.job(index).output_bytes > 0 {
             self.drop_output(index);
         }
-        self.revoke(index, LeaseEnd::Restarted);
         let job = self.job_mut(index);
         (job.attempt, job.lost_total, job.rerun) = (0, 0, Rerun::No);
         job.clear_lost();
@@ -89,7 +103,7 @@ impl Workflow {
     fn advance_with(&mut self, before: &[Option<News>], reacting: &[JobIndex], now: Timestamp) {
         let mut reacts = vec![false; self.jobs.len()];
         for &job in reacting {
-            self.set_back(job, now);
+            self.set_back_by_rule(job, now);
             reacts[job.index()] = true;
         }
         self.visit(|workflow, job| {
@@ -115,7 +129,7 @@ impl Workflow {
         let rerun = changes.map(|change| Self::rerun_after(change, about.rule, self.job(job).rerun)).max();
         match rerun.unwrap_or_default() {
             Rerun::AfterEnd if !runs => {
-                self.set_back(job, now);
+                self.set_back_by_rule(job, now);
                 reacts[job.index()] = true;
             }
             rerun @ (Rerun::AfterEnd | Rerun::AfterFailure) if self.job(job).rerun != Rerun::AfterEnd => {

@@ -29,7 +29,8 @@ In the second table, `restart` is [`:restart` of the workflow](http-api.md#actio
 skipped does not: skip a job that its rule skipped to keep it so.
 
 With `as_of`, a retry or restart leaves jobs alone that ended later. They have run again since, so the call can be sent twice: the second is answered
-with *already*. Pausing and resuming a queue is done or already so; there is nothing to refuse.
+with *already*. A job that is doomed or blocked is not about to run again, so it is refused as without `as_of`. Pausing and resuming a queue is done or already
+so; there is nothing to refuse.
 ";
 
 const STATUSES: [&str; 6] = ["pending", "running", "paused", "succeeded", "failed", "cancelled"];

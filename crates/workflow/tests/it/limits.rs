@@ -234,15 +234,17 @@ async fn jobs_that_were_not_begun_give_back_what_was_taken_for_them(store: Store
     let ahead = claimed(&engine, 4, 1).await;
     let order: Vec<_> = ahead.iter().map(|job| job.lease.job).collect();
     assert_eq!(taken(), 4);
+    let later = crate::support::new(units("a", 1), Begin::Now);
+    engine.create(vec![later], at(2)).await.remove(0).unwrap();
     for job in &ahead[..3] {
-        let reported = report(&engine, job.lease, Outcome::NotBegun, 2).await.unwrap();
+        let reported = report(&engine, job.lease, Outcome::NotBegun, 3).await.unwrap();
         assert!(!reported.already);
     }
     until(|| taken() == 1).await;
     // The same report again gives nothing back, nor does a job that was begun.
-    assert!(report(&engine, ahead[0].lease, Outcome::NotBegun, 2).await.unwrap().already);
+    assert!(report(&engine, ahead[0].lease, Outcome::NotBegun, 3).await.unwrap().already);
     report(&engine, ahead[3].lease, Outcome::GivenBack { pause: Duration::ZERO }, 3).await.unwrap();
-    // They have their places again, before the one that was given back, and no attempt was counted.
+    // They have their places again, before what came later and the one that was given back, and no attempt was counted.
     let again = claimed(&engine, 3, 4).await;
     assert_eq!(
         again.iter().map(|job| (job.lease.job, job.attempt)).collect::<Vec<_>>(),
@@ -308,9 +310,13 @@ async fn the_concurrency_of_jobs_that_wait_is_lowered_and_raised_again(store: St
     engine.set_limits(&subject, &[]).await.unwrap();
     running.extend(claimed(&engine, 50, 1).await);
     assert_eq!(running.len(), 5, "as they were created");
-    // Another tenant, and another set of limits, are not meant.
-    engine.set_limits(&Subject::Handler("other".to_owned()), &[limit(1)]).await.unwrap();
+    // Limits of another handler, of another tenant, and of jobs that are counted in another way, are not meant.
     put(&engine, crate::limits::running("b", 20, 3)).await;
+    let of_tenant =
+        LimitDefinition::Concurrency { most: 1, of: Scope::All, entries: vec![("tenant".to_owned(), "a".to_owned())] };
+    let of_queue = LimitDefinition::Concurrency { most: 1, of: Scope::Queue, entries: entries.clone() };
+    engine.set_limits(&Subject::Handler("other".to_owned()), &[limit(1)]).await.unwrap();
+    engine.set_limits(&subject, &[of_tenant, of_queue]).await.unwrap();
     assert_eq!(claimed(&engine, 50, 1).await.len(), 3);
 }
 

@@ -83,11 +83,28 @@ async fn a_restart_of_what_is_blocked_needs_what_failed(store: Store) {
     let refused = engine.act(id, restart("last"), at(3)).await;
     let blocked = matches!(&refused, Err(EngineError::Refused(Refusal::WrongJobState { state: "blocked", .. })));
     assert!(blocked, "nothing would follow: {refused:?}");
+    // With the moment that was seen, the answers are the same.
+    for action in [restart("last"), Action::RetryJob("last".to_owned())] {
+        let without = engine.act(id, action.clone(), at(3)).await;
+        assert!(matches!(without, Err(EngineError::Refused(_))), "{without:?}");
+        assert_eq!(engine.act_if(id, action, as_of(3), at(3)).await.map(|acted| acted.status), without);
+    }
     let both = Action::Restart { jobs: vec!["last".to_owned(), "bad".to_owned()], scope: RestartScope::Chosen };
-    engine.act(id, both, at(4)).await.unwrap();
+    engine.act_if(id, both.clone(), as_of(2), at(4)).await.unwrap();
     engine.act(id, restart("last"), at(5)).await.expect("it is about to run");
+    report(&engine, only(&engine, 5).await.lease, failure(), 5).await.unwrap();
+    let repeated = engine.act_if(id, both.clone(), as_of(2), at(5)).await;
+    assert_eq!(repeated.map(|acted| acted.already), Ok(true), "what failed has failed once more");
+    engine.act_if(id, both, as_of(5), at(5)).await.unwrap();
     run(&engine, "bad", "1", 6).await;
     run(&engine, "last", "1", 7).await;
+    // Restarted with what comes before it, it is blocked once more.
+    let cascade = Action::Restart { jobs: vec!["bad".to_owned()], scope: RestartScope::AndDescendants };
+    engine.act(id, cascade, at(8)).await.unwrap();
+    report(&engine, only(&engine, 9).await.lease, failure(), 9).await.unwrap();
+    let since = engine.act_if(id, restart("last"), as_of(7), at(10)).await;
+    assert_eq!(since.map(|acted| acted.already), Ok(true), "it was restarted since");
+    assert_eq!(engine.act_if(id, restart("last"), as_of(9), at(10)).await, Err(refused.unwrap_err()));
 }
 
 async fn a_job_that_runs_during_a_restart_ends_with_what_it_was_given(store: Store) {

@@ -198,10 +198,14 @@ fn the_plain_worker_ends_when_it_is_to_drain() {
 fn the_plain_worker_finishes_its_job_before_it_ends() {
     let flows = Flows::start(&[]);
     let worker = Plain::start(&flows);
-    let job = json!({"name": "s", "handler": "sleep", "params": {"seconds": 1.5}});
+    let job = json!({"name": "s", "handler": "sleep", "params": {"seconds": 3}});
     let id = flows.create(json!({"name": "sleep", "jobs": [job]}));
     await_job(&flows, &id, "s", "running");
+    let shown = || flows.get(&format!("/v1/workflows/{id}/jobs/s"));
+    // It is leased before the worker has it. Who has no job yet ends at once.
+    let leased = shown()["lease_expires_at"].clone();
+    await_that("the worker extends its lease", || shown()["lease_expires_at"] != leased);
     worker.ask_to_end();
     worker.ends();
-    assert_eq!(flows.get(&format!("/v1/workflows/{id}/jobs/s"))["output"], json!({"stopped": false}));
+    assert_eq!(shown()["output"], json!({"stopped": false}));
 }

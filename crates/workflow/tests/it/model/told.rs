@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tidegate_workflow::{
-    AboutServer, Action, Asks, Begin, Claimed, Created, Engine, EngineError, Graph, JobState, LeaseRef, NewWorkflow,
-    Outcome, Report, Reported, Rerun, RestartScope, Snapshot, Status, StoreError, Timestamp, WorkflowId,
+    AboutServer, Action, Asks, Begin, Claimed, Created, Engine, EngineError, Graph, Job, JobState, LeaseRef,
+    NewWorkflow, Outcome, Report, Reported, Rerun, RestartScope, Snapshot, Status, StoreError, Timestamp, WorkflowId,
 };
 
 use super::check::Snapshots;
@@ -345,7 +345,7 @@ impl World {
                 let was = was.expect("it is there");
                 assert_eq!(was.token, lease.token, "{was:?}");
                 assert_eq!(reported.already, !matches!(was.state, JobState::Running { .. }), "{was:?}");
-                assert!(!reported.already || may_follow(was.state, outcome), "{outcome:?} was dropped: {was:?}");
+                assert!(!reported.already || may_follow(was, outcome), "{outcome:?} was dropped: {was:?}");
                 let now = &self.snapshots[&lease.workflow].jobs()[lease.job.index()];
                 let again = was.rerun == Rerun::AfterEnd;
                 if !reported.already && !again && matches!(outcome, Outcome::Succeeded { .. }) {
@@ -356,7 +356,7 @@ impl World {
                 let was = was.expect("it is there");
                 let runs = matches!(was.state, JobState::Running { .. });
                 // Another report came before.
-                let other = !runs && !may_follow(was.state, outcome);
+                let other = !runs && !may_follow(was, outcome);
                 assert!(was.token != lease.token || other, "{was:?}");
             }
             Err(EngineError::NoWorkflow { .. }) => assert!(was.is_none()),
@@ -365,8 +365,13 @@ impl World {
     }
 }
 
-/// Whether a report with this outcome may have left a job, or its next attempt, in this state.
-fn may_follow(state: JobState, outcome: &Outcome) -> bool {
+/// Whether a report with this outcome may have left a job, or its next attempt, so.
+fn may_follow(job: &Job, outcome: &Outcome) -> bool {
+    let state = job.state;
+    if job.ended_by.is_some() {
+        // It has ended with the report, and runs again by its rule.
+        return matches!(outcome, Outcome::Succeeded { .. } | Outcome::Failed { .. } | Outcome::Crashed(_));
+    }
     match outcome {
         Outcome::Succeeded { .. } => state == JobState::Succeeded,
         Outcome::Failed { .. } | Outcome::Crashed(_) => state == JobState::Failed || !state.is_over(),
