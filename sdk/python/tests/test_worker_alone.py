@@ -164,6 +164,7 @@ def test_more_suspects_than_run_at_once_wait_and_keep_their_leases(fake: FakeWor
     until(lambda: all(pathlib.Path(one.file(f"begun{at}")).exists() for at in range(4)), "four run")
     until(lambda: set(leases) <= {lease for body in fake.extends for lease in body["leases"]}, "all are extended")
     assert not pathlib.Path(one.file("begun4")).exists()
+    assert (len(one.worker.children()), len(one.worker.ordinary())) == (5, 1)
     pathlib.Path(one.file("go")).write_text("")
     assert [fake.report(lease)["output"] for lease in leases] == ["done"] * 6
     assert one.worker.stop() == 0
