@@ -109,6 +109,9 @@ def test_a_decorator_below_may_add_an_argument(server: testing.Server, one: Any)
 def test_a_decorator_that_adds_nothing_changes_no_check() -> None:
     with pytest.raises(InvalidParam, match="missing a required argument: 'tenant'"):
         strict.params()  # type: ignore[call-arg]  # pyright: ignore
+    # Nor does a function that takes more by itself.
+    with pytest.raises(InvalidParam, match="missing a required argument: 'message'"):
+        more.params()  # type: ignore[call-arg]  # pyright: ignore
     with pytest.raises(NonRetryable, match="needs the param 'tenant'"):
         strict.invoke(claimed({}))
 

@@ -62,6 +62,9 @@ def test_variables_of_a_job_are_not_those_of_the_next(tmp_path: pathlib.Path) ->
     try:
         for handler in ("takes", "atakes", "takes", "atakes", "takes"):
             assert server.job(server.create(handler, {"tenant": "acme"}))["output"] == "nobody"
+        # Those that wait here begin where one before them ends.
+        for workflow in server.create_many("atakes", 50, {"tenant": "acme"}):
+            assert server.job(workflow)["output"] == "nobody"
         workflow = server.create("threads")
         assert server.job(workflow)["output"] == ["threads"] * 3
         path = f"/v1/workflows/{workflow}/jobs/threads/log"
@@ -102,6 +105,9 @@ def test_threads_of_a_job_have_its_context() -> None:
         thread.join()
         with ThreadPoolExecutor() as pool:
             found += pool.map(current().wrap(lambda _: current().job), range(4))
+            # A thread without a context of its own wraps, too.
+            context = current()
+            found.append(pool.submit(lambda: context.wrap(lambda: current().job)()).result())
         return found
 
     @job
@@ -109,7 +115,7 @@ def test_threads_of_a_job_have_its_context() -> None:
         return await asyncio.to_thread(lambda: current().job)
 
     with testing.server(jobs=[spreads, aspreads]) as server:
-        assert server.run(spreads).result() == ["spreads"] * 5
+        assert server.run(spreads).result() == ["spreads"] * 6
         assert server.run(aspreads).result() == "aspreads"
     assert current().wrap(lambda: current().job)() == ""
 

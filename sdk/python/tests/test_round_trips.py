@@ -179,7 +179,7 @@ class Tree:
 
 
 class Item(pydantic.BaseModel):
-    model_config = pydantic.ConfigDict(extra="forbid")
+    model_config = pydantic.ConfigDict(extra="forbid", serialize_by_alias=True)
     name: str = pydantic.Field(alias="Name")
     unit: str = pydantic.Field(validation_alias="unit_in", serialization_alias="unitOut")
     at: datetime.datetime | None = None

@@ -19,6 +19,9 @@ from tidegate._span import seconds
 from tidegate.worker.settings import reserve
 
 MORE = """
+if pathlib.Path("dies").exists():
+    os._exit(7)
+
 @job
 def pid(file: str = ""):
     if file:
@@ -164,8 +167,31 @@ def test_more_suspects_than_run_at_once_wait_and_keep_their_leases(fake: FakeWor
     until(lambda: all(pathlib.Path(one.file(f"begun{at}")).exists() for at in range(4)), "four run")
     until(lambda: set(leases) <= {lease for body in fake.extends for lease in body["leases"]}, "all are extended")
     assert not pathlib.Path(one.file("begun4")).exists()
+    assert (len(one.worker.children()), len(one.worker.ordinary())) == (5, 1)
     pathlib.Path(one.file("go")).write_text("")
     assert [fake.report(lease)["output"] for lease in leases] == ["done"] * 6
+    assert one.worker.stop() == 0
+
+
+def test_suspects_that_wait_are_returned_when_the_worker_stops(fake: FakeWork, start: Any) -> None:
+    one = start()
+    leases = fake.give(
+        *[("until_file", {"begun": one.file(f"begun{at}"), "file": one.file("go")}) for at in range(6)], suspect=True
+    )
+    until(lambda: all(pathlib.Path(one.file(f"begun{at}")).exists() for at in range(4)), "four run")
+    one.worker.process.send_signal(signal.SIGTERM)
+    fake.not_begun(*leases[4:])
+    pathlib.Path(one.file("go")).write_text("")
+    assert [fake.report(lease)["output"] for lease in leases[:4]] == ["done"] * 4
+    assert one.worker.process.wait(10) == 0
+
+
+def test_a_suspect_whose_process_ends_before_it_begins_is_not_to_blame(fake: FakeWork, start: Any) -> None:
+    """The program may not load at this moment."""
+    one = start()
+    pathlib.Path(one.file("dies")).write_text("")
+    [lease] = fake.give(("noop", {}), suspect=True)
+    assert fake.report(lease) == {"lease": lease, "outcome": "given_back", "pause": "5s"}
     assert one.worker.stop() == 0
 
 

@@ -71,8 +71,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 def test_a_signal_after_a_drain_leaves_the_grace(server: Server, tmp_path: pathlib.Path) -> None:
     worker = Worker(server, tmp_path, "--name", "drained").ready()
-    workflow = server.create("nap", {"seconds": 1.5})
-    until(lambda: server.state(workflow) == "running", "it runs")
+    # A job that is leased and has not begun would go back, and the worker would end before the signal.
+    workflow = server.create("begins", {"file": str(tmp_path / "begun"), "seconds": 1.5})
+    until((tmp_path / "begun").exists, "it runs")
     server.client.drain_worker("drained")
     worker.says("drain: ")
     assert worker.stop() == 0
@@ -81,8 +82,8 @@ def test_a_signal_after_a_drain_leaves_the_grace(server: Server, tmp_path: pathl
 
 def test_the_grace_after_a_drain_has_an_end(server: Server, tmp_path: pathlib.Path) -> None:
     worker = Worker(server, tmp_path, "--name", "drained-2", "--grace", "0.2s").ready()
-    workflow = server.create("nap", {"seconds": 60})
-    until(lambda: server.state(workflow) == "running", "it runs")
+    workflow = server.create("begins", {"file": str(tmp_path / "begun"), "seconds": 60})
+    until((tmp_path / "begun").exists, "it runs")
     server.client.drain_worker("drained-2")
     worker.says("drain: ")
     assert worker.stop() == 0

@@ -134,6 +134,7 @@ def test_an_extended_lease_is_not_shortened(server: Server, workers: list[Worker
 
 
 def test_random_kills_leave_nothing_stuck(server: Server, workers: list[Worker], tmp_path: pathlib.Path) -> None:
+    """Of 129,200 jobs, one had failed as poison: a kill had met its process while it ran there alone, as a suspect."""
     seed = int(os.environ.get("TIDEGATE_TEST_SEED", str(time.time_ns() % 1_000_000)))
     print(f"TIDEGATE_TEST_SEED={seed}")  # noqa: T201
     dice = random.Random(seed)
@@ -141,7 +142,7 @@ def test_random_kills_leave_nothing_stuck(server: Server, workers: list[Worker],
     arguments = ("--processes", "2", "--lease", "5s", "--concurrency", "8")
     for _ in range(2):
         workers.append(Worker(server, tmp_path / "w", *arguments).ready())
-    created = 0
+    created = killed = 0
     for _ in range(KILLS):
         if server.count("running") < 300:
             for handler, params in (
@@ -150,7 +151,8 @@ def test_random_kills_leave_nothing_stuck(server: Server, workers: list[Worker],
                 ("anap", {"seconds": 0.02}),
                 ("anoop", {}),
             ):
-                created += len(server.create_many(handler, 100, params))
+                # However often its process is killed, a job is to be tried again.
+                created += len(server.create_many(handler, 100, params, max_lost=KILLS))
         time.sleep(dice.uniform(0.0, 0.4))
         kind = dice.choice(["child", "child", "worker", "server", "stop"])
         worker = dice.choice(workers)
@@ -159,9 +161,11 @@ def test_random_kills_leave_nothing_stuck(server: Server, workers: list[Worker],
             time.sleep(dice.uniform(0.0, 0.3))
             server.start()
         elif kind == "child":
-            children = worker.children()
+            # A job that runs alone when its process is killed is taken for what kills it, so these are left out.
+            children = worker.ordinary()
             if children:
                 os.kill(dice.choice(children), signal.SIGKILL)
+                killed += 1
         else:
             workers.remove(worker)
             if kind == "worker":
@@ -174,11 +178,10 @@ def test_random_kills_leave_nothing_stuck(server: Server, workers: list[Worker],
     # Twice the lease: a job may be lost once more by a kill shortly before.
     server.wait_all(60)
     failed = server.client.request("GET", "/v1/workflows?status=failed&limit=100")["items"]
-    assert server.count("succeeded") + len(failed) == created, server.count("cancelled")
-    # A job whose process was killed three times in a row, at last while it ran alone there, is taken for what kills it.
-    assert len(failed) <= created / 10_000, failed
-    for job in (server.job(workflow["id"]) for workflow in failed):
-        assert (job["state"], job["errors"][-1]["kind"]) == ("failed", "poison"), job
+    assert [server.job(workflow["id"])["errors"] for workflow in failed] == []
+    assert server.count("succeeded") == created
+    # Of those that were to be killed, some had no process yet.
+    assert killed > KILLS / 10
 
 
 def test_jobs_are_lost_to_another_store_and_end_in_their_own(

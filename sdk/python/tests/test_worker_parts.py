@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import threading
+from typing import Any
 
 import pytest
 
@@ -12,8 +13,11 @@ from tidegate.errors import GivenBack, NonRetryable, Retry, Throttled
 from tidegate.worker import attempt
 from tidegate.worker.console import Console, duration
 from tidegate.worker.figures import Figures
-from tidegate.worker.leases import LeaseTable, line
+from tidegate.worker.leases import HeldLease, LeaseTable, line
 from tidegate.worker.notes import Notes, cut
+from tidegate.worker.process import Told
+from tidegate.worker.settings import Settings
+from tidegate.worker.supervisor import Drained, Supervisor
 
 
 def test_leases_are_read_by_another_process() -> None:
@@ -160,3 +164,15 @@ def test_lines_for_people() -> None:
 )
 def test_durations_are_short(seconds: float, shown: str) -> None:
     assert duration(seconds) == shown
+
+
+def test_a_suspect_that_comes_while_the_worker_stops_is_returned() -> None:
+    """Its process told of it before it heard that the worker stops."""
+    settings = Settings(target="app", name="w", server="http://127.0.0.1:1")
+    ended: list[HeldLease] = []
+    supervisor = Supervisor(settings, Console(out=io.StringIO()))
+    supervisor._keeper.give_back = lambda held, **_: ended.extend(held)  # type: ignore[method-assign]
+    child: Any = None
+    supervisor._take(Drained())
+    supervisor._take(Told(child, {"suspect": {"lease": "1-0-x"}}))
+    assert [(one.lease, one.begun) for one in ended] == [("1-0-x", False)]

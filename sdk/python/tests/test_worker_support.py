@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tidegate import Client
+from tidegate.worker.leases import LeaseTable
 
 APP = """
 import asyncio, ctypes, logging, os, pathlib, time
@@ -248,6 +249,11 @@ class Worker:
                 found |= set(map(int, (task / "children").read_text().split()))
         return sorted(found)
 
+    def ordinary(self) -> list[int]:
+        """The children without those that run a suspect alone: the table of leases of such a child has one slot. For
+        workers with a concurrency of more than 1."""
+        return [child for child in self.children() if _size_of_table(child) not in (_ONE_SLOT, None)]
+
     def stop(self, number: int = signal.SIGTERM, seconds: float = 20) -> int:
         self.process.send_signal(number)
         return self.process.wait(seconds)
@@ -262,6 +268,25 @@ class Worker:
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
+
+
+def _size_of_table(child: int) -> int | None:
+    """The size of the table of leases that a process of a worker shows its parent. None: it is none yet, or has
+    ended."""
+    with contextlib.suppress(OSError):
+        words = pathlib.Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
+        if b"tidegate.worker.child" in words:
+            # Its arguments are the connection and the table, with an empty word after them.
+            return pathlib.Path(f"/proc/{child}/fd/{words[-2].decode()}").stat().st_size
+    return None
+
+
+def _size_of_one_slot() -> int:
+    with os.fdopen(LeaseTable.file(1), "rb") as table:
+        return os.fstat(table.fileno()).st_size
+
+
+_ONE_SLOT = _size_of_one_slot()
 
 
 def until(
