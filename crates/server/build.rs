@@ -14,8 +14,16 @@ fn main() {
 
 /// None without git, and where the sources are not a repository of their own, such as an archive that was unpacked inside of another one.
 fn revision() -> Option<String> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2)?.canonicalize().ok()?;
-    if Path::new(&git(&root, &["rev-parse", "--show-toplevel"])?).canonicalize().ok()? != root {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .ancestors()
+        .nth(2)?
+        .canonicalize()
+        .ok()?;
+    if Path::new(&git(&root, &["rev-parse", "--show-toplevel"])?)
+        .canonicalize()
+        .ok()?
+        != root
+    {
         return None;
     }
     // Both change with each commit, or when another one is checked out. Cargo would run this each time because of a file that is absent.
@@ -30,7 +38,11 @@ fn revision() -> Option<String> {
 
 /// What a command of git prints. None: it fails.
 fn git(root: &Path, arguments: &[&str]) -> Option<String> {
-    let output = Command::new("git").current_dir(root).args(arguments).output().ok()?;
+    let output = Command::new("git")
+        .current_dir(root)
+        .args(arguments)
+        .output()
+        .ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
     output.status.success().then(|| text.trim().to_owned())
 }

@@ -86,13 +86,30 @@ pub const OVERFLOW: &str = "_overflow";
 
 fn bounded(samples: Vec<QueueSample>) -> Vec<QueueSample> {
     // What was summed already is no queue.
-    let (summed, mut samples): (Vec<_>, Vec<_>) = samples.into_iter().partition(|sample| sample.name == OVERFLOW);
+    let (summed, mut samples): (Vec<_>, Vec<_>) = samples
+        .into_iter()
+        .partition(|sample| sample.name == OVERFLOW);
     // Long names last, and then by ready jobs.
-    samples.sort_by_key(|sample| (sample.name.len() > LONGEST_NAME, std::cmp::Reverse(sample.ready)));
-    let short = samples.iter().take(MOST_QUEUES).take_while(|sample| sample.name.len() <= LONGEST_NAME).count();
+    samples.sort_by_key(|sample| {
+        (
+            sample.name.len() > LONGEST_NAME,
+            std::cmp::Reverse(sample.ready),
+        )
+    });
+    let short = samples
+        .iter()
+        .take(MOST_QUEUES)
+        .take_while(|sample| sample.name.len() <= LONGEST_NAME)
+        .count();
     let mut others = samples.split_off(short);
     others.extend(summed);
-    let mut sum = QueueSample { name: OVERFLOW.to_owned(), ready: 0, running: 0, age: 0, waiting_workers: 0 };
+    let mut sum = QueueSample {
+        name: OVERFLOW.to_owned(),
+        ready: 0,
+        running: 0,
+        age: 0,
+        waiting_workers: 0,
+    };
     for other in &others {
         sum.ready += other.ready;
         sum.running += other.running;
@@ -131,35 +148,53 @@ impl Activity {
 
     /// Names and values of all counters.
     pub fn each(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-        NAMES.into_iter().zip(self.counters.iter().map(|counter| counter.load(Relaxed)))
+        NAMES
+            .into_iter()
+            .zip(self.counters.iter().map(|counter| counter.load(Relaxed)))
     }
 
     /// How far the clock of this machine is ahead of the store's, in microseconds; None where it is the store's.
     pub fn clock_skew(&self) -> Option<i64> {
-        *self.clock_skew.lock().unwrap_or_else(PoisonError::into_inner)
+        *self
+            .clock_skew
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps how far the clock of this machine is ahead of the store's, in microseconds.
     pub fn put_clock_skew(&self, skew: Option<i64>) {
-        *self.clock_skew.lock().unwrap_or_else(PoisonError::into_inner) = skew;
+        *self
+            .clock_skew
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = skew;
     }
 
     /// By what acknowledged work could be lost, a sentence each.
     pub fn risks(&self) -> Vec<String> {
-        self.risks.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.risks
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Keeps by what acknowledged work could be lost. Returns what was not known.
     pub fn put_risks(&self, risks: Vec<String>) -> Vec<String> {
         let mut known = self.risks.lock().unwrap_or_else(PoisonError::into_inner);
-        let news = risks.iter().filter(|risk| !known.contains(risk)).cloned().collect();
+        let news = risks
+            .iter()
+            .filter(|risk| !known.contains(risk))
+            .cloned()
+            .collect();
         *known = risks;
         news
     }
 
     /// What the engine counts, as soon as there is one.
     pub fn tally(&self) -> Option<Arc<Tally>> {
-        self.tally.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.tally
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Keeps where the engine counts.
@@ -181,7 +216,10 @@ impl Activity {
     /// The queues as they were a few seconds ago; and they will be looked at again soon.
     pub fn queues(&self) -> Vec<QueueSample> {
         self.look();
-        self.queues.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.queues
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Queues and workflows will be looked at again soon.
@@ -191,7 +229,10 @@ impl Activity {
 
     /// What there was of workflows a few seconds ago.
     pub fn census(&self) -> Census {
-        self.census.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.census
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Keeps what there is of workflows.
@@ -225,7 +266,13 @@ mod tests {
     use super::*;
 
     fn sample(name: &str, ready: u64) -> QueueSample {
-        QueueSample { name: name.to_owned(), ready, running: 1, age: ready, waiting_workers: 1 }
+        QueueSample {
+            name: name.to_owned(),
+            ready,
+            running: 1,
+            age: ready,
+            waiting_workers: 1,
+        }
     }
 
     #[test]
@@ -233,10 +280,21 @@ mod tests {
         let few = vec![sample("a", 1), sample("b", 2)];
         assert_eq!(bounded(few.clone()), few);
         let long = "x".repeat(LONGEST_NAME + 1);
-        assert_eq!(bounded(vec![sample(&long, 3), sample("a", 1)]), [sample("a", 1), sample(OVERFLOW, 3)]);
-        let many = (0..MOST_QUEUES as u64 + 2).map(|ready| sample(&format!("q{ready}"), ready)).collect();
+        assert_eq!(
+            bounded(vec![sample(&long, 3), sample("a", 1)]),
+            [sample("a", 1), sample(OVERFLOW, 3)]
+        );
+        let many = (0..MOST_QUEUES as u64 + 2)
+            .map(|ready| sample(&format!("q{ready}"), ready))
+            .collect();
         let kept = bounded(many);
-        let sum = QueueSample { name: OVERFLOW.to_owned(), ready: 1, running: 2, age: 1, waiting_workers: 2 };
+        let sum = QueueSample {
+            name: OVERFLOW.to_owned(),
+            ready: 1,
+            running: 2,
+            age: 1,
+            waiting_workers: 2,
+        };
         assert_eq!((kept.len(), kept.last()), (MOST_QUEUES + 1, Some(&sum)));
     }
 }

@@ -47,14 +47,29 @@ pub(crate) async fn advance(ask: &Ask<'_>) -> Answer {
     let engine = ask.api.engine();
     let by = match (by, to_next.unwrap_or_default()) {
         (Some(by), false) => by.0,
-        (None, true) => engine.next_wait().await?.map_or(Duration::ZERO, |next| next.since(ask.api.now())),
-        _ => return Err(Problem::field("by", "expected a time span, or \"to_next\": true in place of it")),
+        (None, true) => engine
+            .next_wait()
+            .await?
+            .map_or(Duration::ZERO, |next| next.since(ask.api.now())),
+        _ => {
+            return Err(Problem::field(
+                "by",
+                "expected a time span, or \"to_next\": true in place of it",
+            ));
+        }
     };
     if !clock(by) {
-        return Err(Problem::field("by", "the clock was moved by a thousand years, and is moved no further"));
+        return Err(Problem::field(
+            "by",
+            "the clock was moved by a thousand years, and is moved no further",
+        ));
     }
     engine.catch_up(ask.api.now()).await?;
     let next = engine.next_wait().await?.map(Rfc3339);
     let advanced_ms = u64::try_from(by.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX);
-    Ok(json::ok(&TestClock { now: Rfc3339(ask.api.now()), advanced_ms, next }))
+    Ok(json::ok(&TestClock {
+        now: Rfc3339(ask.api.now()),
+        advanced_ms,
+        next,
+    }))
 }

@@ -59,7 +59,10 @@ pub(crate) struct RemovedEvent {
 
 pub(crate) async fn events(ask: &Ask<'_>) -> Answer {
     let id = ask.workflow()?;
-    let last = ask.headers.get("last-event-id").map(|last| last.to_str().unwrap_or_default().to_owned());
+    let last = ask
+        .headers
+        .get("last-event-id")
+        .map(|last| last.to_str().unwrap_or_default().to_owned());
     let (pieces, receiver) = mpsc::channel(FRAMES);
     follow(ask, (id, last), Outlet::new(pieces), places(ask, 1)?).await?;
     Ok(stream(receiver).into_response())
@@ -79,7 +82,10 @@ pub(crate) fn places(ask: &Ask<'_>, streams: usize) -> Result<Arc<Places>, Probl
 
 /// The answer that a reader gets piece by piece.
 pub(crate) fn stream(pieces: mpsc::Receiver<Piece>) -> impl IntoResponse {
-    let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
+    let headers = [
+        (header::CONTENT_TYPE, "text/event-stream"),
+        (header::CACHE_CONTROL, "no-store"),
+    ];
     (headers, Body::from_stream(ReceiverStream::new(pieces)))
 }
 
@@ -93,7 +99,10 @@ pub(crate) async fn follow(
     outlet: Outlet,
     places: Arc<Places>,
 ) -> Result<(), Problem> {
-    let reader = Reader { caller: ask.caller(), room: ask.api.rooms.answers.clone() };
+    let reader = Reader {
+        caller: ask.caller(),
+        room: ask.api.rooms.answers.clone(),
+    };
     let engine = ask.api.engine().clone();
     // Before the first look, so that nothing falls between.
     let view = ask.api.follow(id).0;
@@ -103,7 +112,16 @@ pub(crate) async fn follow(
     let since = if missed { Since::Ever } else { Since::Now };
     let news = in_time(view.news((&engine, id), version, &since)).await?;
     let drain = ask.api.host.drain.clone();
-    let watch = Watch { engine, id, view, known, reader, _places: places, outlet, drain };
+    let watch = Watch {
+        engine,
+        id,
+        view,
+        known,
+        reader,
+        _places: places,
+        outlet,
+        drain,
+    };
     ask.api.host.tasks.spawn(watch.run(news));
     Ok(())
 }
@@ -145,7 +163,9 @@ impl Watch {
                 Some(frames) => rest(frames.len()),
                 None => Duration::ZERO,
             };
-            let Some(known) = self.wait(rest, pause).await else { return };
+            let Some(known) = self.wait(rest, pause).await else {
+                return;
+            };
             pause = KEEP_ALIVE;
             match self.changed(known, &told).await {
                 Ok(None) => frames = Some(Frames::still_here()),
@@ -210,7 +230,10 @@ impl Watch {
             Known::Version { version, .. } if version <= told.version => Ok(None),
             Known::Version { version, .. } => {
                 let since = Since::Told(Arc::clone(told));
-                self.view.news((&self.engine, self.id), version, &since).await.map(Some)
+                self.view
+                    .news((&self.engine, self.id), version, &since)
+                    .await
+                    .map(Some)
             }
             Known::Removed => Err(EngineError::NoWorkflow { workflow: self.id }),
         }
@@ -219,7 +242,11 @@ impl Watch {
 
 /// How long a reader is told nothing after frames of so many bytes.
 fn rest(bytes: usize) -> Duration {
-    if bytes <= room::SMALL { Duration::ZERO } else { Duration::from_secs_f64(bytes as f64 / PACE as f64) }
+    if bytes <= room::SMALL {
+        Duration::ZERO
+    } else {
+        Duration::from_secs_f64(bytes as f64 / PACE as f64)
+    }
 }
 
 #[cfg(test)]
@@ -228,6 +255,9 @@ mod tests {
 
     #[test]
     fn who_gets_much_rests() {
-        assert_eq!((rest(1_000), rest(8 * PACE)), (Duration::ZERO, Duration::from_secs(8)));
+        assert_eq!(
+            (rest(1_000), rest(8 * PACE)),
+            (Duration::ZERO, Duration::from_secs(8))
+        );
     }
 }

@@ -48,7 +48,9 @@ pub(crate) fn request(api: &Context, id: &RequestId, head: &Parts, problem: &Pro
     if !status.is_server_error() {
         return;
     }
-    let Some(suppressed) = api.failures.turn(code, api.now()) else { return };
+    let Some(suppressed) = api.failures.turn(code, api.now()) else {
+        return;
+    };
     let (id, method, path, detail) = (id.text(), &head.method, head.uri.path(), problem.detail());
     if status == StatusCode::INTERNAL_SERVER_ERROR {
         error!(request_id = id, %method, path, code, detail, suppressed, "a request failed");
@@ -62,15 +64,27 @@ pub(crate) fn request(api: &Context, id: &RequestId, head: &Parts, problem: &Pro
 /// The log gets the number of those that are no fault of the client, and the first of them. A line for each would let one
 /// caller fill the log.
 pub(crate) fn items<'a>(ask: &Ask<'_>, problems: impl Iterator<Item = &'a Problem>) {
-    let failed: Vec<&Problem> = problems.filter(|problem| problem.status().is_server_error()).collect();
+    let failed: Vec<&Problem> = problems
+        .filter(|problem| problem.status().is_server_error())
+        .collect();
     count(&ask.api.activity, failed.iter().copied());
     // A fault of the server must not hide behind a store that is away.
-    let fault = failed.iter().find(|problem| problem.status() == StatusCode::INTERNAL_SERVER_ERROR);
-    let Some(first) = fault.or(failed.first()) else { return };
+    let fault = failed
+        .iter()
+        .find(|problem| problem.status() == StatusCode::INTERNAL_SERVER_ERROR);
+    let Some(first) = fault.or(failed.first()) else {
+        return;
+    };
     let (items, code, detail) = (failed.len(), first.word(), first.detail());
-    let Some(suppressed) = ask.api.failures.turn(code, ask.api.now()) else { return };
+    let Some(suppressed) = ask.api.failures.turn(code, ask.api.now()) else {
+        return;
+    };
     // No call with items has a name in its path: the template is the path.
-    let (id, method, path): (_, &Method, _) = (ask.id.text(), &ask.matched.route.method, ask.matched.route.template);
+    let (id, method, path): (_, &Method, _) = (
+        ask.id.text(),
+        &ask.matched.route.method,
+        ask.matched.route.template,
+    );
     if fault.is_some() {
         error!(request_id = id, %method, path, items, code, detail, suppressed, "items of a request failed");
     } else {
@@ -97,7 +111,11 @@ mod tests {
     fn a_code_has_a_line_a_minute_and_the_next_one_says_how_many_were_left_out() {
         let lines = Lines::default();
         let check = |seconds: u64, code, expected| {
-            assert_eq!(lines.turn(code, Timestamp::from_micros(seconds * 1_000_000)), expected, "{seconds} {code}");
+            assert_eq!(
+                lines.turn(code, Timestamp::from_micros(seconds * 1_000_000)),
+                expected,
+                "{seconds} {code}"
+            );
         };
         check(100, "overloaded", Some(0));
         check(101, "overloaded", None);

@@ -67,7 +67,12 @@ pub(crate) async fn list(ask: &Ask<'_>) -> Answer {
     let limit = query.limit(100, MOST_ITEMS)?;
     let from = match query.take("cursor") {
         Some(text) => {
-            let wrong = |_| Problem::new(Code::InvalidCursor, "the cursor must be the next_cursor of a page of jobs");
+            let wrong = |_| {
+                Problem::new(
+                    Code::InvalidCursor,
+                    "the cursor must be the next_cursor of a page of jobs",
+                )
+            };
             text.parse().map_err(wrong)?
         }
         None => 0_usize,
@@ -78,7 +83,11 @@ pub(crate) async fn list(ask: &Ask<'_>) -> Answer {
         return written(ask, snapshot, wanted, limit).await;
     }
     let large = ask.api.engine().is_large(id).await?;
-    let _turn = if large { Some(TURNS.take(&ask.caller()).await?) } else { None };
+    let _turn = if large {
+        Some(TURNS.take(&ask.caller()).await?)
+    } else {
+        None
+    };
     let (snapshot, wanted) = page_of(ask, id, &words, from, limit).await?;
     written(ask, snapshot, wanted, limit).await
 }
@@ -88,14 +97,27 @@ type Found = (Snapshot, Vec<JobIndex>);
 
 /// A page of these jobs.
 async fn written(ask: &Ask<'_>, snapshot: Snapshot, wanted: Vec<JobIndex>, limit: usize) -> Answer {
-    let snapshot = with_reasons(ask, snapshot, &wanted[..wanted.len().min(limit)], FEW_HOLDERS).await?;
+    let snapshot = with_reasons(
+        ask,
+        snapshot,
+        &wanted[..wanted.len().min(limit)],
+        FEW_HOLDERS,
+    )
+    .await?;
     let long = is_long(&snapshot, wanted.iter().copied());
     let write = move || {
         let (items, number) = items(&snapshot, &wanted[..wanted.len().min(limit)], MOST_PAGE)?;
         let next_cursor = wanted.get(number).map(JobIndex::to_string);
-        Some(json::ok(&JobPage { items: Verbatim::of(&items), next_cursor }))
+        Some(json::ok(&JobPage {
+            items: Verbatim::of(&items),
+            next_cursor,
+        }))
     };
-    let page = if long { ask.api.engine().apart(write).await } else { write() };
+    let page = if long {
+        ask.api.engine().apart(write).await
+    } else {
+        write()
+    };
     page.ok_or_else(too_long)
 }
 
@@ -119,22 +141,36 @@ fn items(snapshot: &Snapshot, wanted: &[JobIndex], most: usize) -> Option<(Vec<u
 /// A page of all jobs, and one job more if there is one.
 async fn page(ask: &Ask<'_>, id: WorkflowId, from: usize, limit: usize) -> Result<Found, Problem> {
     let all = |number: usize| (from..number).map(|at| JobIndex(at as u32));
-    let some = ask.api.engine().show_some(id, |graph| all(graph.jobs.len()).take(limit).collect());
+    let some = ask
+        .api
+        .engine()
+        .show_some(id, |graph| all(graph.jobs.len()).take(limit).collect());
     let snapshot = in_time(some).await?;
     let wanted = all(snapshot.graph().jobs.len()).take(limit + 1).collect();
     Ok((snapshot, wanted))
 }
 
 /// Jobs in some states. Which they are is not known before all are read, unless there are none.
-async fn page_of(ask: &Ask<'_>, id: WorkflowId, words: &[&str], from: usize, limit: usize) -> Result<Found, Problem> {
+async fn page_of(
+    ask: &Ask<'_>,
+    id: WorkflowId,
+    words: &[&str],
+    from: usize,
+    limit: usize,
+) -> Result<Found, Problem> {
     let engine = ask.api.engine();
     let counts = engine.glance(id).await?.counts;
     if words.iter().all(|word| counts.of(word) == 0) {
-        return Ok((in_time(engine.show_some(id, |_| Vec::new())).await?, Vec::new()));
+        return Ok((
+            in_time(engine.show_some(id, |_| Vec::new())).await?,
+            Vec::new(),
+        ));
     }
     let snapshot = ask.api.show(id).await?;
     let jobs = snapshot.jobs().iter().enumerate().skip(from);
-    let jobs = jobs.filter(|(_, job)| words.contains(&job.state.word())).map(|(at, _)| JobIndex(at as u32));
+    let jobs = jobs
+        .filter(|(_, job)| words.contains(&job.state.word()))
+        .map(|(at, _)| JobIndex(at as u32));
     let wanted = jobs.take(limit + 1).collect();
     Ok((snapshot, wanted))
 }
@@ -142,27 +178,52 @@ async fn page_of(ask: &Ask<'_>, id: WorkflowId, words: &[&str], from: usize, lim
 /// The words of a list of states, each of which must be one.
 fn states(list: Option<&str>) -> Result<Vec<&str>, Problem> {
     let words: Vec<&str> = list.iter().flat_map(|list| list.split(',')).collect();
-    let Some(word) = words.iter().find(|word| !JobState::WORDS.contains(*word)) else { return Ok(words) };
+    let Some(word) = words.iter().find(|word| !JobState::WORDS.contains(*word)) else {
+        return Ok(words);
+    };
     let known = JobState::WORDS.join(", ");
-    Err(Problem::field("state", format!("'{word}' is not a state; expected one of {known}")))
+    Err(Problem::field(
+        "state",
+        format!("'{word}' is not a state; expected one of {known}"),
+    ))
 }
 
 /// The job that the path names.
 fn find(snapshot: &Snapshot, name: &str) -> Result<JobIndex, Problem> {
-    let none = || Problem::new(Code::JobNotFound, format!("workflow {} has no job '{name}'", snapshot.id()));
+    let none = || {
+        Problem::new(
+            Code::JobNotFound,
+            format!("workflow {} has no job '{name}'", snapshot.id()),
+        )
+    };
     snapshot.graph().find(name).ok_or_else(none)
 }
 
 pub(crate) async fn show(ask: &Ask<'_>) -> Answer {
     let id = ask.workflow()?;
     let name = ask.matched.name(1)?;
-    let snapshot = in_time(ask.api.engine().show_some(id, |graph| graph.find(&name).into_iter().collect())).await?;
+    let snapshot = in_time(
+        ask.api
+            .engine()
+            .show_some(id, |graph| graph.find(&name).into_iter().collect()),
+    )
+    .await?;
     let index = find(&snapshot, &name)?;
     let snapshot = with_reasons(ask, snapshot, &[index], MOST_HOLDERS).await?;
-    let result = ask.api.engine().results(id, &[index]).await?.pop().unwrap_or_default();
+    let result = ask
+        .api
+        .engine()
+        .results(id, &[index])
+        .await?
+        .pop()
+        .unwrap_or_default();
     let long = is_long(&snapshot, [index]);
     let write = move || json::text_within(MOST_TEXT, &Job::of(&snapshot, index, Some(&result)));
-    let text = if long { ask.api.engine().apart(write).await } else { write() };
+    let text = if long {
+        ask.api.engine().apart(write).await
+    } else {
+        write()
+    };
     Ok(json::page(text.ok_or_else(too_long)?))
 }
 
@@ -172,13 +233,22 @@ pub(crate) async fn act(ask: &Ask<'_>, word: JobAction) -> Answer {
         let MarkBody { output } = body::read_optional(ask.body)?;
         check_output(output)?;
         let output = output.map(|output| Json::from_checked(output.get()));
-        return done(ask, Action::MarkSucceeded { job, output }, Condition::default()).await;
+        return done(
+            ask,
+            Action::MarkSucceeded { job, output },
+            Condition::default(),
+        )
+        .await;
     }
     if word == JobAction::Retry {
         let condition = body::read_optional::<RetryBody>(ask.body)?.resolve()?;
         return done(ask, Action::RetryJob(job), condition).await;
     }
     body::read_optional::<NoBody>(ask.body)?;
-    let action = if word == JobAction::Skip { Action::SkipJob(job) } else { Action::CancelJob(job) };
+    let action = if word == JobAction::Skip {
+        Action::SkipJob(job)
+    } else {
+        Action::CancelJob(job)
+    };
     done(ask, action, Condition::default()).await
 }

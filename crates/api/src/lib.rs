@@ -49,7 +49,9 @@ pub use edge::tokens::{Role, Tokens};
 use edge::{auth, body};
 use jobs::{claims, leases, reports};
 pub use limits::RateLimits;
-pub use limits::configuration::loads::{ConfigurationSource, InForce, LimitUse, Loads, Mistake, Refused};
+pub use limits::configuration::loads::{
+    ConfigurationSource, InForce, LimitUse, Loads, Mistake, Refused,
+};
 use limits::{check, configuration, overrides, top, waiting};
 use opening::Standing;
 pub use overview::{History, STEP, Times, Totals};
@@ -69,13 +71,17 @@ impl Api {
     /// An API for those whom `access` lets in. Calls wait for [`Api::open`].
     #[must_use]
     pub fn new(access: Access, activity: Arc<Activity>, host: Host) -> Self {
-        Self { context: Arc::new(Context::new(access, activity, host)) }
+        Self {
+            context: Arc::new(Context::new(access, activity, host)),
+        }
     }
 
     /// The same API for requests on one of the engine's threads.
     #[must_use]
     pub fn on(&self, thread: usize) -> Self {
-        Self { context: Arc::new(self.context.on(thread)) }
+        Self {
+            context: Arc::new(self.context.on(thread)),
+        }
     }
 
     /// Serves calls with `engine` from now on.
@@ -101,7 +107,8 @@ impl Api {
 }
 
 /// No answer but the page is one: whatever is in it, a browser that shows it runs nothing and loads nothing. Pictures bring their own style.
-const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; sandbox";
+const POLICY: &str =
+    "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; sandbox";
 
 async fn serve(State(api): State<Api>, request: Request<Body>) -> Response {
     let api = &*api.context;
@@ -109,14 +116,21 @@ async fn serve(State(api): State<Api>, request: Request<Body>) -> Response {
     let (head, body) = request.into_parts();
     let id = RequestId::of(&head.headers);
     // Boxed because it has 10 KB, and the layers around a handler move its future several times.
-    let mut response = Box::pin(answer(api, &id, &head, body)).await.unwrap_or_else(|problem| {
-        failures::request(api, &id, &head, &problem);
-        problem.response(&id)
-    });
+    let mut response = Box::pin(answer(api, &id, &head, body))
+        .await
+        .unwrap_or_else(|problem| {
+            failures::request(api, &id, &head, &problem);
+            problem.response(&id)
+        });
     let headers = response.headers_mut();
     headers.insert(request_id::HEADER, id.header());
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, const { HeaderValue::from_static("nosniff") });
-    headers.entry(header::CONTENT_SECURITY_POLICY).or_insert(const { HeaderValue::from_static(POLICY) });
+    headers.insert(
+        header::X_CONTENT_TYPE_OPTIONS,
+        const { HeaderValue::from_static("nosniff") },
+    );
+    headers
+        .entry(header::CONTENT_SECURITY_POLICY)
+        .or_insert(const { HeaderValue::from_static(POLICY) });
     response
 }
 
@@ -132,7 +146,16 @@ async fn answer(api: &Context, id: &RequestId, head: &Parts, body: Body) -> Answ
     };
     let (headers, peer) = (&head.headers, head.extensions.get().copied());
     let token = token.as_deref();
-    let ask = Ask { api, matched, query: head.uri.query(), headers, token, peer, body: &body, id };
+    let ask = Ask {
+        api,
+        matched,
+        query: head.uri.query(),
+        headers,
+        token,
+        peer,
+        body: &body,
+        id,
+    };
     let answer = dispatch(&ask).await?;
     room::keep_answer(&api.rooms.answers, &ask, answer).await
 }
@@ -164,9 +187,18 @@ const fn has_parameters(call: Call) -> bool {
 const fn needs_engine(call: Call) -> bool {
     match call {
         Call::Version | Call::Status | Call::OpenApi | Call::Healthz | Call::Readyz => false,
-        Call::Session | Call::SignIn | Call::SignOut | Call::Page | Call::Asset | Call::Overview => false,
+        Call::Session
+        | Call::SignIn
+        | Call::SignOut
+        | Call::Page
+        | Call::Asset
+        | Call::Overview => false,
         // Limits are kept elsewhere, and depend on no workflow.
-        Call::Overrides | Call::SetOverride | Call::RemoveOverride | Call::CheckLimits | Call::TopKeys => false,
+        Call::Overrides
+        | Call::SetOverride
+        | Call::RemoveOverride
+        | Call::CheckLimits
+        | Call::TopKeys => false,
         Call::Configuration => false,
         // Where nobody moves the clock, it waits for no store.
         Call::AdvanceClock => false,
@@ -241,5 +273,8 @@ pub(crate) struct Version {
 }
 
 fn version(host: &Host) -> Response {
-    json::ok(&Version { version: host.version, api: "v1" })
+    json::ok(&Version {
+        version: host.version,
+        api: "v1",
+    })
 }

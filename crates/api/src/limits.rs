@@ -35,7 +35,9 @@ pub struct RateLimits {
 impl RateLimits {
     /// Puts the overrides that are kept in force at this server, and returns them.
     async fn refresh(&self) -> Result<Arc<Overrides>, StoreError> {
-        self.limiter.refresh_overrides(&self.overrides, self.now(), deadline()).await
+        self.limiter
+            .refresh_overrides(&self.overrides, self.now(), deadline())
+            .await
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -48,7 +50,11 @@ impl RateLimits {
         use tidegate_ratelimit::{MemoryBounds, MemoryStore, Options, Store};
         let store = Store::Memory(MemoryStore::new(MemoryBounds::default()));
         let limiter = Limiter::new(store, Options::default());
-        Self { limiter, overrides: OverrideStore::memory(), clock: Timestamp::default }
+        Self {
+            limiter,
+            overrides: OverrideStore::memory(),
+            clock: Timestamp::default,
+        }
     }
 }
 
@@ -58,14 +64,20 @@ fn deadline() -> Instant {
 
 fn read<'de, T: Deserialize<'de>>(text: &'de [u8]) -> Result<T, Problem> {
     if text.len() > MOST_BODY {
-        return Err(Problem::new(Code::PayloadTooLarge, format!("the body has more than {MOST_BODY} bytes")));
+        return Err(Problem::new(
+            Code::PayloadTooLarge,
+            format!("the body has more than {MOST_BODY} bytes"),
+        ));
     }
     body::read(text)
 }
 
 /// The store of the limiter failed. It may have done what it was asked to do.
 fn without_store(error: &StoreError) -> Problem {
-    Problem::new(Code::StoreUnavailable, format!("the store of rate limits: {error}"))
+    Problem::new(
+        Code::StoreUnavailable,
+        format!("the store of rate limits: {error}"),
+    )
 }
 
 pub(crate) fn moment(at: Timestamp) -> Rfc3339 {
@@ -74,5 +86,8 @@ pub(crate) fn moment(at: Timestamp) -> Rfc3339 {
 
 /// Entries as they are shown.
 fn pairs(entries: &[Entry]) -> Vec<(&str, &str)> {
-    entries.iter().map(|entry| (&*entry.key, &*entry.value)).collect()
+    entries
+        .iter()
+        .map(|entry| (&*entry.key, &*entry.value))
+        .collect()
 }

@@ -56,7 +56,8 @@ pub(crate) async fn live(ask: &Ask<'_>) -> Answer {
             }
             Watched::Workflow(id, version) => {
                 let outlet = outlet.about(of(Some(id)));
-                match events::follow(ask, (id, version), outlet.clone(), Arc::clone(&places)).await {
+                match events::follow(ask, (id, version), outlet.clone(), Arc::clone(&places)).await
+                {
                     // The reader wants to know of the others all the same.
                     Err(problem) if problem.code == Code::WorkflowNotFound => {
                         tasks.spawn(async move { outlet.hand_over(events::removed(id)).await });
@@ -75,7 +76,10 @@ async fn keep_open(outlet: Outlet, drain: CancellationToken, _places: Arc<Places
     let speak = async {
         loop {
             sleep(events::KEEP_ALIVE).await;
-            if !outlet.hand_over(Bytes::from_static(b": still here\n\n")).await {
+            if !outlet
+                .hand_over(Bytes::from_static(b": still here\n\n"))
+                .await
+            {
                 return;
             }
         }
@@ -97,28 +101,49 @@ fn watched(query: Option<&str>) -> Result<Vec<Watched>, Problem> {
         let one = match text.split_once(':') {
             None if text == "overview" => Watched::Overview,
             Some(("workflow", about)) => {
-                let (id, version) = about.split_once('@').map_or((about, None), |(id, version)| (id, Some(version)));
-                let id: WorkflowId = id.parse().map_err(|error| Problem::field("watch", format!("{error}")))?;
+                let (id, version) = about
+                    .split_once('@')
+                    .map_or((about, None), |(id, version)| (id, Some(version)));
+                let id: WorkflowId = id
+                    .parse()
+                    .map_err(|error| Problem::field("watch", format!("{error}")))?;
                 Watched::Workflow(id, version.map(str::to_owned))
             }
-            _ => return Err(Problem::field("watch", "expected `overview`, `workflow:ID` or `workflow:ID@VERSION`")),
+            _ => {
+                return Err(Problem::field(
+                    "watch",
+                    "expected `overview`, `workflow:ID` or `workflow:ID@VERSION`",
+                ));
+            }
         };
         if !all.contains(&one) {
             all.push(one);
         }
         if all.len() > MOST {
-            return Err(Problem::new(Code::InvalidField, format!("at most {MOST} things can be watched at once")));
+            return Err(Problem::new(
+                Code::InvalidField,
+                format!("at most {MOST} things can be watched at once"),
+            ));
         }
     }
     if all.is_empty() {
-        return Err(Problem::field("watch", "name what to watch: `overview`, `workflow:ID`, or several with commas"));
+        return Err(Problem::field(
+            "watch",
+            "name what to watch: `overview`, `workflow:ID`, or several with commas",
+        ));
     }
     Ok(all)
 }
 
 fn of(workflow: Option<WorkflowId>) -> Bytes {
     let mut text = Vec::new();
-    events::push_event(&mut text, "of", &OfEvent { workflow: workflow.map(Id) });
+    events::push_event(
+        &mut text,
+        "of",
+        &OfEvent {
+            workflow: workflow.map(Id),
+        },
+    );
     text.into()
 }
 
@@ -149,14 +174,24 @@ mod tests {
     #[test]
     fn what_is_watched_is_a_list() {
         let id = "01M85NP2YQ8XCYNT3A18F6YK00";
-        let workflow = |version: Option<&str>| Watched::Workflow(id.parse().unwrap(), version.map(str::to_owned));
+        let workflow = |version: Option<&str>| {
+            Watched::Workflow(id.parse().unwrap(), version.map(str::to_owned))
+        };
         let found = |query: &str| watched(Some(query)).unwrap();
         assert_eq!(found("watch=overview"), [Watched::Overview]);
         assert_eq!(
-            found(&format!("watch=workflow%3A{id}@7,overview,,overview,workflow:{id}")),
+            found(&format!(
+                "watch=workflow%3A{id}@7,overview,,overview,workflow:{id}"
+            )),
             [workflow(Some("7")), Watched::Overview, workflow(None)]
         );
-        for query in ["", "watch=", "watch=all", "watch=workflow:x", "watch=overview&more=1"] {
+        for query in [
+            "",
+            "watch=",
+            "watch=all",
+            "watch=workflow:x",
+            "watch=overview&more=1",
+        ] {
             watched(Some(query)).unwrap_err();
         }
         let many: Vec<String> = (0..=MOST).map(|at| format!("workflow:{id}@{at}")).collect();

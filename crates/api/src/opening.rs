@@ -34,7 +34,11 @@ pub(crate) struct Opening {
 
 impl Default for Opening {
     fn default() -> Self {
-        Self { engine: OnceLock::new(), standing: watch::Sender::new(Standing::Unasked), wanted: Notify::new() }
+        Self {
+            engine: OnceLock::new(),
+            standing: watch::Sender::new(Standing::Unasked),
+            wanted: Notify::new(),
+        }
     }
 }
 
@@ -73,14 +77,19 @@ impl Opening {
         }
         let mut standing = self.standing.subscribe();
         self.wanted.notify_one();
-        let settled = timeout(PATIENCE, standing.wait_for(|standing| *standing != Standing::Unasked));
+        let settled = timeout(
+            PATIENCE,
+            standing.wait_for(|standing| *standing != Standing::Unasked),
+        );
         let settled = tokio::select! {
             settled = settled => settled,
             () = drain.cancelled() => return Err(Problem::new(Code::ShuttingDown, "the server is shutting down")),
         };
         match settled {
             Ok(Ok(standing)) => refusal(&standing),
-            _ => Err(Problem::without_store("the store of workflows is still being opened")),
+            _ => Err(Problem::without_store(
+                "the store of workflows is still being opened",
+            )),
         }
     }
 }

@@ -55,19 +55,37 @@ pub(crate) fn show(ask: &Ask<'_>) -> Response {
     let now = moment(api);
     let (until, points) = api.host.history.points();
     let column = |at: usize| points.iter().map(|point| point.shown(at)).collect();
-    let series = NAMES.into_iter().enumerate().map(|(at, name)| (name, column(at))).collect();
+    let series = NAMES
+        .into_iter()
+        .enumerate()
+        .map(|(at, name)| (name, column(at)))
+        .collect();
     let step_ms = u64::try_from(STEP.as_millis()).unwrap_or(u64::MAX);
-    json::ok(&Overview { step_ms, until: until.map_or(now.until, Rfc3339), series, now })
+    json::ok(&Overview {
+        step_ms,
+        until: until.map_or(now.until, Rfc3339),
+        series,
+        now,
+    })
 }
 
 /// What is known now.
 pub(crate) fn moment(api: &Context) -> Moment {
     let host = &api.host;
     let point = host.history.now(&api.activity, &*host.totals);
-    let values = |point: Point| NAMES.into_iter().enumerate().map(|(at, name)| (name, point.shown(at))).collect();
+    let values = |point: Point| {
+        NAMES
+            .into_iter()
+            .enumerate()
+            .map(|(at, name)| (name, point.shown(at)))
+            .collect()
+    };
     api.activity.look();
     let census = api.activity.census();
-    let (workflows, jobs) = (census.workflows.into_iter().collect(), census.jobs.into_iter().collect());
+    let (workflows, jobs) = (
+        census.workflows.into_iter().collect(),
+        census.jobs.into_iter().collect(),
+    );
     Moment {
         until: moment_of(host.limits.now()),
         values: values(point),

@@ -71,13 +71,27 @@ pub(crate) async fn list(ask: &Ask<'_>) -> Answer {
     let (limit, after) = (query.limit(100, MOST_ITEMS)?, query.take("cursor"));
     query.end()?;
     // A cursor is the name of the last queue. Queues that come and go shift nothing, and it may be gone itself.
-    if after.as_ref().is_some_and(|after| after.len() > MAX_NAME || after.chars().any(char::is_control)) {
-        return Err(Problem::new(Code::InvalidCursor, "the cursor must be the next_cursor of a page of queues"));
+    if after
+        .as_ref()
+        .is_some_and(|after| after.len() > MAX_NAME || after.chars().any(char::is_control))
+    {
+        return Err(Problem::new(
+            Code::InvalidCursor,
+            "the cursor must be the next_cursor of a page of queues",
+        ));
     }
     let Partial { found, missing } = ask.api.engine().queue_page(after.as_deref(), limit).await?;
-    let next_cursor = found.queues.last().filter(|_| found.more).map(|last| last.name.as_str());
+    let next_cursor = found
+        .queues
+        .last()
+        .filter(|_| found.more)
+        .map(|last| last.name.as_str());
     let items = found.queues.iter().map(Queue::of).collect();
-    Ok(json::ok(&QueuePage { items, next_cursor, incomplete: Incomplete::of(&missing) }))
+    Ok(json::ok(&QueuePage {
+        items,
+        next_cursor,
+        incomplete: Incomplete::of(&missing),
+    }))
 }
 
 pub(crate) async fn set(ask: &Ask<'_>, paused: Paused) -> Answer {
@@ -93,5 +107,8 @@ pub(crate) async fn set(ask: &Ask<'_>, paused: Paused) -> Answer {
         ));
     }
     engine.set_queue_paused(&name, paused).await?;
-    Ok(json::ok(&QueuePaused { name: &name, paused: paused == Paused::Yes }))
+    Ok(json::ok(&QueuePaused {
+        name: &name,
+        paused: paused == Paused::Yes,
+    }))
 }

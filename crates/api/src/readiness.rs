@@ -134,7 +134,14 @@ struct Server {
 
 impl Server {
     fn all(engine: &Engine) -> Vec<Self> {
-        let shown = |LivingServer { id, about, began, heard, homes, .. }| Self {
+        let shown = |LivingServer {
+                         id,
+                         about,
+                         began,
+                         heard,
+                         homes,
+                         ..
+                     }| Self {
             id: id.to_string(),
             answers: id == engine.server(),
             version: about.version,
@@ -175,14 +182,22 @@ impl Store {
             api.looks.note(ask(engine).await);
         }
         let (partitions, troubles) = (engine.store().partitions(), engine.troubles());
-        Self { partitions, silent: api.looks.is_silent(), troubles }
+        Self {
+            partitions,
+            silent: api.looks.is_silent(),
+            troubles,
+        }
     }
 
     fn works(&self, fails: impl Fn(&Trouble) -> bool) -> Works {
         match self.silent {
             true => Works::No,
             false => {
-                let failing = self.troubles.values().filter(|trouble| fails(trouble)).count();
+                let failing = self
+                    .troubles
+                    .values()
+                    .filter(|trouble| fails(trouble))
+                    .count();
                 Works::of(failing, self.partitions.into())
             }
         }
@@ -202,11 +217,17 @@ impl Store {
         for (partition, trouble) in &self.troubles {
             let (reads, writes) = (trouble.reads.is_none(), writes(trouble));
             let reason = reason(trouble);
-            let same =
-                |other: &&mut PartitionTrouble| (other.reads, other.writes, &other.reason) == (reads, writes, &reason);
+            let same = |other: &&mut PartitionTrouble| {
+                (other.reads, other.writes, &other.reason) == (reads, writes, &reason)
+            };
             match shown.iter_mut().find(same) {
                 Some(others) => others.partitions.push(partition.0),
-                None => shown.push(PartitionTrouble { partitions: vec![partition.0], reads, writes, reason }),
+                None => shown.push(PartitionTrouble {
+                    partitions: vec![partition.0],
+                    reads,
+                    writes,
+                    reason,
+                }),
             }
         }
         shown
@@ -219,7 +240,11 @@ fn writes(trouble: &Trouble) -> bool {
 }
 
 fn reason(trouble: &Trouble) -> String {
-    let first = trouble.reads.as_ref().or(trouble.writes.as_ref()).or(trouble.removals.as_ref());
+    let first = trouble
+        .reads
+        .as_ref()
+        .or(trouble.writes.as_ref())
+        .or(trouble.removals.as_ref());
     first.map(StoreError::to_string).unwrap_or_default()
 }
 
@@ -227,7 +252,10 @@ fn reason(trouble: &Trouble) -> String {
 async fn ask(engine: &Engine) -> bool {
     let troubles = engine.troubles();
     let mut asked = JoinSet::new();
-    for partition in (0..engine.store().partitions()).map(Partition).filter(|at| !troubles.contains_key(at)) {
+    for partition in (0..engine.store().partitions())
+        .map(Partition)
+        .filter(|at| !troubles.contains_key(at))
+    {
         let engine = engine.clone();
         asked.spawn(async move { engine.probe(partition).await });
     }
@@ -272,7 +300,11 @@ pub(crate) async fn readyz(api: &Context) -> Response {
 pub(crate) async fn status(ask: &Ask<'_>) -> Answer {
     let api = ask.api;
     let ready = cause(api).await.is_none();
-    let limits = if (api.host.serving)() { (api.host.counting)() } else { Works::No };
+    let limits = if (api.host.serving)() {
+        (api.host.counting)()
+    } else {
+        Works::No
+    };
     let (open, reason) = match api.opening.standing() {
         Standing::Open => (true, None),
         Standing::Refused(reason) => (false, Some(reason.to_string())),
@@ -281,18 +313,37 @@ pub(crate) async fn status(ask: &Ask<'_>) -> Answer {
     let (reads, writes, partitions, troubles) = match api.opening.engine() {
         Some(engine) => {
             let store = Store::look(api, engine).await;
-            (store.reads(), store.writes(), store.partitions, store.shown())
+            (
+                store.reads(),
+                store.writes(),
+                store.partitions,
+                store.shown(),
+            )
         }
         None => {
-            let works = if reason.is_none() { Works::Yes } else { Works::No };
+            let works = if reason.is_none() {
+                Works::Yes
+            } else {
+                Works::No
+            };
             (works, works, 0, Vec::new())
         }
     };
     let clock_skew_ms = api.activity.clock_skew().map(|micros| micros / 1_000);
     let risks = api.activity.risks();
     let servers = api.opening.engine().map(Server::all).unwrap_or_default();
-    let workflows =
-        WorkflowStatus { ready, open, reason, reads, writes, partitions, troubles, clock_skew_ms, risks, servers };
+    let workflows = WorkflowStatus {
+        ready,
+        open,
+        reason,
+        reads,
+        writes,
+        partitions,
+        troubles,
+        clock_skew_ms,
+        risks,
+        servers,
+    };
     Ok(json::ok(&ServerStatus { limits, workflows }))
 }
 
@@ -306,29 +357,61 @@ mod tests {
             (!reason.is_empty()).then_some(StoreError::Unavailable { reason })
         };
         let trouble = |&(at, reads, writes): &(u16, &str, &str)| {
-            (Partition(at), Trouble { reads: error(reads), writes: error(writes), removals: None })
+            (
+                Partition(at),
+                Trouble {
+                    reads: error(reads),
+                    writes: error(writes),
+                    removals: None,
+                },
+            )
         };
-        Store { partitions: 4, silent: false, troubles: failing.iter().map(trouble).collect() }
+        Store {
+            partitions: 4,
+            silent: false,
+            troubles: failing.iter().map(trouble).collect(),
+        }
     }
 
     #[test]
     fn a_store_works_as_long_as_one_partition_does() {
         let check = |failing: &[(u16, &str, &str)], reads: Works, writes: Works| {
             let store = store(failing);
-            assert_eq!((store.reads(), store.writes()), (reads, writes), "{failing:?}");
+            assert_eq!(
+                (store.reads(), store.writes()),
+                (reads, writes),
+                "{failing:?}"
+            );
         };
         check(&[], Works::Yes, Works::Yes);
         check(&[(1, "gone", "gone")], Works::Partly, Works::Partly);
-        check(&[0, 1, 2, 3].map(|at| (at, "", "full")), Works::Yes, Works::No);
-        check(&[0, 1, 2, 3].map(|at| (at, "gone", "")), Works::No, Works::No);
-        let silent = Store { silent: true, ..store(&[]) };
+        check(
+            &[0, 1, 2, 3].map(|at| (at, "", "full")),
+            Works::Yes,
+            Works::No,
+        );
+        check(
+            &[0, 1, 2, 3].map(|at| (at, "gone", "")),
+            Works::No,
+            Works::No,
+        );
+        let silent = Store {
+            silent: true,
+            ..store(&[])
+        };
         assert_eq!(silent.reads(), Works::No);
     }
 
     #[test]
     fn partitions_with_the_same_trouble_are_told_together() {
         let shown = store(&[(0, "", "full"), (1, "gone", "gone"), (3, "", "full")]).shown();
-        let shown: Vec<_> = shown.iter().map(|one| (one.partitions.as_slice(), one.reads, one.writes)).collect();
-        assert_eq!(shown, [(&[0, 3][..], true, false), (&[1][..], false, false)]);
+        let shown: Vec<_> = shown
+            .iter()
+            .map(|one| (one.partitions.as_slice(), one.reads, one.writes))
+            .collect();
+        assert_eq!(
+            shown,
+            [(&[0, 3][..], true, false), (&[1][..], false, false)]
+        );
     }
 }

@@ -19,7 +19,8 @@ pub fn read(text: &str) -> Option<Duration> {
         return None;
     }
     let span = SpanParser::new().parse_span(text).ok()?;
-    let span = Duration::try_from(span.to_duration(SpanRelativeTo::days_are_24_hours()).ok()?).ok()?;
+    let span =
+        Duration::try_from(span.to_duration(SpanRelativeTo::days_are_24_hours()).ok()?).ok()?;
     let is_lost = span < Duration::from_micros(1) && !span.is_zero();
     (span <= LONGEST && !is_lost).then(|| Duration::from_micros(span.as_micros() as u64))
 }
@@ -51,7 +52,11 @@ fn after_digits(text: &str) -> Option<&str> {
 
 /// Reads a span, or `forever`.
 pub fn retention(text: &str) -> Option<Retention> {
-    if text == "forever" { Some(Retention::Forever) } else { read(text).map(Retention::For) }
+    if text == "forever" {
+        Some(Retention::Forever)
+    } else {
+        read(text).map(Retention::For)
+    }
 }
 
 #[cfg(test)]
@@ -73,16 +78,42 @@ mod tests {
         check("5us", Some(5));
         check("5µs", Some(5));
         check("1d12h", Some(129_600_000_000));
-        for text in ["", "s", "5", "0", "-1s", "1s ago", "1x", "1s2", "36501d", "1..2s", "1e3s", "é", "1y", "1mo"] {
+        for text in [
+            "", "s", "5", "0", "-1s", "1s ago", "1x", "1s2", "36501d", "1..2s", "1e3s", "é", "1y",
+            "1mo",
+        ] {
             check(text, None);
         }
-        for text in
-            ["00:05:00", "1d 00:00:05", "1,5h", "1.5,5h", "5ns", "0.5us", "-0s", "+5s", "5s ", " 5s", "5 s", "1h 30m"]
-        {
+        for text in [
+            "00:05:00",
+            "1d 00:00:05",
+            "1,5h",
+            "1.5,5h",
+            "5ns",
+            "0.5us",
+            "-0s",
+            "+5s",
+            "5s ",
+            " 5s",
+            "5 s",
+            "1h 30m",
+        ] {
             check(text, None);
         }
-        for text in ["1 hour, 30 mins", "5sec", "5min", "5S", "1w", "1.s", ".5s", "١s", "PT5S", "30m1h", "1h1h", "5s\0"]
-        {
+        for text in [
+            "1 hour, 30 mins",
+            "5sec",
+            "5min",
+            "5S",
+            "1w",
+            "1.s",
+            ".5s",
+            "١s",
+            "PT5S",
+            "30m1h",
+            "1h1h",
+            "5s\0",
+        ] {
             check(text, None);
         }
     }

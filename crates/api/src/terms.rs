@@ -89,7 +89,12 @@ pub(crate) fn show(ask: &Ask<'_>, of: TermsOf) -> Answer {
     let name = &*name;
     Ok(match subject(of, name) {
         Some(subject) => {
-            let limits = terms.limits(&subject).iter().cloned().map(LimitShown::of).collect();
+            let limits = terms
+                .limits(&subject)
+                .iter()
+                .cloned()
+                .map(LimitShown::of)
+                .collect();
             json::ok(&LimitsShown { name, limits })
         }
         None => {
@@ -106,12 +111,19 @@ pub(crate) async fn set(ask: &Ask<'_>, of: TermsOf) -> Answer {
     match subject(of, &name) {
         Some(subject) => {
             let LimitsBody { limits } = body::read(ask.body)?;
-            engine.set_limits(&subject, &LimitBody::resolve_all(limits, &"limits")?).await?;
+            engine
+                .set_limits(&subject, &LimitBody::resolve_all(limits, &"limits")?)
+                .await?;
         }
         None => {
             let WeightsBody { weights } = body::read(ask.body)?;
-            let weight = |WeightBody { entries, weight }| Weight { entries: Entry::pairs(entries), weight };
-            engine.set_weights(&name, &weights.into_iter().map(weight).collect::<Vec<_>>()).await?;
+            let weight = |WeightBody { entries, weight }| Weight {
+                entries: Entry::pairs(entries),
+                weight,
+            };
+            engine
+                .set_weights(&name, &weights.into_iter().map(weight).collect::<Vec<_>>())
+                .await?;
         }
     }
     show(ask, of)

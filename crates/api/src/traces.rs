@@ -80,12 +80,19 @@ pub enum Creations<'a> {
 
 impl<'a> Creations<'a> {
     pub(crate) fn one(created: &Created, name: &'a str) -> Self {
-        Self::One { workflow: created.workflow, name, existing: created.existing }
+        Self::One {
+            workflow: created.workflow,
+            name,
+            existing: created.existing,
+        }
     }
 }
 
 impl fmt::Debug for Traces {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Traces").field("exported", &self.exporter.is_some()).finish_non_exhaustive()
+        formatter
+            .debug_struct("Traces")
+            .field("exported", &self.exporter.is_some())
+            .finish_non_exhaustive()
     }
 }

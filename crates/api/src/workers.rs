@@ -98,9 +98,16 @@ pub(crate) enum Draining {
 
 /// Notes the claim of a worker that has run for `uptime`, and starts the task that reads what other servers say of workers.
 /// Returns the process that claims.
-pub(crate) fn note_claim<'a>(api: &Context, claim: &'a Claim, uptime: Option<Duration>) -> Process<'a> {
+pub(crate) fn note_claim<'a>(
+    api: &Context,
+    claim: &'a Claim,
+    uptime: Option<Duration>,
+) -> Process<'a> {
     let now = api.now();
-    let process = Process { worker: &claim.worker, started: uptime.map(|uptime| now.before(uptime)) };
+    let process = Process {
+        worker: &claim.worker,
+        started: uptime.map(|uptime| now.before(uptime)),
+    };
     api.roll.note_claim(claim, process.started, now);
     keep(api);
     process
@@ -108,7 +115,11 @@ pub(crate) fn note_claim<'a>(api: &Context, claim: &'a Claim, uptime: Option<Dur
 
 fn keep(api: &Context) {
     if api.roll.needs_keeper() {
-        let keeper = sheet::keep(Arc::clone(&api.roll), api.engine().clone(), api.host.clone());
+        let keeper = sheet::keep(
+            Arc::clone(&api.roll),
+            api.engine().clone(),
+            api.host.clone(),
+        );
         api.host.tasks.spawn(keeper);
     }
 }
@@ -131,7 +142,11 @@ pub(crate) async fn list(ask: &Ask<'_>) -> Answer {
     let drains = sheet::drains(api.engine()).await?;
     // A cursor is the name of the last worker. Workers that come and go shift nothing.
     let is_later = |name: &&String| after.as_ref().is_none_or(|after| *name > after);
-    let mut names: Vec<&String> = workers.keys().chain(drains.keys()).filter(is_later).collect();
+    let mut names: Vec<&String> = workers
+        .keys()
+        .chain(drains.keys())
+        .filter(is_later)
+        .collect();
     names.sort_unstable();
     names.dedup();
     let mut items = Vec::with_capacity(names.len().min(limit));
@@ -142,13 +157,20 @@ pub(crate) async fn list(ask: &Ask<'_>) -> Answer {
     Ok(json::ok(&WorkerPage { items, next_cursor }))
 }
 
-async fn item(api: &Context, name: &str, told: Option<&Told>, drain: Option<&Drain>) -> Result<WorkerItem, Problem> {
+async fn item(
+    api: &Context,
+    name: &str,
+    told: Option<&Told>,
+    drain: Option<&Drain>,
+) -> Result<WorkerItem, Problem> {
     let mut jobs = Vec::new();
     for (lease, since) in told.iter().flat_map(|told| told.leases()).take(MOST_JOBS) {
         jobs.extend(job(api, lease, since).await?);
     }
     let moment = |micros| Rfc3339(Timestamp::from_micros(micros));
-    let started = told.and_then(|told| told.started).map(Timestamp::from_micros);
+    let started = told
+        .and_then(|told| told.started)
+        .map(Timestamp::from_micros);
     let drain = drain.filter(|drain| drain.is_for(started));
     Ok(WorkerItem {
         name: name.to_owned(),
@@ -163,18 +185,35 @@ async fn item(api: &Context, name: &str, told: Option<&Told>, drain: Option<&Dra
 }
 
 /// The job of a lease. None: the lease is over.
-async fn job(api: &Context, lease: LeaseRef, since: Timestamp) -> Result<Option<WorkerJob>, Problem> {
-    let snapshot = match in_time(api.engine().show_some(lease.workflow, |_| vec![lease.job])).await {
+async fn job(
+    api: &Context,
+    lease: LeaseRef,
+    since: Timestamp,
+) -> Result<Option<WorkerJob>, Problem> {
+    let snapshot = match in_time(api.engine().show_some(lease.workflow, |_| vec![lease.job])).await
+    {
         Err(problem) if problem.code == Code::WorkflowNotFound => return Ok(None),
         snapshot => snapshot?,
     };
-    let Some(about) = snapshot.graph().jobs.get(lease.job.index()) else { return Ok(None) };
+    let Some(about) = snapshot.graph().jobs.get(lease.job.index()) else {
+        return Ok(None);
+    };
     let job = snapshot.job(lease.job);
     if !matches!(job.state, JobState::Running { .. }) || job.token != lease.token {
         return Ok(None);
     }
-    let (name, handler, queue) = (about.name.clone(), about.handler.clone(), about.queue.clone());
-    Ok(Some(WorkerJob { workflow_id: Id(lease.workflow), job: name, handler, queue, since: Rfc3339(since) }))
+    let (name, handler, queue) = (
+        about.name.clone(),
+        about.handler.clone(),
+        about.queue.clone(),
+    );
+    Ok(Some(WorkerJob {
+        workflow_id: Id(lease.workflow),
+        job: name,
+        handler,
+        queue,
+        since: Rfc3339(since),
+    }))
 }
 
 pub(crate) async fn set(ask: &Ask<'_>, draining: Draining) -> Answer {
@@ -184,20 +223,30 @@ pub(crate) async fn set(ask: &Ask<'_>, draining: Draining) -> Answer {
     let drains = sheet::drains(engine).await?;
     match draining {
         Draining::Begin if drains.len() >= MOST_DRAINS && !drains.contains_key(&name) => {
-            let detail = format!("{MOST_DRAINS} workers drain already: end that of those that are gone");
+            let detail =
+                format!("{MOST_DRAINS} workers drain already: end that of those that are gone");
             return Err(Problem::new(Code::StateConflict, detail));
         }
         Draining::Begin => {
-            let drain = Drain { since: api.now().micros(), by: ask.token.map(str::to_owned) };
+            let drain = Drain {
+                since: api.now().micros(),
+                by: ask.token.map(str::to_owned),
+            };
             let note = serde_json::to_string(&drain).expect("it has only texts and numbers");
-            engine.store().post(Sheet::Draining, &name, Some(&note)).await?;
+            engine
+                .store()
+                .post(Sheet::Draining, &name, Some(&note))
+                .await?;
         }
         Draining::End => engine.store().post(Sheet::Draining, &name, None).await?,
     }
     keep(api);
     api.roll.set_drains(sheet::drains(engine).await?);
     engine.call_out().await;
-    Ok(json::ok(&WorkerDraining { name: &name, draining: draining == Draining::Begin }))
+    Ok(json::ok(&WorkerDraining {
+        name: &name,
+        draining: draining == Draining::Begin,
+    }))
 }
 
 /// The name of the worker that the path has.

@@ -64,24 +64,41 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let (a, b) = (server::find(&arguments.a)?, server::find(&arguments.b)?);
     let mut rows = Vec::new();
     for round in 1..=arguments.rounds {
-        for work in WORKS.into_iter().filter(|work| work.name().contains(&arguments.only)) {
+        for work in WORKS
+            .into_iter()
+            .filter(|work| work.name().contains(&arguments.only))
+        {
             eprintln!("round {round} of {}: {}", arguments.rounds, work.name());
             let pairs = pair(work, (&a, &b), round, arguments.turn).await?;
             add(&mut rows, pairs);
         }
     }
-    ensure!(!rows.is_empty(), "no work has '{}' in its name", arguments.only);
+    ensure!(
+        !rows.is_empty(),
+        "no work has '{}' in its name",
+        arguments.only
+    );
     println!("A is {}, B is {}.\n", a.display(), b.display());
     println!("{}", sheet(&rows, arguments.margin)?);
     let json: Vec<Value> = rows.iter().map(Row::to_json).collect();
-    write_json(&arguments.results.join("ab.json"), &json!({ "a": arguments.a, "b": arguments.b, "rows": json }))
+    write_json(
+        &arguments.results.join("ab.json"),
+        &json!({ "a": arguments.a, "b": arguments.b, "rows": json }),
+    )
 }
 
 /// One turn of each build. Who is first changes from round to round, because a machine that slows down meanwhile is unfair to the
 /// second.
-async fn pair(work: Work, (a, b): (&Path, &Path), round: u32, time: Duration) -> anyhow::Result<Vec<(Sample, Sample)>> {
+async fn pair(
+    work: Work,
+    (a, b): (&Path, &Path),
+    round: u32,
+    time: Duration,
+) -> anyhow::Result<Vec<(Sample, Sample)>> {
     let measure = async |name: &str, program: &Path| {
-        work.turn(program, time).await.with_context(|| format!("{name} could not be measured"))
+        work.turn(program, time)
+            .await
+            .with_context(|| format!("{name} could not be measured"))
     };
     let (of_a, of_b) = if round % 2 == 1 {
         let of_a = measure("A", a).await?;
@@ -97,10 +114,19 @@ async fn pair(work: Work, (a, b): (&Path, &Path), round: u32, time: Duration) ->
 fn add(rows: &mut Vec<Row>, pairs: Vec<(Sample, Sample)>) {
     for (a, b) in pairs {
         for figure in [Figure::PerSecond, Figure::ServerMicros, Figure::RedisMicros] {
-            let Some(pair) = figure.of(&a).zip(figure.of(&b)) else { continue };
-            match rows.iter_mut().find(|row| row.unit == a.unit && row.figure == figure) {
+            let Some(pair) = figure.of(&a).zip(figure.of(&b)) else {
+                continue;
+            };
+            match rows
+                .iter_mut()
+                .find(|row| row.unit == a.unit && row.figure == figure)
+            {
                 Some(row) => row.pairs.push(pair),
-                None => rows.push(Row { unit: a.unit.clone(), figure, pairs: vec![pair] }),
+                None => rows.push(Row {
+                    unit: a.unit.clone(),
+                    figure,
+                    pairs: vec![pair],
+                }),
             }
         }
     }
@@ -111,9 +137,15 @@ fn sheet(rows: &[Row], margin: f64) -> anyhow::Result<Sheet> {
     let mut sheet = Sheet::new(&["unit", "figure", "A", "B", "B/A", "95 % interval", &verdict]);
     for row in rows {
         let (a, b): (Vec<f64>, Vec<f64>) = row.pairs.iter().copied().unzip();
-        let spread = |values| Spread::new(values).map_or("-".to_owned(), |spread| row.figure.show(spread));
-        let ratio = Ratio::of(&row.pairs).with_context(|| format!("{} has no {}", row.unit, row.figure.name()))?;
-        let cost = if row.figure == Figure::PerSecond { ratio.inverse() } else { ratio };
+        let spread =
+            |values| Spread::new(values).map_or("-".to_owned(), |spread| row.figure.show(spread));
+        let ratio = Ratio::of(&row.pairs)
+            .with_context(|| format!("{} has no {}", row.unit, row.figure.name()))?;
+        let cost = if row.figure == Figure::PerSecond {
+            ratio.inverse()
+        } else {
+            ratio
+        };
         sheet.row(vec![
             row.unit.clone(),
             row.figure.name().to_owned(),

@@ -83,13 +83,23 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let folder = tempfile::tempdir().context("could not make a temporary folder")?;
     let idle = Idle::measure(&program, folder.path(), arguments.idle).await?;
     let million_keys = MillionKeys::measure(&program, folder.path(), &arguments.looks).await?;
-    finish(&Results { decisions, idle, million_keys }, &arguments.results)
+    finish(
+        &Results {
+            decisions,
+            idle,
+            million_keys,
+        },
+        &arguments.results,
+    )
 }
 
 async fn decisions(arguments: &Arguments, program: &Path) -> anyhow::Result<Vec<Row>> {
     let reference = arguments.peers.join("ratelimit").canonicalize().ok();
     if reference.is_none() {
-        eprintln!("envoyproxy/ratelimit is not in {} and left out", arguments.peers.display());
+        eprintln!(
+            "envoyproxy/ratelimit is not in {} and left out",
+            arguments.peers.display()
+        );
     }
     let mut rows = rows(reference.is_some());
     for round in 1..=arguments.rounds {
@@ -100,7 +110,9 @@ async fn decisions(arguments: &Arguments, program: &Path) -> anyhow::Result<Vec<
                 _ => program,
             };
             let testbed = Testbed::start(program, row.store).await?;
-            let turn = row.traffic.turn(&testbed, row.descriptors, arguments.keys, arguments.turn);
+            let turn = row
+                .traffic
+                .turn(&testbed, row.descriptors, arguments.keys, arguments.turn);
             row.turns.push(turn.await?);
         }
     }
@@ -112,10 +124,21 @@ fn rows(with_reference: bool) -> Vec<Row> {
     let mut rows = Vec::new();
     for descriptors in [1, 10] {
         let mut row = |program, store, traffic| {
-            rows.push(Row { program, store, traffic, descriptors, turns: Vec::new() });
+            rows.push(Row {
+                program,
+                store,
+                traffic,
+                descriptors,
+                turns: Vec::new(),
+            });
         };
         for store in [Store::Embedded, Store::Redis] {
-            for traffic in [Traffic::H2load, Traffic::OneKey, Traffic::Uniform, Traffic::Zipf] {
+            for traffic in [
+                Traffic::H2load,
+                Traffic::OneKey,
+                Traffic::Uniform,
+                Traffic::Zipf,
+            ] {
                 row(Program::Tidegate, store, traffic);
             }
         }
@@ -133,10 +156,17 @@ impl Results {
     pub(crate) fn summary(&self) -> Vec<Vec<String>> {
         let ours = |store, descriptors| self.server_us(Program::Tidegate, store, descriptors);
         let row = |what: &str, store, descriptors, other| {
-            vec![format!("processor time for a decision on {what}"), ours(store, descriptors), other]
+            vec![
+                format!("processor time for a decision on {what}"),
+                ours(store, descriptors),
+                other,
+            ]
         };
         let other = |descriptors| {
-            format!("envoyproxy/ratelimit: {}", self.server_us(Program::Reference, Store::Redis, descriptors))
+            format!(
+                "envoyproxy/ratelimit: {}",
+                self.server_us(Program::Reference, Store::Redis, descriptors)
+            )
         };
         vec![
             row("one descriptor, Redis", Store::Redis, 1, other(1)),
@@ -148,11 +178,20 @@ impl Results {
     /// The median under h2load.
     fn server_us(&self, program: Program, store: Store, descriptors: u16) -> String {
         let wanted = |row: &&Row| {
-            (row.program, row.store, row.traffic, row.descriptors) == (program, store, Traffic::H2load, descriptors)
+            (row.program, row.store, row.traffic, row.descriptors)
+                == (program, store, Traffic::H2load, descriptors)
         };
-        let turns = self.decisions.iter().find(wanted).into_iter().flat_map(|row| &row.turns);
+        let turns = self
+            .decisions
+            .iter()
+            .find(wanted)
+            .into_iter()
+            .flat_map(|row| &row.turns);
         let spread = Spread::new(turns.map(|turn| turn.server_us).collect());
-        spread.map_or_else(|| "not measured".to_owned(), |spread| format!("{:.1} us", spread.median))
+        spread.map_or_else(
+            || "not measured".to_owned(),
+            |spread| format!("{:.1} us", spread.median),
+        )
     }
 }
 
@@ -169,8 +208,16 @@ impl figures::Results for Results {
 }
 
 fn sheet(rows: &[Row]) -> Sheet {
-    let heads =
-        ["server", "load", "descriptors", "decisions/s", "CPU us/decision", "user", "system", "Redis us/decision"];
+    let heads = [
+        "server",
+        "load",
+        "descriptors",
+        "decisions/s",
+        "CPU us/decision",
+        "user",
+        "system",
+        "Redis us/decision",
+    ];
     let mut sheet = Sheet::new(&heads);
     for row in rows {
         let median = |figure: fn(&Turn) -> f64| {

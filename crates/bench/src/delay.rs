@@ -46,13 +46,26 @@ impl DelayProxy {
     }
 
     /// Starts a proxy for each listener, in front of the server beside it. The thread runs where the caller's may.
-    pub(crate) fn start_on(links: Vec<(TcpListener, SocketAddr)>, one_way: Duration) -> anyhow::Result<Self> {
-        let addresses: std::io::Result<Vec<_>> = links.iter().map(|(listener, _)| listener.local_addr()).collect();
+    pub(crate) fn start_on(
+        links: Vec<(TcpListener, SocketAddr)>,
+        one_way: Duration,
+    ) -> anyhow::Result<Self> {
+        let addresses: std::io::Result<Vec<_>> = links
+            .iter()
+            .map(|(listener, _)| listener.local_addr())
+            .collect();
         let dial = Arc::new(Dial::default());
         let (ended, stop) = std::io::pipe().context("could not make a pipe")?;
         let mut relay = Relay::new(links, ended, dial.clone())?;
-        let thread = std::thread::Builder::new().name("delay-proxy".into()).spawn(move || relay.run())?;
-        let proxy = Self { addresses: addresses?, dial, stop: Some(stop), thread: Some(thread) };
+        let thread = std::thread::Builder::new()
+            .name("delay-proxy".into())
+            .spawn(move || relay.run())?;
+        let proxy = Self {
+            addresses: addresses?,
+            dial,
+            stop: Some(stop),
+            thread: Some(thread),
+        };
         proxy.set_delay(one_way);
         Ok(proxy)
     }
@@ -64,7 +77,9 @@ impl DelayProxy {
 
     /// Changes the delay of each direction for what is read from now on; order is kept.
     pub(crate) fn set_delay(&self, one_way: Duration) {
-        self.dial.one_way_nanos.store(one_way.as_nanos() as u64, Relaxed);
+        self.dial
+            .one_way_nanos
+            .store(one_way.as_nanos() as u64, Relaxed);
     }
 
     /// How often a full queue kept the proxy from reading; a measurement with any is not one of delay alone.
@@ -74,7 +89,9 @@ impl DelayProxy {
 
     /// Blocks for as long as the proxy serves, and says why it no longer does.
     pub(crate) fn wait(mut self) -> anyhow::Result<()> {
-        self.thread.take().map_or(Ok(()), |thread| thread.join().expect("the relay does not panic"))
+        self.thread.take().map_or(Ok(()), |thread| {
+            thread.join().expect("the relay does not panic")
+        })
     }
 }
 
@@ -125,7 +142,12 @@ mod tests {
         });
         let mut received = Vec::new();
         server.read_to_end(&mut received).unwrap();
-        assert!(received == expected, "{} bytes of {}", received.len(), expected.len());
+        assert!(
+            received == expected,
+            "{} bytes of {}",
+            received.len(),
+            expected.len()
+        );
         assert_eq!(writer.join().unwrap().full(), 0);
     }
 
@@ -154,7 +176,11 @@ mod tests {
         let mut received = [0; 100];
         server.read_exact(&mut received).unwrap();
         assert!(received.iter().copied().eq(0..100));
-        assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+        assert!(
+            start.elapsed() < Duration::from_secs(5),
+            "{:?}",
+            start.elapsed()
+        );
     }
 
     #[test]

@@ -80,11 +80,19 @@ descriptors:
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     raise_file_limit();
     let server = find(&arguments.server)?;
-    let named = if arguments.only.is_empty() { Attack::all() } else { &arguments.only };
+    let named = if arguments.only.is_empty() {
+        Attack::all()
+    } else {
+        &arguments.only
+    };
     let mut rows = Vec::new();
     for attack in named {
         eprintln!("{attack}");
-        rows.push(measure(*attack, &server, &arguments).await.with_context(|| format!("attack {attack}"))?);
+        rows.push(
+            measure(*attack, &server, &arguments)
+                .await
+                .with_context(|| format!("attack {attack}"))?,
+        );
     }
     finish(&Results { rows }, &arguments.results)
 }
@@ -93,7 +101,13 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
 fn raise_file_limit() {
     let limit = getrlimit(Resource::Nofile);
     // With fewer, the attack is smaller, and says so.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    let _ = setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: limit.maximum,
+            ..limit
+        },
+    );
 }
 
 async fn measure(attack: Attack, program: &Path, arguments: &Arguments) -> anyhow::Result<Row> {
@@ -120,7 +134,11 @@ async fn measure(attack: Attack, program: &Path, arguments: &Arguments) -> anyho
         before,
         during,
         after,
-        resident: Resident { before: resident, peak, after: server.process().resident_bytes()? },
+        resident: Resident {
+            before: resident,
+            peak,
+            after: server.process().resident_bytes()?,
+        },
         charged: redis.as_ref().map(charged),
         counted: counted(&server)?,
         metrics_bytes: page::get(server.debug(), "/metrics")?.len(),
@@ -133,16 +151,24 @@ async fn counters(counters: Counters) -> (Option<RedisServer>, Vec<(&'static str
         Counters::Memory(room) => (None, vec![("TIDEGATE_MAX_KEYS", room.to_string())]),
         Counters::Redis => {
             let redis = RedisServer::start().await;
-            let settings = vec![("REDIS_URL", redis.address().to_string()), ("REDIS_SOCKET_TYPE", "tcp".to_owned())];
+            let settings = vec![
+                ("REDIS_URL", redis.address().to_string()),
+                ("REDIS_SOCKET_TYPE", "tcp".to_owned()),
+            ];
             (Some(redis), settings)
         }
     }
 }
 
-async fn start(program: &Path, folder: &Path, environment: &[(&str, String)]) -> anyhow::Result<Server> {
+async fn start(
+    program: &Path,
+    folder: &Path,
+    environment: &[(&str, String)],
+) -> anyhow::Result<Server> {
     let configuration = folder.join("bench/config");
     std::fs::create_dir_all(&configuration).context("could not make the configuration folder")?;
-    std::fs::write(configuration.join("hostile.yaml"), CONFIGURATION).context("could not write the configuration")?;
+    std::fs::write(configuration.join("hostile.yaml"), CONFIGURATION)
+        .context("could not write the configuration")?;
     Server::start(program, folder, environment).await
 }
 
@@ -152,7 +178,12 @@ async fn felt(server: &Server, arguments: &Arguments) -> anyhow::Result<Felt> {
         address: server.grpc(),
         connections: 4,
         streams: 16,
-        shape: Shape { domain: "bench".into(), key: "key".into(), descriptors: 1, hits: 0 },
+        shape: Shape {
+            domain: "bench".into(),
+            key: "key".into(),
+            descriptors: 1,
+            hits: 0,
+        },
         keys: Keys::new(Distribution::Uniform, 1_000, 0.0, 1),
         rate: Some(arguments.rate),
         requests: None,
@@ -174,7 +205,8 @@ fn counted(server: &Server) -> anyhow::Result<u64> {
     let stats = page::get(server.debug(), "/stats")?;
     let hits = |line: &str| {
         let (name, value) = line.split_once(": ")?;
-        let ours = name.starts_with("ratelimit.service.rate_limit.bench.") && name.ends_with(".total_hits");
+        let ours = name.starts_with("ratelimit.service.rate_limit.bench.")
+            && name.ends_with(".total_hits");
         ours.then(|| value.trim().parse::<u64>().ok())?
     };
     Ok(stats.lines().filter_map(hits).sum())

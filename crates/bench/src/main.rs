@@ -97,7 +97,9 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Body(shape) => {
             let mut keys = load::Keys::new(load::Distribution::Sequence, 1, 0.0, 0);
             let body = load::Bodies::new(&shape.shape())?.next(&mut keys);
-            std::io::stdout().write_all(&body).context("could not write the body")
+            std::io::stdout()
+                .write_all(&body)
+                .context("could not write the body")
         }
     }
 }

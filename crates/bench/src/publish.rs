@@ -62,17 +62,41 @@ struct Step {
 const STEPS: [Step; 8] = [
     Step::server(
         compare::Results::NAME,
-        &["--rounds", "1", "--turn", "60ms", "--keys", "1000", "--idle", "100ms", "--looks", "0"],
+        &[
+            "--rounds", "1", "--turn", "60ms", "--keys", "1000", "--idle", "100ms", "--looks", "0",
+        ],
     ),
-    Step::server(round_trips::Results::NAME, &["--rounds", "1", "--turn", "60ms", "--rate", "200"]),
-    Step::engine(pipelines::Results::NAME, &[], &["--rounds", "1", "--turn", "60ms", "--one-way", "2ms"]),
+    Step::server(
+        round_trips::Results::NAME,
+        &["--rounds", "1", "--turn", "60ms", "--rate", "200"],
+    ),
+    Step::engine(
+        pipelines::Results::NAME,
+        &[],
+        &["--rounds", "1", "--turn", "60ms", "--one-way", "2ms"],
+    ),
     Step::server(callers::Results::NAME, &["--rounds", "1", "--turn", "60ms"]),
     Step::engine(
         connections::Results::NAME,
         &[],
-        &["--rounds", "1", "--turn", "60ms", "--callers", "8", "--calm-callers", "2", "--idle-timeout", "100ms"],
+        &[
+            "--rounds",
+            "1",
+            "--turn",
+            "60ms",
+            "--callers",
+            "8",
+            "--calm-callers",
+            "2",
+            "--idle-timeout",
+            "100ms",
+        ],
     ),
-    Step::engine(pipelining::Results::NAME, &["--turn", "1s"], &["--rounds", "1", "--turn", "60ms", "--depths", "1,4"]),
+    Step::engine(
+        pipelining::Results::NAME,
+        &["--turn", "1s"],
+        &["--rounds", "1", "--turn", "60ms", "--depths", "1,4"],
+    ),
     Step::server(
         workflow::Results::NAME,
         &[
@@ -95,7 +119,9 @@ const STEPS: [Step; 8] = [
     Step::engine(
         layout::Results::NAME,
         &["--turn", "500ms"],
-        &["--rounds", "1", "--turn", "60ms", "--jobs", "110,120", "--most", "1000"],
+        &[
+            "--rounds", "1", "--turn", "60ms", "--jobs", "110,120", "--most", "1000",
+        ],
     ),
 ];
 
@@ -142,18 +168,34 @@ pub(crate) fn tables(arguments: &TablesArguments) -> anyhow::Result<()> {
 }
 
 fn put(path: &Path, tables: &[Table]) -> anyhow::Result<()> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("could not read {}", path.display()))?;
-    let filled = document::fill(&text, tables).with_context(|| format!("{} was not changed", path.display()))?;
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("could not read {}", path.display()))?;
+    let filled = document::fill(&text, tables)
+        .with_context(|| format!("{} was not changed", path.display()))?;
     std::fs::write(path, filled).with_context(|| format!("could not write {}", path.display()))
 }
 
 impl Step {
     const fn server(command: &'static str, quick: &'static [&'static str]) -> Self {
-        Self { command, through_server: true, arguments: &[], quick }
+        Self {
+            command,
+            through_server: true,
+            arguments: &[],
+            quick,
+        }
     }
 
-    const fn engine(command: &'static str, arguments: &'static [&'static str], quick: &'static [&'static str]) -> Self {
-        Self { command, through_server: false, arguments, quick }
+    const fn engine(
+        command: &'static str,
+        arguments: &'static [&'static str],
+        quick: &'static [&'static str],
+    ) -> Self {
+        Self {
+            command,
+            through_server: false,
+            arguments,
+            quick,
+        }
     }
 
     /// A process of its own, because a comparison may keep its threads on one core.
@@ -164,8 +206,14 @@ impl Step {
         if self.through_server {
             command.arg("--server").arg(&all.server);
         }
-        command.args(if all.quick { self.quick } else { self.arguments });
-        let status = command.status().with_context(|| format!("could not start {}", self.command))?;
+        command.args(if all.quick {
+            self.quick
+        } else {
+            self.arguments
+        });
+        let status = command
+            .status()
+            .with_context(|| format!("could not start {}", self.command))?;
         ensure!(status.success(), "{} failed: {status}", self.command);
         Ok(())
     }
@@ -190,7 +238,11 @@ impl Run {
     /// The figures of the README.
     fn summary(&self) -> Table {
         let mut sheet = Sheet::new(&["", "Tidegate", "compared with"]);
-        self.compare.summary().into_iter().chain(self.round_trips.summary()).for_each(|row| sheet.row(row));
+        self.compare
+            .summary()
+            .into_iter()
+            .chain(self.round_trips.summary())
+            .for_each(|row| sheet.row(row));
         Table::new("figures", sheet)
     }
 

@@ -76,13 +76,23 @@ pub(crate) async fn run(mut arguments: Arguments) -> anyhow::Result<()> {
         return finish(&python::measure(&arguments).await?, &arguments.results);
     }
     if arguments.limits {
-        return finish(&limits::cost::measure(&arguments).await?, &arguments.results);
+        return finish(
+            &limits::cost::measure(&arguments).await?,
+            &arguments.results,
+        );
     }
     if arguments.scale.is_wanted() {
-        return finish(&limits::scale::measure(&arguments).await?, &arguments.results);
+        return finish(
+            &limits::scale::measure(&arguments).await?,
+            &arguments.results,
+        );
     }
     // Idle servers are watched for a while, which a small run has no time for.
-    let numbers: &[usize] = if arguments.executed < WORTH_WATCHING { &[] } else { &SERVERS };
+    let numbers: &[usize] = if arguments.executed < WORTH_WATCHING {
+        &[]
+    } else {
+        &SERVERS
+    };
     let results = Results {
         creation: creation::measure(&arguments).await?,
         names: names::measure(&arguments).await?,

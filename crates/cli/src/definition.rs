@@ -59,7 +59,11 @@ impl Definition {
             Language::Json => fields(&text)?,
             Language::Yaml => fields(&Tree::read(&text).map_err(of_yaml)?.json())?,
         };
-        Ok(Self { text, language, fields })
+        Ok(Self {
+            text,
+            language,
+            fields,
+        })
     }
 
     /// Whether it has this field.
@@ -79,12 +83,20 @@ impl Definition {
     pub fn mistake(&self, path: &str, detail: &str) -> Mistake {
         let place = match self.language {
             Language::Json => json::place(&self.text, path),
-            Language::Yaml => Tree::read(&self.text).ok().and_then(|root| root.place(path)),
+            Language::Yaml => Tree::read(&self.text)
+                .ok()
+                .and_then(|root| root.place(path)),
         };
         // The server counts lines in the JSON that it got, and its text may begin with the path, which is shown separately.
         let reason = without_place(detail);
-        let reason = reason.strip_prefix(path).and_then(|rest| rest.strip_prefix(": ")).unwrap_or(reason);
-        Mistake { place: place.map(Place::pair), reason: reason.to_owned() }
+        let reason = reason
+            .strip_prefix(path)
+            .and_then(|rest| rest.strip_prefix(": "))
+            .unwrap_or(reason);
+        Mistake {
+            place: place.map(Place::pair),
+            reason: reason.to_owned(),
+        }
     }
 }
 
@@ -103,11 +115,12 @@ pub fn text_of(file: &Path) -> io::Result<String> {
 /// The names of the outermost fields of a YAML or JSON file, as far as it can be read.
 #[must_use]
 pub fn fields_of(file: &Path, text: &str) -> Vec<String> {
-    let names = |pairs: Vec<json::Pair<'_>>| pairs.into_iter().map(|(raw, _)| json::name(raw)).collect();
+    let names =
+        |pairs: Vec<json::Pair<'_>>| pairs.into_iter().map(|(raw, _)| json::name(raw)).collect();
     match Language::of(file, text) {
-        Language::Json => {
-            json::pairs(text).and_then(names).unwrap_or_else(|_| tidegate_yaml::outer_names(text.as_bytes()))
-        }
+        Language::Json => json::pairs(text)
+            .and_then(names)
+            .unwrap_or_else(|_| tidegate_yaml::outer_names(text.as_bytes())),
         Language::Yaml => tidegate_yaml::outer_names(text.as_bytes()),
     }
 }
@@ -127,8 +140,12 @@ impl Language {
 fn fields(json: &str) -> Result<BTreeMap<String, Box<RawValue>>, Mistake> {
     let mut fields = BTreeMap::new();
     for (raw, value) in json::pairs(json).map_err(|error| of_json(&error, json))? {
-        let mistake = |reason| Mistake { place: Some(json::place_of(raw.get(), json).pair()), reason };
-        let name = json::name(raw).map_err(|error| mistake(without_place(&error.to_string()).to_owned()))?;
+        let mistake = |reason| Mistake {
+            place: Some(json::place_of(raw.get(), json).pair()),
+            reason,
+        };
+        let name = json::name(raw)
+            .map_err(|error| mistake(without_place(&error.to_string()).to_owned()))?;
         if fields.contains_key(&name) {
             return Err(mistake(format!("'{name}' is there twice")));
         }
@@ -138,7 +155,10 @@ fn fields(json: &str) -> Result<BTreeMap<String, Box<RawValue>>, Mistake> {
 }
 
 fn of_yaml(tree::Mistake { place, reason }: tree::Mistake) -> Mistake {
-    Mistake { place: Some(place.pair()), reason }
+    Mistake {
+        place: Some(place.pair()),
+        reason,
+    }
 }
 
 fn of_json(error: &serde_json::Error, json: &str) -> Mistake {
@@ -146,19 +166,32 @@ fn of_json(error: &serde_json::Error, json: &str) -> Mistake {
     let reason = without_place(&whole);
     // Only the outermost value has an expected type here.
     if reason.starts_with("invalid type") {
-        return Mistake { place: None, reason: format!("expected {EXPECTED}") };
+        return Mistake {
+            place: None,
+            reason: format!("expected {EXPECTED}"),
+        };
     }
     // Its columns are bytes.
-    let before: usize = json.split_inclusive('\n').take(error.line().saturating_sub(1)).map(str::len).sum();
+    let before: usize = json
+        .split_inclusive('\n')
+        .take(error.line().saturating_sub(1))
+        .map(str::len)
+        .sum();
     let offset = before + error.column().saturating_sub(1);
-    Mistake { place: Some(Place::of(json, offset).pair()), reason: reason.to_owned() }
+    Mistake {
+        place: Some(Place::of(json, offset).pair()),
+        reason: reason.to_owned(),
+    }
 }
 
 /// A message of a JSON reader without the place at its end.
 fn without_place(message: &str) -> &str {
     let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let is_place =
-        |place: &str| place.split_once(" column ").is_some_and(|(line, column)| number(line) && number(column));
+    let is_place = |place: &str| {
+        place
+            .split_once(" column ")
+            .is_some_and(|(line, column)| number(line) && number(column))
+    };
     match message.rsplit_once(" at line ") {
         Some((reason, place)) if is_place(place) => reason,
         _ => message,
@@ -172,7 +205,10 @@ mod tests {
     #[test]
     fn outermost_names_are_found_without_reading_all() {
         let names = |text: &str| fields_of(Path::new("a.yaml"), text);
-        assert_eq!(names("domain: a\ndescriptors:\n- {key: k, jobs: 1}\nx: *y\n"), ["domain", "descriptors", "x"]);
+        assert_eq!(
+            names("domain: a\ndescriptors:\n- {key: k, jobs: 1}\nx: *y\n"),
+            ["domain", "descriptors", "x"]
+        );
         assert_eq!(names("a: {b: [c]}\n{"), ["a"]);
         assert!(names("- a\n").is_empty() && names("").is_empty());
     }

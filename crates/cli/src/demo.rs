@@ -34,7 +34,10 @@ impl Demo {
     /// The client cannot be made.
     pub fn new(api: SocketAddr, http: SocketAddr) -> Result<Self, Failure> {
         let remote = |address| Remote::new(target(address)?, None, None);
-        Ok(Self { api: Arc::new(remote(api)?), gateway: remote(http)? })
+        Ok(Self {
+            api: Arc::new(remote(api)?),
+            gateway: remote(http)?,
+        })
     }
 
     /// Runs until it is dropped. What fails is tried again after a second.

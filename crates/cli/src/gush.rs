@@ -92,7 +92,11 @@ impl Gush {
             Self::Show(shown) => shown.said_again(),
             Self::Rm(Named { ids }) => Verb::Rm(Targets::named(ids)),
             Self::List(list) => Verb::List(list),
-            Self::Viz(Viz { id, filename }) => Verb::Graph(Graph { id, form: Form::Svg, file: Some(filename) }),
+            Self::Viz(Viz { id, filename }) => Verb::Graph(Graph {
+                id,
+                form: Form::Svg,
+                file: Some(filename),
+            }),
         };
         Workflow { verb }
     }
@@ -102,15 +106,28 @@ impl Start {
     fn said_again(self) -> Verb {
         match self.jobs.is_empty() {
             true => Verb::Start(Targets::named(vec![self.id])),
-            false => Verb::Restart(Restart { id: self.id, jobs: self.jobs, cascade: false }),
+            false => Verb::Restart(Restart {
+                id: self.id,
+                jobs: self.jobs,
+                cascade: false,
+            }),
         }
     }
 }
 
 impl Shown {
     fn said_again(self) -> Verb {
-        let jobs = if self.skip_jobs { "none".to_owned() } else { self.jobs };
+        let jobs = if self.skip_jobs {
+            "none".to_owned()
+        } else {
+            self.jobs
+        };
         let no_overview = self.skip_overview;
-        Verb::Show(Show { id: self.id, jobs: vec![jobs], no_graph: no_overview, no_overview })
+        Verb::Show(Show {
+            id: self.id,
+            jobs: vec![jobs],
+            no_graph: no_overview,
+            no_overview,
+        })
     }
 }

@@ -78,16 +78,33 @@ struct Mark {
 
 impl Named {
     async fn path(&self, remote: &Remote) -> Result<String, Failure> {
-        Ok(format!("{}/jobs/{}", self.id.path(remote).await?, escaped(&self.job)))
+        Ok(format!(
+            "{}/jobs/{}",
+            self.id.path(remote).await?,
+            escaped(&self.job)
+        ))
     }
 
-    async fn act(&self, verb: &str, body: String, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
-        act(&Ask::post(format!("{}:{verb}", self.path(remote).await?), body), remote, screen).await
+    async fn act(
+        &self,
+        verb: &str,
+        body: String,
+        remote: &Remote,
+        screen: &Screen,
+    ) -> Result<Exit, Failure> {
+        act(
+            &Ask::post(format!("{}:{verb}", self.path(remote).await?), body),
+            remote,
+            screen,
+        )
+        .await
     }
 
     async fn show(&self, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
         let text = remote.text(&Ask::whole(self.path(remote).await?)).await?;
-        screen.object(&text, &self.job, || Ok(shown(&remote.parse(&text)?, screen)))?;
+        screen.object(&text, &self.job, || {
+            Ok(shown(&remote.parse(&text)?, screen))
+        })?;
         Ok(Exit::Done)
     }
 }
@@ -109,8 +126,20 @@ impl Job {
 impl Mark {
     async fn run(&self, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
         let wrong = |error| Failure::usage(format!("--result is not JSON: {error}"));
-        let output = self.result.as_deref().map(serde_json::from_str::<&RawValue>).transpose().map_err(wrong)?;
-        self.named.act("mark_succeeded", json!({ "output": output }).to_string(), remote, screen).await
+        let output = self
+            .result
+            .as_deref()
+            .map(serde_json::from_str::<&RawValue>)
+            .transpose()
+            .map_err(wrong)?;
+        self.named
+            .act(
+                "mark_succeeded",
+                json!({ "output": output }).to_string(),
+                remote,
+                screen,
+            )
+            .await
     }
 }
 
@@ -119,11 +148,19 @@ impl List {
         let states = Some(self.state.join(",")).filter(|states| !states.is_empty());
         let query = Query::default().with("state", states);
         let path = format!("{}/jobs", self.id.path(remote).await?);
-        let Pages { items, more, incomplete } = pages(&path, &query, self.limit, remote).await?;
+        let Pages {
+            items,
+            more,
+            incomplete,
+        } = pages(&path, &query, self.limit, remote).await?;
         let name = |item: &RawValue| Ok(remote.parse::<wire::Job>(item.get())?.name);
-        let more = more.map(|_| format!("there are more: --limit {}", self.limit.saturating_mul(10)));
+        let more =
+            more.map(|_| format!("there are more: --limit {}", self.limit.saturating_mul(10)));
         screen.list(&items, name, more.as_deref(), || {
-            let jobs: Vec<wire::Job> = items.iter().map(|item| remote.parse(item.get())).collect::<Result<_, _>>()?;
+            let jobs: Vec<wire::Job> = items
+                .iter()
+                .map(|item| remote.parse(item.get()))
+                .collect::<Result<_, _>>()?;
             if jobs.is_empty() {
                 return Ok("no jobs\n".to_owned());
             }
@@ -136,9 +173,22 @@ impl List {
 
 /// How far a job is, as its worker said last.
 fn said(progress: &wire::Progress, job: &wire::Job, now: Moment) -> String {
-    let wire::Progress { percent, text, at, attempt } = progress;
-    let before = if *attempt == job.attempt { String::new() } else { format!(" in attempt {attempt}") };
-    let text = if text.is_empty() { String::new() } else { format!("  {}", printable(text)) };
+    let wire::Progress {
+        percent,
+        text,
+        at,
+        attempt,
+    } = progress;
+    let before = if *attempt == job.attempt {
+        String::new()
+    } else {
+        format!(" in attempt {attempt}")
+    };
+    let text = if text.is_empty() {
+        String::new()
+    } else {
+        format!("  {}", printable(text))
+    };
     format!("{percent}%{text}  {}{before}", at.relative(now))
 }
 
@@ -148,21 +198,48 @@ const MARGIN: usize = 10;
 fn shown(job: &wire::Job, screen: &Screen) -> String {
     let now = Moment::now();
     let moment = |moment: Option<Moment>| {
-        moment.map(|moment| format!("{}  {}", moment.to_the_second(), moment.relative(now))).unwrap_or_default()
+        moment
+            .map(|moment| format!("{}  {}", moment.to_the_second(), moment.relative(now)))
+            .unwrap_or_default()
     };
-    let json =
-        |json: &Option<Box<RawValue>>| json.as_ref().map(|json| indented(json.get(), MARGIN)).unwrap_or_default();
+    let json = |json: &Option<Box<RawValue>>| {
+        json.as_ref()
+            .map(|json| indented(json.get(), MARGIN))
+            .unwrap_or_default()
+    };
     let lines = [
         ("job", printable(&job.name)),
         ("handler", printable(&job.handler)),
         ("queue", printable(&job.queue)),
         ("state", screen.paint(&job.state, &job.state)),
-        ("why", job.why_not_running.as_ref().map(|why| indented(&why.text, MARGIN)).unwrap_or_default()),
+        (
+            "why",
+            job.why_not_running
+                .as_ref()
+                .map(|why| indented(&why.text, MARGIN))
+                .unwrap_or_default(),
+        ),
         ("attempt", show::attempt(job)),
-        ("progress", job.progress.as_ref().map(|progress| said(progress, job, now)).unwrap_or_default()),
-        ("worker", job.worker.as_deref().map(printable).unwrap_or_default()),
+        (
+            "progress",
+            job.progress
+                .as_ref()
+                .map(|progress| said(progress, job, now))
+                .unwrap_or_default(),
+        ),
+        (
+            "worker",
+            job.worker.as_deref().map(printable).unwrap_or_default(),
+        ),
         ("after", printable(&job.after.join(", "))),
-        ("limits", job.limits.iter().map(LimitOfJob::to_string).collect::<Vec<_>>().join(&format!("\n{:MARGIN$}", ""))),
+        (
+            "limits",
+            job.limits
+                .iter()
+                .map(LimitOfJob::to_string)
+                .collect::<Vec<_>>()
+                .join(&format!("\n{:MARGIN$}", "")),
+        ),
         ("ready", moment(job.ready_at)),
         ("started", moment(job.started_at)),
         ("finished", moment(job.finished_at)),
@@ -171,10 +248,20 @@ fn shown(job: &wire::Job, screen: &Screen) -> String {
         ("output", json(&job.output)),
     ];
     let present = lines.into_iter().filter(|(_, text)| !text.is_empty());
-    let mut out: String = present.map(|(name, text)| format!("{name:<9} {text}\n")).collect();
+    let mut out: String = present
+        .map(|(name, text)| format!("{name:<9} {text}\n"))
+        .collect();
     for error in &job.errors {
-        let worker = error.worker.as_deref().map(|worker| format!(" by {worker}")).unwrap_or_default();
-        let head = format!("attempt {}{worker}, {}", error.attempt, error.at.relative(now));
+        let worker = error
+            .worker
+            .as_deref()
+            .map(|worker| format!(" by {worker}"))
+            .unwrap_or_default();
+        let head = format!(
+            "attempt {}{worker}, {}",
+            error.attempt,
+            error.at.relative(now)
+        );
         let message = indented(&format!("{}: {}", error.kind, error.message), 2);
         out += &format!("\n{}\n  {message}\n", printable(&head));
         if let Some(trace) = &error.trace {

@@ -63,11 +63,23 @@ impl Queue {
 }
 
 async fn list(wanted: &List, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
-    let Pages { items, more, incomplete } = pages("/v1/queues", &Query::default(), wanted.limit, remote).await?;
+    let Pages {
+        items,
+        more,
+        incomplete,
+    } = pages("/v1/queues", &Query::default(), wanted.limit, remote).await?;
     let name = |item: &RawValue| Ok(remote.parse::<wire::Queue>(item.get())?.name);
-    let more = more.map(|_| format!("there are more: --limit {}", wanted.limit.saturating_mul(10)));
+    let more = more.map(|_| {
+        format!(
+            "there are more: --limit {}",
+            wanted.limit.saturating_mul(10)
+        )
+    });
     screen.list(&items, name, more.as_deref(), || {
-        let queues: Vec<wire::Queue> = items.iter().map(|item| remote.parse(item.get())).collect::<Result<_, _>>()?;
+        let queues: Vec<wire::Queue> = items
+            .iter()
+            .map(|item| remote.parse(item.get()))
+            .collect::<Result<_, _>>()?;
         Ok(match queues.is_empty() {
             true => "no queues: a queue exists from the first job that names it\n".to_owned(),
             false => table(&queues).text(screen),
@@ -80,8 +92,15 @@ fn table(queues: &[wire::Queue]) -> Table {
     let now = Moment::now();
     let mut table = Table::new(&["QUEUE", "STATE", "READY", "OLDEST", "WAITING WORKERS"]);
     for queue in queues {
-        let oldest = queue.oldest_ready_at.map(|at| short(now.since(at))).unwrap_or_default();
-        let state = if queue.paused { Cell::of_state("paused", "paused") } else { Cell::from("open") };
+        let oldest = queue
+            .oldest_ready_at
+            .map(|at| short(now.since(at)))
+            .unwrap_or_default();
+        let state = if queue.paused {
+            Cell::of_state("paused", "paused")
+        } else {
+            Cell::from("open")
+        };
         table.row(vec![
             Cell::from(&queue.name),
             state,
@@ -96,8 +115,15 @@ fn table(queues: &[wire::Queue]) -> Table {
 impl Names {
     async fn set(&self, verb: &str, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
         for_each(&self.names, async |name| {
-            let text = remote.text(&Ask::post(format!("/v1/queues/{}:{verb}", escaped(name)), "")).await?;
-            screen.object(&text, name, || Ok(format!("{}  {verb}d\n", printable(name))))?;
+            let text = remote
+                .text(&Ask::post(
+                    format!("/v1/queues/{}:{verb}", escaped(name)),
+                    "",
+                ))
+                .await?;
+            screen.object(&text, name, || {
+                Ok(format!("{}  {verb}d\n", printable(name)))
+            })?;
             Ok(Exit::Done)
         })
         .await

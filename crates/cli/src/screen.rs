@@ -66,8 +66,21 @@ impl Screen {
         let format = asked.unwrap_or(if live { Format::Table } else { Format::Json });
         let colour = if live { locale.colour } else { Colour::None };
         // Wide tables are not wrapped either.
-        let width = if live && format != Format::Wide { columns(&out) } else { ENDLESS };
-        Self { format, asked, terminal: Terminal { width, glyphs: locale.glyphs, colour }, live }
+        let width = if live && format != Format::Wide {
+            columns(&out)
+        } else {
+            ENDLESS
+        };
+        Self {
+            format,
+            asked,
+            terminal: Terminal {
+                width,
+                glyphs: locale.glyphs,
+                colour,
+            },
+            live,
+        }
     }
 
     /// Whether output is for people.
@@ -130,7 +143,11 @@ impl Screen {
     fn json(&self, json: &str) -> Result<(), Failure> {
         serde_json::from_str::<&RawValue>(json)
             .map_err(|error| Failure::unavailable(format!("the answer is not JSON: {error}")))?;
-        if self.live { self.line(&escaped_json(json)) } else { self.line(json) }
+        if self.live {
+            self.line(&escaped_json(json))
+        } else {
+            self.line(json)
+        }
     }
 
     pub(crate) fn is_wide(&self) -> bool {
@@ -156,18 +173,28 @@ impl Screen {
 
     /// The mark for something that was left out.
     pub(crate) fn dots(&self) -> &'static str {
-        if self.terminal.glyphs == Glyphs::Unicode { "…" } else { ".." }
+        if self.terminal.glyphs == Glyphs::Unicode {
+            "…"
+        } else {
+            ".."
+        }
     }
 }
 
 /// An array with an item on each line, so that it can be read and be cut by lines.
 fn array(items: &[Box<RawValue>]) -> String {
     let items: Vec<&str> = items.iter().map(|item| item.get()).collect();
-    if items.is_empty() { "[]".to_owned() } else { format!("[\n{}\n]", items.join(",\n")) }
+    if items.is_empty() {
+        "[]".to_owned()
+    } else {
+        format!("[\n{}\n]", items.join(",\n"))
+    }
 }
 
 fn as_yaml(json: &str) -> Result<String, Failure> {
-    yaml::document(json).map_err(|error| Failure::unavailable(format!("the answer cannot be shown as YAML: {error}")))
+    yaml::document(json).map_err(|error| {
+        Failure::unavailable(format!("the answer cannot be shown as YAML: {error}"))
+    })
 }
 
 /// The code of the colour of a state or status.
@@ -185,7 +212,9 @@ fn colour(word: &str) -> Option<u8> {
 
 /// The columns of a terminal, as it is now.
 pub(crate) fn columns(out: &impl AsFd) -> usize {
-    let told = rustix::termios::tcgetwinsize(out).ok().map(|size| usize::from(size.ws_col));
+    let told = rustix::termios::tcgetwinsize(out)
+        .ok()
+        .map(|size| usize::from(size.ws_col));
     told.filter(|&columns| columns > 0).unwrap_or(USUAL)
 }
 
@@ -195,7 +224,9 @@ pub(crate) fn columns(out: &impl AsFd) -> usize {
 /// It cannot be written, or its reader closed it.
 pub fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| unwritten(&error))
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .map_err(|error| unwritten(&error))
 }
 
 /// The failure to write to standard output.
@@ -203,6 +234,9 @@ pub fn print(text: &str) -> Result<(), Failure> {
 pub fn unwritten(error: &io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::BrokenPipe => Failure::new(Exit::Unread, "nobody reads the output any more"),
-        _ => Failure::new(Exit::Output, format!("the output cannot be written: {error}")),
+        _ => Failure::new(
+            Exit::Output,
+            format!("the output cannot be written: {error}"),
+        ),
     }
 }

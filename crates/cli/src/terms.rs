@@ -62,7 +62,12 @@ struct Weight {
 }
 
 impl Terms {
-    pub(crate) async fn run(&self, of: Of, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
+    pub(crate) async fn run(
+        &self,
+        of: Of,
+        remote: &Remote,
+        screen: &Screen,
+    ) -> Result<Exit, Failure> {
         let (before, behind) = of.path();
         let path = format!("/v1/{before}/{}/{behind}", escaped(&self.name));
         if self.remove {
@@ -72,29 +77,55 @@ impl Terms {
             None => remote.text(&Ask::get(path)).await?,
             Some(file) => set(file, path, remote).await?,
         };
-        screen.object(&text, &self.name, || Ok(lines(&remote.parse(&text)?, behind)))?;
+        screen.object(&text, &self.name, || {
+            Ok(lines(&remote.parse(&text)?, behind))
+        })?;
         Ok(Exit::Done)
     }
 }
 
 /// Sends a file, and returns the answer. What the server finds wrong is shown with its place in the file.
 async fn set(file: &Path, path: String, remote: &Remote) -> Result<String, Failure> {
-    let name = if file == Path::new("-") { "standard input".to_owned() } else { file.display().to_string() };
-    let text = text_of(file).map_err(|error| Failure::usage(format!("{name} cannot be read: {error}")))?;
-    let body = Definition::parse(file, text).map_err(|mistake| Failure::usage(format!("{name}:{mistake}")))?;
-    remote.text(&Ask::put(path, body.json())).await.map_err(|failure| match &failure.path {
-        Some(path) => Failure { text: format!("{name}:{}", body.mistake(path, &failure.text)), ..failure },
-        None => failure,
-    })
+    let name = if file == Path::new("-") {
+        "standard input".to_owned()
+    } else {
+        file.display().to_string()
+    };
+    let text =
+        text_of(file).map_err(|error| Failure::usage(format!("{name} cannot be read: {error}")))?;
+    let body = Definition::parse(file, text)
+        .map_err(|mistake| Failure::usage(format!("{name}:{mistake}")))?;
+    remote
+        .text(&Ask::put(path, body.json()))
+        .await
+        .map_err(|failure| match &failure.path {
+            Some(path) => Failure {
+                text: format!("{name}:{}", body.mistake(path, &failure.text)),
+                ..failure
+            },
+            None => failure,
+        })
 }
 
 /// A line for each.
 fn lines(shown: &Shown, noun: &str) -> String {
     let limits = shown.limits.iter().map(LimitOfJob::to_string);
     let entries = |weight: &Weight| {
-        weight.entries.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join("  ")
+        weight
+            .entries
+            .iter()
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect::<Vec<_>>()
+            .join("  ")
     };
-    let weights = shown.weights.iter().map(|weight| printable(&format!("{:>4}  {}", weight.weight, entries(weight))));
+    let weights = shown
+        .weights
+        .iter()
+        .map(|weight| printable(&format!("{:>4}  {}", weight.weight, entries(weight))));
     let lines: String = limits.chain(weights).map(|line| line + "\n").collect();
-    if lines.is_empty() { format!("no {noun}\n") } else { lines }
+    if lines.is_empty() {
+        format!("no {noun}\n")
+    } else {
+        lines
+    }
 }

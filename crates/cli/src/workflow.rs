@@ -143,13 +143,19 @@ pub(crate) async fn act(ask: &Ask, remote: &Remote, screen: &Screen) -> Result<E
 
 fn say(text: &str, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
     let acted: Acted = remote.parse(text)?;
-    screen.object(text, &acted.id, || Ok(format!("{}\n", said(&acted, screen))))?;
+    screen.object(text, &acted.id, || {
+        Ok(format!("{}\n", said(&acted, screen)))
+    })?;
     Ok(Exit::Done)
 }
 
 fn said(acted: &Acted, screen: &Screen) -> String {
     let status = screen.paint(&acted.status, &acted.status);
-    let note = if acted.existing { "  (it exists: the key was used before)" } else { "" };
+    let note = if acted.existing {
+        "  (it exists: the key was used before)"
+    } else {
+        ""
+    };
     format!("{}  {status}{note}", printable(&acted.id))
 }
 
@@ -175,11 +181,19 @@ pub(crate) async fn for_each<T>(
 
 impl Create {
     pub(crate) fn manual(source: Source) -> Self {
-        Self { source, start: false, manual: true }
+        Self {
+            source,
+            start: false,
+            manual: true,
+        }
     }
 
     pub(crate) fn started(source: Source) -> Self {
-        Self { source, start: true, manual: false }
+        Self {
+            source,
+            start: true,
+            manual: false,
+        }
     }
 
     async fn run(&self, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
@@ -189,14 +203,23 @@ impl Create {
             _ => Begin::Unsaid,
         };
         let definition = self.source.read(begin)?;
-        say(&self.source.create(&definition, remote).await?, remote, screen)
+        say(
+            &self.source.create(&definition, remote).await?,
+            remote,
+            screen,
+        )
     }
 }
 
 impl Restart {
     async fn run(&self, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
         let body = json!({ "jobs": self.jobs, "cascade": self.cascade }).to_string();
-        act(&Ask::post(format!("{}:restart", self.id.path(remote).await?), body), remote, screen).await
+        act(
+            &Ask::post(format!("{}:restart", self.id.path(remote).await?), body),
+            remote,
+            screen,
+        )
+        .await
     }
 }
 
@@ -211,11 +234,22 @@ impl Run {
     async fn run(&self, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
         // Reading standard input blocks, so it comes before Ctrl-C is handled.
         let definition = self.source.read(Begin::Now)?;
-        follow::run(self.started(&definition, remote, screen), &self.until, remote, screen).await
+        follow::run(
+            self.started(&definition, remote, screen),
+            &self.until,
+            remote,
+            screen,
+        )
+        .await
     }
 
     /// Creates the workflow, and returns its id.
-    async fn started(&self, definition: &Definition, remote: &Remote, screen: &Screen) -> Result<String, Failure> {
+    async fn started(
+        &self,
+        definition: &Definition,
+        remote: &Remote,
+        screen: &Screen,
+    ) -> Result<String, Failure> {
         let text = self.source.create(definition, remote).await?;
         let created: Acted = remote.parse(&text)?;
         if screen.is_table() {
@@ -224,7 +258,12 @@ impl Run {
         }
         // A key that was used before may belong to one that was never started.
         if created.status == "pending" {
-            remote.text(&Ask::post(format!("{}:start", which::path(&created.id)), "")).await?;
+            remote
+                .text(&Ask::post(
+                    format!("{}:start", which::path(&created.id)),
+                    "",
+                ))
+                .await?;
         }
         Ok(created.id)
     }

@@ -37,7 +37,11 @@ impl Expiry {
     /// `seconds` after `now`, which is in seconds since the Unix epoch.
     #[must_use]
     pub fn after(seconds: u64, now: u64) -> Self {
-        Self(if seconds <= Self::RELATIVE { seconds } else { now.saturating_add(seconds) })
+        Self(if seconds <= Self::RELATIVE {
+            seconds
+        } else {
+            now.saturating_add(seconds)
+        })
     }
 }
 
@@ -47,9 +51,12 @@ mod tests {
 
     #[test]
     fn times_beyond_thirty_days_are_moments() {
-        for (seconds, expiry) in
-            [(1, 1), (2_592_000, 2_592_000), (2_592_001, 1_002_592_001), (31_536_300, 1_031_536_300)]
-        {
+        for (seconds, expiry) in [
+            (1, 1),
+            (2_592_000, 2_592_000),
+            (2_592_001, 1_002_592_001),
+            (31_536_300, 1_031_536_300),
+        ] {
             assert_eq!(Expiry::after(seconds, 1_000_000_000).0, expiry);
         }
     }

@@ -50,7 +50,12 @@ impl Client {
     /// Makes a client of these servers, whose list may change.
     #[must_use]
     pub fn new(config: Config, servers: Servers) -> Self {
-        Self(Arc::new(Parts { config, servers, ring: Mutex::default(), counters: Arc::default() }))
+        Self(Arc::new(Parts {
+            config,
+            servers,
+            ring: Mutex::default(),
+            counters: Arc::default(),
+        }))
     }
 
     /// Reads counters: one answer for each key, in their order. Must be called in a runtime with I/O and time.
@@ -64,11 +69,23 @@ impl Client {
         let mut found = vec![Found::Unknown; keys.len()];
         for Question { places, told } in questions {
             let Some(told) = told else { continue };
-            let Ok(Ok(values)) = timeout_at(deadline, told).await else { continue };
-            places.into_iter().zip(values).for_each(|(place, value)| found[place] = value);
+            let Ok(Ok(values)) = timeout_at(deadline, told).await else {
+                continue;
+            };
+            places
+                .into_iter()
+                .zip(values)
+                .for_each(|(place, value)| found[place] = value);
         }
         let failed = found.contains(&Found::Unknown);
-        count(if failed { &counters.failed_reads } else { &counters.reads }, 1);
+        count(
+            if failed {
+                &counters.failed_reads
+            } else {
+                &counters.reads
+            },
+            1,
+        );
         found
     }
 
@@ -100,8 +117,11 @@ impl Client {
         if nodes.is_empty() {
             return Vec::new();
         }
-        let mut places: Vec<(usize, usize)> =
-            keys.iter().enumerate().map(|(index, key)| (place(key.as_ref(), nodes.len()), index)).collect();
+        let mut places: Vec<(usize, usize)> = keys
+            .iter()
+            .enumerate()
+            .map(|(index, key)| (place(key.as_ref(), nodes.len()), index))
+            .collect();
         // Stable, so that keys of a server stay in the order of the call.
         places.sort_by_key(|(server, _)| *server);
         let of_one_server = places.chunk_by(|(one, _), (other, _)| one == other);
@@ -114,15 +134,25 @@ impl Client {
                 line.extend_from_slice(keys[*index].as_ref());
             }
             let told = nodes[places[0].0].ask(line.into(), places.len());
-            Question { places: places.iter().map(|(_, index)| *index).collect(), told }
+            Question {
+                places: places.iter().map(|(_, index)| *index).collect(),
+                told,
+            }
         };
-        of_one_server.flat_map(|places| places.chunks(KEYS)).map(question).collect()
+        of_one_server
+            .flat_map(|places| places.chunks(KEYS))
+            .map(question)
+            .collect()
     }
 
     /// The servers, after their list was replaced if it was.
     fn nodes(&self) -> Arc<[Arc<Node>]> {
         let (list, nodes) = self.current();
-        if self.0.servers.is(&list) { nodes } else { self.renew() }
+        if self.0.servers.is(&list) {
+            nodes
+        } else {
+            self.renew()
+        }
     }
 
     fn current(&self) -> (Arc<Vec<Address>>, Arc<[Arc<Node>]>) {
@@ -136,20 +166,45 @@ impl Client {
         let list = self.0.servers.list();
         let mut nodes: Vec<Arc<Node>> = Vec::with_capacity(list.len());
         for address in &*list {
-            let known = nodes.iter().chain(&*ring.nodes).find(|node| node.address == *address).cloned();
+            let known = nodes
+                .iter()
+                .chain(&*ring.nodes)
+                .find(|node| node.address == *address)
+                .cloned();
             nodes.push(known.unwrap_or_else(|| self.start(address)));
         }
-        let gone = ring.nodes.iter().filter(|node| !list.contains(&node.address));
+        let gone = ring
+            .nodes
+            .iter()
+            .filter(|node| !list.contains(&node.address));
         gone.for_each(|node| node.set_standing(Standing::Leaving));
-        *ring = Ring { list, nodes: nodes.into() };
+        *ring = Ring {
+            list,
+            nodes: nodes.into(),
+        };
         ring.nodes.clone()
     }
 
     fn start(&self, address: &Address) -> Arc<Node> {
-        let Config { timeout, queue_bytes, .. } = self.0.config;
-        let node = Arc::new(Node::new(address.clone(), queue_bytes, self.0.counters.clone()));
+        let Config {
+            timeout,
+            queue_bytes,
+            ..
+        } = self.0.config;
+        let node = Arc::new(Node::new(
+            address.clone(),
+            queue_bytes,
+            self.0.counters.clone(),
+        ));
         // It ends by itself when the node leaves, at the latest when the timeout of its last command is over.
-        tokio::spawn(Link { node: node.clone(), connector: self.0.config.tls.clone(), timeout }.run());
+        tokio::spawn(
+            Link {
+                node: node.clone(),
+                connector: self.0.config.tls.clone(),
+                timeout,
+            }
+            .run(),
+        );
         node
     }
 }
@@ -157,6 +212,8 @@ impl Client {
 impl Drop for Parts {
     fn drop(&mut self) {
         let ring = self.ring.get_mut().unwrap_or_else(PoisonError::into_inner);
-        ring.nodes.iter().for_each(|node| node.set_standing(Standing::Leaving));
+        ring.nodes
+            .iter()
+            .for_each(|node| node.set_standing(Standing::Leaving));
     }
 }

@@ -22,8 +22,14 @@ impl<'k> Name<'k> {
     /// that have the same one.
     #[must_use]
     pub fn of(key: &'k [u8]) -> Self {
-        let legal = !key.is_empty() && key.len() <= MAX_BYTES && key.iter().all(|&byte| byte > b' ' && byte != 0x7f);
-        if legal { Self(Form::Whole(key)) } else { Self(Form::Digest(digested(key))) }
+        let legal = !key.is_empty()
+            && key.len() <= MAX_BYTES
+            && key.iter().all(|&byte| byte > b' ' && byte != 0x7f);
+        if legal {
+            Self(Form::Whole(key))
+        } else {
+            Self(Form::Digest(digested(key)))
+        }
     }
 }
 
@@ -40,7 +46,11 @@ impl AsRef<[u8]> for Name<'_> {
 fn digested(key: &[u8]) -> Box<[u8]> {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     let digest = digest(&SHA256, key);
-    let hex = digest.as_ref().iter().flat_map(|byte| [byte >> 4, byte & 15]).map(|half| HEX[usize::from(half)]);
+    let hex = digest
+        .as_ref()
+        .iter()
+        .flat_map(|byte| [byte >> 4, byte & 15])
+        .map(|half| HEX[usize::from(half)]);
     DIGEST.iter().copied().chain(hex).collect()
 }
 
@@ -51,7 +61,10 @@ mod tests {
     fn check(key: &str, kept: bool) {
         let name = Name::of(key.as_bytes());
         assert_eq!(name.as_ref() == key.as_bytes(), kept, "{key:?}");
-        assert!(name.as_ref().len() <= MAX_BYTES && name.as_ref().iter().all(|byte| *byte > b' '), "{key:?}");
+        assert!(
+            name.as_ref().len() <= MAX_BYTES && name.as_ref().iter().all(|byte| *byte > b' '),
+            "{key:?}"
+        );
     }
 
     #[test]
@@ -59,7 +72,15 @@ mod tests {
         check("shop_user_ada_1234", true);
         check("shop_user_\u{e9}_1234", true);
         check(&"x".repeat(250), true);
-        for key in ["", "a b", "a\tb", "a\r\nflush_all", "a\u{7f}b", "a\0b", &"x".repeat(251)] {
+        for key in [
+            "",
+            "a b",
+            "a\tb",
+            "a\r\nflush_all",
+            "a\u{7f}b",
+            "a\0b",
+            &"x".repeat(251),
+        ] {
             check(key, false);
         }
         assert_eq!(

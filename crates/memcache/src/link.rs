@@ -49,7 +49,10 @@ impl Link {
         while self.wanted().await {
             let opened = match timeout(self.timeout, self.open(failures > 0)).await {
                 Ok(opened) => opened.map_err(|error| error.to_string()),
-                Err(_) => Err(format!("no connection within {} ms", self.timeout.as_millis())),
+                Err(_) => Err(format!(
+                    "no connection within {} ms",
+                    self.timeout.as_millis()
+                )),
             };
             let since = Instant::now();
             let end = match opened {
@@ -98,7 +101,9 @@ impl Link {
                 }
                 match wire::decode(&input).map_err(|garbage| io::Error::other(garbage.0))? {
                     Some((Reply::End, used)) if used == input.len() => break,
-                    Some(_) => return Err(io::Error::other("the server answers what it was not asked")),
+                    Some(_) => {
+                        return Err(io::Error::other("the server answers what it was not asked"));
+                    }
                     None => {}
                 }
             }
@@ -210,5 +215,8 @@ async fn push(writer: &mut WriteHalf<Socket>, output: &mut BytesMut) -> io::Resu
 }
 
 fn closed() -> io::Error {
-    io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection")
+    io::Error::new(
+        io::ErrorKind::UnexpectedEof,
+        "the server closed the connection",
+    )
 }

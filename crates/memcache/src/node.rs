@@ -63,14 +63,28 @@ impl Node {
             skip: 0,
             progress: Instant::now(),
         };
-        Self { address, room, counters, state: Mutex::new(state), wake: Notify::new(), settled: Notify::new() }
+        Self {
+            address,
+            room,
+            counters,
+            state: Mutex::new(state),
+            wake: Notify::new(),
+            settled: Notify::new(),
+        }
     }
 
     /// Asks for these keys, which a space separates. Whoever waits hears of it, or that there will be no answer.
-    pub(crate) fn ask(&self, keys: Box<[u8]>, number: usize) -> Option<oneshot::Receiver<Vec<Found>>> {
+    pub(crate) fn ask(
+        &self,
+        keys: Box<[u8]>,
+        number: usize,
+    ) -> Option<oneshot::Receiver<Vec<Found>>> {
         let (tell, told) = oneshot::channel();
         let mut state = self.lock();
-        if !state.admits(2 * keys.len() + number * size_of::<Found>() + 256, self.room) {
+        if !state.admits(
+            2 * keys.len() + number * size_of::<Found>() + 256,
+            self.room,
+        ) {
             return None;
         }
         let start = state.output.len();
@@ -82,7 +96,13 @@ impl Node {
 
     /// Changes a counter when its turn comes.
     pub(crate) fn change(&self, charge: Charge<'_>) {
-        let Charge { key, change, hits, found, expiry } = charge;
+        let Charge {
+            key,
+            change,
+            hits,
+            found,
+            expiry,
+        } = charge;
         let mut state = self.lock();
         // `add` and `incr`, each with the key, and its copy if it must be charged again.
         if !state.admits(3 * key.len() + 256, self.room) {
@@ -99,10 +119,16 @@ impl Node {
                 self.owe(&mut state, Owed::Changed(None), line);
             }
             (Change::Add, Found::Count(_) | Found::Foreign) => {
-                let again = Again { key: key.into(), hits, expiry: expiry.0 };
+                let again = Again {
+                    key: key.into(),
+                    hits,
+                    expiry: expiry.0,
+                };
                 self.increment(&mut state, key, hits, Some(again));
             }
-            (Change::Add, Found::Missing | Found::Unknown) => self.make(&mut state, key, hits, expiry.0),
+            (Change::Add, Found::Missing | Found::Unknown) => {
+                self.make(&mut state, key, hits, expiry.0)
+            }
         }
     }
 
@@ -149,9 +175,13 @@ impl Node {
             let skipped = state.skip.min(input.len());
             input.advance(skipped);
             state.skip -= skipped;
-            let Some((reply, used)) = wire::decode(input)? else { break };
+            let Some((reply, used)) = wire::decode(input)? else {
+                break;
+            };
             let Some((owed, _)) = state.owed.front_mut() else {
-                return Err(Garbage(format!("the server sent a reply that nobody asked for: {reply:?}")));
+                return Err(Garbage(format!(
+                    "the server sent a reply that nobody asked for: {reply:?}"
+                )));
             };
             let step = owed.take(reply, &self.counters)?;
             input.advance(used);
@@ -186,7 +216,8 @@ impl Node {
         let mut state = self.lock();
         let owed = std::mem::take(&mut state.owed);
         let waited = !owed.is_empty();
-        owed.into_iter().for_each(|(owed, _)| owed.fail(&self.counters));
+        owed.into_iter()
+            .for_each(|(owed, _)| owed.fail(&self.counters));
         (state.output, state.skip) = (BytesMut::new(), 0);
         let bytes = state.bytes;
         self.release(&mut state, bytes);
@@ -254,7 +285,13 @@ mod tests {
     }
 
     fn charge(change: Change, hits: u64, found: Found) -> Charge<'static> {
-        Charge { key: b"a", change, hits, found, expiry: Expiry(60) }
+        Charge {
+            key: b"a",
+            change,
+            hits,
+            found,
+            expiry: Expiry(60),
+        }
     }
 
     fn written(node: &Node) -> String {
@@ -302,7 +339,10 @@ mod tests {
             node.change(charge(Change::Add, 1, Found::Missing));
         }
         let stats = node.counters.read();
-        assert!(stats.waiting_bytes <= 10_000 && stats.dropped_changes > 900, "{stats:?}");
+        assert!(
+            stats.waiting_bytes <= 10_000 && stats.dropped_changes > 900,
+            "{stats:?}"
+        );
         assert!(node.ask(vec![b'x'; 9_900].into(), 1).is_none());
         assert!(node.fail_all());
         let stats = node.counters.read();
@@ -314,7 +354,10 @@ mod tests {
     fn long_values_are_skipped_in_any_pieces() {
         let node = node(1 << 20);
         let mut told = node.ask(b"a b".as_slice().into(), 2).unwrap();
-        let text = format!("VALUE a 0 5000\r\n{}\r\nVALUE b 0 1\r\n7\r\nEND\r\n", "x".repeat(5_000));
+        let text = format!(
+            "VALUE a 0 5000\r\n{}\r\nVALUE b 0 1\r\n7\r\nEND\r\n",
+            "x".repeat(5_000)
+        );
         let mut input = BytesMut::new();
         for piece in text.as_bytes().chunks(777) {
             input.extend_from_slice(piece);
@@ -335,6 +378,9 @@ mod tests {
         node.set_standing(Standing::Down);
         assert!(node.ask(b"a".as_slice().into(), 1).is_none());
         node.change(charge(Change::Add, 1, Found::Unknown));
-        assert_eq!((written(&node), node.counters.read().dropped_changes), (String::new(), 1));
+        assert_eq!(
+            (written(&node), node.counters.read().dropped_changes),
+            (String::new(), 1)
+        );
     }
 }

@@ -73,7 +73,11 @@ pub(crate) enum Step {
 }
 
 impl Owed {
-    pub(crate) fn values(keys: Box<[u8]>, number: usize, tell: oneshot::Sender<Vec<Found>>) -> Self {
+    pub(crate) fn values(
+        keys: Box<[u8]>,
+        number: usize,
+        tell: oneshot::Sender<Vec<Found>>,
+    ) -> Self {
         Self::Values(Values {
             keys,
             found: vec![Found::Missing; number],
@@ -86,7 +90,9 @@ impl Owed {
     /// How much memory waits with it.
     pub(crate) fn bytes(&self) -> usize {
         let more = match self {
-            Self::Values(values) => values.keys.len() + values.found.capacity() * size_of::<Found>(),
+            Self::Values(values) => {
+                values.keys.len() + values.found.capacity() * size_of::<Found>()
+            }
             Self::Changed(Some(again)) => again.key.len(),
             Self::Added | Self::Changed(None) => 0,
         };
@@ -151,7 +157,9 @@ impl Values {
     fn note(&mut self, key: &[u8], found: Found) -> Result<(), Garbage> {
         self.answered += 1;
         if self.answered > self.found.len() {
-            return Err(Garbage("the server answered with more values than keys were asked for".to_owned()));
+            return Err(Garbage(
+                "the server answered with more values than keys were asked for".to_owned(),
+            ));
         }
         if let Some(place) = self.pass_to(key) {
             self.found[place] = found;
@@ -163,14 +171,23 @@ impl Values {
                 (*place, known) = (found, true);
             }
         }
-        if known { Ok(()) } else { Err(Garbage("the server answered with a key that was not asked for".to_owned())) }
+        if known {
+            Ok(())
+        } else {
+            Err(Garbage(
+                "the server answered with a key that was not asked for".to_owned(),
+            ))
+        }
     }
 
     /// The place of a key that is the next one or comes after it. The keys between were not found, or are answered later.
     fn pass_to(&mut self, key: &[u8]) -> Option<usize> {
         let Cursor { mut at, mut index } = self.next;
         while let Some(rest) = self.keys.get(at..).filter(|rest| !rest.is_empty()) {
-            let length = rest.iter().position(|&byte| byte == b' ').unwrap_or(rest.len());
+            let length = rest
+                .iter()
+                .position(|&byte| byte == b' ')
+                .unwrap_or(rest.len());
             (at, index) = (at + length + 1, index + 1);
             if rest[..length] == *key {
                 self.next = Cursor { at, index };
@@ -182,8 +199,20 @@ impl Values {
 
     fn told(&mut self, counters: &Counters) {
         let found = std::mem::take(&mut self.found);
-        count(&counters.keys_found, found.iter().filter(|found| **found != Found::Missing).count());
-        count(&counters.foreign_values, found.iter().filter(|found| **found == Found::Foreign).count());
+        count(
+            &counters.keys_found,
+            found
+                .iter()
+                .filter(|found| **found != Found::Missing)
+                .count(),
+        );
+        count(
+            &counters.foreign_values,
+            found
+                .iter()
+                .filter(|found| **found == Found::Foreign)
+                .count(),
+        );
         if let Some(tell) = self.tell.take() {
             // The caller may have given up.
             let _ = tell.send(found);
@@ -192,7 +221,9 @@ impl Values {
 }
 
 fn unexpected(reply: &Reply<'_>) -> Garbage {
-    Garbage(format!("the server sent a reply that was not due: {reply:?}"))
+    Garbage(format!(
+        "the server sent a reply that was not due: {reply:?}"
+    ))
 }
 
 #[cfg(test)]
@@ -201,11 +232,17 @@ mod tests {
 
     fn values(keys: &str) -> (Owed, oneshot::Receiver<Vec<Found>>) {
         let (tell, told) = oneshot::channel();
-        (Owed::values(keys.as_bytes().into(), keys.split(' ').count(), tell), told)
+        (
+            Owed::values(keys.as_bytes().into(), keys.split(' ').count(), tell),
+            told,
+        )
     }
 
     fn value<'b>(key: &'b str, value: &'b str) -> Reply<'b> {
-        Reply::Value { key: key.as_bytes(), value: value.as_bytes() }
+        Reply::Value {
+            key: key.as_bytes(),
+            value: value.as_bytes(),
+        }
     }
 
     fn check(keys: &str, replies: &[Reply<'_>], expected: &[Found]) {
@@ -221,10 +258,33 @@ mod tests {
     fn values_are_matched_to_the_keys_that_were_asked_for() {
         use Found::{Count, Foreign, Missing};
         check("a b c", &[Reply::End], &[Missing, Missing, Missing]);
-        check("a b c", &[value("b", "7"), Reply::End], &[Missing, Count(7), Missing]);
-        check("a b c", &[value("a", "1"), value("c", "x"), Reply::End], &[Count(1), Missing, Foreign]);
-        check("a a", &[value("a", "1"), value("a", "1"), Reply::End], &[Count(1), Count(1)]);
-        check("a b", &[Reply::Long { key: b"a", rest: 99 }, value("b", "2"), Reply::End], &[Foreign, Count(2)]);
+        check(
+            "a b c",
+            &[value("b", "7"), Reply::End],
+            &[Missing, Count(7), Missing],
+        );
+        check(
+            "a b c",
+            &[value("a", "1"), value("c", "x"), Reply::End],
+            &[Count(1), Missing, Foreign],
+        );
+        check(
+            "a a",
+            &[value("a", "1"), value("a", "1"), Reply::End],
+            &[Count(1), Count(1)],
+        );
+        check(
+            "a b",
+            &[
+                Reply::Long {
+                    key: b"a",
+                    rest: 99,
+                },
+                value("b", "2"),
+                Reply::End,
+            ],
+            &[Foreign, Count(2)],
+        );
     }
 
     /// A proxy in front of several servers, such as twemproxy, answers in the order in which they do.
@@ -233,16 +293,41 @@ mod tests {
         use Found::{Count, Foreign, Missing};
         check(
             "a b c",
-            &[value("c", "3"), value("a", "1"), value("b", "2"), Reply::End],
+            &[
+                value("c", "3"),
+                value("a", "1"),
+                value("b", "2"),
+                Reply::End,
+            ],
             &[Count(1), Count(2), Count(3)],
         );
-        check("a b c d", &[value("c", "3"), value("a", "1"), Reply::End], &[Count(1), Missing, Count(3), Missing]);
+        check(
+            "a b c d",
+            &[value("c", "3"), value("a", "1"), Reply::End],
+            &[Count(1), Missing, Count(3), Missing],
+        );
         check(
             "a aa a",
-            &[value("aa", "2"), value("a", "1"), value("a", "1"), Reply::End],
+            &[
+                value("aa", "2"),
+                value("a", "1"),
+                value("a", "1"),
+                Reply::End,
+            ],
             &[Count(1), Count(2), Count(1)],
         );
-        check("a aa", &[value("aa", "2"), Reply::Long { key: b"a", rest: 99 }, Reply::End], &[Foreign, Count(2)]);
+        check(
+            "a aa",
+            &[
+                value("aa", "2"),
+                Reply::Long {
+                    key: b"a",
+                    rest: 99,
+                },
+                Reply::End,
+            ],
+            &[Foreign, Count(2)],
+        );
     }
 
     #[test]
@@ -258,7 +343,9 @@ mod tests {
             &[Reply::Number],
         ] {
             let (mut owed, _told) = values("a b");
-            let refused = replies.iter().any(|reply| owed.take(*reply, &counters).is_err());
+            let refused = replies
+                .iter()
+                .any(|reply| owed.take(*reply, &counters).is_err());
             assert!(refused, "{replies:?}");
         }
         for reply in [Reply::End, value("a", "1"), Reply::NotFound] {
@@ -269,10 +356,18 @@ mod tests {
     #[test]
     fn a_counter_that_is_gone_is_charged_again() {
         let counters = Counters::default();
-        let again = Again { key: b"a".as_slice().into(), hits: 2, expiry: 60 };
-        let step = Owed::Changed(Some(again)).take(Reply::NotFound, &counters).unwrap();
+        let again = Again {
+            key: b"a".as_slice().into(),
+            hits: 2,
+            expiry: 60,
+        };
+        let step = Owed::Changed(Some(again))
+            .take(Reply::NotFound, &counters)
+            .unwrap();
         assert!(matches!(step, Step::Again(Again { hits: 2, .. })));
-        let step = Owed::Changed(None).take(Reply::NotFound, &counters).unwrap();
+        let step = Owed::Changed(None)
+            .take(Reply::NotFound, &counters)
+            .unwrap();
         assert!(matches!(step, Step::Done));
         assert_eq!(counters.read().missed_changes, 2);
     }

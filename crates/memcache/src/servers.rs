@@ -39,12 +39,18 @@ impl Servers {
 
 /// The place of the server that has a key, by the rule of Go's memcache client: the CRC-32 of the key, modulo the number of servers.
 pub(crate) fn place(key: &[u8], servers: usize) -> usize {
-    if servers == 1 { 0 } else { crc32(key) as usize % servers }
+    if servers == 1 {
+        0
+    } else {
+        crc32(key) as usize % servers
+    }
 }
 
 /// The CRC-32 of Ethernet and zlib.
 fn crc32(bytes: &[u8]) -> u32 {
-    !bytes.iter().fold(!0, |crc, byte| TABLE[usize::from(crc as u8 ^ byte)] ^ crc >> 8)
+    !bytes.iter().fold(!0, |crc, byte| {
+        TABLE[usize::from(crc as u8 ^ byte)] ^ crc >> 8
+    })
 }
 
 const TABLE: [u32; 256] = {
@@ -54,7 +60,11 @@ const TABLE: [u32; 256] = {
         let (mut crc, mut bit) = (byte as u32, 0);
         while bit < 8 {
             // The polynomial, with its lowest power first.
-            crc = if crc & 1 == 1 { 0xedb8_8320 ^ crc >> 1 } else { crc >> 1 };
+            crc = if crc & 1 == 1 {
+                0xedb8_8320 ^ crc >> 1
+            } else {
+                crc >> 1
+            };
             bit += 1;
         }
         table[byte] = crc;
@@ -73,7 +83,11 @@ mod tests {
         for (key, crc) in GO {
             assert_eq!(crc32(key.as_bytes()), crc, "{key}");
             for servers in 2..=5 {
-                assert_eq!(place(key.as_bytes(), servers), crc as usize % servers, "{key}");
+                assert_eq!(
+                    place(key.as_bytes(), servers),
+                    crc as usize % servers,
+                    "{key}"
+                );
             }
         }
         assert_eq!(place(b"123456789", 1), 0);
@@ -83,6 +97,9 @@ mod tests {
         ("", 0),
         ("123456789", 0xcbf4_3926),
         ("domain_key_value_1234", 0xb5ea_4ec5),
-        ("prefix:domain_key2_value2_subkey2_subvalue2_1200", 0xebd3_59dc),
+        (
+            "prefix:domain_key2_value2_subkey2_subvalue2_1200",
+            0xebd3_59dc,
+        ),
     ];
 }

@@ -34,12 +34,19 @@ impl MemcachedServer {
     /// As [`MemcachedServer::start`].
     #[must_use]
     pub fn start_with(arguments: &[&str]) -> Self {
-        let arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
+        let arguments: Vec<String> = arguments
+            .iter()
+            .map(|&argument| argument.to_owned())
+            .collect();
         // The port is free only until somebody else takes it, hence the attempts.
         for _ in 0..5 {
             let port = free_port();
             let process = spawn(port, &arguments);
-            let mut server = Self { process, port, arguments: arguments.clone() };
+            let mut server = Self {
+                process,
+                port,
+                arguments: arguments.clone(),
+            };
             if server.wait_until_listening() {
                 return server;
             }
@@ -50,7 +57,10 @@ impl MemcachedServer {
     /// Where it listens.
     #[must_use]
     pub fn address(&self) -> Address {
-        Address::Tcp { host: "127.0.0.1".to_owned(), port: self.port }
+        Address::Tcp {
+            host: "127.0.0.1".to_owned(),
+            port: self.port,
+        }
     }
 
     /// The TCP port.
@@ -72,7 +82,11 @@ impl MemcachedServer {
     /// When it does not start.
     pub fn restart(&mut self) {
         self.process = spawn(self.port, &self.arguments);
-        assert!(self.wait_until_listening(), "memcached did not start again on port {}", self.port);
+        assert!(
+            self.wait_until_listening(),
+            "memcached did not start again on port {}",
+            self.port
+        );
     }
 
     /// Stops the process from running; its sockets stay open.
@@ -98,7 +112,11 @@ impl MemcachedServer {
             let (mut text, mut buffer) = (String::new(), [0; 4096]);
             while !text.ends_with(end) && !text.starts_with("BUSY") {
                 match stream.read(&mut buffer)? {
-                    0 => return Err(io::Error::other(format!("it closed the connection after {text:?}"))),
+                    0 => {
+                        return Err(io::Error::other(format!(
+                            "it closed the connection after {text:?}"
+                        )));
+                    }
                     read => text.push_str(&String::from_utf8_lossy(&buffer[..read])),
                 }
             }
@@ -114,7 +132,11 @@ impl MemcachedServer {
     #[must_use]
     pub fn value(&self, key: &str) -> Option<String> {
         let reply = self.raw(&format!("get {key}"), "END\r\n");
-        reply.lines().nth(1).filter(|_| reply.starts_with("VALUE")).map(str::to_owned)
+        reply
+            .lines()
+            .nth(1)
+            .filter(|_| reply.starts_with("VALUE"))
+            .map(str::to_owned)
     }
 
     /// Sets a value that stays.
@@ -141,21 +163,36 @@ impl MemcachedServer {
             pause();
         };
         let word = |line: &str, name: &str| {
-            let word = line.split(' ').find_map(|word| word.strip_prefix(name)).unwrap_or_default();
-            word.replace("%2F", "/").replace("%3A", ":").replace("%2A", "*")
+            let word = line
+                .split(' ')
+                .find_map(|word| word.strip_prefix(name))
+                .unwrap_or_default();
+            word.replace("%2F", "/")
+                .replace("%3A", ":")
+                .replace("%2A", "*")
         };
         let mut keys: Vec<_> = reply
             .lines()
             .filter(|line| line.starts_with("key="))
-            .map(|line| (word(line, "key="), word(line, "exp=").parse().expect("a time")))
+            .map(|line| {
+                (
+                    word(line, "key="),
+                    word(line, "exp=").parse().expect("a time"),
+                )
+            })
             .collect();
         keys.sort();
         keys
     }
 
     fn signal(&self, name: &str) {
-        let status = Command::new("kill").args([&format!("-{name}"), &self.process.id().to_string()]).status();
-        assert!(status.is_ok_and(|status| status.success()), "kill -{name} works on our own process");
+        let status = Command::new("kill")
+            .args([&format!("-{name}"), &self.process.id().to_string()])
+            .status();
+        assert!(
+            status.is_ok_and(|status| status.success()),
+            "kill -{name} works on our own process"
+        );
     }
 
     fn wait_until_listening(&mut self) -> bool {
@@ -177,7 +214,10 @@ impl Drop for MemcachedServer {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "a process of others is waited for, on a thread of a test")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a process of others is waited for, on a thread of a test"
+)]
 fn pause() {
     std::thread::sleep(Duration::from_millis(5));
 }
@@ -185,7 +225,20 @@ fn pause() {
 fn spawn(port: u16, arguments: &[String]) -> Child {
     Command::new("memcached")
         // Root must say that it means it; others may not change who they are, and are not asked to.
-        .args(["-l", "127.0.0.1", "-U", "0", "-t", "2", "-m", "64", "-u", "root", "-p", &port.to_string()])
+        .args([
+            "-l",
+            "127.0.0.1",
+            "-U",
+            "0",
+            "-t",
+            "2",
+            "-m",
+            "64",
+            "-u",
+            "root",
+            "-p",
+            &port.to_string(),
+        ])
         .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -196,5 +249,8 @@ fn spawn(port: u16, arguments: &[String]) -> Child {
 
 fn free_port() -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
-    listener.local_addr().expect("a bound socket has an address").port()
+    listener
+        .local_addr()
+        .expect("a bound socket has an address")
+        .port()
 }

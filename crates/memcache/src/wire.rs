@@ -40,7 +40,11 @@ pub(crate) struct Garbage(pub(crate) String);
 /// The reply at the start of `input`, and how many bytes it takes. None: more bytes are needed.
 pub(crate) fn decode(input: &[u8]) -> Result<Option<(Reply<'_>, usize)>, Garbage> {
     let Some(end) = input.iter().take(MAX_LINE).position(|&byte| byte == b'\n') else {
-        return if input.len() < MAX_LINE { Ok(None) } else { Err(garbage("a line without an end", input)) };
+        return if input.len() < MAX_LINE {
+            Ok(None)
+        } else {
+            Err(garbage("a line without an end", input))
+        };
     };
     let line = input[..end].strip_suffix(b"\r").unwrap_or(&input[..end]);
     let reply = match line {
@@ -49,7 +53,9 @@ pub(crate) fn decode(input: &[u8]) -> Result<Option<(Reply<'_>, usize)>, Garbage
         b"NOT_STORED" => Reply::NotStored,
         b"NOT_FOUND" => Reply::NotFound,
         _ if line.starts_with(b"VALUE ") => return value(line, &input[end + 1..], end + 1),
-        _ if line.starts_with(b"SERVER_ERROR") || line.starts_with(b"CLIENT_ERROR") => Reply::Refused,
+        _ if line.starts_with(b"SERVER_ERROR") || line.starts_with(b"CLIENT_ERROR") => {
+            Reply::Refused
+        }
         _ if count(line).is_some() => Reply::Number,
         _ => return Err(garbage("an unexpected line", line)),
     };
@@ -57,7 +63,11 @@ pub(crate) fn decode(input: &[u8]) -> Result<Option<(Reply<'_>, usize)>, Garbage
 }
 
 /// Reads `VALUE key flags bytes`, and the value that follows.
-fn value<'b>(line: &'b [u8], after: &'b [u8], used: usize) -> Result<Option<(Reply<'b>, usize)>, Garbage> {
+fn value<'b>(
+    line: &'b [u8],
+    after: &'b [u8],
+    used: usize,
+) -> Result<Option<(Reply<'b>, usize)>, Garbage> {
     let mut words = line.split(|&byte| byte == b' ').skip(1);
     let (key, length) = (words.next(), words.nth(1));
     let (Some(key), Some(length)) = (key, length.and_then(count)) else {
@@ -68,10 +78,20 @@ fn value<'b>(line: &'b [u8], after: &'b [u8], used: usize) -> Result<Option<(Rep
         return Err(garbage("a value that is too long", line));
     }
     if length > MAX_COUNT {
-        return Ok(Some((Reply::Long { key, rest: length + 2 }, used)));
+        return Ok(Some((
+            Reply::Long {
+                key,
+                rest: length + 2,
+            },
+            used,
+        )));
     }
-    let Some(value) = after.get(..length + 2) else { return Ok(None) };
-    let Some(value) = value.strip_suffix(b"\r\n") else { return Err(garbage("a value of another length", line)) };
+    let Some(value) = after.get(..length + 2) else {
+        return Ok(None);
+    };
+    let Some(value) = value.strip_suffix(b"\r\n") else {
+        return Err(garbage("a value of another length", line));
+    };
     Ok(Some((Reply::Value { key, value }, used + length + 2)))
 }
 
@@ -86,7 +106,9 @@ pub(crate) fn count(text: &[u8]) -> Option<u64> {
 
 fn garbage(what: &str, bytes: &[u8]) -> Garbage {
     // Texts of errors fit; a server that sends something else needs no more.
-    let shown: String = String::from_utf8_lossy(&bytes[..bytes.len().min(80)]).escape_debug().collect();
+    let shown: String = String::from_utf8_lossy(&bytes[..bytes.len().min(80)])
+        .escape_debug()
+        .collect();
     Garbage(format!("the server sent {what}: '{shown}'"))
 }
 
@@ -144,9 +166,24 @@ mod tests {
             ("17\r\n", Reply::Number),
             ("9 \r\n", Reply::Number),
             ("SERVER_ERROR out of memory\r\n", Reply::Refused),
-            ("CLIENT_ERROR cannot increment or decrement non-numeric value\r\n", Reply::Refused),
-            ("VALUE a_1 0 2\r\n17\r\n", Reply::Value { key: b"a_1", value: b"17" }),
-            ("VALUE a 4 1 77\r\nx\r\n", Reply::Value { key: b"a", value: b"x" }),
+            (
+                "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n",
+                Reply::Refused,
+            ),
+            (
+                "VALUE a_1 0 2\r\n17\r\n",
+                Reply::Value {
+                    key: b"a_1",
+                    value: b"17",
+                },
+            ),
+            (
+                "VALUE a 4 1 77\r\nx\r\n",
+                Reply::Value {
+                    key: b"a",
+                    value: b"x",
+                },
+            ),
         ] {
             check(input, Some((reply, input.len())));
             check(&format!("{input}END\r\n"), Some((reply, input.len())));
@@ -154,7 +191,16 @@ mod tests {
                 check(&input[..cut], None);
             }
         }
-        check("VALUE a 0 40\r\nxx", Some((Reply::Long { key: b"a", rest: 42 }, 14)));
+        check(
+            "VALUE a 0 40\r\nxx",
+            Some((
+                Reply::Long {
+                    key: b"a",
+                    rest: 42,
+                },
+                14,
+            )),
+        );
     }
 
     #[test]
@@ -182,12 +228,24 @@ mod tests {
 
     #[test]
     fn counters_are_decimal_numbers_up_to_64_bits() {
-        for (text, value) in
-            [("0", Some(0)), ("17  ", Some(17)), ("18446744073709551615", Some(u64::MAX)), ("007", Some(7))]
-        {
+        for (text, value) in [
+            ("0", Some(0)),
+            ("17  ", Some(17)),
+            ("18446744073709551615", Some(u64::MAX)),
+            ("007", Some(7)),
+        ] {
             assert_eq!(count(text.as_bytes()), value, "{text:?}");
         }
-        for text in ["", " ", " 1", "1.5", "-1", "+1", "x", "18446744073709551616"] {
+        for text in [
+            "",
+            " ",
+            " 1",
+            "1.5",
+            "-1",
+            "+1",
+            "x",
+            "18446744073709551616",
+        ] {
             assert_eq!(count(text.as_bytes()), None, "{text:?}");
         }
     }
@@ -199,7 +257,10 @@ mod tests {
         add_zero(&mut out, b"a", 60);
         increment(&mut out, b"a", 3);
         decrement(&mut out, b"a", u64::MAX);
-        assert_eq!(&out[..], b"get a b\r\nadd a 0 60 1\r\n0\r\nincr a 3\r\ndecr a 18446744073709551615\r\n");
+        assert_eq!(
+            &out[..],
+            b"get a b\r\nadd a 0 60 1\r\n0\r\nincr a 3\r\ndecr a 18446744073709551615\r\n"
+        );
     }
 
     proptest! {

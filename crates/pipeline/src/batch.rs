@@ -94,13 +94,19 @@ impl Batch {
 
     /// What the whole batch weighs.
     pub(crate) fn load(&self) -> Load {
-        Load { commands: self.len(), bytes: self.encoded.len() }
+        Load {
+            commands: self.len(),
+            bytes: self.encoded.len(),
+        }
     }
 
     /// What a unit weighs.
     pub(crate) fn load_of(&self, unit: u32) -> Load {
         let commands = self.commands_of(unit..unit + 1);
-        Load { commands: commands.len(), bytes: self.bytes_of(commands).len() }
+        Load {
+            commands: commands.len(),
+            bytes: self.bytes_of(commands).len(),
+        }
     }
 
     /// The encoded bytes of a run of commands.

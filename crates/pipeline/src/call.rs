@@ -81,11 +81,27 @@ pub(crate) enum Written {
 }
 
 impl Call {
-    pub(crate) fn new(batch: Batch, groups: SmallVec<[UnitSet; 1]>, deadline: Instant) -> Arc<Self> {
+    pub(crate) fn new(
+        batch: Batch,
+        groups: SmallVec<[UnitSet; 1]>,
+        deadline: Instant,
+    ) -> Arc<Self> {
         let stages = groups.iter().map(|_| Stage::Queued).collect();
         let timer = Timer::Connections;
-        let progress = Progress { stages, done: 0, wake_at: 0, waker: None, abandoned: false, timer };
-        Arc::new(Self { batch, groups, deadline, progress: Mutex::new(progress) })
+        let progress = Progress {
+            stages,
+            done: 0,
+            wake_at: 0,
+            waker: None,
+            abandoned: false,
+            timer,
+        };
+        Arc::new(Self {
+            batch,
+            groups,
+            deadline,
+            progress: Mutex::new(progress),
+        })
     }
 
     fn progress(&self) -> MutexGuard<'_, Progress> {
@@ -136,13 +152,18 @@ impl Call {
     /// Whether all of these groups are done.
     pub(crate) fn all_done(&self, groups: &[usize]) -> bool {
         let progress = self.progress();
-        groups.iter().all(|&group| matches!(progress.stages[group], Stage::Done(_)))
+        groups
+            .iter()
+            .all(|&group| matches!(progress.stages[group], Stage::Done(_)))
     }
 
     /// Whether a command of a group that is done failed for good.
     pub(crate) fn failed(&self) -> bool {
         let failed = |outcome: &Outcome| !outcome.ran() && !outcome.may_be_sent_again();
-        self.progress().stages.iter().any(|stage| matches!(stage, Stage::Done(outcomes) if outcomes.iter().any(failed)))
+        self.progress()
+            .stages
+            .iter()
+            .any(|stage| matches!(stage, Stage::Done(outcomes) if outcomes.iter().any(failed)))
     }
 
     /// Ends the caller's interest: what is not written yet never is. Returns the commands that must be sent nevertheless.
@@ -177,7 +198,9 @@ impl Call {
             let mut outcomes = stage.take(units, |why| unanswered(group, why)).into_iter();
             for range in &units.ranges {
                 for place in &mut all[self.batch.commands_of(range.clone())] {
-                    *place = outcomes.next().expect("a group has one outcome per command");
+                    *place = outcomes
+                        .next()
+                        .expect("a group has one outcome per command");
                 }
             }
         }
@@ -208,7 +231,11 @@ impl Progress {
 }
 
 impl Stage {
-    fn take(&mut self, units: &UnitSet, unanswered: impl Fn(Unanswered) -> Outcome) -> Vec<Outcome> {
+    fn take(
+        &mut self,
+        units: &UnitSet,
+        unanswered: impl Fn(Unanswered) -> Outcome,
+    ) -> Vec<Outcome> {
         let outcome = match self {
             Self::Done(outcomes) => return std::mem::take(outcomes),
             Self::Queued => unanswered(Unanswered::NotDone(Written::Never)),

@@ -44,16 +44,30 @@ impl Client {
         let context = ClientContext::new(config)?;
         let backend = match context.config.servers.clone() {
             Servers::Single(address) => Backend::Single(Node::new(address, &context)),
-            Servers::Cluster(seeds) => Backend::Cluster(Cluster::start(Discovery::Cluster(seeds), &context)),
-            Servers::Sentinel { master, sentinels, credentials } => {
+            Servers::Cluster(seeds) => {
+                Backend::Cluster(Cluster::start(Discovery::Cluster(seeds), &context))
+            }
+            Servers::Sentinel {
+                master,
+                sentinels,
+                credentials,
+            } => {
                 let sentinels = Sentinels::new(master, sentinels, credentials);
                 Backend::Cluster(Cluster::start(Discovery::Sentinel(sentinels), &context))
             }
         };
         let waiting = Waiting::new(&context.config);
-        let sender = Arc::new(Sender { backend, context, tally: Tally::default(), waiting });
+        let sender = Arc::new(Sender {
+            backend,
+            context,
+            tally: Tally::default(),
+            waiting,
+        });
         let context = &sender.context;
-        context.spawn(context.stop.clone(), send_left_behind(Arc::downgrade(&sender), Arc::clone(context)));
+        context.spawn(
+            context.stop.clone(),
+            send_left_behind(Arc::downgrade(&sender), Arc::clone(context)),
+        );
         Ok(Self { sender })
     }
 
@@ -63,7 +77,8 @@ impl Client {
     /// Outside a tokio runtime.
     #[must_use]
     pub fn again(&self) -> Self {
-        Self::new(self.sender.context.config.clone()).expect("this client was made of the same configuration")
+        Self::new(self.sender.context.config.clone())
+            .expect("this client was made of the same configuration")
     }
 
     /// Sends the commands of `batch` and returns one outcome per command, in their order, at `deadline` at the latest.
@@ -118,7 +133,13 @@ impl Client {
             Backend::Single(node) => node.stats(),
             Backend::Cluster(cluster) => cluster.stats(),
         };
-        [servers, self.sender.tally.stats(), self.sender.waiting.stats()].into_iter().sum()
+        [
+            servers,
+            self.sender.tally.stats(),
+            self.sender.waiting.stats(),
+        ]
+        .into_iter()
+        .sum()
     }
 
     /// Closes the connections and waits for their tasks. Calls in progress end, with what is known of their commands.

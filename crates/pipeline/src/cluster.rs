@@ -91,7 +91,9 @@ impl Cluster {
 
     /// Waits for a snapshot that is newer than the one of `epoch`.
     pub(crate) async fn renewed(&self, epoch: u64) {
-        self.renewal.wait(|| self.topology.load().epoch != epoch).await;
+        self.renewal
+            .wait(|| self.topology.load().epoch != epoch)
+            .await;
     }
 
     /// Why there is no newer snapshot: the answers of the servers that were asked last.
@@ -101,7 +103,10 @@ impl Cluster {
 
     /// The node that a server names by an address of its own; none when it is unknown where that is.
     pub(crate) fn node_named(&self, address: Address) -> Option<Arc<Node>> {
-        self.context.config.reachable(address).map(|address| self.node_at(&address))
+        self.context
+            .config
+            .reachable(address)
+            .map(|address| self.node_at(&address))
     }
 
     /// The node at an address; made when it is new.
@@ -128,25 +133,42 @@ impl Cluster {
 
     /// Corrects the owner of one slot. False when it was the owner already.
     fn correct(&self, topology: &Arc<Topology>, slot: Slot, owner: &Arc<Node>) -> bool {
-        if topology.owner(slot).is_some_and(|known| Arc::ptr_eq(known, owner)) {
+        if topology
+            .owner(slot)
+            .is_some_and(|known| Arc::ptr_eq(known, owner))
+        {
             return false;
         }
         if !topology.patch(slot, owner) {
             // A snapshot that was taken meanwhile stays: it is newer than this correction.
-            self.topology.compare_and_swap(topology, Arc::new(topology.with_owner(slot, owner)));
+            self.topology
+                .compare_and_swap(topology, Arc::new(topology.with_owner(slot, owner)));
         }
         true
     }
 
     pub(crate) fn stats(&self) -> Stats {
         let nodes = self.nodes();
-        let own = Stats { refreshes: self.refreshes.load(Relaxed), ..Stats::default() };
-        nodes.serving.values().chain(&nodes.leaving).map(|node| node.stats()).chain([nodes.past, own]).sum()
+        let own = Stats {
+            refreshes: self.refreshes.load(Relaxed),
+            ..Stats::default()
+        };
+        nodes
+            .serving
+            .values()
+            .chain(&nodes.leaving)
+            .map(|node| node.stats())
+            .chain([nodes.past, own])
+            .sum()
     }
 
     pub(crate) fn close(&self) {
         let nodes = self.nodes();
-        nodes.serving.values().chain(&nodes.leaving).for_each(|node| node.close());
+        nodes
+            .serving
+            .values()
+            .chain(&nodes.leaving)
+            .for_each(|node| node.close());
     }
 
     fn nodes(&self) -> MutexGuard<'_, Nodes> {
@@ -156,23 +178,40 @@ impl Cluster {
     /// Takes a new snapshot: the view of this `version` of what the clients know.
     fn install(self: &Arc<Self>, version: u64, view: &View) {
         let epoch = self.topology.load().epoch + 1;
-        let topology = Arc::new(Topology::new(epoch, version, view, |address| self.node_at(address)));
+        let topology = Arc::new(Topology::new(epoch, version, view, |address| {
+            self.node_at(address)
+        }));
         if epoch == 1 {
-            info!(nodes = topology.nodes.len(), slots = view.covered(), "topology learned");
+            info!(
+                nodes = topology.nodes.len(),
+                slots = view.covered(),
+                "topology learned"
+            );
         }
         self.topology.store(topology);
         self.renewal.announce();
         let mut nodes = self.nodes();
         // A redirect may have added a node to the snapshot since.
-        let in_use: Vec<Address> = self.topology.load().nodes.iter().map(|node| node.address.clone()).collect();
-        let gone: Vec<Arc<Node>> =
-            nodes.serving.extract_if(|address, _| !in_use.contains(address)).map(|(_, node)| node).collect();
+        let in_use: Vec<Address> = self
+            .topology
+            .load()
+            .nodes
+            .iter()
+            .map(|node| node.address.clone())
+            .collect();
+        let gone: Vec<Arc<Node>> = nodes
+            .serving
+            .extract_if(|address, _| !in_use.contains(address))
+            .map(|(_, node)| node)
+            .collect();
         nodes.leaving.extend(gone.iter().cloned());
         drop(nodes);
         for node in gone {
             node.leave();
             let cluster = Arc::clone(self);
-            self.context.spawn(self.context.stop.clone(), async move { cluster.retire(node).await });
+            self.context.spawn(self.context.stop.clone(), async move {
+                cluster.retire(node).await
+            });
         }
     }
 

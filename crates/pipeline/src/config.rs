@@ -115,7 +115,11 @@ impl Config {
     /// The primary that sentinels name `master`, with default bounds.
     #[must_use]
     pub fn sentinel(master: &str, sentinels: Vec<Address>) -> Self {
-        Self::new(Servers::Sentinel { master: master.to_owned(), sentinels, credentials: None })
+        Self::new(Servers::Sentinel {
+            master: master.to_owned(),
+            sentinels,
+            credentials: None,
+        })
     }
 
     fn new(servers: Servers) -> Self {
@@ -157,13 +161,20 @@ impl Config {
     /// How long to wait after so many failures in a row, at least one. Full jitter: anything up to a bound that doubles with
     /// each failure, so that clients spread out after an outage.
     pub(crate) fn backoff(&self, failures: u32) -> Duration {
-        let bound = self.backoff_min.saturating_mul(1 << (failures - 1).min(16)).min(self.backoff_max);
+        let bound = self
+            .backoff_min
+            .saturating_mul(1 << (failures - 1).min(16))
+            .min(self.backoff_max);
         bound.mul_f64(fastrand::f64())
     }
 
     pub(crate) fn validate(&self) -> Result<(), ConfigError> {
         match &self.servers {
-            Servers::Cluster(addresses) | Servers::Sentinel { sentinels: addresses, .. } if addresses.is_empty() => {
+            Servers::Cluster(addresses)
+            | Servers::Sentinel {
+                sentinels: addresses,
+                ..
+            } if addresses.is_empty() => {
                 return Err(ConfigError::NoServers);
             }
             _ => {}

@@ -67,7 +67,11 @@ impl Node {
             context: Arc::clone(context),
             counters: Counters::default(),
             stop: context.stop.child_token(),
-            state: Mutex::new(State { pool: Pool::new(&context.config), connect: ConnectState::Idle, failures: 0 }),
+            state: Mutex::new(State {
+                pool: Pool::new(&context.config),
+                connect: ConnectState::Idle,
+                failures: 0,
+            }),
         })
     }
 
@@ -80,7 +84,10 @@ impl Node {
     }
 
     fn queue_bound(&self) -> Load {
-        Load { commands: self.config().queue_commands, bytes: self.config().queue_bytes }
+        Load {
+            commands: self.config().queue_commands,
+            bytes: self.config().queue_bytes,
+        }
     }
 
     /// Takes the groups of one call: all of them, or none when the queue has no room. Never blocks.
@@ -92,10 +99,14 @@ impl Node {
         let waiting = state.pool.waiting();
         let refusal = match &state.connect {
             ConnectState::Closed(reason) => Some(reason.clone()),
-            ConnectState::Down { reason, .. } if !state.pool.is_serving() => Some(self.unavailable(reason)),
+            ConnectState::Down { reason, .. } if !state.pool.is_serving() => {
+                Some(self.unavailable(reason))
+            }
             _ if waiting.commands > 0 && !waiting.fits(total, self.queue_bound()) => {
                 count(&self.counters.overloads, total.commands);
-                Some(NotSent::Overloaded { node: Arc::clone(&self.name) })
+                Some(NotSent::Overloaded {
+                    node: Arc::clone(&self.name),
+                })
             }
             _ => None,
         };
@@ -118,7 +129,10 @@ impl Node {
     /// Whether no connection serves although one is wanted.
     pub(crate) fn is_lost(&self) -> bool {
         let state = self.state();
-        matches!(state.connect, ConnectState::Connecting | ConnectState::Down { .. }) && !state.pool.is_serving()
+        matches!(
+            state.connect,
+            ConnectState::Connecting | ConnectState::Down { .. }
+        ) && !state.pool.is_serving()
     }
 
     /// For how long all attempts to connect have failed.
@@ -146,7 +160,9 @@ impl Node {
     /// Refuses what is not written and what will come, so that it goes to the new owners. Connections end when they have
     /// answered what is in flight; [`Node::end`] ends them before that.
     pub(crate) fn leave(&self) {
-        self.refuse_all(NotSent::NodeLeft { node: Arc::clone(&self.name) });
+        self.refuse_all(NotSent::NodeLeft {
+            node: Arc::clone(&self.name),
+        });
         self.state().pool.apply_to_all(Event::Replaced);
     }
 
@@ -166,7 +182,10 @@ impl Node {
     }
 
     fn unavailable(&self, reason: &Arc<str>) -> NotSent {
-        NotSent::Unavailable { node: Arc::clone(&self.name), reason: Arc::clone(reason) }
+        NotSent::Unavailable {
+            node: Arc::clone(&self.name),
+            reason: Arc::clone(reason),
+        }
     }
 }
 
@@ -202,7 +221,9 @@ impl Host for Arc<Node> {
 
     /// The decision and the choice of a connection for a group are made under one lock, so no group is placed on it after.
     fn may_close(&self, link: LinkId) -> bool {
-        self.state().pool.retire_idle(link, Node::config(self).min_connections)
+        self.state()
+            .pool
+            .retire_idle(link, Node::config(self).min_connections)
     }
 
     fn left_behind(&self, batch: Batch) {

@@ -44,7 +44,9 @@ pub enum NotSent {
     },
     /// The command has to be sent again, and too many commands of this client wait for that already. It did not run: it was
     /// never sent, or the server said so.
-    #[error("too many commands wait in this process to be sent to redis again, and this one failed: {last}")]
+    #[error(
+        "too many commands wait in this process to be sent to redis again, and this one failed: {last}"
+    )]
     RetriesOverloaded {
         /// Why it did not run so far.
         last: Arc<str>,
@@ -96,7 +98,9 @@ pub enum NotSent {
 }
 
 fn after_colon(reason: Option<&str>) -> String {
-    reason.map(|reason| format!(": {reason}")).unwrap_or_default()
+    reason
+        .map(|reason| format!(": {reason}"))
+        .unwrap_or_default()
 }
 
 /// How the server said that it did not run a command.
@@ -201,7 +205,10 @@ impl Outcome {
     /// Only the code, the first word, counts: what follows may quote a user's data.
     fn of_error(error: ServerError) -> Self {
         match rejection(&error.message) {
-            Some(kind) => Self::Rejected(Rejected { kind, message: error.message }),
+            Some(kind) => Self::Rejected(Rejected {
+                kind,
+                message: error.message,
+            }),
             None => Self::ServerError(error),
         }
     }
@@ -267,7 +274,10 @@ impl Outcome {
     pub fn integer(&self) -> Result<i64, CommandError> {
         match self.reply()? {
             Reply::Integer(value) => Ok(*value),
-            other => Err(CommandError::UnexpectedReply { expected: "an integer", reply: other.clone() }),
+            other => Err(CommandError::UnexpectedReply {
+                expected: "an integer",
+                reply: other.clone(),
+            }),
         }
     }
 
@@ -279,7 +289,10 @@ impl Outcome {
         match self.reply()? {
             Reply::Bulk(bytes) | Reply::Simple(bytes) => Ok(Some(bytes)),
             Reply::Null => Ok(None),
-            other => Err(CommandError::UnexpectedReply { expected: "a string", reply: other.clone() }),
+            other => Err(CommandError::UnexpectedReply {
+                expected: "a string",
+                reply: other.clone(),
+            }),
         }
     }
 }
@@ -312,27 +325,63 @@ mod tests {
     use super::*;
 
     fn check(message: &str, expected: Outcome) {
-        assert_eq!(Outcome::of(Err(ServerError { message: message.into() })), expected, "{message}");
+        assert_eq!(
+            Outcome::of(Err(ServerError {
+                message: message.into()
+            })),
+            expected,
+            "{message}"
+        );
     }
 
     #[test]
     fn an_error_is_rejected_only_by_its_code() {
-        let moved = |endpoint: &str| Rejection::Moved { slot: 3999, endpoint: endpoint.into() };
+        let moved = |endpoint: &str| Rejection::Moved {
+            slot: 3999,
+            endpoint: endpoint.into(),
+        };
         for (message, kind) in [
-            ("LOADING Redis is loading the dataset in memory", Rejection::Loading),
-            ("READONLY You can't write against a read only replica.", Rejection::ReadOnly),
+            (
+                "LOADING Redis is loading the dataset in memory",
+                Rejection::Loading,
+            ),
+            (
+                "READONLY You can't write against a read only replica.",
+                Rejection::ReadOnly,
+            ),
             ("MASTERDOWN Link with MASTER is down", Rejection::MasterDown),
-            ("TRYAGAIN Multiple keys request during rehashing of slot", Rejection::TryAgain),
+            (
+                "TRYAGAIN Multiple keys request during rehashing of slot",
+                Rejection::TryAgain,
+            ),
             ("TRYAGAIN", Rejection::TryAgain),
             ("CLUSTERDOWN Hash slot not served", Rejection::ClusterDown),
             ("BUSY Redis is busy running a script.", Rejection::Busy),
-            ("NOAUTH Authentication required.", Rejection::Unauthenticated),
+            (
+                "NOAUTH Authentication required.",
+                Rejection::Unauthenticated,
+            ),
             ("MOVED 3999 127.0.0.1:6381", moved("127.0.0.1:6381")),
             ("MOVED 3999 :6381", moved(":6381")),
-            ("MOVED 3999 2001:db8::1:6381 and more", moved("2001:db8::1:6381")),
-            ("ASK 1 host:1", Rejection::Ask { slot: 1, endpoint: "host:1".into() }),
+            (
+                "MOVED 3999 2001:db8::1:6381 and more",
+                moved("2001:db8::1:6381"),
+            ),
+            (
+                "ASK 1 host:1",
+                Rejection::Ask {
+                    slot: 1,
+                    endpoint: "host:1".into(),
+                },
+            ),
         ] {
-            check(message, Outcome::Rejected(Rejected { kind, message: message.into() }));
+            check(
+                message,
+                Outcome::Rejected(Rejected {
+                    kind,
+                    message: message.into(),
+                }),
+            );
         }
         for message in [
             "ERR LOADING",
@@ -348,7 +397,12 @@ mod tests {
             "loading",
             "CROSSSLOT",
         ] {
-            check(message, Outcome::ServerError(ServerError { message: message.into() }));
+            check(
+                message,
+                Outcome::ServerError(ServerError {
+                    message: message.into(),
+                }),
+            );
         }
     }
 }

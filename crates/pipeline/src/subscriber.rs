@@ -45,7 +45,11 @@ impl SubscriberOptions {
     /// Default bounds.
     #[must_use]
     pub fn new(delivery: Delivery) -> Self {
-        Self { delivery, queue_messages: 4096, queue_bytes: 1 << 20 }
+        Self {
+            delivery,
+            queue_messages: 4096,
+            queue_bytes: 1 << 20,
+        }
     }
 }
 
@@ -92,12 +96,17 @@ impl Subscriber {
         let stop = context.stop.child_token();
         let roster = Roster::new(sender, options, wanted, Arc::clone(&mailbox), stop.clone());
         context.spawn(stop.clone(), roster.run());
-        Self { mailbox, channels, _stop: stop.drop_guard() }
+        Self {
+            mailbox,
+            channels,
+            _stop: stop.drop_guard(),
+        }
     }
 
     /// Listens to these channels from now on, and to no others. The ones it listened to before go on without a gap.
     pub fn set_channels(&self, channels: impl IntoIterator<Item = impl Into<Bytes>>) {
-        self.channels.send_replace(channels.into_iter().map(Into::into).collect());
+        self.channels
+            .send_replace(channels.into_iter().map(Into::into).collect());
     }
 
     /// The next event; none after the client was closed.
@@ -114,6 +123,8 @@ impl Subscriber {
 
 impl fmt::Debug for Subscriber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Subscriber").field("channels", &self.channels.borrow().len()).finish_non_exhaustive()
+        f.debug_struct("Subscriber")
+            .field("channels", &self.channels.borrow().len())
+            .finish_non_exhaustive()
     }
 }

@@ -52,7 +52,10 @@ impl RedisServer {
     /// # Panics
     /// As [`RedisServer::start`].
     pub async fn start_program(program: PathBuf, arguments: &[&str]) -> Self {
-        let arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
+        let arguments: Vec<String> = arguments
+            .iter()
+            .map(|&argument| argument.to_owned())
+            .collect();
         tokio::task::spawn_blocking(move || {
             // The port is free only until somebody else takes it, hence the attempts.
             for _ in 0..5 {
@@ -60,12 +63,21 @@ impl RedisServer {
                 let port = free_port();
                 let process = spawn(&program, port, &arguments, &folder);
                 let (program, arguments) = (program.clone(), arguments.clone());
-                let mut server = Self { process, port, program, arguments, folder };
+                let mut server = Self {
+                    process,
+                    port,
+                    program,
+                    arguments,
+                    folder,
+                };
                 if server.wait_until_answering() {
                     return server;
                 }
             }
-            panic!("{} did not start; its arguments were {arguments:?}", program.display())
+            panic!(
+                "{} did not start; its arguments were {arguments:?}",
+                program.display()
+            )
         })
         .await
         .expect("starting redis-server does not panic but for a missing peer")
@@ -74,7 +86,10 @@ impl RedisServer {
     /// Where it listens on TCP.
     #[must_use]
     pub fn address(&self) -> Address {
-        Address::Tcp { host: "127.0.0.1".to_owned(), port: self.port }
+        Address::Tcp {
+            host: "127.0.0.1".to_owned(),
+            port: self.port,
+        }
     }
 
     /// Where it listens on a Unix socket.
@@ -116,7 +131,10 @@ impl RedisServer {
         self.respawn();
         let port = self.port;
         let up = tokio::task::spawn_blocking(move || wait_for(port, || true)).await;
-        assert!(up.expect("waiting does not panic"), "redis-server did not start again on port {port}");
+        assert!(
+            up.expect("waiting does not panic"),
+            "redis-server did not start again on port {port}"
+        );
     }
 
     /// Starts the killed server again on the same port, without waiting.
@@ -135,8 +153,13 @@ impl RedisServer {
     }
 
     fn signal(&self, name: &str) {
-        let status = Command::new("kill").args([&format!("-{name}"), &self.pid().to_string()]).status();
-        assert!(status.is_ok_and(|status| status.success()), "kill -{name} works on our own process");
+        let status = Command::new("kill")
+            .args([&format!("-{name}"), &self.pid().to_string()])
+            .status();
+        assert!(
+            status.is_ok_and(|status| status.success()),
+            "kill -{name} works on our own process"
+        );
     }
 
     /// Runs inline commands, a line each, on a connection of their own and returns the raw replies.
@@ -155,9 +178,14 @@ impl RedisServer {
     #[must_use]
     pub fn monitor(&self) -> Monitor {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).expect("the server accepts");
-        stream.set_read_timeout(Some(START_TIMEOUT)).expect("a timeout can be set");
+        stream
+            .set_read_timeout(Some(START_TIMEOUT))
+            .expect("a timeout can be set");
         stream.write_all(b"MONITOR\r\n").expect("the server reads");
-        let mut monitor = Monitor { stream, text: String::new() };
+        let mut monitor = Monitor {
+            stream,
+            text: String::new(),
+        };
         monitor.read_until("+OK\r\n");
         monitor.text.clear();
         monitor
@@ -253,15 +281,28 @@ impl RedisCluster {
         let slot: u16 = Slot::of(key.as_bytes()).number();
         let nodes = self.servers[0].raw("CLUSTER NODES");
         let owns = |line: &&str| {
-            line.split(' ').skip(8).filter(|range| !range.starts_with('[')).any(|range| {
-                let (first, last) = range.trim().split_once('-').unwrap_or((range.trim(), range.trim()));
-                first.parse().is_ok_and(|first: u16| first <= slot) && last.parse().is_ok_and(|last: u16| slot <= last)
-            })
+            line.split(' ')
+                .skip(8)
+                .filter(|range| !range.starts_with('['))
+                .any(|range| {
+                    let (first, last) = range
+                        .trim()
+                        .split_once('-')
+                        .unwrap_or((range.trim(), range.trim()));
+                    first.parse().is_ok_and(|first: u16| first <= slot)
+                        && last.parse().is_ok_and(|last: u16| slot <= last)
+                })
         };
         let line = nodes.lines().find(owns).expect("every slot has an owner");
-        let port =
-            line.split(['@', ' ']).nth(1).and_then(|address| address.rsplit(':').next()).expect("a node has a port");
-        self.servers.iter().position(|server| server.port().to_string() == port).expect("the owner is one of ours")
+        let port = line
+            .split(['@', ' '])
+            .nth(1)
+            .and_then(|address| address.rsplit(':').next())
+            .expect("a node has a port");
+        self.servers
+            .iter()
+            .position(|server| server.port().to_string() == port)
+            .expect("the owner is one of ours")
     }
 
     fn form(&self, replicas: usize) {
@@ -277,15 +318,21 @@ impl RedisCluster {
         }
         let all = self.servers.len();
         self.wait("every node knows every other", |server| {
-            server.raw("CLUSTER INFO").contains(&format!("cluster_known_nodes:{all}\r\n"))
+            server
+                .raw("CLUSTER INFO")
+                .contains(&format!("cluster_known_nodes:{all}\r\n"))
         });
         for replica in self.primaries..all {
             let primary = self.id((replica - self.primaries) / replicas);
             self.wait("a replica takes its primary", |_| {
-                self.servers[replica].raw(&format!("CLUSTER REPLICATE {primary}")).starts_with("+OK")
+                self.servers[replica]
+                    .raw(&format!("CLUSTER REPLICATE {primary}"))
+                    .starts_with("+OK")
             });
         }
-        self.wait("the cluster is up", |server| server.raw("CLUSTER INFO").contains("cluster_state:ok"));
+        self.wait("the cluster is up", |server| {
+            server.raw("CLUSTER INFO").contains("cluster_state:ok")
+        });
         self.wait("replicas are in step", |server| {
             let info = server.raw("INFO replication");
             info.contains("role:master") || info.contains("master_link_status:up")
@@ -300,7 +347,10 @@ impl RedisCluster {
         let deadline = Instant::now() + START_TIMEOUT;
         for server in &self.servers {
             while !holds(server) {
-                assert!(Instant::now() < deadline, "the cluster did not form: {what}");
+                assert!(
+                    Instant::now() < deadline,
+                    "the cluster did not form: {what}"
+                );
                 std::thread::park_timeout(Duration::from_millis(20));
             }
         }
@@ -327,16 +377,29 @@ impl Monitor {
     #[must_use]
     pub fn commands_until(mut self, last: &str) -> Vec<String> {
         self.read_until(last);
-        let commands = self.text.lines().filter_map(|line| Some(line.split_once("] ")?.1.to_owned()));
-        commands.take_while(|command| !command.contains(last)).collect()
+        let commands = self
+            .text
+            .lines()
+            .filter_map(|line| Some(line.split_once("] ")?.1.to_owned()));
+        commands
+            .take_while(|command| !command.contains(last))
+            .collect()
     }
 
     fn read_until(&mut self, end: &str) {
         let mut buffer = [0; 4096];
         while !self.text.contains(end) {
-            let read = self.stream.read(&mut buffer).expect("the server answers MONITOR");
-            assert!(read > 0, "the server closed MONITOR before {end:?}; so far:\n{}", self.text);
-            self.text.push_str(&String::from_utf8_lossy(&buffer[..read]));
+            let read = self
+                .stream
+                .read(&mut buffer)
+                .expect("the server answers MONITOR");
+            assert!(
+                read > 0,
+                "the server closed MONITOR before {end:?}; so far:\n{}",
+                self.text
+            );
+            self.text
+                .push_str(&String::from_utf8_lossy(&buffer[..read]));
         }
     }
 }
@@ -346,13 +409,20 @@ impl Monitor {
 /// # Panics
 /// When it is missing: a test without its peer must fail.
 #[must_use]
-#[expect(clippy::disallowed_methods, reason = "the place of a test's peer is no setting of the server")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the place of a test's peer is no setting of the server"
+)]
 pub fn valkey_program() -> PathBuf {
     let program = match std::env::var_os("TIDEGATE_TEST_VALKEY") {
         Some(program) => PathBuf::from(program),
         None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.venv/valkey-server"),
     };
-    assert!(program.exists(), "there is no Valkey at {}; `make test` installs it", program.display());
+    assert!(
+        program.exists(),
+        "there is no Valkey at {}; `make test` installs it",
+        program.display()
+    );
     program
 }
 
@@ -363,14 +433,33 @@ pub fn valkey_program() -> PathBuf {
 #[must_use]
 pub fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has free ports");
-    listener.local_addr().expect("a bound socket has an address").port()
+    listener
+        .local_addr()
+        .expect("a bound socket has an address")
+        .port()
 }
 
 fn spawn(program: &Path, port: u16, arguments: &[String], folder: &TempDir) -> Child {
     let socket: PathBuf = folder.path().join("redis.sock");
     Command::new(program)
-        .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
-        .args(["--daemonize", "no", "--loglevel", "warning", "--enable-debug-command", "local"])
+        .args([
+            "--port",
+            &port.to_string(),
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+        ])
+        .args([
+            "--daemonize",
+            "no",
+            "--loglevel",
+            "warning",
+            "--enable-debug-command",
+            "local",
+        ])
         .arg("--dir")
         .arg(folder.path())
         .arg("--unixsocket")
@@ -380,7 +469,12 @@ fn spawn(program: &Path, port: u16, arguments: &[String], folder: &TempDir) -> C
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
-        .unwrap_or_else(|error| panic!("{} cannot be started ({error}); `make test` installs it", program.display()))
+        .unwrap_or_else(|error| {
+            panic!(
+                "{} cannot be started ({error}); `make test` installs it",
+                program.display()
+            )
+        })
 }
 
 /// Waits until something holds; false when it does not in time.
@@ -425,7 +519,9 @@ fn ask(port: u16, commands: &str) -> io::Result<String> {
             return Ok(answered.to_owned());
         }
         if read == 0 {
-            let answered = text.strip_suffix("+OK\r\n").ok_or(io::ErrorKind::UnexpectedEof)?;
+            let answered = text
+                .strip_suffix("+OK\r\n")
+                .ok_or(io::ErrorKind::UnexpectedEof)?;
             return Ok(answered.to_owned());
         }
     }

@@ -73,14 +73,21 @@ impl Configuration {
         for source in sources {
             errors.extend(load_file(source, same_domain, &mut domains));
         }
-        if errors.is_empty() { Ok(Self::numbered(domains)) } else { Err(errors) }
+        if errors.is_empty() {
+            Ok(Self::numbered(domains))
+        } else {
+            Err(errors)
+        }
     }
 
     /// Takes resources in place of files, in the order of their names. Files with the same content mean the same.
     ///
     /// # Errors
     /// Mistakes as [`Self::load`] reports them, without lines. At most 100 of them, and resources after these are not looked at.
-    pub fn of_resources(mut resources: Vec<Resource>, same_domain: SameDomain) -> Result<Self, Vec<ConfigError>> {
+    pub fn of_resources(
+        mut resources: Vec<Resource>,
+        same_domain: SameDomain,
+    ) -> Result<Self, Vec<ConfigError>> {
         resources.sort_by(|a, b| a.name.cmp(&b.name));
         let mut domains = Domains::default();
         let mut errors = Vec::new();
@@ -94,12 +101,18 @@ impl Configuration {
                 break;
             }
         }
-        if errors.is_empty() { Ok(Self::numbered(domains)) } else { Err(errors) }
+        if errors.is_empty() {
+            Ok(Self::numbered(domains))
+        } else {
+            Err(errors)
+        }
     }
 
     /// The slots are the places of the stats keys in their order.
     fn numbered(domains: Domains) -> Self {
-        let add = |(descriptors, limits), level: &Level| (descriptors + level.descriptors(), limits + level.limits());
+        let add = |(descriptors, limits), level: &Level| {
+            (descriptors + level.descriptors(), limits + level.limits())
+        };
         let counts = domains.levels().fold((0, 0), add);
         let mut configuration = Self { domains, counts };
         let keys = configuration.stats_keys().map(Box::from).zip(0..);
@@ -135,10 +148,18 @@ impl Configuration {
         let mut text = String::new();
         for limit in self.limits() {
             let (unit, requests_per_unit) = match limit.rate {
-                Rate::PerUnit { requests_per_unit, unit } => (unit.name(), requests_per_unit),
+                Rate::PerUnit {
+                    requests_per_unit,
+                    unit,
+                } => (unit.name(), requests_per_unit),
                 Rate::Unlimited { requests_per_unit } => ("UNKNOWN", requests_per_unit),
             };
-            let Limit { stats_key, shadow_mode, quota_mode, .. } = limit;
+            let Limit {
+                stats_key,
+                shadow_mode,
+                quota_mode,
+                ..
+            } = limit;
             let _ = writeln!(
                 text,
                 "{stats_key}: unit={unit} requests_per_unit={requests_per_unit}, shadow_mode: {shadow_mode}, \
@@ -159,7 +180,9 @@ impl Configuration {
     pub fn example(&self) -> Option<(String, Vec<Entry>)> {
         let mut domains: Vec<_> = self.domains.from(0).collect();
         domains.sort_unstable_by_key(|(name, _)| *name);
-        domains.into_iter().find_map(|(name, domain)| Some((name.to_owned(), domain.level.example()?)))
+        domains
+            .into_iter()
+            .find_map(|(name, domain)| Some((name.to_owned(), domain.level.example()?)))
     }
 
     /// The domains with their names, in the order of the files that name them first, from a place on.
@@ -206,7 +229,12 @@ fn load_file(source: &Source, same_domain: SameDomain, domains: &mut Domains) ->
 }
 
 /// Passes over the map at the top of a file: checks it, and adds its limits to the domains.
-fn load_pairs(pairs: &[Pair], same_domain: SameDomain, domains: &mut Domains, report: &mut Report<'_>) {
+fn load_pairs(
+    pairs: &[Pair],
+    same_domain: SameDomain,
+    domains: &mut Domains,
+    report: &mut Report<'_>,
+) {
     keys::check(pairs, &Path::Top, report);
     report.next_pass();
     let file = decode::file(pairs, report);

@@ -61,14 +61,17 @@ mod store;
 mod tree;
 mod window;
 
-pub use config::{ConfigError, Configuration, Domain, Resource, ResourceDescriptor, ResourceLimit, SameDomain, Source};
+pub use config::{
+    ConfigError, Configuration, Domain, Resource, ResourceDescriptor, ResourceLimit, SameDomain,
+    Source,
+};
 pub use limiter::{
-    Closed, Left, Limiter, LocalCacheStats, Options, OverLimitKeys, Permits, Reason, TakeFacts, Taken, Units, Usage,
-    Wanted,
+    Closed, Left, Limiter, LocalCacheStats, Options, OverLimitKeys, Permits, Reason, TakeFacts,
+    Taken, Units, Usage, Wanted,
 };
 pub use overrides::{
-    Effect, EffectKind, Factor, LimitOverride, OverrideError, OverrideStore, OverrideTarget, Overrides, Reach,
-    RedisOverrides,
+    Effect, EffectKind, Factor, LimitOverride, OverrideError, OverrideStore, OverrideTarget,
+    Overrides, Reach, RedisOverrides,
 };
 pub use request::{Descriptor, Entry, Override, Request, Timestamp};
 pub use response::{Code, CurrentLimit, Error, Facts, LimitHeaders, Response, Status, Tally};

@@ -56,8 +56,16 @@ impl Limiter {
     #[must_use]
     pub fn new(store: Store, options: Options) -> Self {
         let local_cache = LocalCache::new(options.local_cache_bytes);
-        let state = Arc::new(State { cores: Cores::default(), options, local_cache });
-        Self { core: state.cores.add(), state, store }
+        let state = Arc::new(State {
+            cores: Cores::default(),
+            options,
+            local_cache,
+        });
+        Self {
+            core: state.cores.add(),
+            state,
+            store,
+        }
     }
 
     /// Makes a limiter for another core, with the same configuration, local cache and options, that counts in `store`.
@@ -66,7 +74,11 @@ impl Limiter {
     /// write to no common memory. They live as long as the first one.
     #[must_use]
     pub fn with_store(&self, store: Store) -> Self {
-        Self { core: self.state.cores.add(), state: Arc::clone(&self.state), store }
+        Self {
+            core: self.state.cores.add(),
+            state: Arc::clone(&self.state),
+            store,
+        }
     }
 
     /// Replaces the configuration of the limiters of all cores.
@@ -113,7 +125,9 @@ impl Limiter {
             let known = self.overrides();
             let kept = store.read(&known, now, deadline).await?;
             // Somebody who read at the same time may have read later.
-            if Arc::ptr_eq(&known, &kept) || self.state.cores.replace_overrides(&known, kept.clone()) {
+            if Arc::ptr_eq(&known, &kept)
+                || self.state.cores.replace_overrides(&known, kept.clone())
+            {
                 return Ok(kept);
             }
         }
@@ -143,9 +157,13 @@ impl Limiter {
             return Err(Error::NoDescriptors);
         }
         let in_force = self.core.in_force().ok_or(Error::NoConfiguration)?;
-        let InForce { configuration, overrides } = &**facts.in_force.insert(in_force);
+        let InForce {
+            configuration,
+            overrides,
+        } = &**facts.in_force.insert(in_force);
         let (moment, now) = (now, Seconds::from(now));
-        let mut applied = AppliedLimits::find(configuration, &self.state.options.key_prefix, request, now)?;
+        let mut applied =
+            AppliedLimits::find(configuration, &self.state.options.key_prefix, request, now)?;
         if let Some(overrides) = overrides {
             overridden::alter_request(&mut applied, overrides, request, moment);
         }
@@ -154,9 +172,16 @@ impl Limiter {
         let counts = self.count(&applied, now, deadline).await?;
         let statuses = self.decide(&applied, &counts, now, &mut facts.tallies);
         let response = self.answer(request, &applied, statuses);
-        facts.global_shadow_mode = self.state.options.global_shadow_mode && response.code == Code::OverLimit;
-        let code = if facts.global_shadow_mode { Code::Ok } else { response.code };
-        self.core.sketch.note(request, (code, &response.statuses), moment);
+        facts.global_shadow_mode =
+            self.state.options.global_shadow_mode && response.code == Code::OverLimit;
+        let code = if facts.global_shadow_mode {
+            Code::Ok
+        } else {
+            response.code
+        };
+        self.core
+            .sketch
+            .note(request, (code, &response.statuses), moment);
         Ok(Response { code, ..response })
     }
 
@@ -170,22 +195,44 @@ impl Limiter {
     /// Returns the figures of the cache of exceeded limits, or `None` when the cache is off.
     #[must_use]
     pub fn local_cache_stats(&self) -> Option<LocalCacheStats> {
-        self.state.local_cache.as_ref().map(|cache| cache.stats(&self.state.cores.lookups()))
+        self.state
+            .local_cache
+            .as_ref()
+            .map(|cache| cache.stats(&self.state.cores.lookups()))
     }
 
     /// Joins the statuses to the answer, before global shadow mode.
-    fn answer(&self, request: &Request, applied: &AppliedLimits<'_>, statuses: Vec<Status>) -> Response {
+    fn answer(
+        &self,
+        request: &Request,
+        applied: &AppliedLimits<'_>,
+        statuses: Vec<Status>,
+    ) -> Response {
         let options = &self.state.options;
-        let headers =
-            if options.response_headers { answer::headers(&applied.limits, &statuses, options) } else { None };
+        let headers = if options.response_headers {
+            answer::headers(&applied.limits, &statuses, options)
+        } else {
+            None
+        };
         let metadata = || metadata::dynamic_metadata(request, &applied.limits, &statuses);
         let dynamic_metadata = options.dynamic_metadata.then(metadata);
         let code = answer::overall(&applied.limits, &statuses, options);
-        Response { code, statuses, headers, dynamic_metadata }
+        Response {
+            code,
+            statuses,
+            headers,
+            dynamic_metadata,
+        }
     }
 
     /// Decides each descriptor: one status per descriptor. Completes the tallies, one per counter.
-    fn decide(&self, applied: &AppliedLimits<'_>, counts: &Counts, now: Seconds, tallies: &mut [Tally]) -> Vec<Status> {
+    fn decide(
+        &self,
+        applied: &AppliedLimits<'_>,
+        counts: &Counts,
+        now: Seconds,
+        tallies: &mut [Tally],
+    ) -> Vec<Status> {
         let near_limit_ratio = self.state.options.near_limit_ratio;
         let mut counts = counts.iter().zip(tallies);
         let status = |limit: &AppliedLimit<'_>| match limit {
@@ -193,7 +240,9 @@ impl Limiter {
             AppliedLimit::Unlimited(_) => answer::UNLIMITED,
             AppliedLimit::Paused(_) => answer::PAUSED,
             AppliedLimit::Counted(counted) => {
-                let (count, tally) = counts.next().expect("there is one count for each counted limit");
+                let (count, tally) = counts
+                    .next()
+                    .expect("there is one count for each counted limit");
                 decision::decide(counted, *count, near_limit_ratio, now, tally)
             }
         };
@@ -209,8 +258,16 @@ mod tests {
     #[test]
     fn checks_and_takes_may_run_on_any_thread() {
         fn is_send(_: impl Send) {}
-        let limiter = Limiter::new(Store::Memory(MemoryStore::new(MemoryBounds::default())), Options::default());
-        is_send(limiter.check(&Request::default(), Timestamp(0), Instant::now(), &mut Facts::default()));
+        let limiter = Limiter::new(
+            Store::Memory(MemoryStore::new(MemoryBounds::default())),
+            Options::default(),
+        );
+        is_send(limiter.check(
+            &Request::default(),
+            Timestamp(0),
+            Instant::now(),
+            &mut Facts::default(),
+        ));
         is_send(limiter.peek(&Request::default(), Timestamp(0), Instant::now()));
         is_send(limiter.take(&[], Timestamp(0), Instant::now(), &mut TakeFacts::default()));
         is_send(limiter.give_back(vec![Permits::default()], Timestamp(0), Instant::now()));

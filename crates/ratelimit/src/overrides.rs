@@ -190,10 +190,15 @@ impl Overrides {
         let mut overrides = Self::default();
         for (place, each) in all.iter().enumerate() {
             let places = match &each.target {
-                OverrideTarget::Rule { stats_key } => overrides.rules.entry_ref(&**stats_key).or_default(),
-                OverrideTarget::Key { domain, entries } => {
-                    overrides.keys.entry_ref(&**domain).or_default().entry_ref(&**entries).or_default()
+                OverrideTarget::Rule { stats_key } => {
+                    overrides.rules.entry_ref(&**stats_key).or_default()
                 }
+                OverrideTarget::Key { domain, entries } => overrides
+                    .keys
+                    .entry_ref(&**domain)
+                    .or_default()
+                    .entry_ref(&**entries)
+                    .or_default(),
             };
             places.push(place);
         }
@@ -225,11 +230,19 @@ impl Overrides {
 
     /// Those of a configured limit.
     pub(crate) fn of_rule(&self, stats_key: &str) -> impl Iterator<Item = &LimitOverride> {
-        self.rules.get(stats_key).into_iter().flatten().map(|place| &self.all[*place])
+        self.rules
+            .get(stats_key)
+            .into_iter()
+            .flatten()
+            .map(|place| &self.all[*place])
     }
 
     /// Those of a key.
-    pub(crate) fn of_key(&self, domain: &str, entries: &[Entry]) -> impl Iterator<Item = &LimitOverride> {
+    pub(crate) fn of_key(
+        &self,
+        domain: &str,
+        entries: &[Entry],
+    ) -> impl Iterator<Item = &LimitOverride> {
         let places = self.keys.get(domain).and_then(|keys| keys.get(entries));
         places.into_iter().flatten().map(|place| &self.all[*place])
     }
@@ -260,7 +273,11 @@ mod tests {
             (u32::MAX, 1_000.0, u32::MAX),
         ];
         for (limit, factor, scaled) in table {
-            assert_eq!(Factor::new(factor).unwrap().scale(limit), scaled, "{limit} by {factor}");
+            assert_eq!(
+                Factor::new(factor).unwrap().scale(limit),
+                scaled,
+                "{limit} by {factor}"
+            );
         }
         for factor in [-0.1, 1_000.1, f64::NAN, f64::INFINITY] {
             assert!(Factor::new(factor).is_err(), "{factor}");
@@ -271,16 +288,26 @@ mod tests {
     #[test]
     fn a_target_has_one_override_of_a_kind() {
         let of = |stats_key: &str, effect, by: &str| LimitOverride {
-            target: OverrideTarget::Rule { stats_key: stats_key.to_owned() },
+            target: OverrideTarget::Rule {
+                stats_key: stats_key.to_owned(),
+            },
             effect,
             until: None,
             by: by.to_owned(),
             at: Timestamp(0),
             reason: String::new(),
         };
-        let (jobs, all) = (Effect::Paused(Reach::Jobs), Effect::Paused(Reach::JobsAndRequests));
+        let (jobs, all) = (
+            Effect::Paused(Reach::Jobs),
+            Effect::Paused(Reach::JobsAndRequests),
+        );
         let half = Effect::Scaled(Factor::new(0.5).unwrap());
-        let overrides = Overrides::new([of("b", jobs, "1"), of("a", half, "2"), of("a", jobs, "3"), of("b", all, "4")]);
+        let overrides = Overrides::new([
+            of("b", jobs, "1"),
+            of("a", half, "2"),
+            of("a", jobs, "3"),
+            of("b", all, "4"),
+        ]);
         let by = |overrides: &mut dyn Iterator<Item = &LimitOverride>| {
             overrides.map(|each| each.by.clone()).collect::<String>()
         };

@@ -30,7 +30,9 @@ pub enum Error {
     #[error("no rate limit configuration loaded")]
     NoConfiguration,
     /// The override of a descriptor has a unit that is not one of 1 to 7.
-    #[error("descriptor {descriptor}: the limit override has no valid unit: {unit} is not one of 1 to 7")]
+    #[error(
+        "descriptor {descriptor}: the limit override has no valid unit: {unit} is not one of 1 to 7"
+    )]
     InvalidOverride {
         /// The descriptor's index.
         descriptor: usize,

@@ -103,12 +103,20 @@ pub(crate) struct Key<'k> {
 
 impl CoreSketch {
     pub(crate) fn new(hasher: DefaultHashBuilder) -> Self {
-        Self { hasher, ..Self::default() }
+        Self {
+            hasher,
+            ..Self::default()
+        }
     }
 
     /// Notes a decision about a request. When there are many, most of them only count down to the next one that is counted.
     #[inline]
-    pub(crate) fn note(&self, request: &Request, (code, statuses): (Code, &[Status]), now: Timestamp) {
+    pub(crate) fn note(
+        &self,
+        request: &Request,
+        (code, statuses): (Code, &[Status]),
+        now: Timestamp,
+    ) {
         let skip = self.skip.load(Relaxed);
         if skip > 0 && now.0 < self.skip_until.load(Relaxed) {
             self.skip.store(skip - 1, Relaxed);
@@ -126,12 +134,23 @@ impl CoreSketch {
         let current = seen.current_at(now);
         let weight = current.next_weight();
         // At random, so that clients which take turns are all seen.
-        self.skip.store(if weight == 1 { 0 } else { fastrand::u32(..SAMPLED * 2 - 1) }, Relaxed);
-        self.skip_until.store((now.0 / MINUTE_MICROS + 1) * MINUTE_MICROS, Relaxed);
+        self.skip.store(
+            if weight == 1 {
+                0
+            } else {
+                fastrand::u32(..SAMPLED * 2 - 1)
+            },
+            Relaxed,
+        );
+        self.skip_until
+            .store((now.0 / MINUTE_MICROS + 1) * MINUTE_MICROS, Relaxed);
         for (descriptor, status) in request.descriptors.iter().zip(statuses) {
             let hits = hits(request, descriptor).saturating_mul(weight.into());
             if status.limit.is_some() && hits > 0 {
-                let key = Key { domain: &request.domain, entries: &descriptor.entries };
+                let key = Key {
+                    domain: &request.domain,
+                    entries: &descriptor.entries,
+                };
                 current.add(self.hasher.hash_one(key), key, hits);
             }
         }
@@ -142,7 +161,10 @@ impl CoreSketch {
         let over = |(_, status): &(&Descriptor, &Status)| status.code == Code::OverLimit;
         let refused = request.descriptors.iter().zip(statuses).find(over);
         if let Some((descriptor, _)) = refused {
-            let key = Key { domain: &request.domain, entries: &descriptor.entries };
+            let key = Key {
+                domain: &request.domain,
+                entries: &descriptor.entries,
+            };
             self.lock().refuse(key, Caller::Request, now);
         }
     }
@@ -156,7 +178,8 @@ impl CoreSketch {
     ) {
         let mut seen = self.lock();
         for (key, hits) in granted.filter(|(_, hits)| *hits > 0) {
-            seen.current_at(now).add(self.hasher.hash_one(key), key, hits);
+            seen.current_at(now)
+                .add(self.hasher.hash_one(key), key, hits);
         }
         for key in refused {
             seen.refuse(key, Caller::Job, now);
@@ -175,7 +198,11 @@ impl Seen {
         let minute = now.0 / MINUTE_MICROS;
         if minute > self.minute {
             let current = std::mem::take(&mut self.current);
-            self.previous = if minute == self.minute + 1 { current } else { Top::default() };
+            self.previous = if minute == self.minute + 1 {
+                current
+            } else {
+                Top::default()
+            };
             self.minute = minute;
         }
         &mut self.current
@@ -195,7 +222,12 @@ impl Seen {
             self.refusals.pop_front();
         }
         let (domain, entries) = shorten::key(key);
-        self.refusals.push_back(Refusal { domain, entries, at: now, caller });
+        self.refusals.push_back(Refusal {
+            domain,
+            entries,
+            at: now,
+            caller,
+        });
     }
 }
 
@@ -218,8 +250,13 @@ pub(crate) fn merge<'c>(cores: impl Iterator<Item = &'c CoreSketch>, now: Timest
         for part in [&seen.current, &seen.previous] {
             incomplete += usize::from(!part.is_complete());
             for (hash, key) in part.iter() {
-                let sum =
-                    top.entry(hash).or_insert_with(|| KeySum { key: TopKey { hits: 0, ..key.clone() }, incomplete: 0 });
+                let sum = top.entry(hash).or_insert_with(|| KeySum {
+                    key: TopKey {
+                        hits: 0,
+                        ..key.clone()
+                    },
+                    incomplete: 0,
+                });
                 sum.key.hits = sum.key.hits.saturating_add(key.hits);
                 sum.key.is_estimate |= key.is_estimate;
                 sum.incomplete += usize::from(!part.is_complete());
@@ -227,14 +264,25 @@ pub(crate) fn merge<'c>(cores: impl Iterator<Item = &'c CoreSketch>, now: Timest
         }
         refusals.extend(seen.refusals.iter().cloned());
     }
-    let finished = |sum: KeySum| TopKey { is_estimate: sum.key.is_estimate || sum.incomplete < incomplete, ..sum.key };
+    let finished = |sum: KeySum| TopKey {
+        is_estimate: sum.key.is_estimate || sum.incomplete < incomplete,
+        ..sum.key
+    };
     let mut top: Vec<TopKey> = top.into_values().map(finished).collect();
-    top.sort_by(|a, b| b.hits.cmp(&a.hits).then_with(|| (&a.domain, &a.entries).cmp(&(&b.domain, &b.entries))));
+    top.sort_by(|a, b| {
+        b.hits
+            .cmp(&a.hits)
+            .then_with(|| (&a.domain, &a.entries).cmp(&(&b.domain, &b.entries)))
+    });
     top.truncate(MOST);
     refusals.sort_by_key(|refusal| std::cmp::Reverse(refusal.at));
     refusals.truncate(MOST);
     let since = Timestamp((now.0 / MINUTE_MICROS).saturating_sub(1) * MINUTE_MICROS);
-    Sketch { top, since, refusals }
+    Sketch {
+        top,
+        since,
+        refusals,
+    }
 }
 
 /// The hits that a descriptor asks for. A refund asks for none.
@@ -242,5 +290,7 @@ fn hits(request: &Request, descriptor: &Descriptor) -> u64 {
     if descriptor.is_negative_hits {
         return 0;
     }
-    descriptor.hits_addend.unwrap_or(u64::from(request.hits_addend.max(1)))
+    descriptor
+        .hits_addend
+        .unwrap_or(u64::from(request.hits_addend.max(1)))
 }

@@ -71,7 +71,15 @@ impl<'a> Charge<'a> {
     /// Adds hits to a counter of 5 a minute.
     pub(crate) fn for_test(key: &'a [u8], hits: i64) -> Self {
         let window = Window::at(crate::tree::Unit::Minute, Seconds(0));
-        Self { key, hits, change: Change::Add, window, time_to_live: 60, requests_per_unit: 5, limit: 0 }
+        Self {
+            key,
+            hits,
+            change: Change::Add,
+            window,
+            time_to_live: 60,
+            requests_per_unit: 5,
+            limit: 0,
+        }
     }
 }
 
@@ -89,7 +97,11 @@ pub(crate) type Totals = SmallVec<[u64; 4]>;
 
 impl Store {
     /// Reads the counters; one that does not exist is 0.
-    pub(crate) async fn read(&self, charges: &[Charge<'_>], deadline: Instant) -> Result<Totals, StoreError> {
+    pub(crate) async fn read(
+        &self,
+        charges: &[Charge<'_>],
+        deadline: Instant,
+    ) -> Result<Totals, StoreError> {
         match self {
             Self::Memory(store) => Ok(store.read(charges)),
             Self::Redis(store) => store.read(charges, deadline).await,

@@ -46,7 +46,10 @@ pub(crate) struct Probe {
 impl Probe {
     pub(crate) fn new(steps: StepBudget) -> Self {
         // 64 bytes hold a typical composite key.
-        Self { text: String::with_capacity(64), steps }
+        Self {
+            text: String::with_capacity(64),
+            steps,
+        }
     }
 }
 
@@ -104,7 +107,11 @@ impl Level {
     /// The place of the descriptor that the file writes with this key and value; the value is empty when it has none.
     #[must_use]
     pub fn place(&self, key: &str, value: &str) -> Option<usize> {
-        let place = if value.is_empty() { self.find_place(key) } else { self.find_place(&format!("{key}_{value}")) };
+        let place = if value.is_empty() {
+            self.find_place(key)
+        } else {
+            self.find_place(&format!("{key}_{value}"))
+        };
         // A key with an underscore may look like another key with a value.
         place.filter(|place| self.nodes[*place].key() == key)
     }
@@ -146,7 +153,12 @@ impl Level {
     ///
     /// At every level an exact match wins over a pattern, and a pattern over a key without value. The search never goes back
     /// to a higher level. Only a limit at the depth of the last entry applies. None applies when the steps for matching are used up.
-    pub(crate) fn find<'t>(&'t self, domain: &str, entries: &[Entry], probe: &mut Probe) -> Option<LimitMatch<'t>> {
+    pub(crate) fn find<'t>(
+        &'t self,
+        domain: &str,
+        entries: &[Entry],
+        probe: &mut Probe,
+    ) -> Option<LimitMatch<'t>> {
         let mut nodes = NodeMatches::new();
         let mut level = self;
         for entry in entries {
@@ -158,7 +170,11 @@ impl Level {
         if nodes.iter().any(|node| node.shared_value().is_some()) {
             shared.extend(nodes.iter().map(NodeMatch::shared_value));
         }
-        Some(LimitMatch { limit, stats_key: stats_key(limit, domain, entries, &nodes), shared })
+        Some(LimitMatch {
+            limit,
+            stats_key: stats_key(limit, domain, entries, &nodes),
+            shared,
+        })
     }
 
     /// The node that an entry matches.
@@ -169,17 +185,29 @@ impl Level {
         text.push('_');
         text.push_str(&entry.value);
         if let Some(node) = self.get(text) {
-            return Some(NodeMatch { node, kind: MatchKind::Exact });
+            return Some(NodeMatch {
+                node,
+                kind: MatchKind::Exact,
+            });
         }
-        let pattern = self.patterns.iter().find(|(pattern, _)| pattern.matches(text, steps));
+        let pattern = self
+            .patterns
+            .iter()
+            .find(|(pattern, _)| pattern.matches(text, steps));
         if let Some((pattern, index)) = pattern {
             let kind = MatchKind::Pattern(pattern.value_part(&entry.key));
-            return Some(NodeMatch { node: &self.nodes[*index as usize], kind });
+            return Some(NodeMatch {
+                node: &self.nodes[*index as usize],
+                kind,
+            });
         }
         if steps.is_used_up() {
             return None;
         }
-        self.get(&entry.key).map(|node| NodeMatch { node, kind: MatchKind::Key })
+        self.get(&entry.key).map(|node| NodeMatch {
+            node,
+            kind: MatchKind::Key,
+        })
     }
 
     fn get(&self, composite: &str) -> Option<&Node> {
@@ -206,7 +234,9 @@ impl<'t> NodeMatch<'t> {
         't: 'a,
     {
         match self.kind {
-            MatchKind::Pattern(text) if self.node.share_threshold || !self.node.value_to_metric => text,
+            MatchKind::Pattern(text) if self.node.share_threshold || !self.node.value_to_metric => {
+                text
+            }
             MatchKind::Pattern(_) | MatchKind::Exact => &entry.value,
             MatchKind::Key if self.node.value_to_metric => &entry.value,
             MatchKind::Key => "",

@@ -22,7 +22,10 @@ pub(crate) struct Window {
 impl Window {
     /// The window of `unit` that contains `now`.
     pub(crate) fn at(unit: Unit, now: Seconds) -> Self {
-        Self { unit, start: Seconds(now.0 - now.0 % u64::from(unit.seconds())) }
+        Self {
+            unit,
+            start: Seconds(now.0 - now.0 % u64::from(unit.seconds())),
+        }
     }
 
     /// The first second after the window.
@@ -33,7 +36,10 @@ impl Window {
     /// Whole seconds from `now` to the end of the window, from 1 to its length. `now` is in the window.
     pub(crate) fn seconds_left(self, now: Seconds) -> u32 {
         let passed = now.0.saturating_sub(self.start.0);
-        self.unit.seconds() - u32::try_from(passed).unwrap_or(0).min(self.unit.seconds() - 1)
+        self.unit.seconds()
+            - u32::try_from(passed)
+                .unwrap_or(0)
+                .min(self.unit.seconds() - 1)
     }
 }
 
@@ -58,7 +64,11 @@ mod tests {
             let window = Window::at(unit, Seconds(now));
             assert_eq!(window.start, Seconds(start), "{unit:?} at {now}");
             assert_eq!(window.seconds_left(Seconds(now)), left, "{unit:?} at {now}");
-            assert_eq!(window.end(), Seconds(now + u64::from(left)), "{unit:?} at {now}");
+            assert_eq!(
+                window.end(),
+                Seconds(now + u64::from(left)),
+                "{unit:?} at {now}"
+            );
         }
     }
 }

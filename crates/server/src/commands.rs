@@ -19,7 +19,9 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue};
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
-use tidegate_cli::{Exit, Failure, Options, complain, print, unwritten, with_examples, without_options};
+use tidegate_cli::{
+    Exit, Failure, Options, complain, print, unwritten, with_examples, without_options,
+};
 
 use crate::configure::Origin;
 use crate::edge::runtime::runtime;
@@ -99,19 +101,31 @@ Exit codes:
 /// The command line. Each command shows the options that it takes.
 fn arguments() -> clap::Command {
     let command = Arguments::command();
-    let command = ["store", "import", "migrate"].into_iter().fold(command, |command, name| {
-        command.mut_subcommand(name, |command| without_options(command, &["server", "token_file", "cacert"]))
-    });
-    ["check", "settings", "demo", "health", "completion"].into_iter().fold(command, |command, name| {
-        command.mut_subcommand(name, |command| without_options(command, &["server", "token_file", "cacert", "output"]))
-    })
+    let command = ["store", "import", "migrate"]
+        .into_iter()
+        .fold(command, |command, name| {
+            command.mut_subcommand(name, |command| {
+                without_options(command, &["server", "token_file", "cacert"])
+            })
+        });
+    ["check", "settings", "demo", "health", "completion"]
+        .into_iter()
+        .fold(command, |command, name| {
+            command.mut_subcommand(name, |command| {
+                without_options(command, &["server", "token_file", "cacert", "output"])
+            })
+        })
 }
 
 /// What was typed. An image that starts as `/bin/ratelimit` is often given `/bin/ratelimit` as its command, too: the reference looks at no
 /// arguments.
 fn given() -> Vec<OsString> {
     let mut words: Vec<OsString> = std::env::args_os().collect();
-    if words.len() == 2 && words.iter().all(|word| Program::of(word) == Program::Ratelimit) {
+    if words.len() == 2
+        && words
+            .iter()
+            .all(|word| Program::of(word) == Program::Ratelimit)
+    {
         words.pop();
     }
     words
@@ -123,14 +137,25 @@ pub fn main() -> ExitCode {
     if let Some(ended) = reference::tool(Program::started()) {
         return ended;
     }
-    let parsed = command().try_get_matches_from(given()).and_then(|matches| Arguments::from_arg_matches(&matches));
+    let parsed = command()
+        .try_get_matches_from(given())
+        .and_then(|matches| Arguments::from_arg_matches(&matches));
     match parsed {
-        Ok(Arguments { options, command: None }) if options.is_given() => {
-            ended(Err(Failure::usage("--server, --token-file, --cacert and --output need a command")))
-        }
+        Ok(Arguments {
+            options,
+            command: None,
+        }) if options.is_given() => ended(Err(Failure::usage(
+            "--server, --token-file, --cacert and --output need a command",
+        ))),
         Ok(Arguments { command: None, .. }) => serve::serve(),
-        Ok(Arguments { options, command: Some(Command::Demo) }) if !options.is_given() => serve::demo(),
-        Ok(Arguments { options, command: Some(command) }) => ended(start(command, &options)),
+        Ok(Arguments {
+            options,
+            command: Some(Command::Demo),
+        }) if !options.is_given() => serve::demo(),
+        Ok(Arguments {
+            options,
+            command: Some(command),
+        }) => ended(start(command, &options)),
         Err(error) => {
             let error = explained(error);
             let printed = error.print().and_then(|()| io::stdout().flush());
@@ -138,7 +163,11 @@ pub fn main() -> ExitCode {
             if error.use_stderr() {
                 return Exit::Usage.into();
             }
-            ended(printed.map(|()| Exit::Done).map_err(|error| unwritten(&error)))
+            ended(
+                printed
+                    .map(|()| Exit::Done)
+                    .map_err(|error| unwritten(&error)),
+            )
         }
     }
 }
@@ -157,15 +186,20 @@ fn explained(mut error: clap::Error) -> clap::Error {
 
 fn start(command: Command, options: &Options) -> Result<Exit, Failure> {
     let asks = matches!(command, Command::Client(_));
-    let prints_objects = asks || matches!(command, Command::Store(_) | Command::Import(_) | Command::Migrate(_));
+    let prints_objects = asks
+        || matches!(
+            command,
+            Command::Store(_) | Command::Import(_) | Command::Migrate(_)
+        );
     if (!asks && options.names_server()) || (!prints_objects && options.is_given()) {
         let which = if prints_objects { "" } else { " or --output" };
         return Err(Failure::usage(format!(
             "this command asks no server: it takes no --server, --token-file, --cacert{which}"
         )));
     }
-    let runtime =
-        runtime().map_err(|error| Failure::unavailable(format!("the system refuses to start a client: {error}")))?;
+    let runtime = runtime().map_err(|error| {
+        Failure::unavailable(format!("the system refuses to start a client: {error}"))
+    })?;
     let done = runtime.block_on(run(command, options));
     if asks {
         // The system may still look up the name of a server that nobody waits for any more; that cannot be stopped.
@@ -190,9 +224,15 @@ fn show_settings() -> Result<Exit, Failure> {
     let (warnings, done) = match Settings::from_environment() {
         Ok(settings) => {
             let origin = Origin::new(&settings).map(|_| Exit::Done);
-            (settings.warnings, origin.map_err(|absent| Failure::usage(absent.to_string())))
+            (
+                settings.warnings,
+                origin.map_err(|absent| Failure::usage(absent.to_string())),
+            )
         }
-        Err(problems) => (problems.warnings.clone(), Err(Failure::usage(problems.to_string()))),
+        Err(problems) => (
+            problems.warnings.clone(),
+            Err(Failure::usage(problems.to_string())),
+        ),
     };
     for warning in warnings {
         // A closed standard error must not change how the command ends.
@@ -212,9 +252,13 @@ async fn run(command: Command, options: &Options) -> Result<Exit, Failure> {
                 (0, _) => Exit::Failed,
             })
         }
-        Command::Settings(Show { markdown: true }) => print(&settings::markdown()).map(|()| Exit::Done),
+        Command::Settings(Show { markdown: true }) => {
+            print(&settings::markdown()).map(|()| Exit::Done)
+        }
         Command::Settings(Show { markdown: false }) => show_settings(),
-        Command::Demo => Err(Failure::usage("the demo is a server of its own, and takes no options")),
+        Command::Demo => Err(Failure::usage(
+            "the demo is a server of its own, and takes no options",
+        )),
         Command::Health => health::health(),
         Command::Completion(Completion { shell }) => {
             let mut script = Vec::new();

@@ -124,7 +124,9 @@ impl Origin {
         match (files.root.exists(), files.root_given, files.first_load) {
             (false, false, _) => Ok(Self::BuiltIn(&SAMPLE)),
             (false, true, FirstLoad::BeforePorts) if !awaits_root(files) => {
-                Err(ServeError::NoRoot { path: files.root.clone() })
+                Err(ServeError::NoRoot {
+                    path: files.root.clone(),
+                })
             }
             _ => Ok(Self::Files(files.clone())),
         }
@@ -151,7 +153,10 @@ impl fmt::Display for Origin {
 impl Target {
     /// Loads a configuration that is part of the program.
     pub(crate) fn load_built_in(&self, built_in: &BuiltIn) {
-        let source = |&(name, text): &(&str, &str)| Source { name: name.to_owned(), text: text.as_bytes().to_vec() };
+        let source = |&(name, text): &(&str, &str)| Source {
+            name: name.to_owned(),
+            text: text.as_bytes().to_vec(),
+        };
         self.load(&built_in.files.iter().map(source).collect::<Vec<_>>());
     }
 
@@ -199,7 +204,11 @@ impl Target {
         let configuration = self.metrics.declare(configuration);
         let domains = configuration.domain_count();
         if self.health_needs_domain {
-            self.health.set_configuration(if domains > 0 { Part::Healthy } else { Part::Unhealthy });
+            self.health.set_configuration(if domains > 0 {
+                Part::Healthy
+            } else {
+                Part::Unhealthy
+            });
         }
         self.limiter.configure(configuration);
         self.metrics.loads.success.fetch_add(1, Relaxed);
@@ -210,18 +219,27 @@ impl Target {
     /// Loads what was read, and says whether it is in use. Files that cannot be read keep the text that they had in `last`.
     fn read(&self, reading: &mut Reading, last: &[Source]) -> bool {
         self.metrics.loads.attempts.fetch_add(1, Relaxed);
-        self.metrics.loads.failures.fetch_add(reading.failures.len() as u64, Relaxed);
+        self.metrics
+            .loads
+            .failures
+            .fetch_add(reading.failures.len() as u64, Relaxed);
         for Failure { path, error, .. } in &reading.failures {
             warn!(path = %path.display(), %error, "cannot read a configuration file");
         }
         self.latest.unreadable(&reading.failures);
         let kept = reading.keep(last);
         if kept > 0 {
-            warn!(files = kept, "configuration files that cannot be read keep their last text");
+            warn!(
+                files = kept,
+                "configuration files that cannot be read keep their last text"
+            );
         } else if !reading.failures.is_empty() {
             warn!("the limits in what cannot be read are not in use: it had no text before");
         }
-        self.metrics.loads.files.store(reading.sources.len() as u64, Relaxed);
+        self.metrics
+            .loads
+            .files
+            .store(reading.sources.len() as u64, Relaxed);
         self.metrics.loads.kept.store(kept as u64, Relaxed);
         self.health.set_kept_files(kept);
         self.load(&reading.sources)
@@ -234,7 +252,12 @@ impl Applied {
         let Self { sources, domains } = self;
         match (domains, suppressed) {
             (0, _) => {
-                warn!(sources, domains, suppressed, "loaded configuration: it has no domain, so nothing is limited")
+                warn!(
+                    sources,
+                    domains,
+                    suppressed,
+                    "loaded configuration: it has no domain, so nothing is limited"
+                )
             }
             (_, 0) => info!(sources, domains, "loaded configuration"),
             (_, 1..) => info!(sources, domains, suppressed, "loaded configuration"),
@@ -255,7 +278,14 @@ impl Loader {
     ) -> std::io::Result<Self> {
         let (wake, wakes) = sync_channel(16);
         let (drain, waker) = (supervisor.drain.clone(), wake.clone());
-        let mut reload = Reload { files, target, loaded: Some(loaded), last: None, texts: Vec::new(), asked: false };
+        let mut reload = Reload {
+            files,
+            target,
+            loaded: Some(loaded),
+            last: None,
+            texts: Vec::new(),
+            asked: false,
+        };
         supervisor.repaired_thread(PART, move || reload.run(&waker, &wakes, &drain))?;
         Ok(Self { wake })
     }
@@ -295,7 +325,11 @@ impl Reload {
             let changed = self.last.replace(reading.fingerprint) != Some(reading.fingerprint);
             if changed && reading.sources.is_empty() && reading.failures.is_empty() {
                 let folder = self.files.folder();
-                let state = if folder.is_dir() { "has no file" } else { "does not exist" };
+                let state = if folder.is_dir() {
+                    "has no file"
+                } else {
+                    "does not exist"
+                };
                 warn!(folder = %folder.display(), "the folder of limits {state}");
             }
             if changed && self.target.read(&mut reading, &self.texts) {

@@ -34,14 +34,18 @@ impl Delay<'_> {
         let length = self.length;
         match stop {
             _ if length.is_zero() => info!("draining"),
-            Stop::Terminal if !self.is_connected() => return info!("draining: nobody is connected"),
+            Stop::Terminal if !self.is_connected() => {
+                return info!("draining: nobody is connected");
+            }
             // For a person, who would otherwise see nothing for that long.
             Stop::Terminal => {
                 warn!(
                     "draining: calls are answered for {length:?} more, since somebody is connected; a second signal ends this"
                 );
             }
-            Stop::Manager => info!("draining: calls are answered for {length:?} more; a second signal ends this"),
+            Stop::Manager => {
+                info!("draining: calls are answered for {length:?} more; a second signal ends this")
+            }
         }
         tokio::select! {
             () = sleep(length) => {}

@@ -11,7 +11,10 @@ use crate::supervise::Ended;
 #[derive(Debug, Error)]
 pub enum ServeError {
     /// A port or socket cannot be bound.
-    #[error("the {what} listener cannot bind {address}: {}{advice}", reason(source))]
+    #[error(
+        "the {what} listener cannot bind {address}: {}{advice}",
+        reason(source)
+    )]
     Bind {
         /// Which listener.
         what: &'static str,

@@ -20,7 +20,10 @@ pub(crate) fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(most + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it has more than {}", shown(most))));
+        return Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            format!("it has more than {}", shown(most)),
+        ));
     }
     Ok(bytes)
 }
@@ -30,12 +33,16 @@ pub(crate) fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
 /// # Errors
 /// As [`read`], or it is not UTF-8.
 pub(crate) fn read_text(path: &Path, most: u64) -> io::Result<String> {
-    String::from_utf8(read(path, most)?).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
+    String::from_utf8(read(path, most)?)
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
 }
 
 /// Without waiting, whatever has come to be there.
 fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(path)
+    OpenOptions::new()
+        .read(true)
+        .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
+        .open(path)
 }
 
 fn check(found: &Metadata) -> io::Result<()> {
@@ -44,12 +51,19 @@ fn check(found: &Metadata) -> io::Result<()> {
     } else if found.is_file() {
         Ok(())
     } else {
-        Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"))
+        Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "it is not a regular file",
+        ))
     }
 }
 
 fn shown(bytes: u64) -> String {
-    if bytes < 1 << 20 { format!("{} KiB", bytes >> 10) } else { format!("{} MiB", bytes >> 20) }
+    if bytes < 1 << 20 {
+        format!("{} KiB", bytes >> 10)
+    } else {
+        format!("{} MiB", bytes >> 20)
+    }
 }
 
 #[cfg(test)]
@@ -64,7 +78,13 @@ mod tests {
     fn what_is_no_regular_file_is_refused_and_not_waited_for() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
-        assert!(std::process::Command::new("mkfifo").arg(path("pipe")).status().unwrap().success());
+        assert!(
+            std::process::Command::new("mkfifo")
+                .arg(path("pipe"))
+                .status()
+                .unwrap()
+                .success()
+        );
         let _socket = UnixListener::bind(path("socket")).unwrap();
         fs::write(path("file"), "text").unwrap();
         for (name, target) in [("link", "file"), ("to-pipe", "pipe"), ("nowhere", "none")] {
@@ -89,8 +109,14 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), vec![b'x'; 2048]).unwrap();
         assert_eq!(read(file.path(), 2048).unwrap().len(), 2048);
-        assert_eq!(read(file.path(), 2047).unwrap_err().to_string(), "it has more than 1 KiB");
+        assert_eq!(
+            read(file.path(), 2047).unwrap_err().to_string(),
+            "it has more than 1 KiB"
+        );
         fs::write(file.path(), [0xff]).unwrap();
-        assert_eq!(read_text(file.path(), 1).unwrap_err().to_string(), "it is not UTF-8");
+        assert_eq!(
+            read_text(file.path(), 1).unwrap_err().to_string(),
+            "it is not UTF-8"
+        );
     }
 }

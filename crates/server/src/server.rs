@@ -75,9 +75,15 @@ pub fn run(
     let runtime = ThreadRuntime::new()?;
     let server = Server::new(settings, files, Latest::new(&origin));
     let supervisor = server.supervisor.clone();
-    let control = tripwire::with(CONTROL.into(), server.control(&origin, sockets, asked, started));
+    let control = tripwire::with(
+        CONTROL.into(),
+        server.control(&origin, sockets, asked, started),
+    );
     let ended = catch_unwind(AssertUnwindSafe(|| runtime.block_on(control))).unwrap_or_else(|_| {
-        supervisor.fail(Ended { part: CONTROL.into(), how: How::Panicked });
+        supervisor.fail(Ended {
+            part: CONTROL.into(),
+            how: How::Panicked,
+        });
         Ok(())
     });
     supervisor.drain.cancel();
@@ -118,16 +124,27 @@ struct Server {
 
 impl Server {
     fn new(settings: Settings, files: usize, latest: Latest) -> Self {
-        let healthy_unless = |needed| if needed { Part::Unhealthy } else { Part::Healthy };
+        let healthy_unless = |needed| {
+            if needed {
+                Part::Unhealthy
+            } else {
+                Part::Healthy
+            }
+        };
         let memory = MemoryStore::new(settings.counters);
         let limiter = Limiter::new(Store::Memory(memory.clone()), settings.limiter.clone());
-        let health =
-            Health::new(healthy_unless(settings.redis.is_some()), healthy_unless(settings.health_needs_domain));
+        let health = Health::new(
+            healthy_unless(settings.redis.is_some()),
+            healthy_unless(settings.health_needs_domain),
+        );
         Self {
             supervisor: Supervisor::new(health.clone()),
             health,
             metrics: Arc::new(Metrics::new(settings.metrics.clone(), settings.cores)),
-            overrides: LimitOverrides { store: OverrideStore::memory(), limiter: limiter.clone() },
+            overrides: LimitOverrides {
+                store: OverrideStore::memory(),
+                limiter: limiter.clone(),
+            },
             limiter,
             notify: Notify::new(settings.notify.as_deref()),
             memory,
@@ -178,9 +195,22 @@ impl Server {
     /// certificate, it can be renewed.
     fn follow_files(&self) -> Result<Gates, ServeError> {
         let (gates, ports) = Gates::open(&self.settings, &self.supervisor)?;
-        let stores = self.settings.stores_tls.iter().filter_map(StoreTls::followed);
-        let tokens = self.settings.workflows.iter().filter_map(|api| api.tokens.as_ref()).map(TokensFile::followed);
-        follow(stores.chain(ports).chain(tokens).collect(), self.metrics.clone(), &self.supervisor)?;
+        let stores = self
+            .settings
+            .stores_tls
+            .iter()
+            .filter_map(StoreTls::followed);
+        let tokens = self
+            .settings
+            .workflows
+            .iter()
+            .filter_map(|api| api.tokens.as_ref())
+            .map(TokensFile::followed);
+        follow(
+            stores.chain(ports).chain(tokens).collect(),
+            self.metrics.clone(),
+            &self.supervisor,
+        )?;
         Ok(gates)
     }
 
@@ -207,7 +237,8 @@ impl Server {
             return Ok(());
         }
         let Some(settings) = &self.settings.redis else {
-            self.metrics.watch(self.limiter.clone(), Some(self.memory.clone()));
+            self.metrics
+                .watch(self.limiter.clone(), Some(self.memory.clone()));
             return Ok(());
         };
         let clients = Clients::new(settings)?;
@@ -216,7 +247,8 @@ impl Server {
         self.metrics.watch(self.limiter.clone(), None);
         // Nobody can override limits without the API.
         if self.settings.workflows.is_some() {
-            self.overrides.store = OverrideStore::redis(clients.main.clone(), &self.settings.limiter.key_prefix);
+            self.overrides.store =
+                OverrideStore::redis(clients.main.clone(), &self.settings.limiter.key_prefix);
             self.overrides.limiter = self.limiter.with_store(store(clients.clone()));
             self.overrides.read_first().await;
         }
@@ -227,7 +259,9 @@ impl Server {
 
     /// Starts the thread of the workflows, if they are on.
     async fn start_workflows(&mut self) -> Result<(), ServeError> {
-        let Some(settings) = &self.settings.workflows else { return Ok(()) };
+        let Some(settings) = &self.settings.workflows else {
+            return Ok(());
+        };
         let workflows = Workflows::start(
             settings,
             (&self.health, &self.metrics, self.traces.as_ref()),
@@ -258,9 +292,16 @@ impl Server {
                 return Ok(());
             }
             Origin::Files(files) => {
-                self.loader = Some(Loader::start(files.clone(), target, sender, &self.supervisor)?);
+                self.loader = Some(Loader::start(
+                    files.clone(),
+                    target,
+                    sender,
+                    &self.supervisor,
+                )?);
             }
-            Origin::Server(xds) => Subscription::new(xds.as_ref().clone(), target, sender).start(&self.supervisor)?,
+            Origin::Server(xds) => {
+                Subscription::new(xds.as_ref().clone(), target, sender).start(&self.supervisor)?
+            }
         }
         if self.settings.files.first_load == FirstLoad::BeforePorts {
             // An error means that the thread has ended, which the supervisor reports.
@@ -271,34 +312,71 @@ impl Server {
 
     /// Starts all cores and opens all ports.
     async fn open(&mut self, sockets: Sockets, gates: Gates) -> Result<(), ServeError> {
-        let Listeners { grpc, http, debug, prometheus, api } = sockets.listen()?;
+        let Listeners {
+            grpc,
+            http,
+            debug,
+            prometheus,
+            api,
+        } = sockets.listen()?;
         let budget = Arc::new(Budget::new(UNFINISHED));
         let cores = cores::start(self.settings.cores, &self.supervisor, self.work(&budget)).await?;
         let shares = self.shares()?;
         match (&self.workflows, api) {
             (Some(workflows), Some(listener)) => {
-                self.metrics.watch_port(workflows.open(listener, gates.api, shares.api));
+                self.metrics
+                    .watch_port(workflows.open(listener, gates.api, shares.api));
             }
             _ => self.await_port_of_api(gates.api, shares.api),
         }
         let bounds = |port, most| Bounds::new(port, most, Budget::new(UNFINISHED));
-        self.ports = vec![Bounds::new("gRPC", shares.grpc, budget), bounds("HTTP", shares.http)];
+        self.ports = vec![
+            Bounds::new("gRPC", shares.grpc, budget),
+            bounds("HTTP", shares.http),
+        ];
         let supervisor = &self.supervisor;
         let serve = |part, bounds: Bounds, listener, router| {
             self.metrics.watch_port(bounds.clone());
-            supervisor.task(part, http::serve(listener, router, bounds, supervisor.clone()));
+            supervisor.task(
+                part,
+                http::serve(listener, router, bounds, supervisor.clone()),
+            );
         };
         let calls = self.ports[0].clone();
         self.metrics.watch_port(calls.clone());
-        supervisor.task("accept-grpc", cores.clone().accept(grpc, gates.grpc, calls, supervisor.clone()));
-        serve("accept-http", self.ports[1].clone(), http, json::router(cores, self.health.clone()));
+        supervisor.task(
+            "accept-grpc",
+            cores
+                .clone()
+                .accept(grpc, gates.grpc, calls, supervisor.clone()),
+        );
+        serve(
+            "accept-http",
+            self.ports[1].clone(),
+            http,
+            json::router(cores, self.health.clone()),
+        );
         if let Some(listener) = debug {
-            let router = debug::router(self.limiter.clone(), self.metrics.clone(), self.supervisor.drain.clone());
-            serve("accept-debug", bounds("debug", shares.pages), listener, router);
+            let router = debug::router(
+                self.limiter.clone(),
+                self.metrics.clone(),
+                self.supervisor.drain.clone(),
+            );
+            serve(
+                "accept-debug",
+                bounds("debug", shares.pages),
+                listener,
+                router,
+            );
         }
         if let (Some(listener), Some((_, path))) = (prometheus, &self.settings.metrics.prometheus) {
             let router = debug::prometheus(self.metrics.clone(), path);
-            serve("accept-prometheus", bounds("Prometheus", shares.pages), listener, router);
+            serve(
+                "accept-prometheus",
+                bounds("Prometheus", shares.pages),
+                listener,
+                router,
+            );
         }
         if let Some(settings) = &self.settings.metrics.statsd {
             statsd::start(settings, &self.metrics, &self.supervisor)?;
@@ -309,7 +387,9 @@ impl Server {
 
     /// Starts the thread that sends traces, if they are wanted.
     fn start_traces(&mut self) -> Result<(), ServeError> {
-        let Some(settings) = &self.settings.traces else { return Ok(()) };
+        let Some(settings) = &self.settings.traces else {
+            return Ok(());
+        };
         let traces = Traces::start(settings, &self.supervisor)?;
         self.metrics.watch_traces(traces.clone());
         self.traces = Some(traces);
@@ -324,23 +404,53 @@ impl Server {
             let (settings, metrics) = (self.settings.clone(), self.metrics.clone());
             let (health, supervisor) = (self.health.clone(), self.supervisor.clone());
             let (limits, traces) = (self.limits(), self.traces.clone());
-            let late = Late { settings, health, supervisor, metrics, started, gate, connections, limits, traces };
+            let late = Late {
+                settings,
+                health,
+                supervisor,
+                metrics,
+                started,
+                gate,
+                connections,
+                limits,
+                traces,
+            };
             self.supervisor.task("api-port", late.run());
         }
     }
 
     /// How the ports share the files that may be open. To be asked when the cores have opened theirs.
     fn shares(&self) -> Result<Shares, ServeError> {
-        let Settings { redis, workflows, cores, max_connections, max_connections_given, .. } = &self.settings;
+        let Settings {
+            redis,
+            workflows,
+            cores,
+            max_connections,
+            max_connections_given,
+            ..
+        } = &self.settings;
         // Workflows have connections of their own, on as many threads.
-        let workflows = workflows.iter().filter(|_| self.workflows.is_some()).filter_map(|own| own.redis.as_ref());
-        let servers =
-            redis.iter().flat_map(|redis| std::iter::once(&redis.main).chain(&redis.per_second)).chain(workflows);
-        let of_redis: usize = servers.map(|server| server.config.max_connections * cores).sum();
-        let of_memcached = self.memcached.as_ref().map_or(0, |memcached| memcached.connections() * cores);
+        let workflows = workflows
+            .iter()
+            .filter(|_| self.workflows.is_some())
+            .filter_map(|own| own.redis.as_ref());
+        let servers = redis
+            .iter()
+            .flat_map(|redis| std::iter::once(&redis.main).chain(&redis.per_second))
+            .chain(workflows);
+        let of_redis: usize = servers
+            .map(|server| server.config.max_connections * cores)
+            .sum();
+        let of_memcached = self
+            .memcached
+            .as_ref()
+            .map_or(0, |memcached| memcached.connections() * cores);
         let files = Files::count(self.files, of_redis + of_memcached);
         if files.allowed < files.least() {
-            return Err(ServeError::Files { allowed: files.allowed, least: files.least() });
+            return Err(ServeError::Files {
+                allowed: files.allowed,
+                least: files.least(),
+            });
         }
         let shares = Shares::of(files, *max_connections);
         if let Some(warning) = shares.warning(files, *max_connections, *max_connections_given) {
@@ -351,22 +461,44 @@ impl Server {
 
     /// What each core serves with. Each makes its own clients of Redis or memcached.
     fn work(&self, budget: &Arc<Budget>) -> impl Fn(usize) -> Work + Clone + Send + 'static {
-        let (settings, supervisor, health) = (self.settings.clone(), self.supervisor.clone(), self.health.clone());
-        let (metrics, budget, limiter) = (self.metrics.clone(), budget.clone(), self.limiter_of_thread());
+        let (settings, supervisor, health) = (
+            self.settings.clone(),
+            self.supervisor.clone(),
+            self.health.clone(),
+        );
+        let (metrics, budget, limiter) = (
+            self.metrics.clone(),
+            budget.clone(),
+            self.limiter_of_thread(),
+        );
         let traces = self.traces.clone();
         move |core| {
             let calls = Calls::new(limiter(), metrics.shard(core), traces.clone(), &settings);
             let (health, supervisor) = (health.clone(), supervisor.clone());
-            let health = HealthService { health, supervisor: supervisor.clone(), metrics: metrics.shard(core) };
+            let health = HealthService {
+                health,
+                supervisor: supervisor.clone(),
+                metrics: metrics.shard(core),
+            };
             let services = Services::new(calls.clone(), health);
-            Work { services, calls, age: settings.connection_age, budget: budget.clone(), supervisor }
+            Work {
+                services,
+                calls,
+                age: settings.connection_age,
+                budget: budget.clone(),
+                supervisor,
+            }
         }
     }
 
     /// Makes the limiter of another thread, with clients of Redis or memcached on the runtime of whoever calls.
     fn limiter_of_thread(&self) -> impl Fn() -> Limiter + Clone + Send + Sync + 'static {
         let (settings, memcached) = (self.settings.clone(), self.memcached.clone());
-        let (metrics, limiter, memory) = (self.metrics.clone(), self.limiter.clone(), self.memory.clone());
+        let (metrics, limiter, memory) = (
+            self.metrics.clone(),
+            self.limiter.clone(),
+            self.memory.clone(),
+        );
         move || match (&settings.redis, &memcached) {
             (_, Some(memcached)) => {
                 let (store, client) = memcached.store();
@@ -374,7 +506,8 @@ impl Server {
                 limiter.with_store(store)
             }
             (Some(redis), None) => {
-                let clients = Clients::new(redis).expect("the client that waited was made of the same settings");
+                let clients = Clients::new(redis)
+                    .expect("the client that waited was made of the same settings");
                 metrics.watch_redis(clients.main.clone(), clients.per_second.clone());
                 limiter.with_store(store(clients))
             }
@@ -384,14 +517,28 @@ impl Server {
 
     /// What workflows and their API have of the rate limits.
     fn limits(&self) -> Limits {
-        let (limiter, metrics, overrides) = (self.limiter_of_thread(), self.metrics.clone(), self.overrides.clone());
+        let (limiter, metrics, overrides) = (
+            self.limiter_of_thread(),
+            self.metrics.clone(),
+            self.overrides.clone(),
+        );
         let timeout = patience(&self.settings);
-        let counters =
-            Counters::new(move || JobUnits::new(limiter(), metrics.shard_of_jobs(), overrides.clone(), timeout));
+        let counters = Counters::new(move || {
+            JobUnits::new(
+                limiter(),
+                metrics.shard_of_jobs(),
+                overrides.clone(),
+                timeout,
+            )
+        });
         let LimitOverrides { store, limiter } = self.overrides.clone();
         Limits {
             counters,
-            shown: RateLimits { limiter, overrides: store, clock: clock::now },
+            shown: RateLimits {
+                limiter,
+                overrides: store,
+                clock: clock::now,
+            },
             latest: self.latest.clone(),
         }
     }
@@ -401,23 +548,35 @@ impl Server {
         let supervisor = &self.supervisor;
         supervisor.task("give-back", give_back(supervisor.clone()));
         if let OverrideStore::Redis(_) = self.overrides.store {
-            supervisor.task("overrides", self.overrides.clone().follow(supervisor.clone()));
+            supervisor.task(
+                "overrides",
+                self.overrides.clone().follow(supervisor.clone()),
+            );
         }
         if let Some(memcached) = &self.memcached {
             return memcached.look_after(supervisor);
         }
         match (&self.clients, &self.settings.redis) {
             (Some(clients), _) => {
-                supervisor
-                    .task("redis-health", redis::follow(clients.clone(), self.health.clone(), supervisor.clone()));
+                supervisor.task(
+                    "redis-health",
+                    redis::follow(clients.clone(), self.health.clone(), supervisor.clone()),
+                );
             }
-            (None, None) => supervisor.task("purge", memory::purge(self.memory.clone(), supervisor.clone())),
+            (None, None) => supervisor.task(
+                "purge",
+                memory::purge(self.memory.clone(), supervisor.clone()),
+            ),
             (None, Some(_)) => {}
         }
     }
 
     fn started(&self, addresses: Addresses, origin: &Origin) -> Started {
-        let api = self.settings.workflows.as_ref().and_then(|workflows| workflows.tls.as_ref());
+        let api = self
+            .settings
+            .workflows
+            .as_ref()
+            .and_then(|workflows| workflows.tls.as_ref());
         Started {
             addresses,
             grpc_encryption: Encryption::of(self.settings.grpc_tls.as_ref()),
@@ -427,7 +586,10 @@ impl Server {
                 (None, Some(memcache)) => memcache.to_string(),
                 (None, None) => "memory of this process".to_owned(),
             },
-            workflows: self.workflows.as_ref().map(|workflows| workflows.store.clone()),
+            workflows: self
+                .workflows
+                .as_ref()
+                .map(|workflows| workflows.store.clone()),
             configuration: origin.to_string(),
             loaded: self.loaded(),
         }
@@ -467,8 +629,14 @@ impl Server {
         }
         self.supervisor.drain.cancel();
         self.supervisor.tasks.close();
-        if timeout(self.settings.drain.timeout, self.supervisor.tasks.wait()).await.is_err() {
-            warn!(open = self.supervisor.tasks.len(), "the drain timeout is over; open connections are closed");
+        if timeout(self.settings.drain.timeout, self.supervisor.tasks.wait())
+            .await
+            .is_err()
+        {
+            warn!(
+                open = self.supervisor.tasks.len(),
+                "the drain timeout is over; open connections are closed"
+            );
         }
         if let Some(memcached) = &self.memcached {
             memcached.settle().await;
@@ -482,7 +650,9 @@ impl Server {
                 self.notify.reloading();
                 loader.reload();
             }
-            None => info!("the configuration does not come from files: there is nothing to load again"),
+            None => {
+                info!("the configuration does not come from files: there is nothing to load again")
+            }
         }
     }
 }

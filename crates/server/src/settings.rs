@@ -35,8 +35,8 @@ pub use listen::{ConnectionAge, Endpoint, GrpcEndpoint};
 pub use log::{Log, LogFormat};
 pub use memcache::{Memcache, Source as MemcacheSource, Srv};
 pub use metrics::{
-    Choice, Dialect, MappedKind, Mapping, Metrics, Mogrifier, Observer, Pattern, ResponseTime, Rule, Statsd, Template,
-    Transport,
+    Choice, Dialect, MappedKind, Mapping, Metrics, Mogrifier, Observer, Pattern, ResponseTime,
+    Rule, Statsd, Template, Transport,
 };
 pub use problem::{Problem, SettingsError};
 pub use program::Program;
@@ -133,7 +133,10 @@ impl Settings {
     ///
     /// # Errors
     /// Every mistake.
-    pub fn parse_as(program: Program, mut given: HashMap<String, String>) -> Result<Self, SettingsError> {
+    pub fn parse_as(
+        program: Program,
+        mut given: HashMap<String, String>,
+    ) -> Result<Self, SettingsError> {
         program.complete(&mut given);
         let mut settings = Self::parse(&given)?;
         settings.files.missing_root = program.missing_root();
@@ -147,12 +150,17 @@ impl Settings {
     pub fn parse(given: &HashMap<String, String>) -> Result<Self, SettingsError> {
         let mut values = Values::read(given);
         let mut settings = Self::build(&mut values);
-        let Values { mut problems, warnings, .. } = values;
+        let Values {
+            mut problems,
+            warnings,
+            ..
+        } = values;
         if problems.is_empty() {
             settings.warnings = warnings;
             return Ok(settings);
         }
-        let order = |problem: &Problem| variables().position(|variable| variable.name == problem.variable);
+        let order =
+            |problem: &Problem| variables().position(|variable| variable.name == problem.variable);
         problems.sort_by_key(|problem| order(problem).unwrap_or(usize::MAX));
         Err(SettingsError { problems, warnings })
     }
@@ -185,7 +193,8 @@ impl Settings {
             stores_tls: std::mem::take(&mut values.stores_tls),
             workflows,
             counters: limiter::counters(values),
-            max_descriptors: values.integer("TIDEGATE_MAX_DESCRIPTORS", 1..=i64::from(u32::MAX)) as usize,
+            max_descriptors: values.integer("TIDEGATE_MAX_DESCRIPTORS", 1..=i64::from(u32::MAX))
+                as usize,
             max_connections: values.integer(MAX_CONNECTIONS, 1..=1_000_000) as usize,
             max_connections_given: values.given.contains(MAX_CONNECTIONS),
             cores,
@@ -194,7 +203,9 @@ impl Settings {
                 delay: values.duration("TIDEGATE_DRAIN_DELAY"),
                 timeout: values.duration("TIDEGATE_DRAIN_TIMEOUT"),
             },
-            notify: Some(values.text("NOTIFY_SOCKET")).filter(|path| !path.is_empty()).map(PathBuf::from),
+            notify: Some(values.text("NOTIFY_SOCKET"))
+                .filter(|path| !path.is_empty())
+                .map(PathBuf::from),
             health_needs_domain: values.boolean("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED"),
             warnings: Vec::new(),
         }

@@ -77,9 +77,16 @@ impl Supervisor {
     ///
     /// # Errors
     /// The system refuses a thread.
-    pub(crate) fn thread(&self, part: impl Into<Arc<str>>, main: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    pub(crate) fn thread(
+        &self,
+        part: impl Into<Arc<str>>,
+        main: impl FnOnce() + Send + 'static,
+    ) -> io::Result<()> {
         let part = part.into();
-        let guard = Guard { part: part.clone(), supervisor: self.clone() };
+        let guard = Guard {
+            part: part.clone(),
+            supervisor: self.clone(),
+        };
         self.spawn(part, move || {
             let _guard = guard;
             main();
@@ -106,8 +113,13 @@ impl Supervisor {
                     Ok(()) => How::Returned,
                     Err(_) => How::Panicked,
                 };
-                let ended = Ended { part: name.clone(), how };
-                if !supervisor.may_repair(&mut repairs, Instant::now()) || !supervisor.pause_for_repair(&ended) {
+                let ended = Ended {
+                    part: name.clone(),
+                    how,
+                };
+                if !supervisor.may_repair(&mut repairs, Instant::now())
+                    || !supervisor.pause_for_repair(&ended)
+                {
                     return supervisor.fail(ended);
                 }
                 if supervisor.drain.is_cancelled() {
@@ -119,10 +131,12 @@ impl Supervisor {
 
     fn spawn(&self, part: Arc<str>, main: impl FnOnce() + Send + 'static) -> io::Result<()> {
         let (tell, done) = oneshot::channel::<()>();
-        let handle = thread::Builder::new().name(part.to_string()).spawn(move || {
-            let _tell = tell;
-            main();
-        })?;
+        let handle = thread::Builder::new()
+            .name(part.to_string())
+            .spawn(move || {
+                let _tell = tell;
+                main();
+            })?;
         lock(&self.threads).push(Thread { part, handle, done });
         Ok(())
     }
@@ -130,14 +144,21 @@ impl Supervisor {
     /// `work`, and its end is noticed.
     async fn watched(self, part: Arc<str>, work: impl Future<Output = ()>) {
         let work = tripwire::with(part.clone(), work);
-        let _guard = Guard { part, supervisor: self };
+        let _guard = Guard {
+            part,
+            supervisor: self,
+        };
         work.await;
     }
 
     /// Waits for the first end that nobody asked for. Without one it waits for ever.
     pub(crate) async fn failure(&self) -> Ended {
         let mut ended = self.ended.subscribe();
-        match ended.wait_for(Option::is_some).await.map(|ended| ended.clone()) {
+        match ended
+            .wait_for(Option::is_some)
+            .await
+            .map(|ended| ended.clone())
+        {
             Ok(Some(ended)) => ended,
             _ => std::future::pending().await,
         }
@@ -152,7 +173,8 @@ impl Supervisor {
     pub(crate) fn fail(&self, ended: Ended) {
         self.health.stopping();
         error!("{ended}; the server cannot go on without it and ends");
-        self.ended.send_if_modified(|first| first.is_none() && first.replace(ended).is_none());
+        self.ended
+            .send_if_modified(|first| first.is_none() && first.replace(ended).is_none());
     }
 
     /// Whether a part may be started again at `now`; `repairs` are the moments at which it was.
@@ -166,7 +188,9 @@ impl Supervisor {
     fn pause_for_repair(&self, ended: &Ended) -> bool {
         let _ill = self.health.ill();
         warn!("{ended}; it is started again, and health is off until then");
-        let Ok(runtime) = ThreadRuntime::new() else { return false };
+        let Ok(runtime) = ThreadRuntime::new() else {
+            return false;
+        };
         runtime.block_on(async {
             tokio::select! {
                 () = sleep(REPAIR_PAUSE) => {}
@@ -186,7 +210,10 @@ impl Supervisor {
                 // Its work is done, so this does not wait. A panic was reported when it happened.
                 Ok(_) => drop(handle.join()),
                 Err(_) => {
-                    warn!(thread = &*part, "a thread does not end, for example because the system keeps it waiting")
+                    warn!(
+                        thread = &*part,
+                        "a thread does not end, for example because the system keeps it waiting"
+                    )
                 }
             }
         }
@@ -202,9 +229,16 @@ struct Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        let how = if thread::panicking() { How::Panicked } else { How::Returned };
+        let how = if thread::panicking() {
+            How::Panicked
+        } else {
+            How::Returned
+        };
         if how == How::Panicked || !self.supervisor.drain.is_cancelled() {
-            self.supervisor.fail(Ended { part: self.part.clone(), how });
+            self.supervisor.fail(Ended {
+                part: self.part.clone(),
+                how,
+            });
         }
     }
 }
@@ -227,7 +261,13 @@ mod tests {
 
     #[track_caller]
     fn check_failed(supervisor: &Supervisor, health: &Health, how: How) {
-        assert_eq!(supervisor.failed(), Some(Ended { part: "part".into(), how }));
+        assert_eq!(
+            supervisor.failed(),
+            Some(Ended {
+                part: "part".into(),
+                how
+            })
+        );
         assert!(!health.serving());
     }
 
@@ -253,7 +293,9 @@ mod tests {
         let drain = supervisor.drain.clone();
         supervisor.task("part", async move { drain.cancelled().await });
         let (stop, stopped) = mpsc::channel::<()>();
-        supervisor.thread("part", move || assert!(stopped.recv().is_err())).unwrap();
+        supervisor
+            .thread("part", move || assert!(stopped.recv().is_err()))
+            .unwrap();
         supervisor.drain.cancel();
         drop(stop);
         supervisor.tasks.close();
@@ -288,7 +330,9 @@ mod tests {
     fn repairs_are_bounded_in_their_span() {
         let (supervisor, _) = supervisor();
         let (mut repairs, start) = (Vec::new(), Instant::now());
-        assert!((0..3).all(|second| supervisor.may_repair(&mut repairs, start + Duration::from_secs(second))));
+        assert!((0..3).all(|second| {
+            supervisor.may_repair(&mut repairs, start + Duration::from_secs(second))
+        }));
         assert!(!supervisor.may_repair(&mut repairs, start + Duration::from_secs(3)));
         assert!(supervisor.may_repair(&mut repairs, start + Duration::from_secs(62)));
     }
@@ -299,8 +343,12 @@ mod tests {
         let (supervisor, _) = supervisor();
         let (hold, held) = mpsc::channel::<()>();
         let (first, second) = (held, mpsc::channel::<()>());
-        supervisor.thread("stuck", move || assert!(first.recv().is_err())).unwrap();
-        supervisor.thread("also-stuck", move || assert!(second.1.recv().is_err())).unwrap();
+        supervisor
+            .thread("stuck", move || assert!(first.recv().is_err()))
+            .unwrap();
+        supervisor
+            .thread("also-stuck", move || assert!(second.1.recv().is_err()))
+            .unwrap();
         supervisor.drain.cancel();
         supervisor.join(Duration::from_millis(50)).await;
         drop((hold, second.0));

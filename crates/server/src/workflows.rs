@@ -103,8 +103,15 @@ impl Workflows {
         let (activity, port) = (Arc::new(Activity::default()), Arc::new(Port::new(None)));
         let (looked, found) = oneshot::channel();
         let history = Arc::new(History::default());
-        supervisor
-            .task("the last hour", remember(history.clone(), activity.clone(), metrics.clone(), supervisor.clone()));
+        supervisor.task(
+            "the last hour",
+            remember(
+                history.clone(),
+                activity.clone(),
+                metrics.clone(),
+                supervisor.clone(),
+            ),
+        );
         let mut thread = Thread {
             history,
             settings: settings.clone(),
@@ -122,13 +129,24 @@ impl Workflows {
             store.push_str(" (not available: see the log)");
         }
         let unfinished = UNFINISHED.max(settings.max_body.saturating_mul(4));
-        Ok(Self { port, unfinished, activity, store })
+        Ok(Self {
+            port,
+            unfinished,
+            activity,
+            store,
+        })
     }
 
     /// Serves the API on `listener`, through `gate` if there is one, with so many connections at most. Returns its bounds.
-    pub(crate) fn open(&self, listener: std::net::TcpListener, gate: Option<Gate>, connections: Most) -> Bounds {
+    pub(crate) fn open(
+        &self,
+        listener: std::net::TcpListener,
+        gate: Option<Gate>,
+        connections: Most,
+    ) -> Bounds {
         let bounds = Bounds::new("API", connections, Budget::new(self.unfinished));
-        self.port.send_replace(Some((listener, gate, bounds.clone())));
+        self.port
+            .send_replace(Some((listener, gate, bounds.clone())));
         bounds
     }
 }
@@ -160,7 +178,11 @@ impl Thread {
         let runtimes = threads.runtimes().to_vec();
         let looked = self.looked.take();
         let clock = StoreClock::default();
-        let api = Api::new(self.access(), self.activity.clone(), self.host(clock.clone()));
+        let api = Api::new(
+            self.access(),
+            self.activity.clone(),
+            self.host(clock.clone()),
+        );
         let mut engine = None;
         let work = async {
             let context = OpenContext {
@@ -173,7 +195,8 @@ impl Thread {
             let opener = Opener::new(context, looked, clock.clone());
             let opened = opener.open(&runtimes).await;
             self.activity.put_tally(opened.tally());
-            self.metrics.watch_redis_of_workflows(opened.redis_clients());
+            self.metrics
+                .watch_redis_of_workflows(opened.redis_clients());
             // Before any worker takes a job: leases that could not be extended meanwhile go on, and keep their places under limits.
             let now = clock.now();
             opened.begin_serving(now);
@@ -199,7 +222,9 @@ impl Thread {
             close(engine).await;
         }
         match next {
-            Next::OpenAgain => warn!("workflows are opened again: redis had lost the store, and it was made anew"),
+            Next::OpenAgain => {
+                warn!("workflows are opened again: redis had lost the store, and it was made anew")
+            }
             Next::End => info!("workflows have stopped"),
         }
         next
@@ -209,7 +234,9 @@ impl Thread {
     async fn serve(&self, api: &Api, runtimes: &[Handle]) {
         if let Some((port, bounds)) = self.listener().await {
             let each = runtimes.iter().enumerate();
-            let threads = each.map(|(at, runtime)| http::Thread::new(runtime.clone(), api.on(at).router())).collect();
+            let threads = each
+                .map(|(at, runtime)| http::Thread::new(runtime.clone(), api.on(at).router()))
+                .collect();
             http::serve_on(threads, port, bounds, self.supervisor.clone()).await;
             // The server drains: from now on another process may have the port.
             self.port.send_replace(None);
@@ -228,37 +255,64 @@ impl Thread {
         // A copy: when this thread panics, the port stays open until the thread is started again.
         let (listener, gate, bounds) = opened.as_ref()?;
         let copy = listener.try_clone().and_then(TcpListener::from_std);
-        let copy = copy.inspect_err(|error| warn!(%error, "cannot register the listener of the API")).ok()?;
+        let copy = copy
+            .inspect_err(|error| warn!(%error, "cannot register the listener of the API"))
+            .ok()?;
         Some(((copy, gate.clone()), bounds.clone()))
     }
 
     /// What this server says about itself to the others of its store.
     fn about(&self) -> AboutServer {
-        let address = SocketAddr::new(self.settings.address.host, self.settings.address.port).to_string();
-        AboutServer { version: crate::VERSION.to_owned(), address }
+        let address =
+            SocketAddr::new(self.settings.address.host, self.settings.address.port).to_string();
+        AboutServer {
+            version: crate::VERSION.to_owned(),
+            address,
+        }
     }
 
     fn access(&self) -> Access {
-        let Settings { tokens, anonymous, max_body, max_streams, .. } = &self.settings;
+        let Settings {
+            tokens,
+            anonymous,
+            max_body,
+            max_streams,
+            ..
+        } = &self.settings;
         let tokens = tokens.as_ref().map(|file| file.tokens.clone());
-        Access { tokens, anonymous: *anonymous, max_body: *max_body, max_streams: *max_streams }
+        Access {
+            tokens,
+            anonymous: *anonymous,
+            max_body: *max_body,
+            max_streams: *max_streams,
+        }
     }
 
     fn host(&self, clock: StoreClock) -> Host {
         let (health, metrics) = (self.health.clone(), self.metrics.clone());
         let (drain, tasks) = (self.supervisor.drain.clone(), self.supervisor.tasks.clone());
-        let (serving, counting) = (Arc::new(move || health.serving()), Arc::new(move || metrics.counting()));
+        let (serving, counting) = (
+            Arc::new(move || health.serving()),
+            Arc::new(move || metrics.counting()),
+        );
         let moved = clock.clone();
-        let advance: Arc<dyn Fn(Duration) -> bool + Send + Sync> = Arc::new(move |by| moved.advance(by));
+        let advance: Arc<dyn Fn(Duration) -> bool + Send + Sync> =
+            Arc::new(move |by| moved.advance(by));
         let test_clock = self.settings.test_clock.then_some(advance);
         let (version, clock) = (crate::VERSION, Arc::new(move || clock.now()));
         let (history, metrics) = (self.history.clone(), self.metrics.clone());
         let (counted, latest) = (metrics.clone(), self.limits.latest.clone());
         let totals = Arc::new(move || metrics.totals());
-        let (uses, loads) = (Arc::new(move |slots: &[u32]| counted.uses(slots)), Arc::new(move || latest.loads()));
+        let (uses, loads) = (
+            Arc::new(move |slots: &[u32]| counted.uses(slots)),
+            Arc::new(move || latest.loads()),
+        );
         let limits = self.limits.shown.clone();
         let exporter = self.traces.as_ref().map(Traces::of_api);
-        let traces = tidegate_api::Traces { caller: traces::caller, exporter };
+        let traces = tidegate_api::Traces {
+            caller: traces::caller,
+            exporter,
+        };
         Host {
             version,
             clock,
@@ -278,7 +332,12 @@ impl Thread {
 }
 
 /// Keeps what was counted in the last hour, until the server stops.
-async fn remember(history: Arc<History>, activity: Arc<Activity>, metrics: Arc<Metrics>, supervisor: Supervisor) {
+async fn remember(
+    history: Arc<History>,
+    activity: Arc<Activity>,
+    metrics: Arc<Metrics>,
+    supervisor: Supervisor,
+) {
     let mut turns = interval(STEP);
     turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {

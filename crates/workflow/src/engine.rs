@@ -61,7 +61,11 @@ pub struct EngineOptions {
 
 impl Default for EngineOptions {
     fn default() -> Self {
-        Self { retention: RetentionDefaults::default(), memory: 256 << 20, attempts: None }
+        Self {
+            retention: RetentionDefaults::default(),
+            memory: 256 << 20,
+            attempts: None,
+        }
     }
 }
 
@@ -108,14 +112,19 @@ impl Engine {
     ///
     /// # Panics
     /// There is no thread.
-    pub async fn start_on(threads: Vec<Thread>, options: EngineOptions) -> Result<Self, StoreError> {
+    pub async fn start_on(
+        threads: Vec<Thread>,
+        options: EngineOptions,
+    ) -> Result<Self, StoreError> {
         let partitions = threads[0].store.partitions();
         let core = Core {
             context: Context::new(partitions, options.retention, options.attempts),
             spread: Spread::new(partitions, threads.len()),
             threads,
             states: States::new(options.memory),
-            desks: (0..partitions).map(|number| Desk::new(Partition(number))).collect(),
+            desks: (0..partitions)
+                .map(|number| Desk::new(Partition(number)))
+                .collect(),
             names: Names::default(),
             terms: KnownTerms::default(),
             unused: Unused::default(),
@@ -123,7 +132,10 @@ impl Engine {
             tasks: TaskTracker::new(),
             apart: Places::default(),
         };
-        let engine = Self { core: Arc::new(core), thread: 0 };
+        let engine = Self {
+            core: Arc::new(core),
+            thread: 0,
+        };
         engine.read_registers().await?;
         Ok(engine)
     }
@@ -132,7 +144,10 @@ impl Engine {
     /// beyond the last begin again with the first.
     #[must_use]
     pub fn on(&self, thread: usize) -> Self {
-        Self { core: Arc::clone(&self.core), thread: thread % self.core.threads.len() }
+        Self {
+            core: Arc::clone(&self.core),
+            thread: thread % self.core.threads.len(),
+        }
     }
 
     /// Where its workflows live.
@@ -178,8 +193,16 @@ impl Engine {
     ///
     /// # Cancellation
     /// When the future is dropped, it may take place all the same.
-    pub async fn act(&self, workflow: WorkflowId, action: Action, now: Timestamp) -> Result<Status, EngineError> {
-        Ok(self.act_if(workflow, action, Condition::default(), now).await?.status)
+    pub async fn act(
+        &self,
+        workflow: WorkflowId,
+        action: Action,
+        now: Timestamp,
+    ) -> Result<Status, EngineError> {
+        Ok(self
+            .act_if(workflow, action, Condition::default(), now)
+            .await?
+            .status)
     }
 
     /// Does something to a workflow under a condition.
@@ -196,8 +219,13 @@ impl Engine {
         condition: Condition,
         now: Timestamp,
     ) -> Result<Acted, EngineError> {
-        let answer = self.ask(workflow, Request::Act(action, condition), now).await?;
-        Ok(Acted { status: answer.status.expect("an action answers with the status"), already: answer.already })
+        let answer = self
+            .ask(workflow, Request::Act(action, condition), now)
+            .await?;
+        Ok(Acted {
+            status: answer.status.expect("an action answers with the status"),
+            already: answer.already,
+        })
     }
 
     async fn read_registers(&self) -> Result<(), StoreError> {

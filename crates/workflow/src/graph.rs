@@ -74,10 +74,17 @@ impl Graph {
         check_bounds(&definition)?;
         let parents = parents(&definition.jobs)?;
         let limited = resolve::limits(&definition, terms)?;
-        let each = definition.jobs.into_iter().zip(parents).map(|(job, parents)| resolved(job, parents));
+        let each = definition
+            .jobs
+            .into_iter()
+            .zip(parents)
+            .map(|(job, parents)| resolved(job, parents));
         let (jobs, params): (Vec<_>, Vec<_>) = each.unzip();
         let graph = Self {
-            label: Label { name: definition.name, tags: distinct(definition.tags) },
+            label: Label {
+                name: definition.name,
+                tags: distinct(definition.tags),
+            },
             globals: definition.globals,
             on_failure: definition.on_failure,
             retention: definition.retention,
@@ -88,7 +95,9 @@ impl Graph {
         };
         match graph.order() {
             Ok(_) => Ok(graph),
-            Err(stuck) => Err(GraphError::Cycle { cycle: graph.cycle_among(&stuck) }),
+            Err(stuck) => Err(GraphError::Cycle {
+                cycle: graph.cycle_among(&stuck),
+            }),
         }
     }
 
@@ -112,7 +121,9 @@ impl Graph {
 
     /// The names of the sets in which a job of a workflow needs a place to run.
     pub(crate) fn sets(&self, workflow: WorkflowId, job: JobIndex) -> Vec<String> {
-        let Some(limits) = self.limits(job) else { return Vec::new() };
+        let Some(limits) = self.limits(job) else {
+            return Vec::new();
+        };
         let limits = limits.within(workflow);
         let set = |limit: &Limit| match limit {
             Limit::Concurrency { name, .. } => Some(name.clone()),
@@ -136,7 +147,10 @@ impl Graph {
     /// The index of a job.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<JobIndex> {
-        self.jobs.iter().position(|job| job.name == name).map(|at| JobIndex(at as u32))
+        self.jobs
+            .iter()
+            .position(|job| job.name == name)
+            .map(|at| JobIndex(at as u32))
     }
 
     /// All jobs, each after its parents.
@@ -152,7 +166,11 @@ impl Graph {
         let mut found: Vec<JobIndex> = jobs.to_vec();
         let mut at = 0;
         while let Some(&job) = found.get(at) {
-            found.extend(self.children(job).iter().filter(|&&child| seen.insert(child)));
+            found.extend(
+                self.children(job)
+                    .iter()
+                    .filter(|&&child| seen.insert(child)),
+            );
             at += 1;
         }
         found.split_off(jobs.len())
@@ -160,7 +178,9 @@ impl Graph {
 
     /// Those limits of a job that its author gave it, without those of its queue and handler.
     fn own_limits(&self, job: JobIndex) -> &[Limit] {
-        self.limited.as_ref().map_or(&[], |limited| limited.own(job))
+        self.limited
+            .as_ref()
+            .map_or(&[], |limited| limited.own(job))
     }
 
     /// Whether another graph, which was built just now, is of the same definition: its JSON may be spelled in another way, its queues and
@@ -183,23 +203,41 @@ impl Graph {
 
     /// What it takes in memory besides its own size, in bytes, without what it may share with others.
     pub(crate) fn allocated(&self) -> usize {
-        let text = |json: &Option<Json>| json.as_ref().map_or(0, |json| allocated(json.text().len()));
-        let tags = self.label.tags.iter().map(|tag| size_of::<String>() + allocated(tag.capacity()));
+        let text =
+            |json: &Option<Json>| json.as_ref().map_or(0, |json| allocated(json.text().len()));
+        let tags = self
+            .label
+            .tags
+            .iter()
+            .map(|tag| size_of::<String>() + allocated(tag.capacity()));
         allocated(self.label.name.capacity())
             + tags.sum::<usize>()
             + text(&self.globals)
-            + self.idempotency_key.as_ref().map_or(0, |key| allocated(key.capacity()))
+            + self
+                .idempotency_key
+                .as_ref()
+                .map_or(0, |key| allocated(key.capacity()))
             + allocated(size_of_val(&*self.params))
             + self.params.iter().map(text).sum::<usize>()
-            + self.limited.as_ref().map_or(0, |limited| limited.allocated())
-            + if self.jobs.shared { 0 } else { self.jobs.bytes() }
+            + self
+                .limited
+                .as_ref()
+                .map_or(0, |limited| limited.allocated())
+            + if self.jobs.shared {
+                0
+            } else {
+                self.jobs.bytes()
+            }
     }
 
     /// Kahn's algorithm. With a cycle, the jobs that cannot be put in order.
     fn order(&self) -> Result<Vec<JobIndex>, Vec<JobIndex>> {
         let mut missing: Vec<usize> = self.jobs.iter().map(|job| job.parents.len()).collect();
         let all = (0..self.jobs.len()).map(|at| JobIndex(at as u32));
-        let mut order: Vec<JobIndex> = all.clone().filter(|job| missing[job.index()] == 0).collect();
+        let mut order: Vec<JobIndex> = all
+            .clone()
+            .filter(|job| missing[job.index()] == 0)
+            .collect();
         let mut at = 0;
         while let Some(&job) = order.get(at) {
             for child in self.children(job) {
@@ -227,14 +265,24 @@ impl Graph {
             places.insert(job, path.len());
             path.push(job);
             let parents = &self.jobs[job.index()].parents;
-            job = *parents.iter().find(|parent| stuck.contains(*parent)).expect("each of them waits for another");
+            job = *parents
+                .iter()
+                .find(|parent| stuck.contains(*parent))
+                .expect("each of them waits for another");
         }
         // Backwards, the path goes from parent to child. It begins with the job that was defined first.
         path.drain(..places[&job]);
         path.reverse();
-        let first = path.iter().enumerate().min_by_key(|&(_, job)| job).map_or(0, |(place, _)| place);
+        let first = path
+            .iter()
+            .enumerate()
+            .min_by_key(|&(_, job)| job)
+            .map_or(0, |(place, _)| place);
         path.rotate_left(first);
-        let mut cycle: Vec<String> = path.iter().map(|job| self.jobs[job.index()].name.clone()).collect();
+        let mut cycle: Vec<String> = path
+            .iter()
+            .map(|job| self.jobs[job.index()].name.clone())
+            .collect();
         cycle.extend(cycle.first().cloned());
         cycle
     }
@@ -242,19 +290,53 @@ impl Graph {
 
 /// What an allocation of so many bytes takes: allocators round up.
 pub(crate) const fn allocated(bytes: usize) -> usize {
-    if bytes == 0 { 0 } else { bytes.next_multiple_of(16) + bytes / 16 }
+    if bytes == 0 {
+        0
+    } else {
+        bytes.next_multiple_of(16) + bytes / 16
+    }
 }
 
 /// None at all if there are none.
 fn compact(params: Vec<Option<Json>>) -> Box<[Option<Json>]> {
-    if params.iter().any(Option::is_some) { params.into() } else { Box::default() }
+    if params.iter().any(Option::is_some) {
+        params.into()
+    } else {
+        Box::default()
+    }
 }
 
 fn resolved(job: JobDefinition, mut parents: Vec<JobIndex>) -> (GraphJob, Option<Json>) {
     parents.sort_unstable();
     parents.dedup();
-    let JobDefinition { name, handler, params, queue, wait, priority, retry, max_lost, timeout, rule, .. } = job;
-    (GraphJob { name, handler, queue, wait, priority, retry, max_lost, timeout, rule, parents }, params)
+    let JobDefinition {
+        name,
+        handler,
+        params,
+        queue,
+        wait,
+        priority,
+        retry,
+        max_lost,
+        timeout,
+        rule,
+        ..
+    } = job;
+    (
+        GraphJob {
+            name,
+            handler,
+            queue,
+            wait,
+            priority,
+            retry,
+            max_lost,
+            timeout,
+            rule,
+            parents,
+        },
+        params,
+    )
 }
 
 fn distinct(mut tags: Vec<String>) -> Vec<String> {

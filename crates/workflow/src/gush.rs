@@ -57,9 +57,15 @@ pub async fn import_gush(
     timeout: Duration,
     now: Timestamp,
 ) -> Result<GushReport, GushError> {
-    let source = Source { client: source, timeout };
+    let source = Source {
+        client: source,
+        timeout,
+    };
     let mut found = source.scan().await?;
-    let mut report = GushReport { left: std::mem::take(&mut found.left), ..GushReport::default() };
+    let mut report = GushReport {
+        left: std::mem::take(&mut found.left),
+        ..GushReport::default()
+    };
     for ids in found.workflows.chunks(BATCH) {
         let new = read(&source, ids, &found, now, &mut report).await?;
         let sizes: Vec<(u64, u64)> = new.iter().map(sizes).collect();

@@ -47,7 +47,9 @@ pub struct JobIndex(pub u32);
 
 /// A text is not the id of a workflow.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("'{text}' is not a workflow id: expected 26 characters, digits and letters except I, L, O and U")]
+#[error(
+    "'{text}' is not a workflow id: expected 26 characters, digits and letters except I, L, O and U"
+)]
 pub struct InvalidId {
     /// What was given, cut to 40 characters.
     pub text: String,
@@ -62,7 +64,9 @@ pub struct IdPrefix {
 
 /// A text is not the beginning of an id.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("expected {SHORTEST_PREFIX} to {TEXT_LENGTH} characters of an id, digits and letters except I, L, O and U")]
+#[error(
+    "expected {SHORTEST_PREFIX} to {TEXT_LENGTH} characters of an id, digits and letters except I, L, O and U"
+)]
 pub struct InvalidPrefix;
 
 impl IdPrefix {
@@ -85,12 +89,24 @@ impl FromStr for IdPrefix {
         if !(SHORTEST_PREFIX..=TEXT_LENGTH).contains(&text.len()) || !is_beginning(text) {
             return Err(InvalidPrefix);
         }
-        let id = |filler: &str| format!("{text}{}", filler.repeat(TEXT_LENGTH.saturating_sub(text.len()))).parse();
+        let id = |filler: &str| {
+            format!(
+                "{text}{}",
+                filler.repeat(TEXT_LENGTH.saturating_sub(text.len()))
+            )
+            .parse()
+        };
         let (first, last): (Result<WorkflowId, _>, Result<WorkflowId, _>) = (id("0"), id("Z"));
         Ok(match (first, last) {
-            (Ok(first), Ok(last)) => Self { first, end: last.next() },
+            (Ok(first), Ok(last)) => Self {
+                first,
+                end: last.next(),
+            },
             // The first character of an id is at most 7, so no id begins like this: the range is empty.
-            _ => Self { first: LAST, end: LAST },
+            _ => Self {
+                first: LAST,
+                end: LAST,
+            },
         })
     }
 }
@@ -109,7 +125,11 @@ impl WorkflowId {
     pub fn of_size(now: Timestamp, partition: Partition, is_small: bool) -> Self {
         let random = fastrand::u128(..) & !SMALL_MASK;
         // Whatever the other bits, with the last one turned it is not the mark.
-        let mark = if is_small { SMALL } else { fastrand::u128(..) & SMALL_MASK & !1 };
+        let mark = if is_small {
+            SMALL
+        } else {
+            fastrand::u128(..) & SMALL_MASK & !1
+        };
         Self::new(now, partition, random | mark)
     }
 
@@ -209,7 +229,9 @@ impl Partition {
 
 /// FNV-1a. It decides where something is stored, so it must be the same in all versions.
 fn fnv(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 impl JobIndex {
@@ -242,7 +264,9 @@ impl FromStr for WorkflowId {
     type Err = InvalidId;
 
     fn from_str(text: &str) -> Result<Self, InvalidId> {
-        let invalid = || InvalidId { text: text.chars().take(40).collect() };
+        let invalid = || InvalidId {
+            text: text.chars().take(40).collect(),
+        };
         // The first of 26 characters has three bits: 26 times 5 is 130.
         if text.len() != TEXT_LENGTH || !matches!(text.as_bytes()[0], b'0'..=b'7') {
             return Err(invalid());
@@ -266,14 +290,25 @@ mod tests {
     #[test]
     fn an_id_tells_its_time_and_partition_and_sorts_by_time() {
         let at = |millis: u64, partition, random| {
-            WorkflowId::new(Timestamp::from_micros(millis * 1_000 + 7), Partition(partition), random)
+            WorkflowId::new(
+                Timestamp::from_micros(millis * 1_000 + 7),
+                Partition(partition),
+                random,
+            )
         };
         let id = at(1_795_000_000_123, 1_023, u128::MAX);
-        assert_eq!(id.created_at(), Timestamp::from_micros(1_795_000_000_123_007));
+        assert_eq!(
+            id.created_at(),
+            Timestamp::from_micros(1_795_000_000_123_007)
+        );
         assert_eq!(id.partition(), Partition(1_023));
         assert_eq!(id.to_string().parse(), Ok(id));
         assert_eq!(id.to_string().to_lowercase().parse(), Ok(id));
-        let later = WorkflowId::new(Timestamp::from_micros(1_795_000_000_123_008), Partition(0), 0);
+        let later = WorkflowId::new(
+            Timestamp::from_micros(1_795_000_000_123_008),
+            Partition(0),
+            0,
+        );
         assert!(id < later && id.to_string() < later.to_string() && id.bytes() < later.bytes());
         assert_eq!(WorkflowId::first_at(later.created_at()), later);
     }
@@ -283,13 +318,32 @@ mod tests {
         let check = |text: &str, first: &str, last: &str| {
             let prefix: IdPrefix = text.parse().unwrap();
             let id = |text: &str| text.parse::<WorkflowId>().unwrap();
-            assert_eq!((prefix.first(), prefix.end()), (id(first), id(last).next()), "{text}");
+            assert_eq!(
+                (prefix.first(), prefix.end()),
+                (id(first), id(last).next()),
+                "{text}"
+            );
         };
-        check("01M7", "01M70000000000000000000000", "01M7ZZZZZZZZZZZZZZZZZZZZZZ");
-        check("01m7z85", "01M7Z850000000000000000000", "01M7Z85ZZZZZZZZZZZZZZZZZZZ");
+        check(
+            "01M7",
+            "01M70000000000000000000000",
+            "01M7ZZZZZZZZZZZZZZZZZZZZZZ",
+        );
+        check(
+            "01m7z85",
+            "01M7Z850000000000000000000",
+            "01M7Z85ZZZZZZZZZZZZZZZZZZZ",
+        );
         let whole = "01M7Z85C8H08RJZ5Q5JGPKMY04";
         check(whole, whole, whole);
-        for text in ["", "01M", "01U7", "dea!", "01M7Z85C8H08RJZ5Q5JGPKMY040", "01M\u{e9}"] {
+        for text in [
+            "",
+            "01M",
+            "01U7",
+            "dea!",
+            "01M7Z85C8H08RJZ5Q5JGPKMY040",
+            "01M\u{e9}",
+        ] {
             assert_eq!(text.parse::<IdPrefix>(), Err(InvalidPrefix), "{text}");
         }
         for text in ["8000", "AAAA", "dead", "ZZZZZZZZZZZZZZZZZZZZZZZZZZ"] {
@@ -300,9 +354,13 @@ mod tests {
 
     #[test]
     fn other_texts_are_refused() {
-        for text in
-            ["", "abc", "8ZZZZZZZZZZZZZZZZZZZZZZZZZ", "0000000000000000000000000U", "0000000000000000000000000é"]
-        {
+        for text in [
+            "",
+            "abc",
+            "8ZZZZZZZZZZZZZZZZZZZZZZZZZ",
+            "0000000000000000000000000U",
+            "0000000000000000000000000é",
+        ] {
             assert!(text.parse::<WorkflowId>().is_err(), "{text}");
         }
     }

@@ -46,13 +46,13 @@ pub use engine::snapshot::{JobResult, Outline, Reason, Snapshot};
 pub use engine::trouble::{Trouble, Unserved};
 pub use engine::{Engine, EngineOptions};
 pub use graph::definition::{
-    DEFAULT_MAX_LOST, DEFAULT_QUEUE, Definition, JobDefinition, LimitDefinition, OnFailure, Retention, Retry, Scope,
-    TriggerRule,
+    DEFAULT_MAX_LOST, DEFAULT_QUEUE, Definition, JobDefinition, LimitDefinition, OnFailure,
+    Retention, Retry, Scope, TriggerRule,
 };
 pub use graph::error::{
-    GraphError, MAX_CONCURRENCY, MAX_DEPTH, MAX_HITS, MAX_JOBS, MAX_LIMIT_ENTRIES, MAX_LIMIT_KEY, MAX_LIMIT_TEXT,
-    MAX_LIMITS, MAX_NAME, MAX_OUTPUT, MAX_PARAMS, MAX_RETRIES, MAX_TAGS, MAX_WEIGHT, MAX_WEIGHTS, WrongLimit,
-    WrongTerms, WrongWeight,
+    GraphError, MAX_CONCURRENCY, MAX_DEPTH, MAX_HITS, MAX_JOBS, MAX_LIMIT_ENTRIES, MAX_LIMIT_KEY,
+    MAX_LIMIT_TEXT, MAX_LIMITS, MAX_NAME, MAX_OUTPUT, MAX_PARAMS, MAX_RETRIES, MAX_TAGS,
+    MAX_WEIGHT, MAX_WEIGHTS, WrongLimit, WrongTerms, WrongWeight,
 };
 pub use graph::json::{Json, json_depth};
 pub use graph::limits::{Limit, Limits};
@@ -65,7 +65,10 @@ pub use record::format::Format;
 pub use record::lease::LeaseRef;
 pub use record::note::{LogLine, Progress};
 pub use record::{change, rows};
-pub use state::{AttemptError, Counts, Job, JobState, Label, LeaseEnd, Meta, Rerun, RetentionDefaults, Status, Worker};
+pub use state::{
+    AttemptError, Counts, Job, JobState, Label, LeaseEnd, Meta, Rerun, RetentionDefaults, Status,
+    Worker,
+};
 pub use store::Store;
 pub use store::announcement::ServerId;
 pub use store::board::Sheet;

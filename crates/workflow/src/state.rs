@@ -32,8 +32,14 @@ pub enum Status {
 
 impl Status {
     /// All statuses.
-    pub const ALL: [Self; 6] =
-        [Self::Pending, Self::Running, Self::Paused, Self::Succeeded, Self::Failed, Self::Cancelled];
+    pub const ALL: [Self; 6] = [
+        Self::Pending,
+        Self::Running,
+        Self::Paused,
+        Self::Succeeded,
+        Self::Failed,
+        Self::Cancelled,
+    ];
 
     /// Whether the workflow has ended.
     #[must_use]
@@ -85,8 +91,16 @@ pub enum JobState {
 
 impl JobState {
     /// The names of the states, in the order of [`Counts`].
-    pub const WORDS: [&'static str; 8] =
-        ["waiting", "scheduled", "ready", "running", "succeeded", "failed", "cancelled", "skipped"];
+    pub const WORDS: [&'static str; 8] = [
+        "waiting",
+        "scheduled",
+        "ready",
+        "running",
+        "succeeded",
+        "failed",
+        "cancelled",
+        "skipped",
+    ];
 
     /// Its name in texts.
     #[must_use]
@@ -117,7 +131,10 @@ impl JobState {
     /// Whether it can change without a change of the jobs before it.
     #[must_use]
     pub const fn is_active(self) -> bool {
-        matches!(self, Self::Scheduled { .. } | Self::Ready | Self::Running { .. })
+        matches!(
+            self,
+            Self::Scheduled { .. } | Self::Ready | Self::Running { .. }
+        )
     }
 }
 
@@ -134,7 +151,9 @@ impl Counts {
     /// The number of jobs in the state with the name `word`. 0 for other words.
     #[must_use]
     pub fn of(&self, word: &str) -> u32 {
-        self.each().find(|&(known, _)| known == word).map_or(0, |(_, number)| number)
+        self.each()
+            .find(|&(known, _)| known == word)
+            .map_or(0, |(_, number)| number)
     }
 
     /// The number of all jobs.
@@ -188,8 +207,13 @@ pub enum LeaseEnd {
 }
 
 impl LeaseEnd {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Expired, Self::TimedOut, Self::Cancelled, Self::EndedByHand, Self::Restarted];
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Expired,
+        Self::TimedOut,
+        Self::Cancelled,
+        Self::EndedByHand,
+        Self::Restarted,
+    ];
 
     /// Its name in texts.
     #[must_use]
@@ -250,7 +274,8 @@ impl Meta {
     /// How many jobs are blocked, as far as the numbers of jobs tell it.
     pub(crate) fn blocked(&self) -> Option<u32> {
         let waiting = self.counts.number(JobState::Waiting);
-        let nothing_failed = self.counts.number(JobState::Failed) + self.counts.number(JobState::Cancelled) == 0;
+        let nothing_failed =
+            self.counts.number(JobState::Failed) + self.counts.number(JobState::Cancelled) == 0;
         match () {
             // In a workflow that is over, nothing that waits will run by itself.
             () if self.status.is_over() || waiting == 0 => Some(waiting),
@@ -261,7 +286,10 @@ impl Meta {
 
     /// The write that made it.
     pub(crate) fn stamp(&self) -> Stamp {
-        Stamp { version: self.version, writer: self.writer }
+        Stamp {
+            version: self.version,
+            writer: self.writer,
+        }
     }
 }
 
@@ -277,7 +305,10 @@ pub struct RetentionDefaults {
 impl Default for RetentionDefaults {
     fn default() -> Self {
         const DAY: Duration = Duration::from_secs(86_400);
-        Self { succeeded: Retention::For(DAY * 7), failed: Retention::For(DAY * 30) }
+        Self {
+            succeeded: Retention::For(DAY * 7),
+            failed: Retention::For(DAY * 30),
+        }
     }
 }
 

@@ -99,8 +99,15 @@ impl Store {
 
     /// How changes are made for it.
     pub(crate) fn style(&self) -> Style {
-        let most = if let Self::Redis(_) = self { redis::LARGE } else { usize::MAX };
-        Style { format: self.format(), most }
+        let most = if let Self::Redis(_) = self {
+            redis::LARGE
+        } else {
+            usize::MAX
+        };
+        Style {
+            format: self.format(),
+            most,
+        }
     }
 
     /// How many requests share a write at most: enough for it to be worth while, few enough that the first does not wait long for the last.
@@ -144,7 +151,11 @@ impl Store {
     ///
     /// # Cancellation
     /// When the future is dropped, any of them may have been applied.
-    pub async fn apply(&self, partition: Partition, changes: &[Change]) -> Result<Vec<Applied>, StoreError> {
+    pub async fn apply(
+        &self,
+        partition: Partition,
+        changes: &[Change],
+    ) -> Result<Vec<Applied>, StoreError> {
         match self {
             Self::Memory(store) => store.apply(partition, changes, None).await,
             Self::Sqlite(store) => store.apply(partition, changes.into()).await,
@@ -177,8 +188,15 @@ impl Store {
     }
 
     /// The meta of a workflow and the records of these jobs, as far as they have one, all of one moment. None: it does not exist.
-    pub async fn excerpt(&self, id: WorkflowId, jobs: &[JobIndex]) -> Result<Option<StoredState>, StoreError> {
-        self.excerpts(&[(id, jobs.to_vec())]).await.pop().unwrap_or(Ok(None))
+    pub async fn excerpt(
+        &self,
+        id: WorkflowId,
+        jobs: &[JobIndex],
+    ) -> Result<Option<StoredState>, StoreError> {
+        self.excerpts(&[(id, jobs.to_vec())])
+            .await
+            .pop()
+            .unwrap_or(Ok(None))
     }
 
     /// The same of several workflows, each of a moment of its own. The state of a small one comes whole.
@@ -190,7 +208,12 @@ impl Store {
     }
 
     /// What was written to a workflow of so many jobs after this write. None: the store does not know, or the workflow is gone.
-    pub(crate) async fn later(&self, id: WorkflowId, jobs: usize, since: Stamp) -> Result<Option<Later>, StoreError> {
+    pub(crate) async fn later(
+        &self,
+        id: WorkflowId,
+        jobs: usize,
+        since: Stamp,
+    ) -> Result<Option<Later>, StoreError> {
         match self {
             Self::Memory(_) | Self::Sqlite(_) => Ok(None),
             Self::Redis(store) => store.later(id, jobs, since).await,
@@ -252,7 +275,11 @@ impl Store {
     }
 
     /// For each of `partitions` the number of rows of each span.
-    pub async fn count(&self, spans: &[Span], partitions: &[Partition]) -> Vec<Result<Vec<u64>, StoreError>> {
+    pub async fn count(
+        &self,
+        spans: &[Span],
+        partitions: &[Partition],
+    ) -> Vec<Result<Vec<u64>, StoreError>> {
         each_store!(self, store => store.count(spans, partitions).await)
     }
 
@@ -267,7 +294,11 @@ impl Store {
     }
 
     /// The workflow that has an idempotency key, which decides the partition.
-    pub async fn keyed(&self, partition: Partition, key: &str) -> Result<Option<WorkflowId>, StoreError> {
+    pub async fn keyed(
+        &self,
+        partition: Partition,
+        key: &str,
+    ) -> Result<Option<WorkflowId>, StoreError> {
         each_store!(self, store => store.keyed(partition, key).await)
     }
 
@@ -284,7 +315,11 @@ impl Store {
 
     /// Workflows of a partition that have a state, whatever rows they have: some of them, and what to ask from for the next; 0 begins, and
     /// ends. One may be told twice. All keys or rows of the store are gone through for that. None: Redis does not permit it.
-    pub async fn states(&self, partition: Partition, from: u64) -> Result<Option<(u64, Vec<WorkflowId>)>, StoreError> {
+    pub async fn states(
+        &self,
+        partition: Partition,
+        from: u64,
+    ) -> Result<Option<(u64, Vec<WorkflowId>)>, StoreError> {
         match self {
             Self::Memory(store) => Ok(Some((0, store.states(partition).await?))),
             Self::Sqlite(store) => Ok(Some((0, store.states(partition).await?))),

@@ -42,7 +42,10 @@ impl Timestamp {
     /// The time that is `span` earlier; at the earliest 1970.
     #[must_use]
     pub fn before(self, span: Duration) -> Self {
-        Self::from_micros(self.micros().saturating_sub(u64::try_from(span.as_micros()).unwrap_or(u64::MAX)))
+        Self::from_micros(
+            self.micros()
+                .saturating_sub(u64::try_from(span.as_micros()).unwrap_or(u64::MAX)),
+        )
     }
 }
 
@@ -50,7 +53,10 @@ impl Add<Duration> for Timestamp {
     type Output = Self;
 
     fn add(self, span: Duration) -> Self {
-        Self(self.0.saturating_add(u64::try_from(span.as_micros()).unwrap_or(u64::MAX)))
+        Self(
+            self.0
+                .saturating_add(u64::try_from(span.as_micros()).unwrap_or(u64::MAX)),
+        )
     }
 }
 

@@ -28,21 +28,44 @@ pub(crate) fn transition(
     let effect = match event {
         Event::Start => operate::start(workflow, defaults, now),
         Event::Claim { job, lease } => attempt::claim(workflow, *job, lease, now),
-        Event::Report { job, token, outcome } => attempt::report(workflow, (*job, *token), outcome, now),
+        Event::Report {
+            job,
+            token,
+            outcome,
+        } => attempt::report(workflow, (*job, *token), outcome, now),
         Event::GiveBack { job, token } => attempt::give_back(workflow, *job, *token, now),
-        Event::Extend { job, token, expires, intent } => {
-            attempt::extend(workflow, (*job, *token), *expires, *intent, now)
-        }
+        Event::Extend {
+            job,
+            token,
+            expires,
+            intent,
+        } => attempt::extend(workflow, (*job, *token), *expires, *intent, now),
         Event::Tick { served_since } => Ok(attempt::tick(workflow, *served_since, now)),
         Event::Cancel => operate::cancel(workflow, defaults, now),
-        Event::Pause => operate::pause_or_resume(workflow, ("pause", Status::Running, Status::Paused), defaults, now),
-        Event::Resume => operate::pause_or_resume(workflow, ("resume", Status::Paused, Status::Running), defaults, now),
+        Event::Pause => operate::pause_or_resume(
+            workflow,
+            ("pause", Status::Running, Status::Paused),
+            defaults,
+            now,
+        ),
+        Event::Resume => operate::pause_or_resume(
+            workflow,
+            ("resume", Status::Paused, Status::Running),
+            defaults,
+            now,
+        ),
         Event::RetryFailed { as_of } => operate::retry_failed(workflow, *as_of, now),
         Event::RetryJob { job, as_of } => operate::retry_job(workflow, *job, *as_of, now),
-        Event::Restart { jobs, scope, as_of } => operate::restart(workflow, (jobs, *scope), *as_of, now),
+        Event::Restart { jobs, scope, as_of } => {
+            operate::restart(workflow, (jobs, *scope), *as_of, now)
+        }
         Event::Skip(job) => operate::end_by_hand(workflow, "skip", *job, JobState::Skipped, now),
-        Event::MarkSucceeded { job, output } => operate::mark_succeeded(workflow, *job, output.as_ref(), now),
-        Event::CancelJob(job) => operate::end_by_hand(workflow, "cancel", *job, JobState::Cancelled, now),
+        Event::MarkSucceeded { job, output } => {
+            operate::mark_succeeded(workflow, *job, output.as_ref(), now)
+        }
+        Event::CancelJob(job) => {
+            operate::end_by_hand(workflow, "cancel", *job, JobState::Cancelled, now)
+        }
         Event::Keep(retention) => Ok(operate::keep(workflow, *retention, now)),
         Event::Delete(condition) => operate::delete(workflow, *condition, now),
     }?;

@@ -89,29 +89,66 @@ impl Workflow {
     }
 
     /// A workflow as it was read from a store, when its graph is in memory already.
-    pub(crate) fn read_state(id: WorkflowId, graph: Arc<Graph>, state: &StoredState) -> Result<Self, StoreError> {
+    pub(crate) fn read_state(
+        id: WorkflowId,
+        graph: Arc<Graph>,
+        state: &StoredState,
+    ) -> Result<Self, StoreError> {
         let what = || format!("the state of workflow {id}");
         let (meta, length, all) = split(&state.meta, what)?;
         let small = all.is_some();
-        let mut jobs: Box<[Job]> = all.unwrap_or_else(|| vec![Job::default(); graph.jobs.len()]).into();
+        let mut jobs: Box<[Job]> = all
+            .unwrap_or_else(|| vec![Job::default(); graph.jobs.len()])
+            .into();
         if jobs.len() != graph.jobs.len() {
-            let reason = format!("it has {} jobs, and its graph {}", jobs.len(), graph.jobs.len());
-            return Err(StoreError::Corrupt { what: what(), reason });
+            let reason = format!(
+                "it has {} jobs, and its graph {}",
+                jobs.len(),
+                graph.jobs.len()
+            );
+            return Err(StoreError::Corrupt {
+                what: what(),
+                reason,
+            });
         }
         for (index, bytes) in &state.jobs {
             let what = || format!("the state of job {index} of workflow {id}");
-            let none = || StoreError::Corrupt { what: what(), reason: "its graph has no such job".to_owned() };
+            let none = || StoreError::Corrupt {
+                what: what(),
+                reason: "its graph has no such job".to_owned(),
+            };
             *jobs.get_mut(index.index()).ok_or_else(none)? = decode(bytes, what)?;
         }
         let stored = Some(state.meta[..length].into());
         let owing = state.owing.clone();
-        Ok(Self { small, owing, ..Self::assembled(id, graph, meta, jobs, stored) })
+        Ok(Self {
+            small,
+            owing,
+            ..Self::assembled(id, graph, meta, jobs, stored)
+        })
     }
 
-    fn assembled(id: WorkflowId, graph: Arc<Graph>, meta: Meta, jobs: Box<[Job]>, stored: Option<Box<[u8]>>) -> Self {
+    fn assembled(
+        id: WorkflowId,
+        graph: Arc<Graph>,
+        meta: Meta,
+        jobs: Box<[Job]>,
+        stored: Option<Box<[u8]>>,
+    ) -> Self {
         let standings = vec![Standing::default(); jobs.len()].into();
         let (unwritten, written, owing, small) = (None, None, Vec::new(), false);
-        let mut workflow = Self { id, graph, meta, jobs, standings, stored, small, unwritten, written, owing };
+        let mut workflow = Self {
+            id,
+            graph,
+            meta,
+            jobs,
+            standings,
+            stored,
+            small,
+            unwritten,
+            written,
+            owing,
+        };
         // No job of a new workflow has ended, so all tallies are zero.
         if workflow.stored.is_some() {
             workflow.recount();
@@ -132,7 +169,8 @@ impl Workflow {
 
     /// What changed since the last write. Whoever changes something says so here before.
     fn unwritten(&mut self) -> &mut Unwritten {
-        self.unwritten.get_or_insert_with(|| Box::new(Unwritten::since(self.meta.clone())))
+        self.unwritten
+            .get_or_insert_with(|| Box::new(Unwritten::since(self.meta.clone())))
     }
 
     /// What the meta that the store has begins with; none when it is not stored yet.
@@ -142,7 +180,10 @@ impl Workflow {
 
     /// The write that made the state that the store has.
     pub(crate) fn stored_stamp(&self) -> Option<Stamp> {
-        let was = self.unwritten.as_ref().map_or(&self.meta, |unwritten| &unwritten.was);
+        let was = self
+            .unwritten
+            .as_ref()
+            .map_or(&self.meta, |unwritten| &unwritten.was);
         self.is_stored().then(|| was.stamp())
     }
 
@@ -170,15 +211,24 @@ impl Workflow {
 
     /// The places of leases that ended with the change that was just written, and the sets that they are in.
     pub(crate) fn freed(&self) -> Vec<(String, LeaseRef)> {
-        let Some(written) = self.written.as_ref().filter(|_| self.graph.has_limits()) else { return Vec::new() };
+        let Some(written) = self.written.as_ref().filter(|_| self.graph.has_limits()) else {
+            return Vec::new();
+        };
         let ended = |(job, was): &&(JobIndex, Job)| {
             let now = self.job(*job);
             let runs = |job: &Job| matches!(job.state, JobState::Running { .. });
             runs(was) && !(runs(now) && now.token == was.token)
         };
         let places = written.before.iter().filter(ended).flat_map(|(job, was)| {
-            let lease = LeaseRef { workflow: self.id, job: *job, token: was.token };
-            self.graph.sets(self.id, *job).into_iter().map(move |set| (set, lease))
+            let lease = LeaseRef {
+                workflow: self.id,
+                job: *job,
+                token: was.token,
+            };
+            self.graph
+                .sets(self.id, *job)
+                .into_iter()
+                .map(move |set| (set, lease))
         });
         places.collect()
     }
@@ -266,7 +316,9 @@ impl Workflow {
 
     fn verdict(&self, job: JobIndex) -> Verdict {
         let about = &self.graph.jobs[job.index()];
-        self.standings[job.index()].tally.verdict(about.rule, about.parents.len())
+        self.standings[job.index()]
+            .tally
+            .verdict(about.rule, about.parents.len())
     }
 
     /// What the jobs after a job must know of it, if anything.
@@ -292,9 +344,12 @@ impl Workflow {
     /// Works out tallies and prospects, and does `settle` with each job before its news reaches the jobs after it. One pass is enough, however many
     /// are settled: a job comes after its parents.
     fn visit(&mut self, mut settle: impl FnMut(&mut Self, JobIndex)) {
-        self.standings
-            .iter_mut()
-            .for_each(|standing| *standing = Standing { changed: standing.changed, ..Standing::default() });
+        self.standings.iter_mut().for_each(|standing| {
+            *standing = Standing {
+                changed: standing.changed,
+                ..Standing::default()
+            }
+        });
         let graph = Arc::clone(&self.graph);
         for job in graph.in_order() {
             settle(self, job);
@@ -302,7 +357,10 @@ impl Workflow {
                 self.standings[job.index()].prospect = self.verdict(job).prospect();
             }
             if let Some(news) = self.news_of(job) {
-                graph.children(job).iter().for_each(|child| self.standings[child.index()].tally.hear(news));
+                graph
+                    .children(job)
+                    .iter()
+                    .for_each(|child| self.standings[child.index()].tally.hear(news));
             }
         }
     }
@@ -317,8 +375,12 @@ impl Workflow {
             for &child in graph.children(job) {
                 self.standings[child.index()].tally.hear(news);
                 match self.job(child).state {
-                    JobState::Waiting => untold.extend(self.settle(child, now).map(|news| (child, news))),
-                    _ if news.is_failure() && self.job(child).rerun == Rerun::AfterFailure => again.push(child),
+                    JobState::Waiting => {
+                        untold.extend(self.settle(child, now).map(|news| (child, news)))
+                    }
+                    _ if news.is_failure() && self.job(child).rerun == Rerun::AfterFailure => {
+                        again.push(child)
+                    }
                     _ => {}
                 }
             }
@@ -329,7 +391,10 @@ impl Workflow {
     /// Does what follows for a job that waits. Returns what the jobs after it must know.
     fn settle(&mut self, job: JobIndex, now: Timestamp) -> Option<News> {
         let verdict = self.verdict(job);
-        let was = std::mem::replace(&mut self.standings[job.index()].prospect, verdict.prospect());
+        let was = std::mem::replace(
+            &mut self.standings[job.index()].prospect,
+            verdict.prospect(),
+        );
         match (was, verdict) {
             (_, Verdict::Run) => self.activate(job, now),
             (_, Verdict::Skip) => {
@@ -346,7 +411,11 @@ impl Workflow {
 
     fn activate(&mut self, job: JobIndex, now: Timestamp) {
         let wait = self.graph.jobs[job.index()].wait;
-        let state = if wait.is_zero() { JobState::Ready } else { JobState::Scheduled { due: now + wait } };
+        let state = if wait.is_zero() {
+            JobState::Ready
+        } else {
+            JobState::Scheduled { due: now + wait }
+        };
         self.set_state(job, state, now);
     }
 
@@ -368,7 +437,13 @@ impl Workflow {
         let lenient_until = served_since + job.lease();
         // An attempt that began after the gap had all of its time.
         let began_before = job.started_at.is_some_and(|started| started < served_since);
-        let lenient = |end: Timestamp| if began_before { end.max(lenient_until) } else { end };
+        let lenient = |end: Timestamp| {
+            if began_before {
+                end.max(lenient_until)
+            } else {
+                end
+            }
+        };
         Some(match self.times_out(index) {
             Some(end) if end <= expires => lenient(end),
             _ => lenient(expires),
@@ -392,18 +467,36 @@ impl Workflow {
 
     /// Jobs that are due, in the order in which they would have been without a gap.
     pub(crate) fn due_by(&self, now: Timestamp, served_since: Timestamp) -> Vec<JobIndex> {
-        let is_due = |job: &JobIndex| self.due_served(*job, served_since).is_some_and(|due| due <= now);
+        let is_due = |job: &JobIndex| {
+            self.due_served(*job, served_since)
+                .is_some_and(|due| due <= now)
+        };
         let mut jobs: Vec<JobIndex> = self.each().filter(is_due).collect();
         jobs.sort_by_key(|&job| self.due(job));
         jobs
     }
 
     /// Leases that are over and go on, because their workers could not extend them before `served_since`; and when they end.
-    pub(crate) fn spared(&self, served_since: Timestamp, now: Timestamp) -> Vec<(LeaseRef, Timestamp)> {
+    pub(crate) fn spared(
+        &self,
+        served_since: Timestamp,
+        now: Timestamp,
+    ) -> Vec<(LeaseRef, Timestamp)> {
         let spared = self.each().filter_map(|job| match self.job(job) {
-            Job { state: JobState::Running { expires }, token, .. } if *expires <= now => {
+            Job {
+                state: JobState::Running { expires },
+                token,
+                ..
+            } if *expires <= now => {
                 let until = self.due_served(job, served_since)?;
-                Some((LeaseRef { workflow: self.id, job, token: *token }, until))
+                Some((
+                    LeaseRef {
+                        workflow: self.id,
+                        job,
+                        token: *token,
+                    },
+                    until,
+                ))
             }
             _ => None,
         });
@@ -412,14 +505,18 @@ impl Workflow {
 
     /// Moves the timer to the first moment at which a job is due.
     pub(crate) fn reset_timer(&mut self, served_since: Timestamp) {
-        self.meta_mut().timer = self.each().filter_map(|job| self.due_served(job, served_since)).min();
+        self.meta_mut().timer = self
+            .each()
+            .filter_map(|job| self.due_served(job, served_since))
+            .min();
     }
 
     /// Ends the workflow if nothing more can run, or lets it go on if something can.
     pub(crate) fn update_status(&mut self, defaults: RetentionDefaults, now: Timestamp) {
         let counts = self.meta.counts;
-        let unfinished =
-            [JobState::Failed, JobState::Cancelled, JobState::Waiting].iter().any(|&state| counts.number(state) > 0);
+        let unfinished = [JobState::Failed, JobState::Cancelled, JobState::Waiting]
+            .iter()
+            .any(|&state| counts.number(state) > 0);
         match self.meta.status {
             Status::Pending => {}
             Status::Running | Status::Paused if counts.active() > 0 => {}
@@ -431,7 +528,12 @@ impl Workflow {
     }
 
     /// Gives the workflow another status.
-    pub(crate) fn set_status(&mut self, status: Status, defaults: RetentionDefaults, now: Timestamp) {
+    pub(crate) fn set_status(
+        &mut self,
+        status: Status,
+        defaults: RetentionDefaults,
+        now: Timestamp,
+    ) {
         if self.meta.status == status {
             return;
         }
@@ -446,7 +548,11 @@ impl Workflow {
         }
         meta.finished_at = Some(now);
         meta.timer = None;
-        let default = if status == Status::Succeeded { defaults.succeeded } else { defaults.failed };
+        let default = if status == Status::Succeeded {
+            defaults.succeeded
+        } else {
+            defaults.failed
+        };
         meta.expires_at = match meta.retention.unwrap_or(default) {
             Retention::For(span) => Some(now + span),
             Retention::Forever => None,

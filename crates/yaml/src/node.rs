@@ -47,7 +47,10 @@ pub struct Pair<S> {
 // A derived Clone would ask for scalars that can be cloned.
 impl<S> Clone for Node<S> {
     fn clone(&self) -> Self {
-        Self { at: self.at, content: Rc::clone(&self.content) }
+        Self {
+            at: self.at,
+            content: Rc::clone(&self.content),
+        }
     }
 }
 

@@ -116,12 +116,18 @@ impl<'t> Scanner<'t> {
             let result = self.fetch();
             match &self.end {
                 Some(problem) if self.cursor.is_at_end() => {
-                    return Err(Error { at: self.cursor.mark.position(), problem: problem.clone() });
+                    return Err(Error {
+                        at: self.cursor.mark.position(),
+                        problem: problem.clone(),
+                    });
                 }
                 _ => result?,
             }
         }
-        Ok(self.tokens.front().expect("the end of the text is a token that is not taken"))
+        Ok(self
+            .tokens
+            .front()
+            .expect("the end of the text is a token that is not taken"))
     }
 
     /// Takes the token that was looked at. The end of the text stays.
@@ -130,7 +136,9 @@ impl<'t> Scanner<'t> {
             None | Some((_, Token::End)) => Token::End,
             Some(_) => {
                 self.taken += 1;
-                self.tokens.pop_front().map_or(Token::End, |(_, token)| token)
+                self.tokens
+                    .pop_front()
+                    .map_or(Token::End, |(_, token)| token)
             }
         }
     }
@@ -145,7 +153,10 @@ impl<'t> Scanner<'t> {
             return Ok(true);
         }
         let first = self.keys.partition_point(|key| key.token < self.taken);
-        let found = self.keys[first..].iter().take_while(|key| key.token == self.taken).position(|key| key.is_possible);
+        let found = self.keys[first..]
+            .iter()
+            .take_while(|key| key.token == self.taken)
+            .position(|key| key.is_possible);
         match found {
             None => Ok(false),
             Some(place) => self.is_still_possible(first + place),
@@ -155,7 +166,9 @@ impl<'t> Scanner<'t> {
     fn is_still_possible(&mut self, place: usize) -> Result<bool, Error> {
         let here = self.cursor.mark;
         let key = &mut self.keys[place];
-        if key.is_possible && (key.mark.line < here.line || key.mark.characters + MAX_KEY < here.characters) {
+        if key.is_possible
+            && (key.mark.line < here.line || key.mark.characters + MAX_KEY < here.characters)
+        {
             if key.is_required {
                 return Err(key.mark.error("could not find expected ':'"));
             }
@@ -171,7 +184,12 @@ impl<'t> Scanner<'t> {
             let is_required = !self.is_in_flow() && self.indent == self.column();
             let token = self.taken + self.tokens.len();
             if let Some(last) = self.keys.last_mut() {
-                *last = MaybeKey { is_possible: true, is_required, token, mark: self.cursor.mark };
+                *last = MaybeKey {
+                    is_possible: true,
+                    is_required,
+                    token,
+                    mark: self.cursor.mark,
+                };
             }
         }
         Ok(())
@@ -228,8 +246,12 @@ impl<'t> Scanner<'t> {
         match first {
             END => self.fetch_end(),
             '%' if self.cursor.mark.column == 0 => self.fetch_directive(),
-            '-' if self.cursor.is_at_document_mark(&["---"]) => self.fetch_document_mark(Token::DocumentStart),
-            '.' if self.cursor.is_at_document_mark(&["..."]) => self.fetch_document_mark(Token::DocumentEnd),
+            '-' if self.cursor.is_at_document_mark(&["---"]) => {
+                self.fetch_document_mark(Token::DocumentStart)
+            }
+            '.' if self.cursor.is_at_document_mark(&["..."]) => {
+                self.fetch_document_mark(Token::DocumentEnd)
+            }
             '[' => self.fetch_flow_start(Token::FlowList),
             '{' => self.fetch_flow_start(Token::FlowMap),
             ']' => self.fetch_flow_end(Token::FlowListEnd),
@@ -242,9 +264,10 @@ impl<'t> Scanner<'t> {
             '!' => self.fetch_tag(),
             '|' | '>' if !self.is_in_flow() => self.fetch_block_scalar(),
             '\'' | '"' => self.fetch_quoted(),
-            '\t' | '#' | '|' | '>' | '%' | '@' | '`' => {
-                Err(self.cursor.mark.error("found character that cannot start any token"))
-            }
+            '\t' | '#' | '|' | '>' | '%' | '@' | '`' => Err(self
+                .cursor
+                .mark
+                .error("found character that cannot start any token")),
             _ => self.fetch_plain(),
         }
     }
@@ -253,7 +276,11 @@ impl<'t> Scanner<'t> {
     fn skip_to_token(&mut self) {
         loop {
             let tabs_allowed = self.is_in_flow() || !self.key_allowed;
-            self.cursor.skip_while(if tabs_allowed { is_blank } else { |character| character == ' ' });
+            self.cursor.skip_while(if tabs_allowed {
+                is_blank
+            } else {
+                |character| character == ' '
+            });
             self.cursor.skip_comment();
             if !cursor::is_break(self.cursor.peek()) {
                 return;
@@ -267,7 +294,10 @@ impl<'t> Scanner<'t> {
 
     fn fetch_end(&mut self) -> Result<(), Error> {
         if let Some(problem) = self.end.take() {
-            return Err(Error { at: self.cursor.mark.position(), problem });
+            return Err(Error {
+                at: self.cursor.mark.position(),
+                problem,
+            });
         }
         self.cursor.finish_line();
         self.end_blocks()?;
@@ -300,7 +330,11 @@ impl<'t> Scanner<'t> {
     fn fetch_flow_start(&mut self, token: Token) -> Result<(), Error> {
         self.save_key()?;
         let first = self.taken + self.tokens.len();
-        self.keys.push(MaybeKey { token: first, mark: self.cursor.mark, ..MaybeKey::default() });
+        self.keys.push(MaybeKey {
+            token: first,
+            mark: self.cursor.mark,
+            ..MaybeKey::default()
+        });
         self.key_allowed = true;
         self.push_characters(token, 1);
         Ok(())
@@ -335,7 +369,10 @@ impl<'t> Scanner<'t> {
     }
 
     fn fetch_block_entry(&mut self) -> Result<(), Error> {
-        self.begin_block(Token::BlockList, "block sequence entries are not allowed in this context")?;
+        self.begin_block(
+            Token::BlockList,
+            "block sequence entries are not allowed in this context",
+        )?;
         self.drop_key()?;
         self.key_allowed = true;
         self.push_characters(Token::BlockEntry, 1);
@@ -343,7 +380,10 @@ impl<'t> Scanner<'t> {
     }
 
     fn fetch_key(&mut self) -> Result<(), Error> {
-        self.begin_block(Token::BlockMap, "mapping keys are not allowed in this context")?;
+        self.begin_block(
+            Token::BlockMap,
+            "mapping keys are not allowed in this context",
+        )?;
         self.drop_key()?;
         self.key_allowed = !self.is_in_flow();
         self.push_characters(Token::Key, 1);
@@ -360,7 +400,10 @@ impl<'t> Scanner<'t> {
             self.keys[last].is_possible = false;
             self.key_allowed = false;
         } else {
-            self.begin_block(Token::BlockMap, "mapping values are not allowed in this context")?;
+            self.begin_block(
+                Token::BlockMap,
+                "mapping values are not allowed in this context",
+            )?;
             self.key_allowed = !self.is_in_flow();
         }
         self.push_characters(Token::Value, 1);
@@ -368,7 +411,10 @@ impl<'t> Scanner<'t> {
     }
 
     /// Adds a token that can be a key, and behind which none can begin.
-    fn push_word(&mut self, read: impl FnOnce(&mut Cursor<'t>) -> Result<Token, Error>) -> Result<(), Error> {
+    fn push_word(
+        &mut self,
+        read: impl FnOnce(&mut Cursor<'t>) -> Result<Token, Error>,
+    ) -> Result<(), Error> {
         self.save_key()?;
         self.key_allowed = false;
         let mark = self.cursor.mark;
@@ -396,7 +442,10 @@ impl<'t> Scanner<'t> {
         self.push_word(|cursor| {
             let (text, ends_line) = flow_scalar::plain(cursor, left, is_in_flow)?;
             has_breaks = ends_line;
-            Ok(Token::Scalar { text, is_plain: true })
+            Ok(Token::Scalar {
+                text,
+                is_plain: true,
+            })
         })?;
         self.key_allowed |= has_breaks;
         Ok(())
@@ -407,7 +456,13 @@ impl<'t> Scanner<'t> {
         self.key_allowed = true;
         let mark = self.cursor.mark;
         let text = block_scalar::read(&mut self.cursor, self.indent)?;
-        self.tokens.push_back((mark, Token::Scalar { text, is_plain: false }));
+        self.tokens.push_back((
+            mark,
+            Token::Scalar {
+                text,
+                is_plain: false,
+            },
+        ));
         Ok(())
     }
 }

@@ -21,7 +21,10 @@ impl<'t> Text<'t> {
             [0xEF, 0xBB, 0xBF, rest @ ..] => utf_8(rest),
             _ => utf_8(bytes),
         };
-        let wrong = text.characters.char_indices().find(|(_, character)| !is_allowed(*character));
+        let wrong = text
+            .characters
+            .char_indices()
+            .find(|(_, character)| !is_allowed(*character));
         if let Some((at, _)) = wrong {
             text.end = Some(Problem::ControlCharacter);
             match &mut text.characters {
@@ -36,7 +39,10 @@ impl<'t> Text<'t> {
 fn utf_8(bytes: &[u8]) -> Text<'_> {
     let valid = bytes.utf8_chunks().next().map_or("", |chunk| chunk.valid());
     let end = (valid.len() < bytes.len()).then_some(Problem::NotUtf8);
-    Text { characters: Cow::Borrowed(valid), end }
+    Text {
+        characters: Cow::Borrowed(valid),
+        end,
+    }
 }
 
 fn utf_16(bytes: &[u8], unit: fn([u8; 2]) -> u16) -> Text<'static> {
@@ -52,7 +58,10 @@ fn utf_16(bytes: &[u8], unit: fn([u8; 2]) -> u16) -> Text<'static> {
             }
         }
     }
-    Text { characters: Cow::Owned(characters), end }
+    Text {
+        characters: Cow::Owned(characters),
+        end,
+    }
 }
 
 fn is_allowed(character: char) -> bool {

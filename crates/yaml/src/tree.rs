@@ -85,7 +85,9 @@ pub fn outer_names(bytes: &[u8]) -> Vec<String> {
     }
     // As deep as the stack of a thread allows. What is deeper ends the list early.
     const MAX_DEPTH: usize = 200;
-    let Ok(bytes) = within_bound(bytes) else { return Vec::new() };
+    let Ok(bytes) = within_bound(bytes) else {
+        return Vec::new();
+    };
     let text = Text::decode(bytes);
     let mut reader = Reader::<Names>::new(&text, MAX_DEPTH);
     // A mistake ends the document. The names before it are known.
@@ -99,7 +101,10 @@ pub fn outer_names(bytes: &[u8]) -> Vec<String> {
 
 fn within_bound(bytes: &[u8]) -> Result<&[u8], Error> {
     if bytes.len() > MAX_BYTES {
-        return Err(Error { at: Mark::default().position(), problem: Problem::TooLong { max: MAX_BYTES } });
+        return Err(Error {
+            at: Mark::default().position(),
+            problem: Problem::TooLong { max: MAX_BYTES },
+        });
     }
     Ok(bytes)
 }
@@ -147,7 +152,12 @@ impl<'t, S: Schema> Reader<'t, S> {
 
     fn document(&mut self) -> Result<Document<S::Scalar>, Error> {
         let root = match &self.scanner.peek()?.1 {
-            Token::End => return Ok(Document { root: None, rest: None }),
+            Token::End => {
+                return Ok(Document {
+                    root: None,
+                    rest: None,
+                });
+            }
             Token::Version { .. } | Token::TagDirective { .. } | Token::DocumentStart => {
                 self.directives.read(&mut self.scanner)?;
                 self.content()?
@@ -160,12 +170,18 @@ impl<'t, S: Schema> Reader<'t, S> {
             self.scanner.take();
             // The rest is not part of the document, and need not be YAML.
             let Ok(after) = self.scanner.peek() else {
-                return Ok(Document { root: Some(root.node), rest: Some(mark.position()) });
+                return Ok(Document {
+                    root: Some(root.node),
+                    rest: Some(mark.position()),
+                });
             };
             next = after;
         }
         let rest = (next.1 != Token::End).then(|| next.0.position());
-        Ok(Document { root: Some(root.node), rest })
+        Ok(Document {
+            root: Some(root.node),
+            rest,
+        })
     }
 
     /// Reads the node after `---`.
@@ -192,14 +208,22 @@ impl<'t, S: Schema> Reader<'t, S> {
         match token {
             Token::Scalar { is_plain, .. } => {
                 let form = if *is_plain { Form::Plain } else { Form::Quoted };
-                let Token::Scalar { text, .. } = self.scanner.take() else { return self.empty(mark) };
+                let Token::Scalar { text, .. } = self.scanner.take() else {
+                    return self.empty(mark);
+                };
                 self.scalar(mark, properties, text, form)
             }
-            Token::BlockEntry if place == Place::BlockPair => self.collection(mark, properties, Self::list_below_key),
+            Token::BlockEntry if place == Place::BlockPair => {
+                self.collection(mark, properties, Self::list_below_key)
+            }
             Token::FlowList => self.collection(mark, properties, Self::flow_list),
             Token::FlowMap => self.collection(mark, properties, Self::flow_map),
-            Token::BlockList if place != Place::Flow => self.collection(mark, properties, Self::block_list),
-            Token::BlockMap if place != Place::Flow => self.collection(mark, properties, Self::block_map),
+            Token::BlockList if place != Place::Flow => {
+                self.collection(mark, properties, Self::block_list)
+            }
+            Token::BlockMap if place != Place::Flow => {
+                self.collection(mark, properties, Self::block_map)
+            }
             _ => match properties.at {
                 Some(at) => self.scalar(at, properties, String::new(), Form::Plain),
                 None => Err(mark.error("did not find expected node content")),
@@ -224,7 +248,9 @@ impl<'t, S: Schema> Reader<'t, S> {
             properties.at.get_or_insert(mark);
             match self.scanner.take() {
                 Token::Anchor(name) => properties.anchor = Some(name),
-                Token::Tag { handle, suffix } => properties.tag = Some(self.directives.tag(mark, &handle, suffix)?),
+                Token::Tag { handle, suffix } => {
+                    properties.tag = Some(self.directives.tag(mark, &handle, suffix)?)
+                }
                 _ => return Ok(properties),
             }
         }
@@ -244,13 +270,28 @@ impl<'t, S: Schema> Reader<'t, S> {
     ) -> Result<Built<S::Scalar>, Error> {
         self.count_node(mark)?;
         let form = properties.tag.as_deref().map_or(form, Form::Tagged);
-        let is_merge_key = text == "<<" && matches!(form, Form::Plain | Form::Tagged("!" | "tag:yaml.org,2002:merge"));
+        let is_merge_key = text == "<<"
+            && matches!(
+                form,
+                Form::Plain | Form::Tagged("!" | "tag:yaml.org,2002:merge")
+            );
         let size = aliases::scalar_size(&text);
         // A mistake in a tag is reported at the place of the tag.
         let start = properties.at.unwrap_or(mark).position();
-        let scalar = S::scalar(text, form).map_err(|problem| Error { at: start, problem: Problem::Schema(problem) })?;
-        let node = Node { at: mark.position(), content: Rc::new(Content::Scalar(scalar)) };
-        let built = Built { node, size, height: 0, is_merge_key };
+        let scalar = S::scalar(text, form).map_err(|problem| Error {
+            at: start,
+            problem: Problem::Schema(problem),
+        })?;
+        let node = Node {
+            at: mark.position(),
+            content: Rc::new(Content::Scalar(scalar)),
+        };
+        let built = Built {
+            node,
+            size,
+            height: 0,
+            is_merge_key,
+        };
         if let Some(anchor) = properties.anchor {
             self.anchors.insert(anchor, &built);
         }
@@ -261,7 +302,10 @@ impl<'t, S: Schema> Reader<'t, S> {
     fn count_node(&mut self, mark: Mark) -> Result<(), Error> {
         self.nodes += 1;
         if self.nodes > MAX_NODES {
-            return Err(Error { at: mark.position(), problem: Problem::TooMany { max: MAX_NODES } });
+            return Err(Error {
+                at: mark.position(),
+                problem: Problem::TooMany { max: MAX_NODES },
+            });
         }
         Ok(())
     }
@@ -269,18 +313,35 @@ impl<'t, S: Schema> Reader<'t, S> {
     /// Refuses `levels` more lists and maps inside each other where that is too deep.
     fn check_depth(&self, mark: Mark, levels: usize) -> Result<(), Error> {
         if self.depth + levels > self.max_depth {
-            return Err(Error { at: mark.position(), problem: Problem::TooDeep { max: self.max_depth } });
+            return Err(Error {
+                at: mark.position(),
+                problem: Problem::TooDeep {
+                    max: self.max_depth,
+                },
+            });
         }
         Ok(())
     }
 
     fn alias(&mut self, mark: Mark) -> Result<Built<S::Scalar>, Error> {
-        let Token::Alias(name) = self.scanner.take() else { return self.empty(mark) };
-        let found = self.anchors.follow(&name).map_err(|problem| Error { at: mark.position(), problem })?;
+        let Token::Alias(name) = self.scanner.take() else {
+            return self.empty(mark);
+        };
+        let found = self.anchors.follow(&name).map_err(|problem| Error {
+            at: mark.position(),
+            problem,
+        })?;
         self.count_node(mark)?;
         self.check_depth(mark, found.height)?;
-        let node = Node { at: mark.position(), content: found.node.content };
+        let node = Node {
+            at: mark.position(),
+            content: found.node.content,
+        };
         // Only the plain word itself is a merge key.
-        Ok(Built { node, is_merge_key: false, ..found })
+        Ok(Built {
+            node,
+            is_merge_key: false,
+            ..found
+        })
     }
 }

@@ -126,7 +126,10 @@ impl Host {
             limits: RateLimits::in_memory(),
             loads: Arc::new(Arc::default),
             uses: Arc::new(|slots| vec![LimitUse::default(); slots.len()]),
-            traces: Traces { caller: |_| None, exporter: None },
+            traces: Traces {
+                caller: |_| None,
+                exporter: None,
+            },
             drain: CancellationToken::new(),
             tasks: TaskTracker::new(),
         }
@@ -176,7 +179,10 @@ impl Ask<'_> {
     }
 
     /// Reads the body; a large one apart, so that claims do not wait for it.
-    pub(crate) async fn read<T: Send + 'static>(&self, read: impl FnOnce(&[u8]) -> T + Send + 'static) -> T {
+    pub(crate) async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&[u8]) -> T + Send + 'static,
+    ) -> T {
         /// It takes a millisecond to read.
         const LARGE: usize = 128 * 1024;
         if self.body.len() <= LARGE {
@@ -190,7 +196,8 @@ impl Ask<'_> {
     pub(crate) fn workflow(&self) -> Result<WorkflowId, Problem> {
         let text = self.matched.name(0)?;
         // Something that cannot be an id is not one of any workflow.
-        text.parse().map_err(|error| Problem::new(Code::WorkflowNotFound, format!("{error}")))
+        text.parse()
+            .map_err(|error| Problem::new(Code::WorkflowNotFound, format!("{error}")))
     }
 }
 
@@ -198,9 +205,15 @@ impl Ask<'_> {
 ///
 /// # Errors
 /// That did not come to an end in time, or as it says itself.
-pub(crate) async fn in_time<T>(read: impl Future<Output = Result<T, EngineError>>) -> Result<T, Problem> {
-    let busy =
-        |_| Problem::new(Code::Overloaded, "others look at large workflows, which are read two at a time: try again");
+pub(crate) async fn in_time<T>(
+    read: impl Future<Output = Result<T, EngineError>>,
+) -> Result<T, Problem> {
+    let busy = |_| {
+        Problem::new(
+            Code::Overloaded,
+            "others look at large workflows, which are read two at a time: try again",
+        )
+    };
     Ok(timeout(PATIENCE, read).await.map_err(busy)??)
 }
 
@@ -224,12 +237,20 @@ impl Context {
 
     /// For requests on another thread.
     pub(crate) fn on(&self, thread: usize) -> Self {
-        Self { thread, engine: OnceLock::new(), ..self.clone() }
+        Self {
+            thread,
+            engine: OnceLock::new(),
+            ..self.clone()
+        }
     }
 
     /// The engine. Calls that need it begin when it is there.
     pub(crate) fn engine(&self) -> &Engine {
-        let opened = || self.opening.engine().expect("calls that need the engine wait until the store is open");
+        let opened = || {
+            self.opening
+                .engine()
+                .expect("calls that need the engine wait until the store is open")
+        };
         self.engine.get_or_init(|| opened().on(self.thread))
     }
 

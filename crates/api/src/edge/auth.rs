@@ -17,21 +17,37 @@ pub(crate) const COOKIE: &str = "tidegate";
 const PAGE: &str = "tidegate-page";
 
 /// Lets a request pass, or says why not. Returns the name of its token, if one was needed.
-pub(crate) fn check(access: &Access, headers: &HeaderMap, route: &Route) -> Result<Option<Arc<str>>, Problem> {
-    let Some(needed) = route.role else { return Ok(None) };
+pub(crate) fn check(
+    access: &Access,
+    headers: &HeaderMap,
+    route: &Route,
+) -> Result<Option<Arc<str>>, Problem> {
+    let Some(needed) = route.role else {
+        return Ok(None);
+    };
     check_browser(access, headers)?;
-    let Some(tokens) = &access.tokens else { return Ok(None) };
+    let Some(tokens) = &access.tokens else {
+        return Ok(None);
+    };
     let Some(secret) = secret(headers) else {
-        return Err(Problem::new(Code::Unauthorized, "the header `Authorization: Bearer <token>` is required"));
+        return Err(Problem::new(
+            Code::Unauthorized,
+            "the header `Authorization: Bearer <token>` is required",
+        ));
     };
     if secret.by_cookie && route.method != Method::GET {
         check_page(headers)?;
     }
     match tokens.find(&secret.text) {
-        None => Err(Problem::new(Code::Unauthorized, "the token is not known to this server")),
+        None => Err(Problem::new(
+            Code::Unauthorized,
+            "the token is not known to this server",
+        )),
         Some((role, name)) if role < needed => {
             let (role, needed) = (role.word(), needed.word());
-            let detail = format!("the token of {name} has the role {role}; this call needs the role {needed}");
+            let detail = format!(
+                "the token of {name} has the role {role}; this call needs the role {needed}"
+            );
             Err(Problem::new(Code::Forbidden, detail))
         }
         Some((_, name)) => Ok(Some(name)),
@@ -50,7 +66,10 @@ pub(crate) fn who(access: &Access, headers: &HeaderMap) -> Option<(Role, Arc<str
 pub(crate) fn check_page(headers: &HeaderMap) -> Result<(), Problem> {
     match headers.contains_key(PAGE) {
         true => Ok(()),
-        false => Err(Problem::new(Code::Forbidden, format!("this call needs the header `{PAGE}: 1`"))),
+        false => Err(Problem::new(
+            Code::Forbidden,
+            format!("this call needs the header `{PAGE}: 1`"),
+        )),
     }
 }
 
@@ -63,13 +82,24 @@ struct Secret<'a> {
 /// The token of a request. Who sends one with purpose does not mean the cookie.
 fn secret(headers: &HeaderMap) -> Option<Secret<'_>> {
     if headers.contains_key(header::AUTHORIZATION) {
-        return bearer(headers).map(|token| Secret { text: token.into(), by_cookie: false });
+        return bearer(headers).map(|token| Secret {
+            text: token.into(),
+            by_cookie: false,
+        });
     }
-    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|cookies| cookies.to_str().ok());
-    let mut pairs = cookies.flat_map(|cookies| cookies.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    let cookies = headers
+        .get_all(header::COOKIE)
+        .iter()
+        .filter_map(|cookies| cookies.to_str().ok());
+    let mut pairs = cookies
+        .flat_map(|cookies| cookies.split(';'))
+        .filter_map(|pair| pair.trim().split_once('='));
     let (_, value) = pairs.find(|(name, _)| *name == COOKIE)?;
     let text = percent_decode_str(value).decode_utf8().ok()?;
-    Some(Secret { text, by_cookie: true })
+    Some(Secret {
+        text,
+        by_cookie: true,
+    })
 }
 
 fn bearer(headers: &HeaderMap) -> Option<&str> {
@@ -82,8 +112,14 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 /// with the name of their own site: as the origin, or as the host when their site's name was made to lead here.
 pub(crate) fn check_browser(access: &Access, headers: &HeaderMap) -> Result<(), Problem> {
     let host = host(headers);
-    let origin = headers.get(header::ORIGIN).map(|origin| origin.to_str().unwrap_or_default());
-    let origin = origin.map(|origin| origin.split_once("://").map_or(origin, |(_, authority)| authority));
+    let origin = headers
+        .get(header::ORIGIN)
+        .map(|origin| origin.to_str().unwrap_or_default());
+    let origin = origin.map(|origin| {
+        origin
+            .split_once("://")
+            .map_or(origin, |(_, authority)| authority)
+    });
     let is_host = |origin: &str| host.is_some_and(|host| origin.eq_ignore_ascii_case(host));
     if access.tokens.is_none() && origin.is_some_and(|origin| !is_host(origin)) {
         return Err(Problem::new(
@@ -92,8 +128,7 @@ pub(crate) fn check_browser(access: &Access, headers: &HeaderMap) -> Result<(), 
         ));
     }
     if access.tokens.is_none() && !access.anonymous && !host.is_some_and(is_local) {
-        let detail =
-            "the header Host must be localhost or an IP address; set TIDEGATE_TOKENS_FILE to allow other names";
+        let detail = "the header Host must be localhost or an IP address; set TIDEGATE_TOKENS_FILE to allow other names";
         return Err(Problem::new(Code::Forbidden, detail));
     }
     Ok(())
@@ -122,12 +157,24 @@ mod tests {
 
     #[test]
     fn only_numbers_and_localhost_are_local() {
-        for host in ["localhost", "LOCALHOST:7070", "127.0.0.1:80", "[::1]:7070", "[::1]", "10.0.0.7"] {
+        for host in [
+            "localhost",
+            "LOCALHOST:7070",
+            "127.0.0.1:80",
+            "[::1]:7070",
+            "[::1]",
+            "10.0.0.7",
+        ] {
             assert!(is_local(host), "{host}");
         }
-        for host in
-            ["", ":7070", "evil.example", "evil.example:7070", "localhost.evil.example", "127.0.0.1.evil.example:1"]
-        {
+        for host in [
+            "",
+            ":7070",
+            "evil.example",
+            "evil.example:7070",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example:1",
+        ] {
             assert!(!is_local(host), "{host}");
         }
     }

@@ -9,7 +9,9 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, header};
 use http_body_util::BodyExt as _;
 use serde::Deserialize;
-use serde::de::value::{Error as ValueError, MapAccessDeserializer, StrDeserializer, UnitDeserializer};
+use serde::de::value::{
+    Error as ValueError, MapAccessDeserializer, StrDeserializer, UnitDeserializer,
+};
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use serde_json::value::RawValue;
@@ -31,14 +33,27 @@ const DROPPED: usize = 8;
 ///
 /// # Errors
 /// It is larger, broken off, or takes too long.
-pub(crate) async fn receive(most: usize, headers: &HeaderMap, body: Body) -> Result<Bytes, Problem> {
-    let announced = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+pub(crate) async fn receive(
+    most: usize,
+    headers: &HeaderMap,
+    body: Body,
+) -> Result<Bytes, Problem> {
+    let announced = headers
+        .get(header::CONTENT_LENGTH)
+        .and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
     // Who asks first has sent nothing yet.
     if headers.contains_key(header::EXPECT) && announced.is_some_and(|length| length > most) {
         return Err(too_large(most));
     }
-    let late = || Problem::new(Code::RequestTimeout, format!("the body did not arrive within {} s", ARRIVAL.as_secs()));
-    timeout(ARRIVAL, collected(most, body)).await.unwrap_or_else(|_| Err(late()))
+    let late = || {
+        Problem::new(
+            Code::RequestTimeout,
+            format!("the body did not arrive within {} s", ARRIVAL.as_secs()),
+        )
+    };
+    timeout(ARRIVAL, collected(most, body))
+        .await
+        .unwrap_or_else(|_| Err(late()))
 }
 
 async fn collected(most: usize, mut body: Body) -> Result<Bytes, Problem> {
@@ -50,7 +65,9 @@ async fn collected(most: usize, mut body: Body) -> Result<Bytes, Problem> {
             Err(_) if length > most => break,
             Err(error) => return Err(broken_off(error)),
         };
-        let Ok(bytes) = frame.into_data() else { continue };
+        let Ok(bytes) = frame.into_data() else {
+            continue;
+        };
         length = length.saturating_add(bytes.len());
         if length <= most {
             kept.extend_from_slice(&bytes);
@@ -60,7 +77,11 @@ async fn collected(most: usize, mut body: Body) -> Result<Bytes, Problem> {
             kept = Vec::new();
         }
     }
-    if length > most { Err(too_large(most)) } else { Ok(kept.into()) }
+    if length > most {
+        Err(too_large(most))
+    } else {
+        Ok(kept.into())
+    }
 }
 
 /// Why a body ended before its end. Whoever serves the API may have bounds of its own.
@@ -75,7 +96,10 @@ fn broken_off(error: axum::Error) -> Problem {
 }
 
 fn too_large(most: usize) -> Problem {
-    Problem::new(Code::PayloadTooLarge, format!("the body has more than {most} bytes (TIDEGATE_MAX_BODY)"))
+    Problem::new(
+        Code::PayloadTooLarge,
+        format!("the body has more than {most} bytes (TIDEGATE_MAX_BODY)"),
+    )
 }
 
 /// Checks that others can read JSON that is passed on as it is.
@@ -85,7 +109,11 @@ fn too_large(most: usize) -> Problem {
 pub(crate) fn check_depth(json: Option<&RawValue>, path: impl fmt::Display) -> Result<(), Problem> {
     let too_deep = json.is_some_and(|json| json_depth(json.get()) > MAX_DEPTH);
     let detail = || format!("arrays and objects are nested more than {MAX_DEPTH} levels deep");
-    if too_deep { Err(Problem::field(path.to_string(), detail())) } else { Ok(()) }
+    if too_deep {
+        Err(Problem::field(path.to_string(), detail()))
+    } else {
+        Ok(())
+    }
 }
 
 /// Reads a body.
@@ -93,7 +121,9 @@ pub(crate) fn check_depth(json: Option<&RawValue>, path: impl fmt::Display) -> R
 /// # Errors
 /// It is not JSON, or not of this shape.
 pub(crate) fn read<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result<T, Problem> {
-    decode(body).map(|object| object.0).map_err(|error| mistake::<T>(body, &error))
+    decode(body)
+        .map(|object| object.0)
+        .map_err(|error| mistake::<T>(body, &error))
 }
 
 /// Reads a body that has no mistake.
@@ -116,12 +146,20 @@ fn decode<'de, T: Deserialize<'de>>(body: &'de [u8]) -> serde_json::Result<Objec
 pub(crate) fn check_number(number: usize, most: usize, field: &str) -> Result<(), Problem> {
     let detail = || format!("{number} {field}, more than {most}: send them in several calls");
     let too_many = || Problem::new(Code::PayloadTooLarge, detail()).at(field);
-    if number > most { Err(too_many()) } else { Ok(()) }
+    if number > most {
+        Err(too_many())
+    } else {
+        Ok(())
+    }
 }
 
 /// Reads a body of which every field may be left out, and so may the body.
 pub(crate) fn read_optional<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result<T, Problem> {
-    read(if body.trim_ascii().is_empty() { b"{}" } else { body })
+    read(if body.trim_ascii().is_empty() {
+        b"{}"
+    } else {
+        body
+    })
 }
 
 /// Reads once more to find out where the mistake is; only those who make one pay for it.
@@ -134,7 +172,10 @@ fn mistake<'de, T: Deserialize<'de>>(body: &'de [u8], error: &serde_json::Error)
         Err(error) => {
             let path = error.path().to_string();
             let detail = error.into_inner().to_string();
-            Problem::field(with_field(if path == "." { "" } else { &path }, &detail), shape::plain(&detail))
+            Problem::field(
+                with_field(if path == "." { "" } else { &path }, &detail),
+                shape::plain(&detail),
+            )
         }
         Ok(_) => Problem::field("", shape::plain(&error.to_string())),
     }
@@ -143,14 +184,18 @@ fn mistake<'de, T: Deserialize<'de>>(body: &'de [u8], error: &serde_json::Error)
 /// Why a body is not JSON of whatever shape. The reader of a shape may stop before that, or call a number in place of a word no JSON.
 fn not_json(body: &[u8]) -> Option<String> {
     match std::str::from_utf8(body) {
-        Ok(text) => serde_json::from_str::<IgnoredAny>(text).err().map(|error| error.to_string()),
+        Ok(text) => serde_json::from_str::<IgnoredAny>(text)
+            .err()
+            .map(|error| error.to_string()),
         Err(error) => Some(error.to_string()),
     }
 }
 
 /// A field that is missing or there twice has no place of its own: the path ends at the object around it.
 fn with_field(path: &str, detail: &str) -> String {
-    let rest = detail.strip_prefix("missing field `").or_else(|| detail.strip_prefix("duplicate field `"));
+    let rest = detail
+        .strip_prefix("missing field `")
+        .or_else(|| detail.strip_prefix("duplicate field `"));
     match rest.and_then(|rest| rest.split_once('`')) {
         Some((field, _)) if path.is_empty() => field.to_owned(),
         Some((field, _)) if !path.ends_with(field) => format!("{path}.{field}"),
@@ -170,8 +215,15 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
                 // The type says what it expects when it is given nothing.
                 let nothing = UnitDeserializer::<ValueError>::new();
-                let refusal = T::deserialize(nothing).err().map(|error| error.to_string()).unwrap_or_default();
-                formatter.write_str(refusal.split_once("expected ").map_or("an object", |(_, expected)| expected))
+                let refusal = T::deserialize(nothing)
+                    .err()
+                    .map(|error| error.to_string())
+                    .unwrap_or_default();
+                formatter.write_str(
+                    refusal
+                        .split_once("expected ")
+                        .map_or("an object", |(_, expected)| expected),
+                )
             }
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
                 T::deserialize(MapAccessDeserializer::new(map)).map(Object)
@@ -202,7 +254,9 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Word<T> {
 }
 
 /// Reads a field that is an object.
-pub(crate) fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
+pub(crate) fn object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
     Object::deserialize(deserializer).map(|object| object.0)
 }
 
@@ -214,8 +268,11 @@ pub(crate) fn optional_object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
 }
 
 /// Reads a field that is a list of objects.
-pub(crate) fn objects<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
-    Vec::deserialize(deserializer).map(|read| read.into_iter().map(|Object(object)| object).collect())
+pub(crate) fn objects<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Vec<T>, D::Error> {
+    Vec::deserialize(deserializer)
+        .map(|read| read.into_iter().map(|Object(object)| object).collect())
 }
 
 /// Reads a field that is a list of objects, null, or left out.
@@ -227,7 +284,9 @@ pub(crate) fn optional_objects<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
 }
 
 /// Reads a field that is a word.
-pub(crate) fn word<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
+pub(crate) fn word<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
     Word::deserialize(deserializer).map(|word| word.0)
 }
 
@@ -246,7 +305,12 @@ pub(crate) struct Span(pub(crate) Duration);
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let expected = "a time span such as \"30s\", \"1h30m\" or \"500ms\", of at most 36500 days";
-        deserializer.deserialize_any(SpanText { read: span::read, expected }).map(Self)
+        deserializer
+            .deserialize_any(SpanText {
+                read: span::read,
+                expected,
+            })
+            .map(Self)
     }
 }
 
@@ -258,7 +322,10 @@ pub(crate) struct SpanText<T> {
 
 impl<T> SpanText<T> {
     fn refused<E: Error>(&self, number: impl fmt::Display) -> E {
-        E::custom(format_args!("the number {number} has no unit: expected {}", self.expected))
+        E::custom(format_args!(
+            "the number {number} has no unit: expected {}",
+            self.expected
+        ))
     }
 }
 

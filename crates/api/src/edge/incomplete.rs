@@ -19,6 +19,9 @@ impl Incomplete {
     /// None: the answer is whole.
     pub(crate) fn of(missing: &Missing) -> Option<Self> {
         let reason = missing.0.values().next()?.to_string();
-        Some(Self { partitions: missing.0.keys().map(|partition| partition.0).collect(), reason })
+        Some(Self {
+            partitions: missing.0.keys().map(|partition| partition.0).collect(),
+            reason,
+        })
     }
 }

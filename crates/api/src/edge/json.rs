@@ -68,12 +68,22 @@ impl io::Write for Within<'_> {
 }
 
 pub(crate) fn answer(status: StatusCode, body: &impl Serialize) -> Response {
-    (status, [(header::CONTENT_TYPE, "application/json")], text(body)).into_response()
+    (
+        status,
+        [(header::CONTENT_TYPE, "application/json")],
+        text(body),
+    )
+        .into_response()
 }
 
 /// JSON text as an answer.
 pub(crate) fn page(text: Vec<u8>) -> Response {
-    (StatusCode::OK, [(header::CONTENT_TYPE, "application/json")], text).into_response()
+    (
+        StatusCode::OK,
+        [(header::CONTENT_TYPE, "application/json")],
+        text,
+    )
+        .into_response()
 }
 
 pub(crate) fn ok(body: &impl Serialize) -> Response {
@@ -145,7 +155,14 @@ mod tests {
     #[test]
     fn json_text_is_copied_and_other_text_is_escaped() {
         let value = |json: &'static str| Verbatim(Cow::Borrowed(json));
-        let body = (value(r#"{"x": 1.10, "e":1e400}"#), "a\"b", [value("[ ]"), Verbatim::NULL]);
-        assert_eq!(String::from_utf8(text(&body)).unwrap(), r#"[{"x": 1.10, "e":1e400},"a\"b",[[ ],null]]"#);
+        let body = (
+            value(r#"{"x": 1.10, "e":1e400}"#),
+            "a\"b",
+            [value("[ ]"), Verbatim::NULL],
+        );
+        assert_eq!(
+            String::from_utf8(text(&body)).unwrap(),
+            r#"[{"x": 1.10, "e":1e400},"a\"b",[[ ],null]]"#
+        );
     }
 }

@@ -86,47 +86,123 @@ impl Code {
     pub(crate) const fn about(self) -> (&'static str, StatusCode, &'static str) {
         use StatusCode as S;
         match self {
-            Self::WorkflowNotFound => ("workflow_not_found", S::NOT_FOUND, "The workflow does not exist"),
-            Self::JobNotFound => ("job_not_found", S::NOT_FOUND, "The workflow has no job of this name"),
+            Self::WorkflowNotFound => (
+                "workflow_not_found",
+                S::NOT_FOUND,
+                "The workflow does not exist",
+            ),
+            Self::JobNotFound => (
+                "job_not_found",
+                S::NOT_FOUND,
+                "The workflow has no job of this name",
+            ),
             Self::QueueNotFound => ("queue_not_found", S::NOT_FOUND, "The queue does not exist"),
-            Self::OverrideNotFound => ("override_not_found", S::NOT_FOUND, "There is no such override of limits"),
-            Self::DescriptorNotFound => {
-                ("descriptor_not_found", S::NOT_FOUND, "The configuration of rate limits has no such descriptor")
-            }
-            Self::AlreadyStarted => ("already_started", S::CONFLICT, "The workflow was already started"),
-            Self::StateConflict => ("state_conflict", S::CONFLICT, "The current state does not allow this"),
+            Self::OverrideNotFound => (
+                "override_not_found",
+                S::NOT_FOUND,
+                "There is no such override of limits",
+            ),
+            Self::DescriptorNotFound => (
+                "descriptor_not_found",
+                S::NOT_FOUND,
+                "The configuration of rate limits has no such descriptor",
+            ),
+            Self::AlreadyStarted => (
+                "already_started",
+                S::CONFLICT,
+                "The workflow was already started",
+            ),
+            Self::StateConflict => (
+                "state_conflict",
+                S::CONFLICT,
+                "The current state does not allow this",
+            ),
             Self::LeaseLost => ("lease_lost", S::CONFLICT, "The lease was lost"),
-            Self::IdempotencyMismatch => {
-                ("idempotency_mismatch", S::CONFLICT, "The idempotency key belongs to another definition")
-            }
-            Self::MigrationNeeded => ("migration_needed", S::CONFLICT, "The store is of an earlier version"),
-            Self::TooManyOverrides => ("too_many_overrides", S::CONFLICT, "No more overrides of limits are kept"),
+            Self::IdempotencyMismatch => (
+                "idempotency_mismatch",
+                S::CONFLICT,
+                "The idempotency key belongs to another definition",
+            ),
+            Self::MigrationNeeded => (
+                "migration_needed",
+                S::CONFLICT,
+                "The store is of an earlier version",
+            ),
+            Self::TooManyOverrides => (
+                "too_many_overrides",
+                S::CONFLICT,
+                "No more overrides of limits are kept",
+            ),
             Self::InvalidJson => ("invalid_json", S::BAD_REQUEST, "The body is not JSON"),
-            Self::InvalidField => ("invalid_field", S::UNPROCESSABLE_ENTITY, "A field or parameter is not valid"),
-            Self::GraphCycle => ("graph_cycle", S::UNPROCESSABLE_ENTITY, "Jobs depend on each other in a cycle"),
-            Self::UnknownDependency => {
-                ("unknown_dependency", S::UNPROCESSABLE_ENTITY, "A job depends on a job that does not exist")
-            }
-            Self::DuplicateJobName => ("duplicate_job_name", S::UNPROCESSABLE_ENTITY, "Two jobs have the same name"),
-            Self::InvalidDefinition => ("invalid_definition", S::UNPROCESSABLE_ENTITY, "The definition is not valid"),
+            Self::InvalidField => (
+                "invalid_field",
+                S::UNPROCESSABLE_ENTITY,
+                "A field or parameter is not valid",
+            ),
+            Self::GraphCycle => (
+                "graph_cycle",
+                S::UNPROCESSABLE_ENTITY,
+                "Jobs depend on each other in a cycle",
+            ),
+            Self::UnknownDependency => (
+                "unknown_dependency",
+                S::UNPROCESSABLE_ENTITY,
+                "A job depends on a job that does not exist",
+            ),
+            Self::DuplicateJobName => (
+                "duplicate_job_name",
+                S::UNPROCESSABLE_ENTITY,
+                "Two jobs have the same name",
+            ),
+            Self::InvalidDefinition => (
+                "invalid_definition",
+                S::UNPROCESSABLE_ENTITY,
+                "The definition is not valid",
+            ),
             Self::InvalidCursor => ("invalid_cursor", S::BAD_REQUEST, "The cursor is not valid"),
-            Self::PayloadTooLarge => {
-                ("payload_too_large", S::PAYLOAD_TOO_LARGE, "The request or the answer is too large")
-            }
-            Self::RequestTimeout => ("request_timeout", S::REQUEST_TIMEOUT, "The request body arrived too slowly"),
+            Self::PayloadTooLarge => (
+                "payload_too_large",
+                S::PAYLOAD_TOO_LARGE,
+                "The request or the answer is too large",
+            ),
+            Self::RequestTimeout => (
+                "request_timeout",
+                S::REQUEST_TIMEOUT,
+                "The request body arrived too slowly",
+            ),
             Self::Unauthorized => ("unauthorized", S::UNAUTHORIZED, "A valid token is required"),
             Self::Forbidden => ("forbidden", S::FORBIDDEN, "This is not allowed"),
-            Self::Overloaded => ("overloaded", S::SERVICE_UNAVAILABLE, "The server is overloaded"),
-            Self::StoreUnavailable => ("store_unavailable", S::SERVICE_UNAVAILABLE, "The store is not available"),
-            Self::NoConfiguration => {
-                ("no_configuration", S::SERVICE_UNAVAILABLE, "No configuration of rate limits is loaded")
-            }
-            Self::ShuttingDown => ("shutting_down", S::SERVICE_UNAVAILABLE, "The server is shutting down"),
+            Self::Overloaded => (
+                "overloaded",
+                S::SERVICE_UNAVAILABLE,
+                "The server is overloaded",
+            ),
+            Self::StoreUnavailable => (
+                "store_unavailable",
+                S::SERVICE_UNAVAILABLE,
+                "The store is not available",
+            ),
+            Self::NoConfiguration => (
+                "no_configuration",
+                S::SERVICE_UNAVAILABLE,
+                "No configuration of rate limits is loaded",
+            ),
+            Self::ShuttingDown => (
+                "shutting_down",
+                S::SERVICE_UNAVAILABLE,
+                "The server is shutting down",
+            ),
             Self::NotFound => ("not_found", S::NOT_FOUND, "This path does not exist"),
-            Self::MethodNotAllowed => {
-                ("method_not_allowed", S::METHOD_NOT_ALLOWED, "The path does not have this method")
-            }
-            Self::Internal => ("internal", S::INTERNAL_SERVER_ERROR, "The server has a fault"),
+            Self::MethodNotAllowed => (
+                "method_not_allowed",
+                S::METHOD_NOT_ALLOWED,
+                "The path does not have this method",
+            ),
+            Self::Internal => (
+                "internal",
+                S::INTERNAL_SERVER_ERROR,
+                "The server has a fault",
+            ),
         }
     }
 }
@@ -208,7 +284,12 @@ enum More {
 
 impl Problem {
     pub(crate) fn new(code: Code, detail: impl Into<String>) -> Self {
-        Self { code, detail: cut(detail.into(), MOST_DETAIL), path: None, more: None }
+        Self {
+            code,
+            detail: cut(detail.into(), MOST_DETAIL),
+            path: None,
+            more: None,
+        }
     }
 
     /// A field of the request that is wrong.
@@ -217,7 +298,10 @@ impl Problem {
     }
 
     pub(crate) fn at(self, path: impl Into<String>) -> Self {
-        Self { path: Some(cut(path.into(), MOST_PATH)), ..self }
+        Self {
+            path: Some(cut(path.into(), MOST_PATH)),
+            ..self
+        }
     }
 
     /// The same, of a part of the request that is at `prefix`.
@@ -239,13 +323,19 @@ impl Problem {
     }
 
     fn with(self, more: More) -> Self {
-        Self { more: Some(Box::new(more)), ..self }
+        Self {
+            more: Some(Box::new(more)),
+            ..self
+        }
     }
 
     /// Seconds after which it may be tried again.
     fn retry_after(&self) -> Option<u64> {
-        matches!(self.code, Code::Overloaded | Code::StoreUnavailable | Code::NoConfiguration | Code::ShuttingDown)
-            .then_some(1)
+        matches!(
+            self.code,
+            Code::Overloaded | Code::StoreUnavailable | Code::NoConfiguration | Code::ShuttingDown
+        )
+        .then_some(1)
     }
 
     /// The status of an answer, or of an item, that is this problem.
@@ -302,7 +392,10 @@ impl Problem {
             headers.insert(header::RETRY_AFTER, seconds.into());
         }
         if self.code == Code::Unauthorized {
-            headers.insert(header::WWW_AUTHENTICATE, header::HeaderValue::from_static("Bearer"));
+            headers.insert(
+                header::WWW_AUTHENTICATE,
+                header::HeaderValue::from_static("Bearer"),
+            );
         }
         if let Some(More::Allow(methods)) = self.more.as_deref()
             && let Ok(methods) = methods.parse()
@@ -347,7 +440,9 @@ impl From<EngineError> for Problem {
             EngineError::NoLimits { job } => problem.at(format!("jobs[{job}].limits")),
             EngineError::NoHandlers => problem.at("handlers"),
             EngineError::TooManyToCount { .. } => problem.at("tag"),
-            EngineError::Refused(Refusal::LeaseLost { reason, .. }) => problem.with(More::Reason(reason)),
+            EngineError::Refused(Refusal::LeaseLost { reason, .. }) => {
+                problem.with(More::Reason(reason))
+            }
             EngineError::Store(StoreError::Unavailable { .. }) => problem.with(More::NothingDone),
             _ => problem,
         }
@@ -369,7 +464,9 @@ impl From<GraphError> for Problem {
             Self::new(code, detail).at(path)
         };
         match error {
-            GraphError::NoJobs | GraphError::TooManyJobs { .. } => of(Code::InvalidDefinition, "jobs".to_owned()),
+            GraphError::NoJobs | GraphError::TooManyJobs { .. } => {
+                of(Code::InvalidDefinition, "jobs".to_owned())
+            }
             GraphError::TooManyTags { count } => {
                 let detail = format!("there are {count} tags, more than {MAX_TAGS}");
                 Self::new(Code::InvalidDefinition, detail).at("tags")
@@ -383,11 +480,15 @@ impl From<GraphError> for Problem {
             | GraphError::TooManyRetries { path, .. }
             | GraphError::Backoff { path, .. } => of(Code::InvalidField, path),
             GraphError::DuplicateName { name, second, .. } => {
-                let detail = format!("'{name}' is also the name of an earlier job: give each job a name of its own");
+                let detail = format!(
+                    "'{name}' is also the name of an earlier job: give each job a name of its own"
+                );
                 Self::new(Code::DuplicateJobName, detail).at(format!("jobs[{second}].name"))
             }
             GraphError::UnknownJob { path, .. } => of(Code::UnknownDependency, path),
-            GraphError::Cycle { cycle } => of(Code::GraphCycle, "jobs".to_owned()).with(More::Cycle(cycle)),
+            GraphError::Cycle { cycle } => {
+                of(Code::GraphCycle, "jobs".to_owned()).with(More::Cycle(cycle))
+            }
         }
     }
 }
@@ -399,10 +500,19 @@ mod tests {
     #[test]
     fn a_problem_does_not_repeat_a_long_request() {
         let long = "é".repeat(100_000);
-        let problem = Problem::field(long.clone(), format!("unknown field `{long}`, expected `name`"));
-        assert_eq!(problem.path().map(|path| path.chars().count()), Some(MOST_PATH + 1));
+        let problem = Problem::field(
+            long.clone(),
+            format!("unknown field `{long}`, expected `name`"),
+        );
+        assert_eq!(
+            problem.path().map(|path| path.chars().count()),
+            Some(MOST_PATH + 1)
+        );
         assert_eq!(problem.detail().chars().count(), MOST_DETAIL + 1);
-        assert!(problem.detail().starts_with("unknown field `éé") && problem.detail().ends_with("`, expected `name`"));
+        assert!(
+            problem.detail().starts_with("unknown field `éé")
+                && problem.detail().ends_with("`, expected `name`")
+        );
         assert_eq!(cut("é".repeat(MOST_PATH), MOST_PATH), "é".repeat(MOST_PATH));
     }
 }

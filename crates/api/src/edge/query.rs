@@ -22,7 +22,11 @@ pub(crate) struct Query {
 impl Query {
     pub(crate) fn new(text: Option<&str>) -> Result<Self, Problem> {
         let mut pairs: Vec<(String, String)> = Vec::new();
-        for pair in text.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
+        for pair in text
+            .unwrap_or_default()
+            .split('&')
+            .filter(|pair| !pair.is_empty())
+        {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let read = |text: &str| {
                 let wrong = || Problem::field(name, "after decoding its %-escapes it is not UTF-8");
@@ -30,7 +34,10 @@ impl Query {
             };
             let (name, value) = (read(name)?, read(value)?);
             if pairs.len() == MOST_PAIRS {
-                return Err(Problem::field(name, format!("there are more than {MOST_PAIRS} parameters")));
+                return Err(Problem::field(
+                    name,
+                    format!("there are more than {MOST_PAIRS} parameters"),
+                ));
             }
             if pairs.iter().any(|(known, _)| *known == name) {
                 return Err(Problem::field(name, "the parameter appears twice"));
@@ -53,36 +60,54 @@ impl Query {
             Some((moment, zone)) if moment.contains('T') => format!("{moment}+{zone}"),
             _ => text,
         };
-        self.take(name).map(|text| time::read(&zoned(text)).ok_or_else(wrong)).transpose()
+        self.take(name)
+            .map(|text| time::read(&zoned(text)).ok_or_else(wrong))
+            .transpose()
     }
 
     /// A time span.
     pub(crate) fn span(&mut self, name: &str, most: Duration) -> Result<Option<Duration>, Problem> {
-        let Some(text) = self.take(name) else { return Ok(None) };
+        let Some(text) = self.take(name) else {
+            return Ok(None);
+        };
         let read = span::read(&text).filter(|span| *span <= most);
         let most = most.as_secs();
-        let wrong =
-            || Problem::field(name, format!("expected a time span with a unit, such as 30s, of at most {most}s"));
+        let wrong = || {
+            Problem::field(
+                name,
+                format!("expected a time span with a unit, such as 30s, of at most {most}s"),
+            )
+        };
         read.map(Some).ok_or_else(wrong)
     }
 
     /// The beginning of ids.
     pub(crate) fn id_prefix(&mut self) -> Result<Option<IdPrefix>, Problem> {
-        let read =
-            |text: String| text.parse().map_err(|error: InvalidPrefix| Problem::field("id_prefix", error.to_string()));
+        let read = |text: String| {
+            text.parse()
+                .map_err(|error: InvalidPrefix| Problem::field("id_prefix", error.to_string()))
+        };
         self.take("id_prefix").map(read).transpose()
     }
 
     /// A number of at most `most` things.
     pub(crate) fn limit(&mut self, default: usize, most: usize) -> Result<usize, Problem> {
-        let Some(text) = self.take("limit") else { return Ok(default) };
-        let read = text.parse().ok().filter(|number| (1..=most).contains(number));
+        let Some(text) = self.take("limit") else {
+            return Ok(default);
+        };
+        let read = text
+            .parse()
+            .ok()
+            .filter(|number| (1..=most).contains(number));
         read.ok_or_else(|| Problem::field("limit", format!("expected a number from 1 to {most}")))
     }
 
     pub(crate) fn statuses(&mut self) -> Result<Vec<Status>, Problem> {
         let text = self.take("status");
-        text.iter().flat_map(|text| text.split(',')).map(|word| status(word, "status")).collect()
+        text.iter()
+            .flat_map(|text| text.split(','))
+            .map(|word| status(word, "status"))
+            .collect()
     }
 
     pub(crate) fn end(self) -> Result<(), Problem> {
@@ -98,13 +123,19 @@ pub(crate) fn status(word: &str, path: &str) -> Result<Status, Problem> {
     let known = Status::ALL.into_iter().find(|status| status.word() == word);
     known.ok_or_else(|| {
         let words = Status::ALL.map(Status::word).join(", ");
-        Problem::field(path, format!("'{word}' is not a status; expected one of {words}"))
+        Problem::field(
+            path,
+            format!("'{word}' is not a status; expected one of {words}"),
+        )
     })
 }
 
 /// Undoes %-escapes; none when what comes out is not text. A `%` that begins no escape stays, as the URL standard says.
 pub(crate) fn unescaped(text: &str) -> Option<String> {
-    percent_decode_str(text).decode_utf8().ok().map(Cow::into_owned)
+    percent_decode_str(text)
+        .decode_utf8()
+        .ok()
+        .map(Cow::into_owned)
 }
 
 #[cfg(test)]
@@ -128,9 +159,20 @@ mod tests {
 
     #[test]
     fn a_plus_in_a_time_may_be_escaped_or_not() {
-        for text in ["1970-01-02T01:00:00%2B01:00", "1970-01-02T01:00:00+01:00", "1970-01-02 00:00:00Z"] {
-            let moment = Query::new(Some(&format!("at={text}"))).unwrap().moment("at").unwrap();
-            assert_eq!(moment, Some(Timestamp::from_micros(86_400_000_000)), "{text}");
+        for text in [
+            "1970-01-02T01:00:00%2B01:00",
+            "1970-01-02T01:00:00+01:00",
+            "1970-01-02 00:00:00Z",
+        ] {
+            let moment = Query::new(Some(&format!("at={text}")))
+                .unwrap()
+                .moment("at")
+                .unwrap();
+            assert_eq!(
+                moment,
+                Some(Timestamp::from_micros(86_400_000_000)),
+                "{text}"
+            );
         }
     }
 

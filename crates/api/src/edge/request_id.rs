@@ -14,7 +14,9 @@ pub(crate) struct RequestId(HeaderValue);
 impl RequestId {
     /// The id that the client sent, or a new one when it sent none that can be used.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
-        let sent = headers.get(HEADER).filter(|value| is_usable(value.as_bytes()));
+        let sent = headers
+            .get(HEADER)
+            .filter(|value| is_usable(value.as_bytes()));
         Self(sent.cloned().unwrap_or_else(random))
     }
 
@@ -33,7 +35,8 @@ fn is_usable(value: &[u8]) -> bool {
 
 /// 64 random bits: enough to be unique among the requests of a log.
 fn random() -> HeaderValue {
-    HeaderValue::from_str(&format!("{:016x}", fastrand::u64(..))).expect("hexadecimal digits are visible ASCII")
+    HeaderValue::from_str(&format!("{:016x}", fastrand::u64(..)))
+        .expect("hexadecimal digits are visible ASCII")
 }
 
 #[cfg(test)]
@@ -48,10 +51,14 @@ mod tests {
             assert_eq!(RequestId::of(&headers).text(), sent);
         }
         for sent in ["", "a b", "\u{e9}", &format!("{longest}x")] {
-            let headers = HeaderMap::from_iter([(HEADER, HeaderValue::from_bytes(sent.as_bytes()).unwrap())]);
+            let headers =
+                HeaderMap::from_iter([(HEADER, HeaderValue::from_bytes(sent.as_bytes()).unwrap())]);
             let made = RequestId::of(&headers);
             assert!(made.text().len() == 16 && made.text() != sent, "{made:?}");
         }
-        assert_ne!(RequestId::of(&HeaderMap::new()).text(), RequestId::of(&HeaderMap::new()).text());
+        assert_ne!(
+            RequestId::of(&HeaderMap::new()).text(),
+            RequestId::of(&HeaderMap::new()).text()
+        );
     }
 }

@@ -57,7 +57,13 @@ pub(crate) struct Share {
 impl Room {
     /// `what` is what is refused when there is no room.
     pub(crate) fn new(what: &'static str, most: usize, most_of_one: usize) -> Arc<Self> {
-        Arc::new(Self { what, most, most_of_one, taken: Mutex::default(), freed: Notify::new() })
+        Arc::new(Self {
+            what,
+            most,
+            most_of_one,
+            taken: Mutex::default(),
+            freed: Notify::new(),
+        })
     }
 
     /// Takes so much now.
@@ -72,20 +78,33 @@ impl Room {
             return Err(self.full("all callers have", all, self.most));
         }
         taken.insert(caller.clone(), own + size);
-        Ok(Share { room: self.clone(), caller: caller.clone(), size })
+        Ok(Share {
+            room: self.clone(),
+            caller: caller.clone(),
+            size,
+        })
     }
 
     /// Takes so much when others leave it. A caller with too much of its own does not wait: whoever waits may hold up others.
     ///
     /// # Errors
     /// It was not there in time, or the caller has too much.
-    pub(crate) async fn wait(self: &Arc<Self>, caller: &Caller, size: usize) -> Result<Share, Problem> {
+    pub(crate) async fn wait(
+        self: &Arc<Self>,
+        caller: &Caller,
+        size: usize,
+    ) -> Result<Share, Problem> {
         self.check_own(&self.lock(), caller, size)?;
         self.take_within(PATIENCE, caller, size).await
     }
 
     /// Takes so much as soon as it is there, also when the caller has too much of its own: nobody waits for this.
-    async fn take_within(self: &Arc<Self>, patience: Duration, caller: &Caller, size: usize) -> Result<Share, Problem> {
+    async fn take_within(
+        self: &Arc<Self>,
+        patience: Duration,
+        caller: &Caller,
+        size: usize,
+    ) -> Result<Share, Problem> {
         let waiting = async {
             loop {
                 // Before the try, so that nothing is freed between.
@@ -105,21 +124,37 @@ impl Room {
     /// Takes so much also when it is not there: for what has been done and must be told.
     fn force(self: &Arc<Self>, caller: &Caller, size: usize) -> Share {
         *self.lock().entry(caller.clone()).or_default() += size;
-        Share { room: self.clone(), caller: caller.clone(), size }
+        Share {
+            room: self.clone(),
+            caller: caller.clone(),
+            size,
+        }
     }
 
     /// What the caller has, if it may have so much more.
-    fn check_own(&self, taken: &HashMap<Caller, usize>, caller: &Caller, size: usize) -> Result<usize, Problem> {
+    fn check_own(
+        &self,
+        taken: &HashMap<Caller, usize>,
+        caller: &Caller,
+        size: usize,
+    ) -> Result<usize, Problem> {
         let own = taken.get(caller).copied().unwrap_or_default();
         if own + size <= self.most_of_one {
             return Ok(own);
         }
         let advice = "all that one caller may have: the server has room for others, so end some of these first";
-        Err(self.full("this caller has", own, format_args!("{}, {advice}", self.most_of_one)))
+        Err(self.full(
+            "this caller has",
+            own,
+            format_args!("{}, {advice}", self.most_of_one),
+        ))
     }
 
     fn full(&self, who: &str, taken: usize, most: impl Display) -> Problem {
-        Problem::new(Code::Overloaded, format!("too many {}: {who} {taken} of {most}", self.what))
+        Problem::new(
+            Code::Overloaded,
+            format!("too many {}: {who} {taken} of {most}", self.what),
+        )
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Caller, usize>> {
@@ -172,7 +207,11 @@ pub(crate) struct HasRoom;
 ///
 /// # Errors
 /// There was no room for it in time.
-pub(crate) async fn keep(room: &Arc<Room>, caller: &Caller, text: Vec<u8>) -> Result<Bytes, Problem> {
+pub(crate) async fn keep(
+    room: &Arc<Room>,
+    caller: &Caller,
+    text: Vec<u8>,
+) -> Result<Bytes, Problem> {
     let text = Bytes::from(text);
     if text.len() <= SMALL {
         return Ok(text);
@@ -183,18 +222,27 @@ pub(crate) async fn keep(room: &Arc<Room>, caller: &Caller, text: Vec<u8>) -> Re
 
 /// A text that keeps a share of room until its reader has it.
 pub(crate) fn hold(text: Bytes, share: Arc<Share>) -> Bytes {
-    Bytes::from_owner(Kept { text, _share: share })
+    Bytes::from_owner(Kept {
+        text,
+        _share: share,
+    })
 }
 
 /// Room for an answer that is about to be gathered and has at most so many bytes. None: it is small.
 ///
 /// # Errors
 /// There was no room for it in time.
-pub(crate) async fn reserve(room: &Arc<Room>, caller: &Caller, size: usize) -> Result<Option<Share>, Problem> {
+pub(crate) async fn reserve(
+    room: &Arc<Room>,
+    caller: &Caller,
+    size: usize,
+) -> Result<Option<Share>, Problem> {
     if size <= SMALL {
         return Ok(None);
     }
-    room.take_within(PATIENCE_OF_LEASES, caller, size).await.map(Some)
+    room.take_within(PATIENCE_OF_LEASES, caller, size)
+        .await
+        .map(Some)
 }
 
 /// JSON that has its room already.
@@ -202,7 +250,12 @@ pub(crate) fn kept(mut text: Vec<u8>, mut share: Share) -> Response {
     text.shrink_to_fit();
     share.resize(text.len());
     let text = hold(Bytes::from(text), Arc::new(share));
-    (Extension(HasRoom), [(header::CONTENT_TYPE, "application/json")], text).into_response()
+    (
+        Extension(HasRoom),
+        [(header::CONTENT_TYPE, "application/json")],
+        text,
+    )
+        .into_response()
 }
 
 /// An answer that takes room until its reader has it, if its body is in memory as a whole. What a POST has done must be told: it
@@ -210,16 +263,36 @@ pub(crate) fn kept(mut text: Vec<u8>, mut share: Share) -> Response {
 ///
 /// # Errors
 /// There is no room for it now.
-pub(crate) async fn keep_answer(room: &Arc<Room>, ask: &Ask<'_>, answer: Response) -> Result<Response, Problem> {
-    let size = answer.body().size_hint().exact().and_then(|size| usize::try_from(size).ok());
+pub(crate) async fn keep_answer(
+    room: &Arc<Room>,
+    ask: &Ask<'_>,
+    answer: Response,
+) -> Result<Response, Problem> {
+    let size = answer
+        .body()
+        .size_hint()
+        .exact()
+        .and_then(|size| usize::try_from(size).ok());
     let needs_room = |size: &usize| *size > SMALL && answer.extensions().get::<HasRoom>().is_none();
-    let Some(size) = size.filter(needs_room) else { return Ok(answer) };
+    let Some(size) = size.filter(needs_room) else {
+        return Ok(answer);
+    };
     let caller = ask.caller();
-    let share =
-        if ask.matched.route.method == Method::POST { room.force(&caller, size) } else { room.take(&caller, size)? };
+    let share = if ask.matched.route.method == Method::POST {
+        room.force(&caller, size)
+    } else {
+        room.take(&caller, size)?
+    };
     let (head, body) = answer.into_parts();
-    let text = body.collect().await.map_err(|error| Problem::new(Code::Internal, error.to_string()))?.to_bytes();
-    Ok(Response::from_parts(head, Body::from(hold(text, Arc::new(share)))))
+    let text = body
+        .collect()
+        .await
+        .map_err(|error| Problem::new(Code::Internal, error.to_string()))?
+        .to_bytes();
+    Ok(Response::from_parts(
+        head,
+        Body::from(hold(text, Arc::new(share))),
+    ))
 }
 
 #[cfg(test)]
@@ -231,11 +304,13 @@ mod tests {
         let room = Room::new("tests", 3, 2);
         let [one, two] = ["one", "two"].map(|name| Caller::Token(name.to_owned()));
         let first = room.take(&one, 2).unwrap();
-        let told =
-            "too many tests: this caller has 2 of 2, all that one caller may have: the server has room for others";
+        let told = "too many tests: this caller has 2 of 2, all that one caller may have: the server has room for others";
         assert!(room.take(&one, 1).unwrap_err().detail().starts_with(told));
         let second = room.take(&two, 1).unwrap();
-        assert_eq!(room.take(&two, 1).unwrap_err().detail(), "too many tests: all callers have 3 of 3");
+        assert_eq!(
+            room.take(&two, 1).unwrap_err().detail(),
+            "too many tests: all callers have 3 of 3"
+        );
         assert!(room.wait(&one, 1).await.is_err(), "at once");
         let forced = room.force(&one, 5);
         assert!(room.take(&one, 1).is_err() && room.take(&two, 1).is_err());
@@ -249,11 +324,25 @@ mod tests {
     async fn an_answer_waits_for_its_room_and_gives_back_what_it_did_not_need() {
         let room = Room::new("tests", 4 * SMALL, 2 * SMALL);
         let one = Caller::Token("one".to_owned());
-        assert!(reserve(&room, &one, SMALL).await.unwrap().is_none(), "it is small");
+        assert!(
+            reserve(&room, &one, SMALL).await.unwrap().is_none(),
+            "it is small"
+        );
         let first = reserve(&room, &one, 2 * SMALL).await.unwrap().unwrap();
-        let refused = room.take_within(Duration::ZERO, &one, SMALL + 1).await.unwrap_err();
-        assert!(refused.detail().starts_with("too many tests: this caller has"), "{}", refused.detail());
-        let (second, answer) = tokio::join!(reserve(&room, &one, 2 * SMALL - 3), async { kept(vec![b' '; 3], first) });
+        let refused = room
+            .take_within(Duration::ZERO, &one, SMALL + 1)
+            .await
+            .unwrap_err();
+        assert!(
+            refused
+                .detail()
+                .starts_with("too many tests: this caller has"),
+            "{}",
+            refused.detail()
+        );
+        let (second, answer) = tokio::join!(reserve(&room, &one, 2 * SMALL - 3), async {
+            kept(vec![b' '; 3], first)
+        });
         assert_eq!(room.lock()[&one], 2 * SMALL);
         drop((second, answer));
         assert!(room.lock().is_empty());

@@ -110,11 +110,21 @@ pub(crate) struct Route {
 }
 
 const fn route(method: Method, template: &'static str, role: Role, call: Call) -> Route {
-    Route { method, template, role: Some(role), call }
+    Route {
+        method,
+        template,
+        role: Some(role),
+        call,
+    }
 }
 
 const fn open(method: Method, template: &'static str, call: Call) -> Route {
-    Route { method, template, role: None, call }
+    Route {
+        method,
+        template,
+        role: None,
+        call,
+    }
 }
 
 use Role::{Admin, Read, Work};
@@ -202,8 +212,12 @@ impl Matched<'_> {
     /// What stands for the name at that place.
     pub(crate) fn name(&self, place: usize) -> Result<String, Problem> {
         let text = self.names[place];
-        unescaped(text)
-            .ok_or_else(|| Problem::new(Code::NotFound, format!("after decoding its %-escapes, '{text}' is not UTF-8")))
+        unescaped(text).ok_or_else(|| {
+            Problem::new(
+                Code::NotFound,
+                format!("after decoding its %-escapes, '{text}' is not UTF-8"),
+            )
+        })
     }
 }
 
@@ -214,9 +228,15 @@ impl Matched<'_> {
 pub(crate) fn find<'a>(method: &Method, path: &'a str) -> Result<Matched<'a>, Problem> {
     let mut allowed: Vec<&str> = Vec::new();
     // What is asked with HEAD is answered as with GET, and the connection leaves the body out.
-    let method = if method == Method::HEAD { &Method::GET } else { method };
+    let method = if method == Method::HEAD {
+        &Method::GET
+    } else {
+        method
+    };
     for route in ROUTES {
-        let Some(names) = names(route.template, path) else { continue };
+        let Some(names) = names(route.template, path) else {
+            continue;
+        };
         if route.method == *method {
             return Ok(Matched { route, names });
         }
@@ -241,14 +261,19 @@ fn no_route(method: &Method, path: &str, allowed: &[&str]) -> Problem {
 
 /// A call of an action that the noun of the path does not have, such as `:cancle`.
 fn unknown_action(method: &Method, path: &str) -> Option<Problem> {
-    let (noun, action) = path.rsplit_once(':').filter(|(_, action)| method == Method::POST && !action.contains('/'))?;
+    let (noun, action) = path
+        .rsplit_once(':')
+        .filter(|(_, action)| method == Method::POST && !action.contains('/'))?;
     let actions = ROUTES.iter().filter_map(|route| {
         let (template, action) = route.template.rsplit_once("}:")?;
         names(&format!("{template}}}"), noun).map(|_| format!(":{action}"))
     });
     let actions: Vec<String> = actions.collect();
     let shown: String = action.chars().take(200).collect();
-    let detail = format!("there is no action :{shown} here; the actions are {}", actions.join(", "));
+    let detail = format!(
+        "there is no action :{shown} here; the actions are {}",
+        actions.join(", ")
+    );
     (!actions.is_empty()).then(|| Problem::new(Code::NotFound, detail))
 }
 
@@ -259,14 +284,21 @@ fn names<'a>(template: &str, path: &'a str) -> Option<[&'a str; 2]> {
     let mut parts = path.split('/');
     for wanted in template.split('/') {
         let part = parts.next()?;
-        let Some((_, verb)) = wanted.strip_prefix('{').and_then(|rest| rest.split_once('}')) else {
+        let Some((_, verb)) = wanted
+            .strip_prefix('{')
+            .and_then(|rest| rest.split_once('}'))
+        else {
             if part != wanted {
                 return None;
             }
             continue;
         };
         // Names may have colons; the verb follows the last one.
-        let name = if verb.is_empty() { part } else { part.strip_suffix(verb)? };
+        let name = if verb.is_empty() {
+            part
+        } else {
+            part.strip_suffix(verb)?
+        };
         if name.is_empty() {
             return None;
         }
@@ -289,26 +321,58 @@ mod tests {
         check(Method::POST, "/v1/workflows", Call::Create, ["", ""]);
         check(Method::HEAD, "/v1/workflows", Call::List, ["", ""]);
         check(Method::GET, "/v1/workflows/a:b", Call::Show, ["a:b", ""]);
-        check(Method::POST, "/v1/workflows/a:start", Call::Act(WorkflowAction::Start), ["a", ""]);
-        check(Method::GET, "/v1/workflows/a/jobs/x:skip", Call::Job, ["a", "x:skip"]);
-        check(Method::GET, "/v1/workflows/a/jobs/log/log", Call::JobLog, ["a", "log"]);
-        check(Method::POST, "/v1/workflows/a/jobs/x:skip:retry", Call::JobAct(JobAction::Retry), ["a", "x:skip"]);
+        check(
+            Method::POST,
+            "/v1/workflows/a:start",
+            Call::Act(WorkflowAction::Start),
+            ["a", ""],
+        );
+        check(
+            Method::GET,
+            "/v1/workflows/a/jobs/x:skip",
+            Call::Job,
+            ["a", "x:skip"],
+        );
+        check(
+            Method::GET,
+            "/v1/workflows/a/jobs/log/log",
+            Call::JobLog,
+            ["a", "log"],
+        );
+        check(
+            Method::POST,
+            "/v1/workflows/a/jobs/x:skip:retry",
+            Call::JobAct(JobAction::Retry),
+            ["a", "x:skip"],
+        );
         check(Method::GET, "/v1/workflows:byKey", Call::ByKey, ["", ""]);
-        check(Method::POST, "/v1/queues/q:pause", Call::SetQueue(Paused::Yes), ["q", ""]);
+        check(
+            Method::POST,
+            "/v1/queues/q:pause",
+            Call::SetQueue(Paused::Yes),
+            ["q", ""],
+        );
     }
 
     #[test]
     fn an_unknown_action_is_told_which_there_are() {
         let check = |path: &str, detail: &str| {
             let problem = find(&Method::POST, path).unwrap_err();
-            assert_eq!((problem.code, problem.detail()), (Code::NotFound, detail), "{path}");
+            assert_eq!(
+                (problem.code, problem.detail()),
+                (Code::NotFound, detail),
+                "{path}"
+            );
         };
         let workflow = "there is no action :nope here; the actions are :start, :cancel, :pause, :resume, :retry, :restart, :expire";
         check("/v1/workflows/a:nope", workflow);
         check("/v1/workflows/a:cancel:nope", workflow);
         let job = "there is no action :nope here; the actions are :skip, :mark_succeeded, :cancel, :retry";
         check("/v1/workflows/a/jobs/x:nope", job);
-        check("/v1/queues/q:nope", "there is no action :nope here; the actions are :pause, :resume");
+        check(
+            "/v1/queues/q:nope",
+            "there is no action :nope here; the actions are :pause, :resume",
+        );
     }
 
     #[test]
@@ -316,7 +380,14 @@ mod tests {
         let check = |method: Method, path: &str, code: Code| {
             assert_eq!(find(&method, path).unwrap_err().code, code, "{path}");
         };
-        for path in ["/v1", "/v1/", "/v1/workflows/", "/v1/workflows/a/b", "/v2/workflows", "/v1/queues/:pause"] {
+        for path in [
+            "/v1",
+            "/v1/",
+            "/v1/workflows/",
+            "/v1/workflows/a/b",
+            "/v2/workflows",
+            "/v1/queues/:pause",
+        ] {
             check(Method::POST, path, Code::NotFound);
         }
         check(Method::PUT, "/v1/workflows", Code::MethodNotAllowed);

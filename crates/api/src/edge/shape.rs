@@ -3,12 +3,16 @@
 /// What the reader of a body says about JSON of a wrong shape, for people.
 pub(crate) fn plain(said: &str) -> String {
     let said = without_position(said);
-    let Some((kind, rest)) = said.split_once([':', ' ']) else { return said.to_owned() };
+    let Some((kind, rest)) = said.split_once([':', ' ']) else {
+        return said.to_owned();
+    };
     match kind {
         "invalid" => wrong_value(rest).unwrap_or_else(|| said.to_owned()),
         "unknown" => unknown(rest).unwrap_or_else(|| said.to_owned()),
         "duplicate" => format!("the {rest} appears twice"),
-        "lone" | "unexpected" => "a string has half of a surrogate pair, which is not a character".to_owned(),
+        "lone" | "unexpected" => {
+            "a string has half of a surrogate pair, which is not a character".to_owned()
+        }
         "number" => "the number is too large".to_owned(),
         // So begins what a type of ours says of itself.
         "expected" if rest.starts_with("a ") => said.to_owned(),
@@ -38,7 +42,8 @@ pub(crate) fn not_json(body: &[u8], said: &str) -> String {
 }
 
 fn without_position(said: &str) -> &str {
-    said.rsplit_once(" at line ").map_or(said, |(reason, _)| reason)
+    said.rsplit_once(" at line ")
+        .map_or(said, |(reason, _)| reason)
 }
 
 /// After "invalid": `type: FOUND, expected WANTED`, the same with `value`, or `length N, expected WANTED`.
@@ -58,7 +63,9 @@ fn unknown(rest: &str) -> Option<String> {
     if let Some(field) = rest.strip_suffix(", there are no fields") {
         return Some(format!("unknown {field}: this call has no fields"));
     }
-    let (found, words) = rest.strip_prefix("variant `")?.rsplit_once("`, expected ")?;
+    let (found, words) = rest
+        .strip_prefix("variant `")?
+        .rsplit_once("`, expected ")?;
     Some(format!("expected {words}, got '{found}'"))
 }
 
@@ -139,45 +146,130 @@ mod tests {
                 "{json}"
             );
         };
-        check(r#"{"byte":300}"#, "byte", "expected a whole number from 0 to 255, got 300");
-        check(r#"{"byte":0.5}"#, "byte", "expected a whole number from 0 to 255, got 0.5");
-        check(r#"{"byte":true}"#, "byte", "expected a whole number from 0 to 255, got true");
-        check(r#"{"short":-1}"#, "short", "expected a whole number from 0 to 65535, got -1");
-        check(r#"{"size":"a, expected b"}"#, "size", r#"expected a whole number of 0 or more, got "a, expected b""#);
-        check(r#"{"flag":[]}"#, "flag", "expected true or false, got a list");
+        check(
+            r#"{"byte":300}"#,
+            "byte",
+            "expected a whole number from 0 to 255, got 300",
+        );
+        check(
+            r#"{"byte":0.5}"#,
+            "byte",
+            "expected a whole number from 0 to 255, got 0.5",
+        );
+        check(
+            r#"{"byte":true}"#,
+            "byte",
+            "expected a whole number from 0 to 255, got true",
+        );
+        check(
+            r#"{"short":-1}"#,
+            "short",
+            "expected a whole number from 0 to 65535, got -1",
+        );
+        check(
+            r#"{"size":"a, expected b"}"#,
+            "size",
+            r#"expected a whole number of 0 or more, got "a, expected b""#,
+        );
+        check(
+            r#"{"flag":[]}"#,
+            "flag",
+            "expected true or false, got a list",
+        );
         check(r#"{"text":{}}"#, "text", "expected a string, got an object");
         check(r#"{"list":{}}"#, "list", "expected a list, got an object");
-        check(r#"{"list":[null]}"#, "list[0]", "expected a string, got null");
-        check(r#"{"word":"succeded"}"#, "word", "expected `succeeded` or `given_back`, got 'succeded'");
+        check(
+            r#"{"list":[null]}"#,
+            "list[0]",
+            "expected a string, got null",
+        );
+        check(
+            r#"{"word":"succeded"}"#,
+            "word",
+            "expected `succeeded` or `given_back`, got 'succeded'",
+        );
         check(r#"{"word":5}"#, "word", "expected a string");
-        check(r#"{"word":{"succeeded":1}}"#, "word.succeeded", "expected no value, got 1");
-        check(r#"{"named":"x"}"#, "named", r#"expected an object with `kind`, got "x""#);
-        check(r#"{"named":[]}"#, "named", "expected an object with `kind`, got a list");
+        check(
+            r#"{"word":{"succeeded":1}}"#,
+            "word.succeeded",
+            "expected no value, got 1",
+        );
+        check(
+            r#"{"named":"x"}"#,
+            "named",
+            r#"expected an object with `kind`, got "x""#,
+        );
+        check(
+            r#"{"named":[]}"#,
+            "named",
+            "expected an object with `kind`, got a list",
+        );
         check(r#"{"named":{}}"#, "named.kind", "missing field `kind`");
-        check(r#"{"named":{"kind":"a","kind":"b"}}"#, "named.kind", "the field `kind` appears twice");
-        check(r#"{"named":{"kin":"a"}}"#, "named.kin", "unknown field `kin`, expected `kind`");
+        check(
+            r#"{"named":{"kind":"a","kind":"b"}}"#,
+            "named.kind",
+            "the field `kind` appears twice",
+        );
+        check(
+            r#"{"named":{"kin":"a"}}"#,
+            "named.kin",
+            "unknown field `kin`, expected `kind`",
+        );
         let span = r#"expected a time span such as "30s", "1h30m" or "500ms", of at most 36500 days, got "soon""#;
         check(r#"{"span":"soon"}"#, "span", span);
-        check(r#"{"names":{}}"#, "names", "expected a name or a list of names, got an object");
-        check(r#"{"text":"\ud800"}"#, "text", "a string has half of a surrogate pair, which is not a character");
+        check(
+            r#"{"names":{}}"#,
+            "names",
+            "expected a name or a list of names, got an object",
+        );
+        check(
+            r#"{"text":"\ud800"}"#,
+            "text",
+            "a string has half of a surrogate pair, which is not a character",
+        );
         check("[]", "", "expected an object, got a list");
         check("7", "", "expected an object, got 7");
         let none = body::read::<NoBody>(br#"{"for":1}"#).unwrap_err();
-        assert_eq!(none.detail(), "unknown field `for`: this call has no fields");
+        assert_eq!(
+            none.detail(),
+            "unknown field `for`: this call has no fields"
+        );
     }
 
     #[test]
     fn a_body_that_is_not_json_is_told_where_it_ends_to_be() {
         let check = |json: &str, detail: &str| {
             let problem = body::read::<Everything>(json.as_bytes()).unwrap_err();
-            assert_eq!((problem.word(), problem.path(), problem.detail()), ("invalid_json", None, detail), "{json}");
+            assert_eq!(
+                (problem.word(), problem.path(), problem.detail()),
+                ("invalid_json", None, detail),
+                "{json}"
+            );
         };
         check("", "the body is empty; expected JSON");
-        check("not", "the body is not JSON: expected true, false or null at line 1 column 2");
-        check("{", "the body is not JSON: it ends too early at line 1 column 1");
-        check("{} 1", "the body is not JSON: there is more after its end at line 1 column 4");
-        check("{\n 'a': 1}", "the body is not JSON: expected a name in double quotes at line 2 column 2");
-        check(r#"{"other": 01}"#, "the body is not JSON: invalid number at line 1 column 12");
-        check(r#"{"word":}"#, "the body is not JSON: expected a value at line 1 column 9");
+        check(
+            "not",
+            "the body is not JSON: expected true, false or null at line 1 column 2",
+        );
+        check(
+            "{",
+            "the body is not JSON: it ends too early at line 1 column 1",
+        );
+        check(
+            "{} 1",
+            "the body is not JSON: there is more after its end at line 1 column 4",
+        );
+        check(
+            "{\n 'a': 1}",
+            "the body is not JSON: expected a name in double quotes at line 2 column 2",
+        );
+        check(
+            r#"{"other": 01}"#,
+            "the body is not JSON: invalid number at line 1 column 12",
+        );
+        check(
+            r#"{"word":}"#,
+            "the body is not JSON: expected a value at line 1 column 9",
+        );
     }
 }

@@ -21,7 +21,9 @@ impl Rfc3339 {
         let moment = jiff::Timestamp::from_microsecond(micros).unwrap_or(jiff::Timestamp::MAX);
         // As long as all of them: lists of a thousand workflows have four thousand moments.
         let mut text = String::with_capacity("2026-11-21T12:00:00.000000Z".len());
-        PRINTER.print_timestamp(&moment, &mut text).expect("a String takes any text");
+        PRINTER
+            .print_timestamp(&moment, &mut text)
+            .expect("a String takes any text");
         text
     }
 }
@@ -42,17 +44,25 @@ impl Serialize for Rfc3339 {
 /// Moments in the last two days of the year 9999 are read as the last one that can be written.
 pub(crate) fn read(text: &str) -> Option<Timestamp> {
     let moment = text.parse().ok().or_else(|| last(text))?;
-    u64::try_from(moment.as_microsecond()).ok().map(Timestamp::from_micros)
+    u64::try_from(moment.as_microsecond())
+        .ok()
+        .map(Timestamp::from_micros)
 }
 
 /// The last moment that a text may mean: one without microseconds, as programs write that keep milliseconds or seconds, means all of its last
 /// digit.
 pub(crate) fn read_end(text: &str) -> Option<Timestamp> {
-    let digits = text
-        .split_once(['.', ','])
-        .map_or(0, |(_, fraction)| fraction.bytes().take_while(u8::is_ascii_digit).count().min(MICROSECONDS as usize));
+    let digits = text.split_once(['.', ',']).map_or(0, |(_, fraction)| {
+        fraction
+            .bytes()
+            .take_while(u8::is_ascii_digit)
+            .count()
+            .min(MICROSECONDS as usize)
+    });
     let rest = 10_u64.pow(MICROSECONDS - digits as u32) - 1;
-    Some(Timestamp::from_micros(read(text)?.micros().saturating_add(rest)))
+    Some(Timestamp::from_micros(
+        read(text)?.micros().saturating_add(rest),
+    ))
 }
 
 /// The digits of microseconds.
@@ -73,10 +83,19 @@ mod tests {
     #[test]
     fn a_time_with_few_digits_lasts_until_the_next() {
         let check = |text: &str, expected: &str| {
-            assert_eq!(read_end(text).map(|end| Rfc3339(end).to_string()).as_deref(), Some(expected), "{text}");
+            assert_eq!(
+                read_end(text)
+                    .map(|end| Rfc3339(end).to_string())
+                    .as_deref(),
+                Some(expected),
+                "{text}"
+            );
         };
         check("2026-11-21T12:00:00.123456Z", "2026-11-21T12:00:00.123456Z");
-        check("2026-11-21T12:00:00.123456789Z", "2026-11-21T12:00:00.123456Z");
+        check(
+            "2026-11-21T12:00:00.123456789Z",
+            "2026-11-21T12:00:00.123456Z",
+        );
         check("2026-11-21T12:00:00.616Z", "2026-11-21T12:00:00.616999Z");
         check("2026-11-21T13:00:00.6+01:00", "2026-11-21T12:00:00.699999Z");
         check("2026-11-21T12:00:00Z", "2026-11-21T12:00:00.999999Z");

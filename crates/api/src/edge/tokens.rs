@@ -48,7 +48,10 @@ impl Eq for Tokens {}
 
 impl fmt::Debug for Tokens {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_list().entries(self.all().iter().map(|token| (&token.name, token.role))).finish()
+        formatter
+            .debug_list()
+            .entries(self.all().iter().map(|token| (&token.name, token.role)))
+            .finish()
     }
 }
 
@@ -65,7 +68,10 @@ impl Tokens {
 
     /// The tokens that are in force. They are replaced as a whole, so that a poisoned lock can be used.
     fn all(&self) -> Arc<[Token]> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Puts `tokens` in force. Requests that were let in go on.
@@ -93,14 +99,28 @@ impl Tokens {
                 "read" => Role::Read,
                 "work" => Role::Work,
                 "admin" => Role::Admin,
-                _ => return Err(format!("line {number}: the role must be read, work or admin")),
+                _ => {
+                    return Err(format!(
+                        "line {number}: the role must be read, work or admin"
+                    ));
+                }
             };
             if tokens.iter().any(|token| token.secret == secret) {
-                return Err(format!("line {number}: the token of {name} is already used by another line"));
+                return Err(format!(
+                    "line {number}: the token of {name} is already used by another line"
+                ));
             }
-            tokens.push(Token { role, name: name.into(), secret: secret.to_owned() });
+            tokens.push(Token {
+                role,
+                name: name.into(),
+                secret: secret.to_owned(),
+            });
         }
-        if tokens.is_empty() { Err("the file contains no token".to_owned()) } else { Ok(Self::from_list(tokens)) }
+        if tokens.is_empty() {
+            Err("the file contains no token".to_owned())
+        } else {
+            Ok(Self::from_list(tokens))
+        }
     }
 
     /// The role and name of who has a token. It takes as long for a token that is nearly right as for any other of its length.
@@ -122,10 +142,15 @@ mod tests {
 
     #[test]
     fn a_token_is_found_by_all_of_its_characters() {
-        let tokens = Tokens::parse("# who\nread ui abc\n\n  work  sdk abcd \nadmin ada \u{e9}x\n").unwrap();
+        let tokens =
+            Tokens::parse("# who\nread ui abc\n\n  work  sdk abcd \nadmin ada \u{e9}x\n").unwrap();
         let check = |secret: &str, expected: Option<(Role, &str)>| {
             let found = tokens.find(secret);
-            assert_eq!(found.as_ref().map(|(role, name)| (*role, &**name)), expected, "{secret}");
+            assert_eq!(
+                found.as_ref().map(|(role, name)| (*role, &**name)),
+                expected,
+                "{secret}"
+            );
         };
         check("abc", Some((Role::Read, "ui")));
         check("abcd", Some((Role::Work, "sdk")));
@@ -136,19 +161,28 @@ mod tests {
         assert!(!format!("{tokens:?}").contains("abc"), "{tokens:?}");
         let held = tokens.clone();
         tokens.replace(&Tokens::parse("admin new abcde").unwrap());
-        assert_eq!((held.find("abc"), held.find("abcde")), (None, Some((Role::Admin, "new".into()))));
+        assert_eq!(
+            (held.find("abc"), held.find("abcde")),
+            (None, Some((Role::Admin, "new".into())))
+        );
     }
 
     #[test]
     fn mistakes_are_told_by_line_and_without_the_token() {
         for (text, reason) in [
-            ("read ui s3cret\nwork s3cret", "line 2: expected `role name token`"),
+            (
+                "read ui s3cret\nwork s3cret",
+                "line 2: expected `role name token`",
+            ),
             ("root ada s3cret", "line 1: the role must be"),
             ("read a s3cret\nread b s3cret", "line 2: the token of b"),
             ("# nobody\n", "no token"),
         ] {
             let error = Tokens::parse(text).unwrap_err();
-            assert!(error.contains(reason) && !error.contains("s3cret"), "{error}");
+            assert!(
+                error.contains(reason) && !error.contains("s3cret"),
+                "{error}"
+            );
         }
     }
 }

@@ -22,7 +22,10 @@ pub(super) struct Frames {
 
 impl Frames {
     fn new(text: Vec<u8>) -> Arc<Self> {
-        Arc::new(Self { text: text.into(), shares: Mutex::default() })
+        Arc::new(Self {
+            text: text.into(),
+            shares: Mutex::default(),
+        })
     }
 
     /// Nothing has changed.
@@ -43,7 +46,15 @@ impl Frames {
         for (at, place) in now.told.places.iter().enumerate() {
             if told.get(at) != Some(place) {
                 let (about, state) = (&snapshot.graph().jobs[at], snapshot.jobs()[at].state);
-                push_event(&mut text, "job", &JobEvent { name: &about.name, state: state.into(), index: at });
+                push_event(
+                    &mut text,
+                    "job",
+                    &JobEvent {
+                        name: &about.name,
+                        state: state.into(),
+                        index: at,
+                    },
+                );
             }
         }
         text.extend_from_slice(format!("id: {}\n", now.told.version).as_bytes());
@@ -109,7 +120,10 @@ mod tests {
         for _ in 0..100 {
             kept.push(frames.keep(&room, &one).await.unwrap());
         }
-        assert!(kept.iter().all(|text| text.as_ptr() == kept[0].as_ptr()), "it is held once");
+        assert!(
+            kept.iter().all(|text| text.as_ptr() == kept[0].as_ptr()),
+            "it is held once"
+        );
         kept.push(frames.keep(&room, &two).await.unwrap());
         assert!(room.take(&two, 1).is_err(), "all is taken");
         drop(kept);

@@ -24,14 +24,33 @@ impl Look {
         let snapshot = engine.show(id).await?;
         let large = snapshot.is_large();
         let look = move || {
-            let told = Told { version: snapshot.meta().version, places: places(&snapshot) };
-            Arc::new(Self { snapshot, told: Arc::new(told) })
+            let told = Told {
+                version: snapshot.meta().version,
+                places: places(&snapshot),
+            };
+            Arc::new(Self {
+                snapshot,
+                told: Arc::new(told),
+            })
         };
-        Ok(if large { engine.apart(look).await } else { look() })
+        Ok(if large {
+            engine.apart(look).await
+        } else {
+            look()
+        })
     }
 }
 
 fn places(snapshot: &Snapshot) -> Vec<u8> {
-    let place = |state: JobState| JobState::WORDS.iter().position(|word| *word == state.word()).unwrap_or_default();
-    snapshot.jobs().iter().map(|job| place(job.state) as u8).collect()
+    let place = |state: JobState| {
+        JobState::WORDS
+            .iter()
+            .position(|word| *word == state.word())
+            .unwrap_or_default()
+    };
+    snapshot
+        .jobs()
+        .iter()
+        .map(|job| place(job.state) as u8)
+        .collect()
 }

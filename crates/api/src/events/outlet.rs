@@ -23,12 +23,19 @@ pub(crate) struct Outlet {
 
 impl Outlet {
     pub(crate) fn new(pieces: mpsc::Sender<Piece>) -> Self {
-        Self { pieces, last: Arc::default(), about: Bytes::new() }
+        Self {
+            pieces,
+            last: Arc::default(),
+            about: Bytes::new(),
+        }
     }
 
     /// The same reader for texts about something else, which this event names.
     pub(crate) fn about(&self, about: Bytes) -> Self {
-        Self { about, ..self.clone() }
+        Self {
+            about,
+            ..self.clone()
+        }
     }
 
     /// Returns when the reader has gone.
@@ -62,14 +69,21 @@ mod tests {
     /// Texts of ten megabytes for 256 readers went to their connections at once, and all others waited until they were written.
     #[tokio::test]
     async fn a_long_text_leaves_turns_to_others() {
-        let text: Bytes = (0..1_000_000_u32).map(|at| at as u8).collect::<Vec<_>>().into();
+        let text: Bytes = (0..1_000_000_u32)
+            .map(|at| at as u8)
+            .collect::<Vec<_>>()
+            .into();
         let (pieces, mut receiver) = mpsc::channel(1);
         let outlet = Outlet::new(pieces);
         let read = async {
             let mut read = Vec::new();
             while read.len() < text.len() {
                 let piece = receiver.recv().await.unwrap().unwrap();
-                assert!(piece.len() <= 64 * 1024 && receiver.len() <= 1, "{} bytes", piece.len());
+                assert!(
+                    piece.len() <= 64 * 1024 && receiver.len() <= 1,
+                    "{} bytes",
+                    piece.len()
+                );
                 read.extend_from_slice(&piece);
             }
             read

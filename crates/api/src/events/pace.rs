@@ -21,7 +21,10 @@ pub(super) struct Pace {
 impl Default for Pace {
     fn default() -> Self {
         let now = || Mutex::new(Instant::now());
-        Self { small: now(), large: now() }
+        Self {
+            small: now(),
+            large: now(),
+        }
     }
 }
 
@@ -29,7 +32,11 @@ impl Pace {
     /// When a reader may be given a text of so many bytes: now, if nobody else waits.
     pub(super) fn turn(&self, bytes: usize, now: Instant) -> Instant {
         let takes = Duration::from_secs_f64(bytes as f64 / BYTES);
-        let next = if takes <= TURN { &self.small } else { &self.large };
+        let next = if takes <= TURN {
+            &self.small
+        } else {
+            &self.large
+        };
         let mut next = next.lock().unwrap_or_else(PoisonError::into_inner);
         let turn = now.max(*next);
         *next = turn + takes.max(TURN);
@@ -47,8 +54,15 @@ mod tests {
         assert_eq!(pace.turn(100, now), now);
         let last = (1..1_000).map(|_| pace.turn(100, now)).max().unwrap();
         assert_eq!(last - now, 999 * TURN);
-        assert_eq!(pace.turn(8 << 20, now), now, "those who read much are others");
+        assert_eq!(
+            pace.turn(8 << 20, now),
+            now,
+            "those who read much are others"
+        );
         assert_eq!(pace.turn(8 << 20, now) - now, Duration::from_millis(250));
-        assert_eq!(pace.turn(100, now + Duration::from_secs(1)), now + Duration::from_secs(1));
+        assert_eq!(
+            pace.turn(100, now + Duration::from_secs(1)),
+            now + Duration::from_secs(1)
+        );
     }
 }

@@ -103,9 +103,23 @@ struct Latest {
 
 impl View {
     fn new(pace: Arc<Pace>) -> Self {
-        let known = || watch::Sender::new(Known::Version { version: 0, over: false });
-        let round = Mutex::new(Round { reading: 0, until: Instant::now() });
-        Self { latest: Mutex::default(), round, pace, known: known(), gathered: known() }
+        let known = || {
+            watch::Sender::new(Known::Version {
+                version: 0,
+                over: false,
+            })
+        };
+        let round = Mutex::new(Round {
+            reading: 0,
+            until: Instant::now(),
+        });
+        Self {
+            latest: Mutex::default(),
+            round,
+            pace,
+            known: known(),
+            gathered: known(),
+        }
     }
 
     fn round(&self) -> MutexGuard<'_, Round> {
@@ -132,7 +146,11 @@ impl View {
     /// When readers may be told again. None: now.
     fn busy(&self) -> Option<Instant> {
         let (now, round) = (Instant::now(), self.round());
-        if round.reading > 0 { Some(now + GATHER) } else { Some(round.until).filter(|until| *until > now) }
+        if round.reading > 0 {
+            Some(now + GATHER)
+        } else {
+            Some(round.until).filter(|until| *until > now)
+        }
     }
 
     fn latest(&self) -> MutexGuard<'_, Latest> {
@@ -154,7 +172,10 @@ impl View {
         let (cells, _reading) = (self.cells(version, since), self.read());
         let write = || async {
             let begin = Instant::now();
-            let look = cells.look.get_or_try_init(|| Look::read(engine, id)).await?;
+            let look = cells
+                .look
+                .get_or_try_init(|| Look::read(engine, id))
+                .await?;
             let news = news_of(engine, Arc::clone(look), since).await;
             let end = Instant::now();
             self.busy_until(end + LONGEST_REST.min((end - begin) * REST));
@@ -166,14 +187,21 @@ impl View {
     fn cells(&self, version: u64, since: &Since) -> Cells<'_> {
         let mut latest = self.latest();
         if latest.version < version {
-            *latest = Latest { version, ..Latest::default() };
+            *latest = Latest {
+                version,
+                ..Latest::default()
+            };
         }
         // Those who read slowly know one of many versions.
         if latest.news.len() >= MOST_NEWS {
             latest.news.clear();
         }
         let news = Arc::clone(latest.news.entry(since.key()).or_default());
-        Cells { view: self, look: Arc::clone(&latest.look), news }
+        Cells {
+            view: self,
+            look: Arc::clone(&latest.look),
+            news,
+        }
     }
 
     /// Takes note of what was learned. Whether it is news.
@@ -215,7 +243,9 @@ impl Drop for Cells<'_> {
             if Arc::ptr_eq(&latest.look, &self.look) {
                 latest.look = Arc::default();
             }
-            latest.news.retain(|_, other| !Arc::ptr_eq(other, &self.news));
+            latest
+                .news
+                .retain(|_, other| !Arc::ptr_eq(other, &self.news));
         }
     }
 }
@@ -228,7 +258,14 @@ async fn news_of(engine: &Engine, look: Arc<Look>, since: &Since) -> News {
         Since::Told(told) => Some(Arc::clone(told)),
     };
     let write = move || Frames::changes(known.as_ref().map_or(&[], |known| &known.places), &look);
-    News { told, frames: if large { engine.apart(write).await } else { write() } }
+    News {
+        told,
+        frames: if large {
+            engine.apart(write).await
+        } else {
+            write()
+        },
+    }
 }
 
 /// The workflows that somebody follows.
@@ -258,9 +295,16 @@ impl Views {
         let known = view.known.subscribe();
         each.insert(id, Arc::clone(&view));
         let watching = engine.watch(id);
-        let follower = Follower { views: Arc::clone(self), view: Arc::clone(&view), engine: engine.clone(), id, look };
+        let follower = Follower {
+            views: Arc::clone(self),
+            view: Arc::clone(&view),
+            engine: engine.clone(),
+            id,
+            look,
+        };
         let drain = host.drain.clone();
-        host.tasks.spawn(async move { drain.run_until_cancelled(follower.run(watching)).await });
+        host.tasks
+            .spawn(async move { drain.run_until_cancelled(follower.run(watching)).await });
         (view, known)
     }
 }
@@ -339,14 +383,20 @@ impl Drop for Follower {
     fn drop(&mut self) {
         // When the server drains, or a thread has ended: who comes now gets another follower.
         let mut each = self.views.each();
-        if each.get(&self.id).is_some_and(|view| Arc::ptr_eq(view, &self.view)) {
+        if each
+            .get(&self.id)
+            .is_some_and(|view| Arc::ptr_eq(view, &self.view))
+        {
             each.remove(&self.id);
         }
     }
 }
 
 fn known(version: u64, status: Option<Status>) -> Known {
-    status.map_or(Known::Removed, |status| Known::Version { version, over: status.is_over() })
+    status.map_or(Known::Removed, |status| Known::Version {
+        version,
+        over: status.is_over(),
+    })
 }
 
 #[cfg(test)]
@@ -355,7 +405,8 @@ mod tests {
     use std::task::Poll;
 
     use tidegate_workflow::{
-        Action, Begin, Definition, EngineOptions, Graph, JobDefinition, MemoryStore, NewWorkflow, Store, Timestamp,
+        Action, Begin, Definition, EngineOptions, Graph, JobDefinition, MemoryStore, NewWorkflow,
+        Store, Timestamp,
     };
     use tokio::time::timeout;
 
@@ -370,9 +421,23 @@ mod tests {
     }
 
     async fn workflow_of(engine: &Engine, jobs: Vec<JobDefinition>) -> WorkflowId {
-        let graph = Graph::build(Definition { name: "w".to_owned(), jobs, ..Definition::default() }).unwrap();
-        let new = NewWorkflow { graph, begin: Begin::Now, created_at: None };
-        engine.create(vec![new], Timestamp::from_micros(1)).await.remove(0).unwrap().workflow
+        let graph = Graph::build(Definition {
+            name: "w".to_owned(),
+            jobs,
+            ..Definition::default()
+        })
+        .unwrap();
+        let new = NewWorkflow {
+            graph,
+            begin: Begin::Now,
+            created_at: None,
+        };
+        engine
+            .create(vec![new], Timestamp::from_micros(1))
+            .await
+            .remove(0)
+            .unwrap()
+            .workflow
     }
 
     /// A thousand readers of one idle workflow asked Redis four thousand times a second.
@@ -380,15 +445,22 @@ mod tests {
     async fn a_thousand_readers_of_a_workflow_ask_the_store_as_one_does() {
         const LOOK: Duration = Duration::from_millis(50);
         let store = MemoryStore::new(1);
-        let engine = Engine::start(Store::Memory(store.clone()), EngineOptions::default()).await.unwrap();
+        let engine = Engine::start(Store::Memory(store.clone()), EngineOptions::default())
+            .await
+            .unwrap();
         let id = workflow(&engine).await;
         let (views, host) = (Arc::new(Views::default()), host());
-        let readers: Vec<_> = (0..1_000).map(|_| views.follow((&engine, id), Some(LOOK), &host)).collect();
+        let readers: Vec<_> = (0..1_000)
+            .map(|_| views.follow((&engine, id), Some(LOOK), &host))
+            .collect();
         let (before, began) = (store.calls(), Instant::now());
         while store.calls() < before + 3 {
             sleep(LOOK).await;
         }
-        let (asked, looks) = (store.calls() - before, began.elapsed().as_millis() / LOOK.as_millis());
+        let (asked, looks) = (
+            store.calls() - before,
+            began.elapsed().as_millis() / LOOK.as_millis(),
+        );
         assert!(u128::from(asked) <= looks, "{asked} times");
         drop(readers);
     }
@@ -396,7 +468,9 @@ mod tests {
     #[tokio::test]
     async fn readers_of_one_workflow_share_what_is_read_and_one_follows_it() {
         let store = Store::Memory(MemoryStore::new(1));
-        let engine = Engine::start(store, EngineOptions::default()).await.unwrap();
+        let engine = Engine::start(store, EngineOptions::default())
+            .await
+            .unwrap();
         let id = workflow(&engine).await;
         let (views, host) = (Arc::new(Views::default()), host());
         let follow = || views.follow((&engine, id), None, &host);
@@ -404,12 +478,21 @@ mod tests {
         let (other, others) = follow();
         assert_eq!(host.tasks.len(), 1);
         let version = engine.glance(id).await.unwrap().version;
-        let news = async |view: &View, version| view.news((&engine, id), version, &Since::Now).await.unwrap();
+        let news = async |view: &View, version| {
+            view.news((&engine, id), version, &Since::Now)
+                .await
+                .unwrap()
+        };
         let first = news(&one, version).await;
-        let same = |other: &News| Arc::ptr_eq(&first.told, &other.told) && Arc::ptr_eq(&first.frames, &other.frames);
+        let same = |other: &News| {
+            Arc::ptr_eq(&first.told, &other.told) && Arc::ptr_eq(&first.frames, &other.frames)
+        };
         assert!(same(&news(&other, version).await));
         assert!(!same(&news(&other, version + 1).await), "it is read again");
-        engine.act(id, Action::Cancel, Timestamp::from_micros(2)).await.unwrap();
+        engine
+            .act(id, Action::Cancel, Timestamp::from_micros(2))
+            .await
+            .unwrap();
         let ended = |known: &Known| matches!(known, Known::Version { over: true, version: found } if *found > version);
         known.wait_for(ended).await.unwrap();
         drop((known, others));
@@ -422,14 +505,19 @@ mod tests {
     /// A thousand readers were told of each change at once, four times a second: others waited for all of them.
     #[tokio::test(start_paused = true)]
     async fn readers_are_told_again_when_all_have_had_their_turn() {
-        let engine = Engine::start(Store::Memory(MemoryStore::new(1)), EngineOptions::default()).await.unwrap();
+        let engine = Engine::start(Store::Memory(MemoryStore::new(1)), EngineOptions::default())
+            .await
+            .unwrap();
         let id = workflow(&engine).await;
         let (views, host) = (Arc::new(Views::default()), host());
         let (view, _known) = views.follow((&engine, id), None, &host);
         let mut told = view.readers();
         let mut after = async |action| {
             let began = Instant::now();
-            engine.act(id, action, Timestamp::from_micros(2)).await.unwrap();
+            engine
+                .act(id, action, Timestamp::from_micros(2))
+                .await
+                .unwrap();
             told.changed().await.unwrap();
             began.elapsed()
         };
@@ -451,8 +539,12 @@ mod tests {
     #[tokio::test]
     async fn news_of_a_large_workflow_are_written_once_and_kept_by_nobody() {
         let store = MemoryStore::new(1);
-        let engine = Engine::start(Store::Memory(store.clone()), EngineOptions::default()).await.unwrap();
-        let jobs = (0..2_000).map(|at| JobDefinition::new(format!("{at:0100}"), "a")).collect();
+        let engine = Engine::start(Store::Memory(store.clone()), EngineOptions::default())
+            .await
+            .unwrap();
+        let jobs = (0..2_000)
+            .map(|at| JobDefinition::new(format!("{at:0100}"), "a"))
+            .collect();
         let id = workflow_of(&engine, jobs).await;
         let (views, host) = (Arc::new(Views::default()), host());
         let (view, _known) = views.follow((&engine, id), None, &host);
@@ -461,20 +553,39 @@ mod tests {
         let mut readers = tokio::task::JoinSet::new();
         for _ in 0..256 {
             let (engine, view) = (engine.clone(), Arc::clone(&view));
-            readers.spawn(async move { view.news((&engine, id), version, &Since::Ever).await.unwrap() });
+            readers.spawn(async move {
+                view.news((&engine, id), version, &Since::Ever)
+                    .await
+                    .unwrap()
+            });
         }
         let news = readers.join_all().await;
         assert_eq!(store.calls() - before, 2, "its size and all of it, once");
-        assert!(news.iter().all(|other| Arc::ptr_eq(&other.frames, &news[0].frames)));
+        assert!(
+            news.iter()
+                .all(|other| Arc::ptr_eq(&other.frames, &news[0].frames))
+        );
         // One who leaves while others read leaves nothing behind.
         let mut leaves = Box::pin(view.news((&engine, id), version, &Since::Now));
         let read = poll_fn(|context| {
             let ready = leaves.as_mut().poll(context).is_ready();
-            if ready || view.latest().look.get().is_some() { Poll::Ready(()) } else { Poll::Pending }
+            if ready || view.latest().look.get().is_some() {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
         });
         read.await;
         drop(leaves);
-        let looked = async { (engine.show(id).await.unwrap(), engine.show(id).await.unwrap()) };
-        assert!(timeout(Duration::from_secs(20), looked).await.is_ok(), "there is room for two");
+        let looked = async {
+            (
+                engine.show(id).await.unwrap(),
+                engine.show(id).await.unwrap(),
+            )
+        };
+        assert!(
+            timeout(Duration::from_secs(20), looked).await.is_ok(),
+            "there is room for two"
+        );
     }
 }

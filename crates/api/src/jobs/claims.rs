@@ -35,7 +35,8 @@ const MOST_QUEUES: usize = 100;
 const MOST_HANDLERS: usize = 256;
 const LEASE: Duration = Duration::from_secs(30);
 /// Shorter ones would be lost to a pause of the network, longer ones leave the jobs of a dead worker lying.
-const LEASES: std::ops::RangeInclusive<Duration> = Duration::from_secs(5)..=Duration::from_secs(3_600);
+const LEASES: std::ops::RangeInclusive<Duration> =
+    Duration::from_secs(5)..=Duration::from_secs(3_600);
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// Bytes of a job without its params, mostly.
 const USUAL_JOB: usize = 384;
@@ -158,16 +159,32 @@ impl ClaimBody {
         self.check_names(prefix)?;
         let limit = self.limit.unwrap_or(1);
         if !(1..=MOST_JOBS).contains(&limit) {
-            return Err(Problem::field(path("limit"), format!("expected a number from 1 to {MOST_JOBS}")));
+            return Err(Problem::field(
+                path("limit"),
+                format!("expected a number from 1 to {MOST_JOBS}"),
+            ));
         }
         let lease = lease(self.lease, &path("lease"))?;
         let wait = self.wait.map_or(Duration::ZERO, |wait| wait.0);
         if wait > LONGEST_WAIT {
-            return Err(Problem::field(path("wait"), format!("expected at most {} s", LONGEST_WAIT.as_secs())));
+            return Err(Problem::field(
+                path("wait"),
+                format!("expected at most {} s", LONGEST_WAIT.as_secs()),
+            ));
         }
         let (queues, handlers) = (each_once(self.queues), self.handlers.map(each_once));
-        let claim = Claim { queues, handlers, worker: self.worker, limit, lease };
-        Ok(ClaimRequest { claim, wait, uptime: self.uptime.map(|uptime| uptime.0) })
+        let claim = Claim {
+            queues,
+            handlers,
+            worker: self.worker,
+            limit,
+            lease,
+        };
+        Ok(ClaimRequest {
+            claim,
+            wait,
+            uptime: self.uptime.map(|uptime| uptime.0),
+        })
     }
 
     /// Whether queues, handlers and worker have names that a queue could have, and a terminal show.
@@ -184,7 +201,10 @@ fn check_list(names: &[String], most: usize, path: &str) -> Result<(), Problem> 
     if names.is_empty() || names.len() > most {
         return Err(Problem::field(path, format!("expected 1 to {most} names")));
     }
-    names.iter().enumerate().try_for_each(|(at, name)| check_name(name, || format!("{path}[{at}]")))
+    names
+        .iter()
+        .enumerate()
+        .try_for_each(|(at, name)| check_name(name, || format!("{path}[{at}]")))
 }
 
 /// Whether a worker could have this name, and what it asks for.
@@ -194,7 +214,9 @@ pub(crate) fn check_name(name: &str, path: impl FnOnce() -> String) -> Result<()
     }
     Err(Problem::field(
         path(),
-        format!("expected a name of 1 to {MAX_NAME} bytes without control characters, and not '.' or '..'"),
+        format!(
+            "expected a name of 1 to {MAX_NAME} bytes without control characters, and not '.' or '..'"
+        ),
     ))
 }
 
@@ -206,7 +228,9 @@ fn each_once(mut names: Vec<String>) -> Vec<String> {
 
 /// Whether a queue could have this name, and a terminal show it.
 fn is_name(text: &str) -> bool {
-    (1..=MAX_NAME).contains(&text.len()) && !text.chars().any(char::is_control) && !matches!(text, "." | "..")
+    (1..=MAX_NAME).contains(&text.len())
+        && !text.chars().any(char::is_control)
+        && !matches!(text, "." | "..")
 }
 
 /// The length of a lease, if it is within bounds.
@@ -217,20 +241,43 @@ pub(crate) fn lease(given: Option<Span>, path: &str) -> Result<Duration, Problem
 }
 
 pub(crate) async fn claim(ask: &Ask<'_>) -> Answer {
-    let ClaimRequest { claim, wait, uptime } = body::read::<ClaimBody>(ask.body)?.resolve("")?;
+    let ClaimRequest {
+        claim,
+        wait,
+        uptime,
+    } = body::read::<ClaimBody>(ask.body)?.resolve("")?;
     let (api, engine) = (ask.api, ask.api.engine());
     let process = workers::note_claim(api, &claim, uptime);
     workers::await_drains(api).await;
     if api.roll.is_draining(&process) {
-        return Ok(answer(&ClaimResult { jobs: Vec::new(), drain: Some(true) }, None, AROUND));
+        return Ok(answer(
+            &ClaimResult {
+                jobs: Vec::new(),
+                drain: Some(true),
+            },
+            None,
+            AROUND,
+        ));
     }
-    let leases = match engine.lease_except(&claim, &[], waiting::patience(wait), api.now()).await? {
-        none if none.is_empty() => waiting::claim((engine, &api.host, &api.roll), &claim, &[], wait, &process).await?,
+    let leases = match engine
+        .lease_except(&claim, &[], waiting::patience(wait), api.now())
+        .await?
+    {
+        none if none.is_empty() => {
+            waiting::claim((engine, &api.host, &api.roll), &claim, &[], wait, &process).await?
+        }
         leases => leases,
     };
     let (claimed, share) = deliver(ask, &claim.worker, leases).await?;
     let drain = drain(api, &process);
-    Ok(answer(&ClaimResult { jobs: ClaimedJob::all(&claimed, &api.host.traces), drain }, share, AROUND))
+    Ok(answer(
+        &ClaimResult {
+            jobs: ClaimedJob::all(&claimed, &api.host.traces),
+            drain,
+        },
+        share,
+        AROUND,
+    ))
 }
 
 /// Reads what the jobs get, once there is room for it: many large answers must not be gathered at once, nor by who does not read them.
@@ -269,10 +316,15 @@ impl<'a> ClaimedJob<'a> {
         let mut latest: Option<(Timestamp, Rc<str>)> = None;
         let mut jobs = Vec::with_capacity(claimed.len());
         for claimed in claimed {
-            let known = latest.take().filter(|(expires, _)| *expires == claimed.expires);
-            let (expires, text) =
-                known.unwrap_or_else(|| (claimed.expires, Rfc3339(claimed.expires).to_string().into()));
-            jobs.push(Self { traceparent: traces.of_attempt(claimed), ..Self::of(claimed, Rc::clone(&text)) });
+            let known = latest
+                .take()
+                .filter(|(expires, _)| *expires == claimed.expires);
+            let (expires, text) = known
+                .unwrap_or_else(|| (claimed.expires, Rfc3339(claimed.expires).to_string().into()));
+            jobs.push(Self {
+                traceparent: traces.of_attempt(claimed),
+                ..Self::of(claimed, Rc::clone(&text))
+            });
             latest = Some((expires, text));
         }
         jobs
@@ -291,9 +343,20 @@ impl<'a> ClaimedJob<'a> {
             queue: &job.queue,
             attempt: claimed.attempt,
             fence: claimed.fence,
-            params: Verbatim(merged(text(graph.globals.as_ref()), text(graph.params(claimed.lease.job)))),
-            inputs: claimed.inputs.iter().map(|input| JobInput::of(claimed, input)).collect(),
-            omitted_inputs: claimed.omitted.iter().map(|parent| &*graph.jobs[parent.index()].name).collect(),
+            params: Verbatim(merged(
+                text(graph.globals.as_ref()),
+                text(graph.params(claimed.lease.job)),
+            )),
+            inputs: claimed
+                .inputs
+                .iter()
+                .map(|input| JobInput::of(claimed, input))
+                .collect(),
+            omitted_inputs: claimed
+                .omitted
+                .iter()
+                .map(|parent| &*graph.jobs[parent.index()].name)
+                .collect(),
             timeout_ms: job.timeout.map(|timeout| timeout.as_millis() as u64),
             traceparent: None,
             suspect: claimed.suspect.then_some(true),
@@ -322,7 +385,9 @@ impl Serialize for ClaimedJob<'_> {
             None => object,
         };
         match &self.traceparent {
-            Some(traceparent) => object.plain("traceparent", traceparent).serialize(serializer),
+            Some(traceparent) => object
+                .plain("traceparent", traceparent)
+                .serialize(serializer),
             None => object.serialize(serializer),
         }
     }
@@ -337,7 +402,10 @@ impl<'a> JobInput<'a> {
             handler: &parent.handler,
             output: Verbatim::of(&input.output),
             state: input.state,
-            error: error.map(|error| InputError { kind: &error.kind, message: &error.message }),
+            error: error.map(|error| InputError {
+                kind: &error.kind,
+                message: &error.message,
+            }),
         }
     }
 }
@@ -370,10 +438,18 @@ fn laid_over<K: Eq + Hash, V>(mut below: Vec<(K, V)>, mut above: Vec<(K, V)>) ->
 fn joined(below: &str, above: &str) -> String {
     fn inside(object: &str) -> &str {
         let object = object.trim();
-        object.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).unwrap_or_default().trim()
+        object
+            .strip_prefix('{')
+            .and_then(|rest| rest.strip_suffix('}'))
+            .unwrap_or_default()
+            .trim()
     }
     let (below, above) = (inside(below), inside(above));
-    let comma = if below.is_empty() || above.is_empty() { "" } else { "," };
+    let comma = if below.is_empty() || above.is_empty() {
+        ""
+    } else {
+        ","
+    };
     format!("{{{below}{comma}{above}}}")
 }
 
@@ -423,9 +499,21 @@ mod tests {
         check(None, None, "{}");
         check(Some(r#"{"a": 1.10}"#), None, r#"{"a": 1.10}"#);
         check(None, Some(r#"{"b":1e400}"#), r#"{"b":1e400}"#);
-        check(Some(r#"{"a":1.10,"b":[1, 2]}"#), Some(r#"{"\u0061":null,"c":{}}"#), r#"{"b":[1, 2],"a":null,"c":{}}"#);
-        check(Some(r#" {"\ud800":1} "#), Some(r#"{"a":{}}"#), r#"{"\ud800":1,"a":{}}"#);
-        check(Some("{}"), Some(r#"{ "\udfff": [{}] }"#), r#"{"\udfff": [{}]}"#);
+        check(
+            Some(r#"{"a":1.10,"b":[1, 2]}"#),
+            Some(r#"{"\u0061":null,"c":{}}"#),
+            r#"{"b":[1, 2],"a":null,"c":{}}"#,
+        );
+        check(
+            Some(r#" {"\ud800":1} "#),
+            Some(r#"{"a":{}}"#),
+            r#"{"\ud800":1,"a":{}}"#,
+        );
+        check(
+            Some("{}"),
+            Some(r#"{ "\udfff": [{}] }"#),
+            r#"{"\udfff": [{}]}"#,
+        );
         check(Some(r#"{"\ud800":{}}"#), Some("{ }"), r#"{"\ud800":{}}"#);
     }
 
@@ -446,9 +534,16 @@ mod tests {
             }
         }
         impl Eq for Key {}
-        let keys = |from: usize| (from..from + 20_000).map(|key| (Key(key), ())).collect::<Vec<_>>();
+        let keys = |from: usize| {
+            (from..from + 20_000)
+                .map(|key| (Key(key), ()))
+                .collect::<Vec<_>>()
+        };
         let all = laid_over(keys(0), keys(10_000));
-        assert!(all.iter().map(|(key, ())| key.0).eq(0..30_000), "keys below come first");
+        assert!(
+            all.iter().map(|(key, ())| key.0).eq(0..30_000),
+            "keys below come first"
+        );
         // One for each of the 10,000 that are in both, and a few for those with the same hash by chance.
         let compared = COMPARED.load(Relaxed);
         assert!(compared < 40_000, "{compared} comparisons");

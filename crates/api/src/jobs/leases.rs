@@ -85,17 +85,28 @@ struct LeaseItem<'a> {
 impl<'a> LeaseItem<'a> {
     fn of(extended: &'a Result<(), Problem>, expires: Timestamp, request: &'a RequestId) -> Self {
         match extended {
-            Ok(()) => Self { status: StatusCode::OK.as_u16(), lease_expires_at: Some(Rfc3339(expires)), error: None },
-            Err(problem) => {
-                Self { status: problem.status().as_u16(), lease_expires_at: None, error: Some(problem.body(request)) }
-            }
+            Ok(()) => Self {
+                status: StatusCode::OK.as_u16(),
+                lease_expires_at: Some(Rfc3339(expires)),
+                error: None,
+            },
+            Err(problem) => Self {
+                status: problem.status().as_u16(),
+                lease_expires_at: None,
+                error: Some(problem.body(request)),
+            },
         }
     }
 }
 
 /// The lease that a text names.
 pub(crate) fn parse_lease(text: &str, path: &str) -> Result<LeaseRef, Problem> {
-    text.parse().map_err(|_| Problem::field(path, "this is not a lease; send the lease that a claim returned"))
+    text.parse().map_err(|_| {
+        Problem::field(
+            path,
+            "this is not a lease; send the lease that a claim returned",
+        )
+    })
 }
 
 /// What a call asks for.
@@ -111,50 +122,120 @@ struct Request {
 
 fn request(body: &[u8]) -> Result<Request, Problem> {
     let path = |at: usize| format!("leases[{at}]");
-    let intent = |stopping: Option<bool>| if stopping.unwrap_or_default() { Intent::Stop } else { Intent::GoOn };
-    if let Some(ExtendBody { leases, lease, worker, stopping, uptime, notes }) = body::read_correct(body) {
+    let intent = |stopping: Option<bool>| {
+        if stopping.unwrap_or_default() {
+            Intent::Stop
+        } else {
+            Intent::GoOn
+        }
+    };
+    if let Some(ExtendBody {
+        leases,
+        lease,
+        worker,
+        stopping,
+        uptime,
+        notes,
+    }) = body::read_correct(body)
+    {
         body::check_number(leases.len(), MOST, "leases")?;
-        let leases = leases.iter().enumerate().map(|(at, text)| parse_lease(text, &path(at))).collect();
-        return Ok(Request { leases, lease, worker, intent: intent(stopping), uptime, notes: notes::read(notes)? });
+        let leases = leases
+            .iter()
+            .enumerate()
+            .map(|(at, text)| parse_lease(text, &path(at)))
+            .collect();
+        return Ok(Request {
+            leases,
+            lease,
+            worker,
+            intent: intent(stopping),
+            uptime,
+            notes: notes::read(notes)?,
+        });
     }
     // Something is wrong: the others are extended all the same, so each is read for itself.
-    let RawExtendBody { leases, lease, worker, stopping, uptime, notes } = body::read(body)?;
+    let RawExtendBody {
+        leases,
+        lease,
+        worker,
+        stopping,
+        uptime,
+        notes,
+    } = body::read(body)?;
     body::check_number(leases.len(), MOST, "leases")?;
     let one = |(at, raw): (usize, &RawValue)| {
         // What is no text is no lease either.
-        parse_lease(&serde_json::from_str::<String>(raw.get()).unwrap_or_default(), &path(at))
+        parse_lease(
+            &serde_json::from_str::<String>(raw.get()).unwrap_or_default(),
+            &path(at),
+        )
     };
     let leases = leases.into_iter().enumerate().map(one).collect();
-    Ok(Request { leases, lease, worker, intent: intent(stopping), uptime, notes: notes::read(notes)? })
+    Ok(Request {
+        leases,
+        lease,
+        worker,
+        intent: intent(stopping),
+        uptime,
+        notes: notes::read(notes)?,
+    })
 }
 
 pub(crate) async fn extend(ask: &Ask<'_>) -> Answer {
-    let Request { leases: parsed, lease, worker, intent, uptime, notes } = request(ask.body)?;
+    let Request {
+        leases: parsed,
+        lease,
+        worker,
+        intent,
+        uptime,
+        notes,
+    } = request(ask.body)?;
     let expires = ask.api.now() + claims::lease(lease, "lease")?;
-    let extensions: Vec<(LeaseRef, Timestamp)> = parsed.iter().flatten().map(|lease| (*lease, expires)).collect();
+    let extensions: Vec<(LeaseRef, Timestamp)> = parsed
+        .iter()
+        .flatten()
+        .map(|lease| (*lease, expires))
+        .collect();
     let asked: Vec<LeaseRef> = extensions.iter().map(|(lease, _)| *lease).collect();
-    let extended = ask.api.engine().extend_for(extensions, intent, ask.api.now());
+    let extended = ask
+        .api
+        .engine()
+        .extend_for(extensions, intent, ask.api.now());
     let (extended, noted) = tokio::join!(extended, notes::keep(ask, notes));
-    let kept = asked.into_iter().zip(&extended).filter(|(_, extended)| extended.is_ok()).map(|(lease, _)| lease);
+    let kept = asked
+        .into_iter()
+        .zip(&extended)
+        .filter(|(_, extended)| extended.is_ok())
+        .map(|(lease, _)| lease);
     ask.api.roll.note_extended(kept, expires, ask.api.now());
     let mut extended = extended.into_iter();
     let outcome = |parsed: Result<LeaseRef, Problem>| {
         parsed?;
-        extended.next().expect("one answer for each lease").map_err(Problem::from)
+        extended
+            .next()
+            .expect("one answer for each lease")
+            .map_err(Problem::from)
     };
     let outcomes: Vec<Result<(), Problem>> = parsed.into_iter().map(outcome).collect();
-    let number =
-        |event: fn(&Result<(), Problem>) -> bool| outcomes.iter().filter(|outcome| event(outcome)).count() as u64;
+    let number = |event: fn(&Result<(), Problem>) -> bool| {
+        outcomes.iter().filter(|outcome| event(outcome)).count() as u64
+    };
     ask.api.activity.add(Event::Extended, number(Result::is_ok));
     let is_lost = |outcome: &Result<(), Problem>| matches!(outcome, Err(problem) if problem.code == Code::LeaseLost);
     ask.api.activity.add(Event::LeaseLost, number(is_lost));
     let all = outcomes.iter().chain(noted.iter().flatten());
     failures::items(ask, all.filter_map(|outcome| outcome.as_ref().err()));
     Ok(json::ok(&ExtendResult {
-        leases: outcomes.iter().map(|outcome| LeaseItem::of(outcome, expires, ask.id)).collect(),
+        leases: outcomes
+            .iter()
+            .map(|outcome| LeaseItem::of(outcome, expires, ask.id))
+            .collect(),
         notes: NoteItem::all(&noted, ask.id),
         drain: worker.and_then(|worker| {
-            let process = ask.api.roll.process(&worker, uptime.map(|uptime| uptime.0), ask.api.now());
+            let process =
+                ask.api
+                    .roll
+                    .process(&worker, uptime.map(|uptime| uptime.0), ask.api.now());
             claims::drain(ask.api, &process)
         }),
     }))
@@ -167,8 +248,13 @@ mod tests {
     #[test]
     fn what_is_not_a_text_does_not_stop_the_other_leases() {
         let Request { leases, .. } = request(br#"{"leases":[5,"x"]}"#).unwrap();
-        let paths: Vec<Option<String>> =
-            leases.into_iter().map(|lease| lease.err()?.path().map(str::to_owned)).collect();
-        assert_eq!(paths, [Some("leases[0]".to_owned()), Some("leases[1]".to_owned())]);
+        let paths: Vec<Option<String>> = leases
+            .into_iter()
+            .map(|lease| lease.err()?.path().map(str::to_owned))
+            .collect();
+        assert_eq!(
+            paths,
+            [Some("leases[0]".to_owned()), Some("leases[1]".to_owned())]
+        );
     }
 }

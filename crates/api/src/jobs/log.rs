@@ -38,10 +38,18 @@ struct LogItem<'a> {
 impl<'a> LogPage<'a> {
     /// The lines after so many of all that there ever were, at most `limit`. After more than there were, all that are kept.
     fn of(Log { dropped, lines }: &'a Log, after: u64, limit: usize) -> Self {
-        let after = if after > dropped + lines.len() as u64 { 0 } else { after };
+        let after = if after > dropped + lines.len() as u64 {
+            0
+        } else {
+            after
+        };
         let begin = usize::try_from(after.saturating_sub(*dropped)).unwrap_or(lines.len());
         let shown = &lines[begin..lines.len().min(begin + limit)];
-        let item = |LogLine { attempt, at, text }: &'a LogLine| LogItem { at: Rfc3339(*at), attempt: *attempt, text };
+        let item = |LogLine { attempt, at, text }: &'a LogLine| LogItem {
+            at: Rfc3339(*at),
+            attempt: *attempt,
+            text,
+        };
         Self {
             items: shown.iter().map(item).collect(),
             dropped: dropped.saturating_sub(after),
@@ -55,9 +63,18 @@ pub(crate) async fn log(ask: &Ask<'_>) -> Answer {
     let job = ask.matched.name(1)?;
     let mut query = Query::new(ask.query)?;
     let limit = query.limit(MOST_ITEMS, MOST_ITEMS)?;
-    let wrong =
-        |_| Problem::new(Code::InvalidCursor, "after must be the next of an earlier page of this log").at("after");
-    let after = query.take("after").map(|text| text.parse().map_err(wrong)).transpose()?.unwrap_or(0);
+    let wrong = |_| {
+        Problem::new(
+            Code::InvalidCursor,
+            "after must be the next of an earlier page of this log",
+        )
+        .at("after")
+    };
+    let after = query
+        .take("after")
+        .map(|text| text.parse().map_err(wrong))
+        .transpose()?
+        .unwrap_or(0);
     query.end()?;
     let log = in_time(ask.api.engine().log(id, &job)).await?;
     Ok(json::ok(&LogPage::of(&log, after, limit)))
@@ -71,12 +88,23 @@ mod tests {
 
     #[test]
     fn a_page_begins_where_the_one_before_ended() {
-        let line = |number: u64| LogLine { attempt: 1, at: Timestamp::from_micros(number), text: number.to_string() };
-        let log = Log { dropped: 10, lines: (10..15).map(line).collect() };
+        let line = |number: u64| LogLine {
+            attempt: 1,
+            at: Timestamp::from_micros(number),
+            text: number.to_string(),
+        };
+        let log = Log {
+            dropped: 10,
+            lines: (10..15).map(line).collect(),
+        };
         let check = |after: u64, limit: usize, texts: &[&str], dropped: u64, next: &str| {
             let page = LogPage::of(&log, after, limit);
             let shown: Vec<&str> = page.items.iter().map(|item| item.text).collect();
-            assert_eq!((&shown[..], page.dropped, page.next.as_str()), (texts, dropped, next), "{after} {limit}");
+            assert_eq!(
+                (&shown[..], page.dropped, page.next.as_str()),
+                (texts, dropped, next),
+                "{after} {limit}"
+            );
         };
         check(0, 2, &["10", "11"], 10, "12");
         check(12, 2, &["12", "13"], 0, "14");

@@ -65,8 +65,14 @@ impl<'a> NoteItem<'a> {
     /// What the answer says of notes, if the call had some.
     pub(crate) fn all(noted: &'a Noted, request: &'a RequestId) -> Option<Vec<Self>> {
         let of = |noted: &'a Result<(), Problem>| match noted {
-            Ok(()) => Self { status: StatusCode::OK.as_u16(), error: None },
-            Err(problem) => Self { status: problem.status().as_u16(), error: Some(problem.body(request)) },
+            Ok(()) => Self {
+                status: StatusCode::OK.as_u16(),
+                error: None,
+            },
+            Err(problem) => Self {
+                status: problem.status().as_u16(),
+                error: Some(problem.body(request)),
+            },
         };
         noted.as_ref().map(|noted| noted.iter().map(of).collect())
     }
@@ -77,21 +83,32 @@ impl NoteBody {
     fn resolve(self) -> Result<Note, Problem> {
         let lease = parse_lease(&self.lease, "lease")?;
         if self.progress.is_none() && self.log.is_none() {
-            return Err(Problem::field("", "the note says nothing: it needs progress, log, or both"));
+            return Err(Problem::field(
+                "",
+                "the note says nothing: it needs progress, log, or both",
+            ));
         }
         let progress = self.progress.map(ProgressBody::resolve).transpose()?;
         let lines = self.log.unwrap_or_default();
         let bytes: usize = lines.iter().map(String::len).sum();
         if lines.len() > MOST_LINES {
-            let detail = format!("{} lines, more than {MOST_LINES}: send them in several notes", lines.len());
+            let detail = format!(
+                "{} lines, more than {MOST_LINES}: send them in several notes",
+                lines.len()
+            );
             return Err(Problem::field("log", detail));
         }
         if bytes > MOST_LOG {
-            let detail =
-                format!("the lines have {bytes} bytes, more than {MOST_LOG}: shorten them, or send several notes");
+            let detail = format!(
+                "the lines have {bytes} bytes, more than {MOST_LOG}: shorten them, or send several notes"
+            );
             return Err(Problem::field("log", detail));
         }
-        Ok(Note { lease, progress, lines })
+        Ok(Note {
+            lease,
+            progress,
+            lines,
+        })
     }
 }
 
@@ -100,11 +117,17 @@ impl ProgressBody {
         let wrong = |_| Problem::field("progress.percent", "expected an integer from 0 to 100");
         let percent = u8::try_from(self.percent).map_err(wrong)?;
         if percent > 100 {
-            return Err(Problem::field("progress.percent", "expected an integer from 0 to 100"));
+            return Err(Problem::field(
+                "progress.percent",
+                "expected an integer from 0 to 100",
+            ));
         }
         let text = self.text.unwrap_or_default();
         if text.len() > MOST_TEXT {
-            let detail = format!("the text has {} bytes, more than {MOST_TEXT}: shorten it", text.len());
+            let detail = format!(
+                "the text has {} bytes, more than {MOST_TEXT}: shorten it",
+                text.len()
+            );
             return Err(Problem::field("progress.text", detail));
         }
         Ok((percent, text))
@@ -132,8 +155,16 @@ pub(crate) fn read(raw: Option<Vec<&RawValue>>) -> Result<Notes, Problem> {
 pub(crate) async fn keep(ask: &Ask<'_>, notes: Notes) -> Noted {
     let notes = notes?;
     let mut right = Vec::with_capacity(notes.len());
-    let order: Vec<Result<(), Problem>> = notes.into_iter().map(|note| note.map(|note| right.push(note))).collect();
-    let mut noted = ask.api.engine().note(right, ask.api.now()).await.into_iter();
+    let order: Vec<Result<(), Problem>> = notes
+        .into_iter()
+        .map(|note| note.map(|note| right.push(note)))
+        .collect();
+    let mut noted = ask
+        .api
+        .engine()
+        .note(right, ask.api.now())
+        .await
+        .into_iter();
     let outcome = |valid: Result<(), Problem>| {
         valid?;
         let noted: Result<(), EngineError> = noted.next().expect("one answer for each note");
@@ -149,29 +180,47 @@ mod tests {
     fn refused(note: &str) -> Option<String> {
         let raw: &RawValue = serde_json::from_str(note).unwrap();
         let note = read(Some(vec![raw])).unwrap().unwrap().remove(0);
-        note.err().map(|problem| problem.path().unwrap_or_default().to_owned())
+        note.err()
+            .map(|problem| problem.path().unwrap_or_default().to_owned())
     }
 
     #[test]
     fn what_is_wrong_with_a_note_is_told() {
         const LEASE: &str = "01M7Z85C8H08RJZ5Q5JGPKMY04-0-7066ddda7b6a22e8";
         let of = |rest: &str| format!(r#"{{"lease":"{LEASE}"{rest}}}"#);
-        let check = |rest: &str, path: &str| assert_eq!(refused(&of(rest)).as_deref(), Some(path), "{rest}");
+        let check = |rest: &str, path: &str| {
+            assert_eq!(refused(&of(rest)).as_deref(), Some(path), "{rest}")
+        };
         let taken = |rest: &str| assert_eq!(refused(&of(rest)), None, "{rest}");
         for percent in ["0", "100"] {
             taken(&format!(r#","progress":{{"percent":{percent}}}"#));
         }
         for percent in ["-1", "101", "256", "1.5", "\"1\"", "null", "1e300"] {
-            check(&format!(r#","progress":{{"percent":{percent}}}"#), "notes[0].progress.percent");
+            check(
+                &format!(r#","progress":{{"percent":{percent}}}"#),
+                "notes[0].progress.percent",
+            );
         }
         check(r#","progress":{}"#, "notes[0].progress.percent");
         check(r#","progress":5"#, "notes[0].progress");
-        check(r#","progress":{"percent":1,"word":"x"}"#, "notes[0].progress.word");
-        let text = |bytes: usize| format!(r#","progress":{{"percent":1,"text":"{}"}}"#, "x".repeat(bytes));
+        check(
+            r#","progress":{"percent":1,"word":"x"}"#,
+            "notes[0].progress.word",
+        );
+        let text = |bytes: usize| {
+            format!(
+                r#","progress":{{"percent":1,"text":"{}"}}"#,
+                "x".repeat(bytes)
+            )
+        };
         taken(&text(MOST_TEXT));
         check(&text(MOST_TEXT + 1), "notes[0].progress.text");
-        let log =
-            |lines: usize, bytes: usize| format!(r#","log":["{}"]"#, vec!["x".repeat(bytes); lines].join("\",\""));
+        let log = |lines: usize, bytes: usize| {
+            format!(
+                r#","log":["{}"]"#,
+                vec!["x".repeat(bytes); lines].join("\",\"")
+            )
+        };
         taken(r#","log":[]"#);
         taken(&log(MOST_LINES, MOST_LOG / MOST_LINES));
         check(&log(MOST_LINES + 1, 0), "notes[0].log");
@@ -180,7 +229,10 @@ mod tests {
         check(r#","log":["a",5]"#, "notes[0].log[1]");
         check("", "notes[0]");
         assert_eq!(refused(r#"{"log":[]}"#).as_deref(), Some("notes[0].lease"));
-        assert_eq!(refused(r#"{"lease":"x","log":[]}"#).as_deref(), Some("notes[0].lease"));
+        assert_eq!(
+            refused(r#"{"lease":"x","log":[]}"#).as_deref(),
+            Some("notes[0].lease")
+        );
         assert_eq!(refused("5").as_deref(), Some("notes[0]"));
         let raw: &RawValue = serde_json::from_str("5").unwrap();
         assert!(read(Some(vec![raw; MOST + 1])).is_err());

@@ -26,21 +26,35 @@ pub(super) async fn with_reasons(
 
 /// Those that are ready in a queue that is not paused, with what the snapshot tells of them.
 fn waiting(snapshot: &Snapshot, jobs: &[JobIndex]) -> Vec<(JobIndex, Reason)> {
-    let ready = jobs.iter().copied().filter(|&job| snapshot.job(job).state == JobState::Ready);
+    let ready = jobs
+        .iter()
+        .copied()
+        .filter(|&job| snapshot.job(job).state == JobState::Ready);
     let reasons = ready.filter_map(|job| Some((job, snapshot.why_not_running(job)?)));
-    reasons.filter(|(_, reason)| matches!(reason, Reason::InQueue | Reason::NoWorker)).collect()
+    reasons
+        .filter(|(_, reason)| matches!(reason, Reason::InQueue | Reason::NoWorker))
+        .collect()
 }
 
 /// The jobs that no worker of their queue runs.
-fn without_handler(ask: &Ask<'_>, snapshot: &Snapshot, waiting: &[(JobIndex, Reason)]) -> Vec<JobIndex> {
+fn without_handler(
+    ask: &Ask<'_>,
+    snapshot: &Snapshot,
+    waiting: &[(JobIndex, Reason)],
+) -> Vec<JobIndex> {
     let mut known = HashMap::new();
     let mut is_unserved = |job: &JobIndex| {
         let about = &snapshot.graph().jobs[job.index()];
         let kind = (about.queue.as_str(), about.handler.as_str());
         let is_beyond = known.len() >= MOST_LOOKS;
-        !*known.entry(kind).or_insert_with(|| is_beyond || ask.api.roll.may_serve(kind, ask.api.now()))
+        !*known
+            .entry(kind)
+            .or_insert_with(|| is_beyond || ask.api.roll.may_serve(kind, ask.api.now()))
     };
-    let in_queue = waiting.iter().filter(|(_, reason)| *reason == Reason::InQueue).map(|(job, _)| *job);
+    let in_queue = waiting
+        .iter()
+        .filter(|(_, reason)| *reason == Reason::InQueue)
+        .map(|(job, _)| *job);
     in_queue.filter(|job| is_unserved(job)).collect()
 }
 
@@ -53,7 +67,9 @@ async fn full_limits(
 ) -> Result<HashMap<JobIndex, Reason>, Problem> {
     let mut limited: HashMap<&Limits, Vec<JobIndex>> = HashMap::new();
     for &(job, _) in waiting {
-        let Some(limits) = snapshot.graph().limits(job) else { continue };
+        let Some(limits) = snapshot.graph().limits(job) else {
+            continue;
+        };
         if limited.len() < MOST_LOOKS || limited.contains_key(&**limits) {
             limited.entry(limits).or_default().push(job);
         }
@@ -62,9 +78,22 @@ async fn full_limits(
         return Ok(HashMap::new());
     }
     let (limits, jobs): (Vec<_>, Vec<_>) = limited.into_iter().unzip();
-    let limits: Vec<_> = limits.into_iter().map(|limits| limits.within(snapshot.id())).collect();
+    let limits: Vec<_> = limits
+        .into_iter()
+        .map(|limits| limits.within(snapshot.id()))
+        .collect();
     let limits: Vec<&Limits> = limits.iter().map(AsRef::as_ref).collect();
-    let full = in_time(ask.api.engine().full_limits(&limits, holders, ask.api.now())).await?;
-    let full = full.into_iter().zip(jobs).filter_map(|(full, jobs)| Some((Reason::NoRoom(Box::new(full?)), jobs)));
-    Ok(full.flat_map(|(reason, jobs)| jobs.into_iter().map(move |job| (job, reason.clone()))).collect())
+    let full = in_time(
+        ask.api
+            .engine()
+            .full_limits(&limits, holders, ask.api.now()),
+    )
+    .await?;
+    let full = full
+        .into_iter()
+        .zip(jobs)
+        .filter_map(|(full, jobs)| Some((Reason::NoRoom(Box::new(full?)), jobs)));
+    Ok(full
+        .flat_map(|(reason, jobs)| jobs.into_iter().map(move |job| (job, reason.clone())))
+        .collect())
 }

@@ -7,8 +7,8 @@ use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tidegate_workflow::{
-    Crash, Death, EngineError, Failure, JobState, Json, LeaseRef, MAX_OUTPUT, Outcome, Refusal, Report, Reported,
-    RetryWish,
+    Crash, Death, EngineError, Failure, JobState, Json, LeaseRef, MAX_OUTPUT, Outcome, Refusal,
+    Report, Reported, RetryWish,
 };
 #[cfg(test)]
 use utoipa::ToSchema;
@@ -169,7 +169,8 @@ struct ReportItem<'a> {
 
 impl Serialize for ReportItem<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut object = ObjectText::of_about(USUAL_ITEM).number("status", Some(self.status.into()));
+        let mut object =
+            ObjectText::of_about(USUAL_ITEM).number("status", Some(self.status.into()));
         if let Some(state) = self.job_state {
             object = object.plain("job_state", state.text());
         }
@@ -189,7 +190,11 @@ impl Serialize for ReportItem<'_> {
 impl<'a> ReportItem<'a> {
     fn of(reported: &'a Result<Reported, Problem>, request: &'a RequestId) -> Self {
         match reported {
-            Ok(Reported { job, workflow, already }) => Self {
+            Ok(Reported {
+                job,
+                workflow,
+                already,
+            }) => Self {
                 status: StatusCode::OK.as_u16(),
                 job_state: Some((*job).into()),
                 workflow_status: Some((*workflow).into()),
@@ -228,34 +233,57 @@ impl ReportBody<'_> {
         let outcome = match self.outcome {
             Word::Succeeded => {
                 check_output(self.output)?;
-                Outcome::Succeeded { output: self.output.map(|output| Json::from_checked(output.get())) }
+                Outcome::Succeeded {
+                    output: self.output.map(|output| Json::from_checked(output.get())),
+                }
             }
             Word::Failed => {
                 let retry = match (self.retry, self.retry_after) {
                     (Some(RetryWord::Never), Some(_)) => {
-                        return Err(Problem::field("retry_after", "cannot be combined with \"retry\": \"never\""));
+                        return Err(Problem::field(
+                            "retry_after",
+                            "cannot be combined with \"retry\": \"never\"",
+                        ));
                     }
                     (Some(RetryWord::Never), None) => RetryWish::Never,
                     (_, Some(pause)) => RetryWish::After(pause.0),
                     _ => RetryWish::ByPolicy,
                 };
                 let missing = || Problem::field("error", "the outcome failed needs an error");
-                Outcome::Failed { failure: self.error.ok_or_else(missing)?.resolve(), retry }
+                Outcome::Failed {
+                    failure: self.error.ok_or_else(missing)?.resolve(),
+                    retry,
+                }
             }
             Word::Throttled => {
-                let missing = || Problem::field("retry_after", "the outcome throttled needs retry_after");
-                Outcome::Throttled { pause: self.retry_after.ok_or_else(missing)?.0 }
+                let missing =
+                    || Problem::field("retry_after", "the outcome throttled needs retry_after");
+                Outcome::Throttled {
+                    pause: self.retry_after.ok_or_else(missing)?.0,
+                }
             }
             Word::NotBegun => Outcome::NotBegun,
-            Word::GivenBack => Outcome::GivenBack { pause: self.pause.map_or(Duration::ZERO, |pause| pause.0) },
+            Word::GivenBack => Outcome::GivenBack {
+                pause: self.pause.map_or(Duration::ZERO, |pause| pause.0),
+            },
             Word::Crashed => {
                 let death = match (self.signal, self.exit) {
                     (Some(signal), None) => Death::Signal(signal),
                     (None, Some(code)) => Death::Exit(code),
-                    (None, None) => return Err(Problem::field("signal", "the outcome crashed needs signal or exit")),
-                    (Some(_), Some(_)) => return Err(Problem::field("exit", "cannot be combined with signal")),
+                    (None, None) => {
+                        return Err(Problem::field(
+                            "signal",
+                            "the outcome crashed needs signal or exit",
+                        ));
+                    }
+                    (Some(_), Some(_)) => {
+                        return Err(Problem::field("exit", "cannot be combined with signal"));
+                    }
                 };
-                Outcome::Crashed(Crash { death, alone: self.alone.unwrap_or_default() })
+                Outcome::Crashed(Crash {
+                    death,
+                    alone: self.alone.unwrap_or_default(),
+                })
             }
         };
         Ok(Report { lease, outcome })
@@ -267,16 +295,24 @@ impl ReportBody<'_> {
             (Word::Succeeded, self.output.is_some(), "output"),
             (Word::Failed, self.error.is_some(), "error"),
             (Word::Failed, self.retry.is_some(), "retry"),
-            (Word::Failed, self.retry_after.is_some() && self.outcome != Word::Throttled, "retry_after"),
+            (
+                Word::Failed,
+                self.retry_after.is_some() && self.outcome != Word::Throttled,
+                "retry_after",
+            ),
             (Word::GivenBack, self.pause.is_some(), "pause"),
             (Word::Crashed, self.signal.is_some(), "signal"),
             (Word::Crashed, self.exit.is_some(), "exit"),
             (Word::Crashed, self.alone.is_some(), "alone"),
         ];
-        match fields.into_iter().find(|&(outcome, given, _)| given && outcome != self.outcome) {
-            Some((outcome, _, field)) => {
-                Err(Problem::field(field, format!("only the outcome {} has this field", outcome.text())))
-            }
+        match fields
+            .into_iter()
+            .find(|&(outcome, given, _)| given && outcome != self.outcome)
+        {
+            Some((outcome, _, field)) => Err(Problem::field(
+                field,
+                format!("only the outcome {} has this field", outcome.text()),
+            )),
             None => Ok(()),
         }
     }
@@ -295,7 +331,8 @@ impl ErrorBody {
 /// Whether an output is small enough, and nested so that every worker can read it.
 pub(crate) fn check_output(output: Option<&RawValue>) -> Result<(), Problem> {
     if output.is_some_and(|output| output.get().len() > MAX_OUTPUT) {
-        let detail = format!("the output has more than {MAX_OUTPUT} bytes; return a reference instead");
+        let detail =
+            format!("the output has more than {MAX_OUTPUT} bytes; return a reference instead");
         return Err(Problem::new(Code::PayloadTooLarge, detail).at("output"));
     }
     body::check_depth(output, "output")
@@ -304,37 +341,72 @@ pub(crate) fn check_output(output: Option<&RawValue>) -> Result<(), Problem> {
 /// The beginning of a text, at most so many bytes.
 fn cut(mut text: String, most: usize) -> String {
     if text.len() > most {
-        text.truncate((0..=most).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0));
+        text.truncate(
+            (0..=most)
+                .rev()
+                .find(|&at| text.is_char_boundary(at))
+                .unwrap_or(0),
+        );
     }
     text
 }
 
 pub(crate) async fn report(ask: &Ask<'_>) -> Answer {
-    let Request { reports: order, claim, notes } = request(ask.body)?;
+    let Request {
+        reports: order,
+        claim,
+        notes,
+    } = request(ask.body)?;
     let claim = claim.map(|claim| claim.resolve("claim.")).transpose()?;
     let mut valid = Vec::with_capacity(order.len());
-    let order = order.into_iter().map(|report| report.map(|report| valid.push(report))).collect();
+    let order = order
+        .into_iter()
+        .map(|report| report.map(|report| valid.push(report)))
+        .collect();
     let api = ask.api;
     let given_back = tidegate_workflow::given_back(&valid);
     let over: Vec<LeaseRef> = valid.iter().map(|report| report.lease).collect();
-    let worker = claim.as_ref().map_or_else(String::new, |request| request.claim.worker.clone());
-    let started = claim.as_ref().and_then(|request| workers::note_claim(api, &request.claim, request.uptime).started);
-    let process = Process { worker: &worker, started };
+    let worker = claim
+        .as_ref()
+        .map_or_else(String::new, |request| request.claim.worker.clone());
+    let started = claim
+        .as_ref()
+        .and_then(|request| workers::note_claim(api, &request.claim, request.uptime).started);
+    let process = Process {
+        worker: &worker,
+        started,
+    };
     if claim.is_some() {
         workers::await_drains(api).await;
     }
     let claim = claim.filter(|_| !api.roll.is_draining(&process));
-    let wanted = claim.as_ref().map(|request| (&request.claim, waiting::patience(request.wait)));
+    let wanted = claim
+        .as_ref()
+        .map(|request| (&request.claim, waiting::patience(request.wait)));
     // Before the reports, which may end their leases.
     let noted = notes::keep(ask, notes).await;
-    let (reported, mut leases) = api.engine().report_and_lease(valid, wanted, api.now()).await;
+    let (reported, mut leases) = api
+        .engine()
+        .report_and_lease(valid, wanted, api.now())
+        .await;
     if let (Ok(none), Some(ClaimRequest { claim, wait, .. })) = (&leases, &claim)
         && none.is_empty()
         && !wait.is_zero()
     {
-        leases = waiting::claim((api.engine(), &api.host, &api.roll), claim, &given_back, *wait, &process).await;
+        leases = waiting::claim(
+            (api.engine(), &api.host, &api.roll),
+            claim,
+            &given_back,
+            *wait,
+            &process,
+        )
+        .await;
     }
-    let ended = over.into_iter().zip(&reported).filter(|(_, reported)| is_over(reported)).map(|(lease, _)| lease);
+    let ended = over
+        .into_iter()
+        .zip(&reported)
+        .filter(|(_, reported)| is_over(reported))
+        .map(|(lease, _)| lease);
     api.roll.note_over(ended);
     let reported = outcomes(api, order, reported);
     // The reports are told all the same when the claim failed.
@@ -342,23 +414,46 @@ pub(crate) async fn report(ask: &Ask<'_>) -> Answer {
         Ok(leases) => claims::deliver(ask, &worker, leases).await,
         Err(error) => Err(Problem::from(error).under("claim.")),
     };
-    let ((claimed, share), refused) =
-        claimed.map_or_else(|problem| (Default::default(), Some(problem)), |got| (got, None));
-    let failed = reported.iter().filter_map(|reported| reported.as_ref().err()).chain(&refused);
-    failures::items(ask, failed.chain(noted.iter().flatten().filter_map(|noted| noted.as_ref().err())));
+    let ((claimed, share), refused) = claimed.map_or_else(
+        |problem| (Default::default(), Some(problem)),
+        |got| (got, None),
+    );
+    let failed = reported
+        .iter()
+        .filter_map(|reported| reported.as_ref().err())
+        .chain(&refused);
+    failures::items(
+        ask,
+        failed.chain(
+            noted
+                .iter()
+                .flatten()
+                .filter_map(|noted| noted.as_ref().err()),
+        ),
+    );
     let result = ReportResult {
-        reports: reported.iter().map(|reported| ReportItem::of(reported, ask.id)).collect(),
+        reports: reported
+            .iter()
+            .map(|reported| ReportItem::of(reported, ask.id))
+            .collect(),
         notes: NoteItem::all(&noted, ask.id),
         jobs: ClaimedJob::all(&claimed, &api.host.traces),
         claim_error: refused.as_ref().map(|problem| problem.body(ask.id)),
         drain: claims::drain(api, &process),
     };
-    Ok(claims::answer(&result, share, USUAL_ITEM * (reported.len() + 1)))
+    Ok(claims::answer(
+        &result,
+        share,
+        USUAL_ITEM * (reported.len() + 1),
+    ))
 }
 
 /// Whether the worker does not have the lease any more.
 fn is_over(reported: &Result<Reported, EngineError>) -> bool {
-    matches!(reported, Ok(_) | Err(EngineError::Refused(_) | EngineError::NoWorkflow { .. }))
+    matches!(
+        reported,
+        Ok(_) | Err(EngineError::Refused(_) | EngineError::NoWorkflow { .. })
+    )
 }
 
 /// What a call asks for.
@@ -371,20 +466,40 @@ struct Request {
 
 fn request(body: &[u8]) -> Result<Request, Problem> {
     let prefix = |at: usize| format!("reports[{at}].");
-    if let Some(ReportsBody { reports, claim, notes }) = body::read_correct(body) {
+    if let Some(ReportsBody {
+        reports,
+        claim,
+        notes,
+    }) = body::read_correct(body)
+    {
         body::check_number(reports.len(), MOST, "reports")?;
         let resolved = reports.into_iter().enumerate();
-        let resolved = resolved.map(|(at, one)| one.resolve().map_err(|problem| problem.under(&prefix(at))));
-        return Ok(Request { reports: resolved.collect(), claim, notes: notes::read(notes)? });
+        let resolved =
+            resolved.map(|(at, one)| one.resolve().map_err(|problem| problem.under(&prefix(at))));
+        return Ok(Request {
+            reports: resolved.collect(),
+            claim,
+            notes: notes::read(notes)?,
+        });
     }
     // Something is wrong: the others are taken all the same, so each is read for itself.
-    let RawReportsBody { reports, claim, notes } = body::read(body)?;
+    let RawReportsBody {
+        reports,
+        claim,
+        notes,
+    } = body::read(body)?;
     body::check_number(reports.len(), MOST, "reports")?;
     let one = |(at, raw): (usize, &RawValue)| {
         let report = body::read::<ReportBody<'_>>(raw.get().as_bytes());
-        report.and_then(ReportBody::resolve).map_err(|problem| problem.under(&prefix(at)))
+        report
+            .and_then(ReportBody::resolve)
+            .map_err(|problem| problem.under(&prefix(at)))
     };
-    Ok(Request { reports: reports.into_iter().enumerate().map(one).collect(), claim, notes: notes::read(notes)? })
+    Ok(Request {
+        reports: reports.into_iter().enumerate().map(one).collect(),
+        claim,
+        notes: notes::read(notes)?,
+    })
 }
 
 /// What became of each report, in the order of the request.
@@ -406,7 +521,9 @@ fn count(api: &Context, reported: Result<Reported, EngineError>) -> Result<Repor
     match &reported {
         Ok(Reported { already: true, .. }) => {}
         Ok(Reported { job, .. }) => api.activity.add(counted(*job), 1),
-        Err(EngineError::Refused(Refusal::LeaseLost { .. })) => api.activity.add(Event::LeaseLost, 1),
+        Err(EngineError::Refused(Refusal::LeaseLost { .. })) => {
+            api.activity.add(Event::LeaseLost, 1)
+        }
         Err(_) => {}
     }
     reported.map_err(Problem::from)
@@ -430,27 +547,54 @@ mod tests {
     fn a_report_that_cannot_be_read_does_not_stop_the_others() {
         let lease = "x".to_owned();
         let check = |report: &str, path: &str| {
-            let body = format!(r#"{{"reports":[{report},{{"lease":"{lease}","outcome":"succeeded"}}]}}"#);
+            let body =
+                format!(r#"{{"reports":[{report},{{"lease":"{lease}","outcome":"succeeded"}}]}}"#);
             let found: Vec<Option<String>> = request(body.as_bytes())
                 .unwrap()
                 .reports
                 .into_iter()
-                .map(|report| report.err().and_then(|problem| problem.path().map(str::to_owned)))
+                .map(|report| {
+                    report
+                        .err()
+                        .and_then(|problem| problem.path().map(str::to_owned))
+                })
                 .collect();
-            assert_eq!(found, [Some(path.to_owned()), Some("reports[1].lease".to_owned())], "{report}");
+            assert_eq!(
+                found,
+                [Some(path.to_owned()), Some("reports[1].lease".to_owned())],
+                "{report}"
+            );
         };
-        check(r#"{"lease":"x","outcome":"nonsense"}"#, "reports[0].outcome");
+        check(
+            r#"{"lease":"x","outcome":"nonsense"}"#,
+            "reports[0].outcome",
+        );
         check(r#"{"lease":"x","outcome":5}"#, "reports[0].outcome");
-        check(r#"{"lease":"x","outcome":{"failed":null}}"#, "reports[0].outcome");
-        check(r#"{"lease":"x","outcome":"failed","error":["k","m"]}"#, "reports[0].error");
+        check(
+            r#"{"lease":"x","outcome":{"failed":null}}"#,
+            "reports[0].outcome",
+        );
+        check(
+            r#"{"lease":"x","outcome":"failed","error":["k","m"]}"#,
+            "reports[0].error",
+        );
         check(r#"{"outcome":"failed"}"#, "reports[0].lease");
         check(r#"{"lease":5,"outcome":"failed"}"#, "reports[0].lease");
-        check(r#"{"lease":"x","outcome":"crashed","exit":true}"#, "reports[0].exit");
+        check(
+            r#"{"lease":"x","outcome":"crashed","exit":true}"#,
+            "reports[0].exit",
+        );
         check("5", "reports[0]");
         check(r#"["x","failed"]"#, "reports[0]");
         let many = vec![r#"{"lease":"x","outcome":"failed"}"#; MOST + 1].join(",");
-        for body in [format!(r#"{{"reports":[{many}]}}"#), format!(r#"{{"reports":[5,{many}]}}"#)] {
-            assert_eq!(request(body.as_bytes()).err().map(|problem| problem.code), Some(Code::PayloadTooLarge));
+        for body in [
+            format!(r#"{{"reports":[{many}]}}"#),
+            format!(r#"{{"reports":[5,{many}]}}"#),
+        ] {
+            assert_eq!(
+                request(body.as_bytes()).err().map(|problem| problem.code),
+                Some(Code::PayloadTooLarge)
+            );
         }
     }
 

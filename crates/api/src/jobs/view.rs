@@ -26,12 +26,14 @@ pub(crate) const MOST_TEXT: usize = LARGE / 2;
 pub(crate) fn is_long(snapshot: &Snapshot, jobs: impl IntoIterator<Item = JobIndex>) -> bool {
     const LONG: usize = 4_000;
     let graph = snapshot.graph();
-    let names = |job: JobIndex| 1 + graph.jobs[job.index()].parents.len() + graph.children(job).len();
+    let names =
+        |job: JobIndex| 1 + graph.jobs[job.index()].parents.len() + graph.children(job).len();
     jobs.into_iter().map(names).sum::<usize>() > LONG
 }
 
 pub(crate) fn too_long() -> Problem {
-    let detail = format!("the answer would have more than {MOST_TEXT} bytes; /jobs has all jobs in pages");
+    let detail =
+        format!("the answer would have more than {MOST_TEXT} bytes; /jobs has all jobs in pages");
     Problem::new(Code::PayloadTooLarge, detail)
 }
 
@@ -166,10 +168,18 @@ struct JobError<'a> {
 
 impl<'a> Job<'a> {
     /// A job of a workflow; with what it left behind, all of it.
-    pub(crate) fn of(snapshot: &'a Snapshot, index: JobIndex, result: Option<&'a JobResult>) -> Self {
+    pub(crate) fn of(
+        snapshot: &'a Snapshot,
+        index: JobIndex,
+        result: Option<&'a JobResult>,
+    ) -> Self {
         let (graph, job) = (snapshot.graph(), snapshot.job(index));
         let about = &graph.jobs[index.index()];
-        let names = |jobs: &[JobIndex]| jobs.iter().map(|job| &*graph.jobs[job.index()].name).collect();
+        let names = |jobs: &[JobIndex]| {
+            jobs.iter()
+                .map(|job| &*graph.jobs[job.index()].name)
+                .collect()
+        };
         let (due, expires) = match job.state {
             JobState::Scheduled { due } => (Some(due), None),
             JobState::Running { expires } => (None, Some(expires)),
@@ -204,19 +214,49 @@ impl<'a> Job<'a> {
             limits: graph.limits(index).map(|limits| LimitShown::all_of(limits)),
             why_not_running: reason.map(|reason| {
                 let why = WhyNotRunning::of(snapshot, (&about.queue, &about.handler), &reason);
-                if job.state == JobState::Ready { why.after_losses(job, about.max_lost) } else { why }
+                if job.state == JobState::Ready {
+                    why.after_losses(job, about.max_lost)
+                } else {
+                    why
+                }
             }),
-            params: result.map(|_| Verbatim(graph.params(index).map_or("{}", |params| params.text()).into())),
-            output: result.map(|result| result.output.as_deref().map_or(Verbatim::NULL, Verbatim::of)),
+            params: result.map(|_| {
+                Verbatim(
+                    graph
+                        .params(index)
+                        .map_or("{}", |params| params.text())
+                        .into(),
+                )
+            }),
+            output: result.map(|result| {
+                result
+                    .output
+                    .as_deref()
+                    .map_or(Verbatim::NULL, Verbatim::of)
+            }),
             errors: result.map(|result| result.errors.iter().map(JobError::of).collect()),
-            progress: result.and_then(|result| result.progress.as_ref()).map(JobProgress::of),
+            progress: result
+                .and_then(|result| result.progress.as_ref())
+                .map(JobProgress::of),
         }
     }
 }
 
 impl<'a> JobProgress<'a> {
-    fn of(Progress { attempt, at, percent, text }: &'a Progress) -> Self {
-        Self { percent: *percent, text, at: Rfc3339(*at), attempt: *attempt }
+    fn of(
+        Progress {
+            attempt,
+            at,
+            percent,
+            text,
+        }: &'a Progress,
+    ) -> Self {
+        Self {
+            percent: *percent,
+            text,
+            at: Rfc3339(*at),
+            attempt: *attempt,
+        }
     }
 }
 
@@ -236,48 +276,86 @@ impl<'a> JobError<'a> {
 impl<'a> WhyNotRunning<'a> {
     fn of(snapshot: &'a Snapshot, (queue, handler): (&str, &str), reason: &Reason) -> Self {
         let names = |jobs: &[JobIndex]| -> Vec<&'a str> {
-            jobs.iter().map(|job| snapshot.graph().jobs[job.index()].name.as_str()).collect()
+            jobs.iter()
+                .map(|job| snapshot.graph().jobs[job.index()].name.as_str())
+                .collect()
         };
-        let of = |reason, text: String| Self { reason, jobs: None, until: None, limit: None, holders: None, text };
+        let of = |reason, text: String| Self {
+            reason,
+            jobs: None,
+            until: None,
+            limit: None,
+            holders: None,
+            text,
+        };
         match reason {
             Reason::NotStarted => of("not_started", "the workflow was not started".to_owned()),
             Reason::WorkflowPaused => of("workflow_paused", "the workflow is paused".to_owned()),
             Reason::WaitsFor(jobs) => {
                 let jobs = names(jobs);
-                Self { jobs: Some(jobs.clone()), ..of("waits_for", format!("waits for {}", listed(&jobs))) }
+                Self {
+                    jobs: Some(jobs.clone()),
+                    ..of("waits_for", format!("waits for {}", listed(&jobs)))
+                }
             }
             Reason::Doomed { by, waits_for } => {
                 let (by, waits_for) = (names(by), names(waits_for));
-                let text =
-                    format!("cannot run because of {}, and waits for {} to end", listed(&by), listed(&waits_for));
-                Self { jobs: Some(by), ..of("doomed", text) }
+                let text = format!(
+                    "cannot run because of {}, and waits for {} to end",
+                    listed(&by),
+                    listed(&waits_for)
+                );
+                Self {
+                    jobs: Some(by),
+                    ..of("doomed", text)
+                }
             }
             Reason::BlockedBy(jobs) => {
                 let jobs = names(jobs);
-                let text = format!("blocked by {}: retry what failed, or skip this job", listed(&jobs));
-                Self { jobs: Some(jobs), ..of("blocked_by", text) }
+                let text = format!(
+                    "blocked by {}: retry what failed, or skip this job",
+                    listed(&jobs)
+                );
+                Self {
+                    jobs: Some(jobs),
+                    ..of("blocked_by", text)
+                }
             }
             Reason::Until(due) => {
                 let due = Rfc3339(*due);
-                Self { until: Some(due), ..of("until", format!("waits until {due}")) }
+                Self {
+                    until: Some(due),
+                    ..of("until", format!("waits until {due}"))
+                }
             }
             Reason::NoRoom(full) => Self::no_room(full),
             Reason::QueuePaused => of("queue_paused", format!("the queue '{queue}' is paused")),
-            Reason::NoWorker => of("no_worker", format!("no worker of this server asks for the queue '{queue}'")),
+            Reason::NoWorker => of(
+                "no_worker",
+                format!("no worker of this server asks for the queue '{queue}'"),
+            ),
             Reason::NoHandler => {
                 let text = format!(
                     "no worker that takes jobs of the queue '{queue}' from this server has the handler '{handler}'"
                 );
                 of("no_handler", text)
             }
-            Reason::InQueue => of("in_queue", format!("waits in the queue '{queue}' for a worker")),
+            Reason::InQueue => of(
+                "in_queue",
+                format!("waits in the queue '{queue}' for a worker"),
+            ),
         }
     }
 }
 
 impl Holder {
     pub(crate) fn of(Holding { lease, until, job }: &Holding) -> Self {
-        Self { workflow: lease.workflow.to_string(), job: job.clone(), index: lease.job.0, until: Rfc3339(*until) }
+        Self {
+            workflow: lease.workflow.to_string(),
+            job: job.clone(),
+            index: lease.job.0,
+            until: Rfc3339(*until),
+        }
     }
 }
 
@@ -297,23 +375,53 @@ impl WhyNotRunning<'_> {
     }
 
     fn no_room(full: &Full) -> Self {
-        let Full { limit, until, running, holders } = full;
+        let Full {
+            limit,
+            until,
+            running,
+            holders,
+        } = full;
         let until = Rfc3339(*until);
         let text = match limit {
-            Limit::Units { domain, entries, .. } => {
-                let entries: Vec<String> = entries.iter().map(|(key, value)| format!("{key}={value}")).collect();
-                format!("waits for room under the limit '{domain}' of {}, at least until {until}", entries.join(", "))
+            Limit::Units {
+                domain, entries, ..
+            } => {
+                let entries: Vec<String> = entries
+                    .iter()
+                    .map(|(key, value)| format!("{key}={value}"))
+                    .collect();
+                format!(
+                    "waits for room under the limit '{domain}' of {}, at least until {until}",
+                    entries.join(", ")
+                )
             }
             Limit::Concurrency { most, .. } => {
-                let names: Vec<&str> = holders.iter().filter_map(|holder| holder.job.as_deref()).collect();
+                let names: Vec<&str> = holders
+                    .iter()
+                    .filter_map(|holder| holder.job.as_deref())
+                    .collect();
                 let all = usize::try_from(*running).unwrap_or(usize::MAX);
-                let names = if names.is_empty() { String::new() } else { format!(": {}", first_of(&names, all)) };
-                format!("waits for a place: {running} of at most {most} run under this limit{names}")
+                let names = if names.is_empty() {
+                    String::new()
+                } else {
+                    format!(": {}", first_of(&names, all))
+                };
+                format!(
+                    "waits for a place: {running} of at most {most} run under this limit{names}"
+                )
             }
         };
-        let holders = matches!(limit, Limit::Concurrency { .. }).then(|| holders.iter().map(Holder::of).collect());
+        let holders = matches!(limit, Limit::Concurrency { .. })
+            .then(|| holders.iter().map(Holder::of).collect());
         let limit = Some(LimitShown::of(limit.definition()));
-        Self { reason: "limit", jobs: None, until: Some(until), limit, holders, text }
+        Self {
+            reason: "limit",
+            jobs: None,
+            until: Some(until),
+            limit,
+            holders,
+            text,
+        }
     }
 }
 
@@ -326,5 +434,9 @@ fn listed(names: &[&str]) -> String {
 fn first_of(names: &[&str], all: usize) -> String {
     let first = &names[..names.len().min(NAMED)];
     let (first, more) = (first.join(", "), all.saturating_sub(first.len()));
-    if more == 0 { first } else { format!("{first} and {more} more") }
+    if more == 0 {
+        first
+    } else {
+        format!("{first} and {more} more")
+    }
 }

@@ -10,7 +10,11 @@ use crate::workers::{Process, Roll};
 
 /// Of a claim that waits so long.
 pub(crate) fn patience(wait: Duration) -> Patience {
-    if wait.is_zero() { Patience::None } else { Patience::Some }
+    if wait.is_zero() {
+        Patience::None
+    } else {
+        Patience::Some
+    }
 }
 
 /// Claims again whenever work arrives, until there is some, the time is over, or the server or the worker drains. Jobs of the leases given are not
@@ -31,7 +35,9 @@ pub(crate) async fn claim(
     loop {
         // What arrives between the claim and the wait counts too.
         let arrival = engine.arrival_for(claim, except);
-        let leases = engine.lease_except(claim, except, Patience::Some, (host.clock)()).await?;
+        let leases = engine
+            .lease_except(claim, except, Patience::Some, (host.clock)())
+            .await?;
         if !leases.is_empty() || drain.is_cancelled() || Instant::now() >= until {
             return Ok(leases);
         }
@@ -55,7 +61,8 @@ mod tests {
     use std::pin::pin;
 
     use tidegate_workflow::{
-        Begin, Definition, EngineOptions, Graph, JobDefinition, MemoryStore, NewWorkflow, Store, Timestamp,
+        Begin, Definition, EngineOptions, Graph, JobDefinition, MemoryStore, NewWorkflow, Store,
+        Timestamp,
     };
     use tokio::time::{advance, timeout};
 
@@ -67,7 +74,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_worker_that_is_woken_as_its_time_ends_claims() {
         let store = Store::Memory(MemoryStore::new(4));
-        let (engine, host) = (Engine::start(store, EngineOptions::default()).await.unwrap(), Host::of_test(NOW));
+        let (engine, host) = (
+            Engine::start(store, EngineOptions::default())
+                .await
+                .unwrap(),
+            Host::of_test(NOW),
+        );
         let wanted = Claim {
             queues: vec!["default".into()],
             handlers: None,
@@ -76,15 +88,37 @@ mod tests {
             lease: Duration::from_secs(30),
         };
         let jobs = vec![JobDefinition::new("job", "handler")];
-        let graph = Graph::build(Definition { name: "test".into(), jobs, ..Definition::default() }).unwrap();
+        let graph = Graph::build(Definition {
+            name: "test".into(),
+            jobs,
+            ..Definition::default()
+        })
+        .unwrap();
         let wait = Duration::from_millis(40);
         let roll = Roll::default();
-        let process = Process { worker: "worker", started: None };
+        let process = Process {
+            worker: "worker",
+            started: None,
+        };
         let mut claimed = pin!(claim((&engine, &host, &roll), &wanted, &[], wait, &process));
         assert!(timeout(wait / 2, &mut claimed).await.is_err(), "it waits");
-        engine.create(vec![NewWorkflow { graph, begin: Begin::Now, created_at: None }], NOW).await.remove(0).unwrap();
+        engine
+            .create(
+                vec![NewWorkflow {
+                    graph,
+                    begin: Begin::Now,
+                    created_at: None,
+                }],
+                NOW,
+            )
+            .await
+            .remove(0)
+            .unwrap();
         advance(wait).await;
         let leases = claimed.await;
-        assert!(!leases.unwrap().is_empty(), "woken, and went without the job");
+        assert!(
+            !leases.unwrap().is_empty(),
+            "woken, and went without the job"
+        );
     }
 }

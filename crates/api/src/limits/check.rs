@@ -104,13 +104,20 @@ const fn code(code: rate::Code) -> &'static str {
 impl CheckBody {
     fn resolve(self) -> rate::Request {
         let entry = |EntryBody { key, value }| rate::Entry { key, value };
-        let descriptor = |DescriptorBody { entries, hits_addend }| rate::Descriptor {
+        let descriptor = |DescriptorBody {
+                              entries,
+                              hits_addend,
+                          }| rate::Descriptor {
             entries: entries.into_iter().map(entry).collect(),
             hits_addend,
             ..rate::Descriptor::default()
         };
         let descriptors = self.descriptors.into_iter().map(descriptor).collect();
-        rate::Request { domain: self.domain, descriptors, hits_addend: self.hits_addend.unwrap_or_default() }
+        rate::Request {
+            domain: self.domain,
+            descriptors,
+            hits_addend: self.hits_addend.unwrap_or_default(),
+        }
     }
 }
 
@@ -127,7 +134,9 @@ impl<'a> DescriptorChecked<'a> {
             code: code(status.code),
             limit: rate,
             remaining: limit.map(|_| status.remaining),
-            reset_ms: status.seconds_until_reset.map(|seconds| u64::from(seconds) * 1_000),
+            reset_ms: status
+                .seconds_until_reset
+                .map(|seconds| u64::from(seconds) * 1_000),
         }
     }
 }
@@ -135,9 +144,21 @@ impl<'a> DescriptorChecked<'a> {
 pub(crate) async fn check(ask: &Ask<'_>) -> Answer {
     let asked = super::read::<CheckBody>(ask.body)?.resolve();
     let limits = &ask.api.host.limits;
-    let answer = limits.limiter.peek(&asked, limits.now(), deadline()).await.map_err(refusal)?;
-    let descriptors = asked.descriptors.iter().zip(&answer.statuses).map(DescriptorChecked::of).collect();
-    Ok(json::ok(&Checked { code: code(answer.code), descriptors }))
+    let answer = limits
+        .limiter
+        .peek(&asked, limits.now(), deadline())
+        .await
+        .map_err(refusal)?;
+    let descriptors = asked
+        .descriptors
+        .iter()
+        .zip(&answer.statuses)
+        .map(DescriptorChecked::of)
+        .collect();
+    Ok(json::ok(&Checked {
+        code: code(answer.code),
+        descriptors,
+    }))
 }
 
 fn refusal(error: rate::Error) -> Problem {
@@ -145,7 +166,8 @@ fn refusal(error: rate::Error) -> Problem {
         rate::Error::EmptyDomain => Problem::field("domain", error.to_string()),
         rate::Error::NoDescriptors => Problem::field("descriptors", error.to_string()),
         rate::Error::NoConfiguration => Problem::new(Code::NoConfiguration, error.to_string()),
-        rate::Error::InvalidOverride { descriptor, .. } | rate::Error::LongValues { descriptor } => {
+        rate::Error::InvalidOverride { descriptor, .. }
+        | rate::Error::LongValues { descriptor } => {
             Problem::field(format!("descriptors[{descriptor}]"), error.to_string())
         }
         rate::Error::Store(error) => without_store(error),

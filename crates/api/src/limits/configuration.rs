@@ -77,24 +77,34 @@ pub(crate) fn show(ask: &Ask<'_>) -> Answer {
     };
     if let Some(text) = &wanted.find {
         let found = configuration.map(|known| search(known, text, wanted.limit, &wanted.from));
-        let (text, next) = found.map_or_else(|| (b"[]".to_vec(), None), |found| counted(host, found));
+        let (text, next) =
+            found.map_or_else(|| (b"[]".to_vec(), None), |found| counted(host, found));
         shown.found = Some(Verbatim(Cow::Owned(utf8(text))));
         shown.next_cursor = next;
         return Ok(json::ok(&shown));
     }
     let Some(name) = &wanted.domain else {
-        let (text, next) = configuration.map_or_else(|| (b"[]".to_vec(), None), |known| domains(host, known, &wanted));
+        let (text, next) = configuration.map_or_else(
+            || (b"[]".to_vec(), None),
+            |known| domains(host, known, &wanted),
+        );
         shown.load = Some(LoadShown::of(&loads, configuration));
         shown.domains = Some(Verbatim(Cow::Owned(utf8(text))));
         shown.next_cursor = next;
         return Ok(json::ok(&shown));
     };
-    let level = configuration.and_then(|known| known.domain_named(name)).and_then(|domain| {
-        let (level, file) = wanted.level(domain)?;
-        Some((domain, level, file))
-    });
-    let missing =
-        || Problem::new(Code::DescriptorNotFound, "the configuration has no descriptor with this domain and entries");
+    let level = configuration
+        .and_then(|known| known.domain_named(name))
+        .and_then(|domain| {
+            let (level, file) = wanted.level(domain)?;
+            Some((domain, level, file))
+        });
+    let missing = || {
+        Problem::new(
+            Code::DescriptorNotFound,
+            "the configuration has no descriptor with this domain and entries",
+        )
+    };
     let (domain, level, file) = level.ok_or_else(missing)?;
     let file_of = |place: usize| file.unwrap_or_else(|| domain.file_of(place));
     let (text, next) = descriptors(host, level, file_of, &wanted);
@@ -109,25 +119,44 @@ fn utf8(text: Vec<u8>) -> String {
 
 /// A page of what was found.
 fn counted(host: &Host, found: Found<'_>) -> (Vec<u8>, Option<String>) {
-    let Found { mut items, cursors, next } = found;
+    let Found {
+        mut items,
+        cursors,
+        next,
+    } = found;
     count(host, items.iter_mut().map(FoundShown::descriptor));
     page(items, next, |at| cursors[at].clone(), |_| false)
 }
 
 /// A page of domains.
-fn domains(host: &Host, configuration: &Configuration, wanted: &Wanted) -> (Vec<u8>, Option<String>) {
+fn domains(
+    host: &Host,
+    configuration: &Configuration,
+    wanted: &Wanted,
+) -> (Vec<u8>, Option<String>) {
     let all = configuration.domains(wanted.place());
     let more = all.len() > wanted.limit;
     let here: Vec<(&str, &Domain)> = all.take(wanted.limit).collect();
     let mut room = wanted.limit - here.len();
     let shown = here.iter().map(|&(name, domain)| {
         let shown = DomainShown::of((name, domain));
-        if takes(&mut room, &domain.level) { shown.with_descriptors(domain) } else { shown }
+        if takes(&mut room, &domain.level) {
+            shown.with_descriptors(domain)
+        } else {
+            shown
+        }
     });
     let mut shown: Vec<DomainShown<'_>> = shown.collect();
-    count(host, shown.iter_mut().flat_map(|domain| domain.descriptors.iter_mut().flatten()));
+    count(
+        host,
+        shown
+            .iter_mut()
+            .flat_map(|domain| domain.descriptors.iter_mut().flatten()),
+    );
     let cursor = |at: usize| (wanted.place() + at).to_string();
-    page(shown, more.then(|| cursor(here.len())), cursor, |domain| domain.descriptors.take().is_some())
+    page(shown, more.then(|| cursor(here.len())), cursor, |domain| {
+        domain.descriptors.take().is_some()
+    })
 }
 
 /// A page of descriptors of a level.
@@ -142,13 +171,19 @@ fn descriptors<'c>(
     let mut room = wanted.limit - here.len();
     let shown = here.iter().zip(wanted.place()..).map(|(node, place)| {
         let shown = DescriptorShown::of(node, file_of(place));
-        if takes(&mut room, &node.below) { shown.with_descriptors(node, 1) } else { shown }
+        if takes(&mut room, &node.below) {
+            shown.with_descriptors(node, 1)
+        } else {
+            shown
+        }
     });
     let mut shown: Vec<DescriptorShown<'_>> = shown.collect();
     count(host, shown.iter_mut());
     let cursor = |at: usize| (wanted.place() + at).to_string();
     let next = (all.len() > here.len()).then(|| cursor(here.len()));
-    page(shown, next, cursor, |descriptor| descriptor.descriptors.take().is_some())
+    page(shown, next, cursor, |descriptor| {
+        descriptor.descriptors.take().is_some()
+    })
 }
 
 /// Takes the room of everything in a level, if there is so much.

@@ -4,7 +4,8 @@ use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use serde::{Deserialize, Serialize};
 use tidegate_ratelimit::{
-    Effect, EffectKind, Entry as RateEntry, Factor, LimitOverride, OverrideError, OverrideTarget, Reach, Timestamp,
+    Effect, EffectKind, Entry as RateEntry, Factor, LimitOverride, OverrideError, OverrideTarget,
+    Reach, Timestamp,
 };
 #[cfg(test)]
 use utoipa::ToSchema;
@@ -91,19 +92,38 @@ impl<'a> OverrideShown<'a> {
     fn of(of: &'a LimitOverride) -> Self {
         let (rule, domain, entries) = match &of.target {
             OverrideTarget::Rule { stats_key } => (Some(&**stats_key), None, None),
-            OverrideTarget::Key { domain, entries } => (None, Some(&**domain), Some(pairs(entries))),
+            OverrideTarget::Key { domain, entries } => {
+                (None, Some(&**domain), Some(pairs(entries)))
+            }
         };
         let (scale, gateway) = match of.effect {
-            Effect::Paused(reach) | Effect::Throttled(reach) => (None, reach == Reach::JobsAndRequests),
+            Effect::Paused(reach) | Effect::Throttled(reach) => {
+                (None, reach == Reach::JobsAndRequests)
+            }
             Effect::Scaled(factor) => (Some(factor.get()), true),
         };
         let (effect, until) = (word(of.effect.kind()), of.until.map(moment));
         let (at, by, reason) = (moment(of.at), &*of.by, &*of.reason);
-        Self { rule, domain, entries, effect, scale, gateway, until, at, by, reason }
+        Self {
+            rule,
+            domain,
+            entries,
+            effect,
+            scale,
+            gateway,
+            until,
+            at,
+            by,
+            reason,
+        }
     }
 }
 
-const KINDS: [EffectKind; 3] = [EffectKind::Paused, EffectKind::Throttled, EffectKind::Scaled];
+const KINDS: [EffectKind; 3] = [
+    EffectKind::Paused,
+    EffectKind::Throttled,
+    EffectKind::Scaled,
+];
 
 /// The words for what overrides do.
 #[cfg(test)]
@@ -125,73 +145,144 @@ fn target(
 ) -> Result<OverrideTarget, Problem> {
     match (rule, domain, entries) {
         (Some(stats_key), None, None) => Ok(OverrideTarget::Rule { stats_key }),
-        (Some(_), _, _) => {
-            Err(Problem::field("rule", "'rule' is for all keys of a limit, 'domain' and 'entries' are for one key"))
-        }
+        (Some(_), _, _) => Err(Problem::field(
+            "rule",
+            "'rule' is for all keys of a limit, 'domain' and 'entries' are for one key",
+        )),
         (None, Some(domain), Some(entries)) if !entries.is_empty() => {
             let entry = |(key, value)| RateEntry { key, value };
-            Ok(OverrideTarget::Key { domain, entries: Entry::pairs(entries).into_iter().map(entry).collect() })
+            Ok(OverrideTarget::Key {
+                domain,
+                entries: Entry::pairs(entries).into_iter().map(entry).collect(),
+            })
         }
-        (None, Some(_), _) => Err(Problem::field("entries", "expected at least one pair of a key and a value")),
-        (None, None, _) => {
-            Err(Problem::field("", "say what it is about: a 'rule', or a key with its 'domain' and 'entries'"))
-        }
+        (None, Some(_), _) => Err(Problem::field(
+            "entries",
+            "expected at least one pair of a key and a value",
+        )),
+        (None, None, _) => Err(Problem::field(
+            "",
+            "say what it is about: a 'rule', or a key with its 'domain' and 'entries'",
+        )),
     }
 }
 
 impl OverrideBody {
     fn resolve(self, by: &str, now: Timestamp) -> Result<LimitOverride, Problem> {
-        let Self { domain, entries, rule, pause, scale, r#for, gateway, reason } = self;
+        let Self {
+            domain,
+            entries,
+            rule,
+            pause,
+            scale,
+            r#for,
+            gateway,
+            reason,
+        } = self;
         let target = target(rule, domain, entries)?;
         let effect = effect(pause, scale, gateway)?;
         let until = match r#for {
             Some(Span(span)) if span.is_zero() => {
-                return Err(Problem::field("for", "expected a time span that is longer than nothing"));
+                return Err(Problem::field(
+                    "for",
+                    "expected a time span that is longer than nothing",
+                ));
             }
-            Some(Span(span)) => {
-                Some(Timestamp(now.0.saturating_add(u64::try_from(span.as_micros()).unwrap_or(u64::MAX))))
-            }
+            Some(Span(span)) => Some(Timestamp(
+                now.0
+                    .saturating_add(u64::try_from(span.as_micros()).unwrap_or(u64::MAX)),
+            )),
             None => None,
         };
         let (by, reason) = (by.to_owned(), reason.unwrap_or_default());
-        Ok(LimitOverride { target, effect, until, by, at: now, reason })
+        Ok(LimitOverride {
+            target,
+            effect,
+            until,
+            by,
+            at: now,
+            reason,
+        })
     }
 }
 
-fn effect(pause: Option<bool>, scale: Option<f64>, gateway: Option<bool>) -> Result<Effect, Problem> {
-    let reach = if gateway == Some(true) { Reach::JobsAndRequests } else { Reach::Jobs };
+fn effect(
+    pause: Option<bool>,
+    scale: Option<f64>,
+    gateway: Option<bool>,
+) -> Result<Effect, Problem> {
+    let reach = if gateway == Some(true) {
+        Reach::JobsAndRequests
+    } else {
+        Reach::Jobs
+    };
     match (pause, scale) {
         (Some(true), None) => Ok(Effect::Paused(reach)),
-        (Some(true), Some(_)) => Err(Problem::field("scale", "an override pauses or scales: send two")),
-        (_, Some(_)) if gateway == Some(false) => {
-            Err(Problem::field("gateway", "a limit is scaled for jobs and requests alike"))
-        }
+        (Some(true), Some(_)) => Err(Problem::field(
+            "scale",
+            "an override pauses or scales: send two",
+        )),
+        (_, Some(_)) if gateway == Some(false) => Err(Problem::field(
+            "gateway",
+            "a limit is scaled for jobs and requests alike",
+        )),
         (_, Some(factor)) => {
-            let factor = Factor::new(factor).map_err(|error| Problem::field("scale", error.to_string()))?;
+            let factor =
+                Factor::new(factor).map_err(|error| Problem::field("scale", error.to_string()))?;
             Ok(Effect::Scaled(factor))
         }
-        (Some(false), None) => Err(Problem::field("pause", "what is paused is resumed with DELETE")),
-        (None, None) => Err(Problem::field("", "say what to do: 'pause' with true, or 'scale' with a factor")),
+        (Some(false), None) => Err(Problem::field(
+            "pause",
+            "what is paused is resumed with DELETE",
+        )),
+        (None, None) => Err(Problem::field(
+            "",
+            "say what to do: 'pause' with true, or 'scale' with a factor",
+        )),
     }
 }
 
 pub(crate) async fn list(ask: &Ask<'_>) -> Answer {
     let limits = &ask.api.host.limits;
-    let (kept, now) = (limits.refresh().await.map_err(|error| without_store(&error))?, limits.now());
-    let items = kept.iter().filter(|each| !each.has_ended(now)).map(OverrideShown::of).collect();
-    Ok(json::ok(&OverrideList { items, unreadable: kept.unreadable() }))
+    let (kept, now) = (
+        limits
+            .refresh()
+            .await
+            .map_err(|error| without_store(&error))?,
+        limits.now(),
+    );
+    let items = kept
+        .iter()
+        .filter(|each| !each.has_ended(now))
+        .map(OverrideShown::of)
+        .collect();
+    Ok(json::ok(&OverrideList {
+        items,
+        unreadable: kept.unreadable(),
+    }))
 }
 
 pub(crate) async fn set(ask: &Ask<'_>) -> Answer {
     let limits = &ask.api.host.limits;
     let now = limits.now();
-    let new = super::read::<OverrideBody>(ask.body)?.resolve(ask.token.unwrap_or(ANONYMOUS), now)?;
+    let new =
+        super::read::<OverrideBody>(ask.body)?.resolve(ask.token.unwrap_or(ANONYMOUS), now)?;
     if let OverrideTarget::Rule { stats_key } = &new.target
-        && !limits.limiter.configuration().is_some_and(|known| known.stats_keys().any(|key| key == stats_key))
+        && !limits
+            .limiter
+            .configuration()
+            .is_some_and(|known| known.stats_keys().any(|key| key == stats_key))
     {
-        return Err(Problem::field("rule", format!("the configuration of this server has no limit '{stats_key}'")));
+        return Err(Problem::field(
+            "rule",
+            format!("the configuration of this server has no limit '{stats_key}'"),
+        ));
     }
-    limits.overrides.put(&new, now, deadline()).await.map_err(refusal)?;
+    limits
+        .overrides
+        .put(&new, now, deadline())
+        .await
+        .map_err(refusal)?;
     // It is kept: if this reading fails, the next one follows within a second.
     let _ = limits.refresh().await;
     Ok(json::ok(&OverrideShown::of(&new)))
@@ -201,15 +292,27 @@ pub(crate) async fn remove(ask: &Ask<'_>) -> Answer {
     body::read_optional::<NoBody>(ask.body)?;
     let mut query = Query::new(ask.query)?;
     let (rule, domain) = (query.take("rule"), query.take("domain"));
-    let wrong = |_| Problem::field("entries", r#"expected pairs of a key and a value, such as [["tenant","acme"]]"#);
-    let entries = query.take("entries").map(|text| serde_json::from_str(&text).map_err(wrong)).transpose()?;
+    let wrong = |_| {
+        Problem::field(
+            "entries",
+            r#"expected pairs of a key and a value, such as [["tenant","acme"]]"#,
+        )
+    };
+    let entries = query
+        .take("entries")
+        .map(|text| serde_json::from_str(&text).map_err(wrong))
+        .transpose()?;
     let effect = query.take("effect");
     query.end()?;
     let target = target(rule, domain, entries)?;
-    let is_wanted = |kind: &EffectKind| effect.as_deref().is_none_or(|wanted| wanted == word(*kind));
+    let is_wanted =
+        |kind: &EffectKind| effect.as_deref().is_none_or(|wanted| wanted == word(*kind));
     let kinds: Vec<EffectKind> = KINDS.into_iter().filter(is_wanted).collect();
     if kinds.is_empty() {
-        return Err(Problem::field("effect", "expected one of paused, throttled, scaled"));
+        return Err(Problem::field(
+            "effect",
+            "expected one of paused, throttled, scaled",
+        ));
     }
     let limits = &ask.api.host.limits;
     let mut removed = 0;
@@ -218,7 +321,10 @@ pub(crate) async fn remove(ask: &Ask<'_>) -> Answer {
         removed += usize::from(was_there.map_err(|error| without_store(&error))?);
     }
     if removed == 0 {
-        return Err(Problem::new(Code::OverrideNotFound, "nothing overrides this limit or key"));
+        return Err(Problem::new(
+            Code::OverrideNotFound,
+            "nothing overrides this limit or key",
+        ));
     }
     // As above.
     let _ = limits.refresh().await;
@@ -247,13 +353,27 @@ mod tests {
                 .map_err(|problem| problem.path().unwrap_or_default().to_owned())
         };
         let key = r#""domain": "vendor", "entries": [["tenant", "acme"]]"#;
-        let paused = read(&format!(r#"{{{key}, "pause": true, "for": "10m", "reason": "r"}}"#)).unwrap();
+        let paused = read(&format!(
+            r#"{{{key}, "pause": true, "for": "10m", "reason": "r"}}"#
+        ))
+        .unwrap();
         assert_eq!(paused.effect, Effect::Paused(Reach::Jobs));
-        assert_eq!((paused.until, paused.at), (Some(Timestamp(600_000_005)), Timestamp(5)));
+        assert_eq!(
+            (paused.until, paused.at),
+            (Some(Timestamp(600_000_005)), Timestamp(5))
+        );
         assert_eq!((&*paused.by, &*paused.reason), ("ada", "r"));
         let rule = read(r#"{"rule": "vendor.tenant", "pause": true, "gateway": true}"#).unwrap();
-        assert_eq!(rule.target, OverrideTarget::Rule { stats_key: "vendor.tenant".to_owned() });
-        assert_eq!((rule.effect, rule.until), (Effect::Paused(Reach::JobsAndRequests), None));
+        assert_eq!(
+            rule.target,
+            OverrideTarget::Rule {
+                stats_key: "vendor.tenant".to_owned()
+            }
+        );
+        assert_eq!(
+            (rule.effect, rule.until),
+            (Effect::Paused(Reach::JobsAndRequests), None)
+        );
         let scaled = read(&format!(r#"{{{key}, "scale": 0.5}}"#)).unwrap();
         assert_eq!(scaled.effect, Effect::Scaled(Factor::new(0.5).unwrap()));
         for (text, path) in [
@@ -263,13 +383,25 @@ mod tests {
             (format!(r#"{{{key}, "pause": true, "scale": 1}}"#), "scale"),
             (format!(r#"{{{key}, "scale": 1000.1}}"#), "scale"),
             (format!(r#"{{{key}, "scale": -1}}"#), "scale"),
-            (format!(r#"{{{key}, "scale": 1, "gateway": false}}"#), "gateway"),
+            (
+                format!(r#"{{{key}, "scale": 1, "gateway": false}}"#),
+                "gateway",
+            ),
             (format!(r#"{{{key}, "pause": true, "for": "0s"}}"#), "for"),
             (format!(r#"{{{key}, "pause": true, "for": 5}}"#), "for"),
             (format!(r#"{{{key}, "rule": "a", "pause": true}}"#), "rule"),
-            (r#"{"domain": "vendor", "entries": [], "pause": true}"#.to_owned(), "entries"),
-            (r#"{"domain": "vendor", "pause": true}"#.to_owned(), "entries"),
-            (format!(r#"{{{key}, "pause": true, "reasons": ""}}"#), "reasons"),
+            (
+                r#"{"domain": "vendor", "entries": [], "pause": true}"#.to_owned(),
+                "entries",
+            ),
+            (
+                r#"{"domain": "vendor", "pause": true}"#.to_owned(),
+                "entries",
+            ),
+            (
+                format!(r#"{{{key}, "pause": true, "reasons": ""}}"#),
+                "reasons",
+            ),
         ] {
             assert_eq!(read(&text).unwrap_err(), path, "{text}");
         }

@@ -52,14 +52,38 @@ struct RefusalShown<'a> {
 }
 
 impl<'a> KeyShown<'a> {
-    fn of(TopKey { domain, entries, hits, is_estimate }: &'a TopKey) -> Self {
-        Self { domain, entries: pairs(entries), hits: *hits, is_estimate: *is_estimate }
+    fn of(
+        TopKey {
+            domain,
+            entries,
+            hits,
+            is_estimate,
+        }: &'a TopKey,
+    ) -> Self {
+        Self {
+            domain,
+            entries: pairs(entries),
+            hits: *hits,
+            is_estimate: *is_estimate,
+        }
     }
 }
 
 impl<'a> RefusalShown<'a> {
-    fn of(Refusal { domain, entries, at, caller: by }: &'a Refusal) -> Self {
-        Self { at: moment(*at), caller: caller(*by), domain, entries: pairs(entries) }
+    fn of(
+        Refusal {
+            domain,
+            entries,
+            at,
+            caller: by,
+        }: &'a Refusal,
+    ) -> Self {
+        Self {
+            at: moment(*at),
+            caller: caller(*by),
+            domain,
+            entries: pairs(entries),
+        }
     }
 }
 
@@ -76,7 +100,18 @@ const fn caller(caller: Caller) -> &'static str {
 
 pub(crate) fn show(ask: &Ask<'_>) -> Response {
     let limits = &ask.api.host.limits;
-    let Sketch { top, since, refusals } = limits.limiter.sketch(limits.now());
-    let (keys, refusals) = (top.iter().map(KeyShown::of).collect(), refusals.iter().map(RefusalShown::of).collect());
-    json::ok(&Top { since: moment(since), keys, refusals })
+    let Sketch {
+        top,
+        since,
+        refusals,
+    } = limits.limiter.sketch(limits.now());
+    let (keys, refusals) = (
+        top.iter().map(KeyShown::of).collect(),
+        refusals.iter().map(RefusalShown::of).collect(),
+    );
+    json::ok(&Top {
+        since: moment(since),
+        keys,
+        refusals,
+    })
 }

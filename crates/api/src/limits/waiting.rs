@@ -95,15 +95,33 @@ struct WindowUse {
 
 pub(crate) async fn list(ask: &Ask<'_>) -> Answer {
     let mut query = Query::new(ask.query)?;
-    let (limit, queue, cursor) = (query.limit(20, MOST_ITEMS)?, query.take("queue"), query.take("cursor"));
+    let (limit, queue, cursor) = (
+        query.limit(20, MOST_ITEMS)?,
+        query.take("queue"),
+        query.take("cursor"),
+    );
     query.end()?;
-    let wrong = || Problem::new(Code::InvalidCursor, "the cursor must be the next_cursor of a page of limits");
-    let after = cursor.map(|text| unwritten(&text).ok_or_else(wrong)).transpose()?;
-    let read = ask.api.engine().waiting_keys(queue.as_deref(), after.as_deref(), limit, ask.api.now());
+    let wrong = || {
+        Problem::new(
+            Code::InvalidCursor,
+            "the cursor must be the next_cursor of a page of limits",
+        )
+    };
+    let after = cursor
+        .map(|text| unwritten(&text).ok_or_else(wrong))
+        .transpose()?;
+    let read =
+        ask.api
+            .engine()
+            .waiting_keys(queue.as_deref(), after.as_deref(), limit, ask.api.now());
     let Partial { found, missing } = in_time(read).await?;
     let items = shown(ask, &found.keys).await;
     let next_cursor = found.next.map(|next| written(&next));
-    Ok(json::ok(&WaitingKeyPage { items, next_cursor, incomplete: Incomplete::of(&missing) }))
+    Ok(json::ok(&WaitingKeyPage {
+        items,
+        next_cursor,
+        incomplete: Incomplete::of(&missing),
+    }))
 }
 
 async fn shown<'a>(ask: &Ask<'_>, keys: &'a [WaitingKey]) -> Vec<KeyShown<'a>> {
@@ -111,21 +129,39 @@ async fn shown<'a>(ask: &Ask<'_>, keys: &'a [WaitingKey]) -> Vec<KeyShown<'a>> {
     let mut shown = |key: &'a WaitingKey| {
         let full = key.look.full.as_ref();
         let full = full.and_then(|full| {
-            let index = key.limits.each().iter().position(|limit| *limit == full.limit)?;
-            Some(FullLimit { index, until: Rfc3339(full.until) })
+            let index = key
+                .limits
+                .each()
+                .iter()
+                .position(|limit| *limit == full.limit)?;
+            Some(FullLimit {
+                index,
+                until: Rfc3339(full.until),
+            })
         });
         let in_use = |(limit, holders): (&Limit, &Option<Holdings>)| LimitInUse {
             limit: LimitShown::of(limit.definition()),
-            r#use: matches!(limit, Limit::Units { .. }).then(|| usage.next()).flatten().flatten(),
+            r#use: matches!(limit, Limit::Units { .. })
+                .then(|| usage.next())
+                .flatten()
+                .flatten(),
             running: holders.as_ref().map(|holders| holders.number),
-            holders: holders.as_ref().map(|holders| holders.first.iter().map(Holder::of).collect()),
+            holders: holders
+                .as_ref()
+                .map(|holders| holders.first.iter().map(Holder::of).collect()),
         };
         KeyShown {
             queue: &key.queue,
             handler: &key.handler,
             waiting: key.waiting,
             oldest_ready_at: key.oldest.map(Rfc3339),
-            limits: key.limits.each().iter().zip(&key.look.holders).map(in_use).collect(),
+            limits: key
+                .limits
+                .each()
+                .iter()
+                .zip(&key.look.holders)
+                .map(in_use)
+                .collect(),
             full,
         }
     };
@@ -138,18 +174,33 @@ async fn used(ask: &Ask<'_>, keys: &[WaitingKey]) -> Vec<Option<WindowUse>> {
         .iter()
         .flat_map(|key| key.limits.each())
         .filter_map(|limit| match limit {
-            Limit::Units { domain, entries, .. } => Some((&**domain, entries)),
+            Limit::Units {
+                domain, entries, ..
+            } => Some((&**domain, entries)),
             Limit::Concurrency { .. } => None,
         })
         .map(|(domain, entries)| {
-            let entry = |(key, value): &(String, String)| Entry { key: key.clone(), value: value.clone() };
+            let entry = |(key, value): &(String, String)| Entry {
+                key: key.clone(),
+                value: value.clone(),
+            };
             (domain, entries.iter().map(entry).collect())
         })
         .collect();
-    let units: Vec<Units<'_>> =
-        all.iter().map(|(domain, entries)| Units { domain, entries, hits: NonZeroU32::MIN }).collect();
+    let units: Vec<Units<'_>> = all
+        .iter()
+        .map(|(domain, entries)| Units {
+            domain,
+            entries,
+            hits: NonZeroU32::MIN,
+        })
+        .collect();
     let limits = &ask.api.host.limits;
-    let usage = limits.limiter.usage(&units, limits.now(), deadline()).await.unwrap_or_default();
+    let usage = limits
+        .limiter
+        .usage(&units, limits.now(), deadline())
+        .await
+        .unwrap_or_default();
     let shown = |usage: Usage| WindowUse {
         used: usage.used,
         requests_per_unit: usage.requests_per_unit,
@@ -161,10 +212,12 @@ async fn used(ask: &Ask<'_>, keys: &[WaitingKey]) -> Vec<Option<WindowUse>> {
 
 /// A cursor as text.
 fn written(cursor: &[u8]) -> String {
-    cursor.iter().fold(String::with_capacity(2 * cursor.len()), |mut text, byte| {
-        let _infallible = write!(text, "{byte:02x}");
-        text
-    })
+    cursor
+        .iter()
+        .fold(String::with_capacity(2 * cursor.len()), |mut text, byte| {
+            let _infallible = write!(text, "{byte:02x}");
+            text
+        })
 }
 
 fn unwritten(text: &str) -> Option<Vec<u8>> {

@@ -58,14 +58,22 @@ fn document() -> Value {
 
 /// All routes but those of the page, which is for people.
 fn described() -> impl Iterator<Item = &'static Route> {
-    ROUTES.iter().filter(|route| !matches!(route.call, Call::Page | Call::Asset))
+    ROUTES
+        .iter()
+        .filter(|route| !matches!(route.call, Call::Page | Call::Asset))
 }
 
 fn operation(route: &Route) -> Value {
     let about = operations::of(route.call);
-    let role = route.role.map_or("No token is needed.".to_owned(), |role| format!("Role: {role:?}.").to_lowercase());
+    let role = route.role.map_or("No token is needed.".to_owned(), |role| {
+        format!("Role: {role:?}.").to_lowercase()
+    });
     let role = role.replacen("role", "Role", 1);
-    let description = if about.description.is_empty() { role } else { format!("{} {role}", about.description) };
+    let description = if about.description.is_empty() {
+        role
+    } else {
+        format!("{} {role}", about.description)
+    };
     let mut operation = json!({
         "operationId": about.id,
         "summary": about.summary,
@@ -78,8 +86,7 @@ fn operation(route: &Route) -> Value {
         operation["parameters"] = json!(parameters);
     }
     if let Some((schema, required)) = about.body {
-        operation["requestBody"] =
-            json!({"required": required, "content": {"application/json": {"schema": reference(schema)}}});
+        operation["requestBody"] = json!({"required": required, "content": {"application/json": {"schema": reference(schema)}}});
     }
     if route.role.is_some() {
         operation["security"] = json!([{"token": []}, {}]);
@@ -103,12 +110,22 @@ fn tag(route: &Route) -> &'static str {
 }
 
 fn parameters(route: &Route, about: &Operation) -> Vec<Value> {
-    let names = route.template.split('{').skip(1).filter_map(|rest| rest.split('}').next());
+    let names = route
+        .template
+        .split('{')
+        .skip(1)
+        .filter_map(|rest| rest.split('}').next());
     let in_path = names.map(|name| {
-        let schema = if name == "id" { reference("WorkflowId") } else { json!({"type": "string"}) };
+        let schema = if name == "id" {
+            reference("WorkflowId")
+        } else {
+            json!({"type": "string"})
+        };
         json!({"name": name, "in": "path", "required": true, "schema": schema})
     });
-    in_path.chain(about.parameters.iter().map(parameter)).collect()
+    in_path
+        .chain(about.parameters.iter().map(parameter))
+        .collect()
 }
 
 fn parameter(parameter: &Parameter) -> Value {
@@ -135,11 +152,18 @@ fn parameter(parameter: &Parameter) -> Value {
 fn responses(route: &Route, about: &Operation) -> Value {
     let mut responses = BTreeMap::new();
     for &(status, description, content) in &about.answers {
-        let mut response = json!({"description": description, "headers": headers(&["X-Request-Id"])});
+        let mut response =
+            json!({"description": description, "headers": headers(&["X-Request-Id"])});
         match content {
-            Content::Object => response["content"] = json!({"application/json": {"schema": {"type": "object"}}}),
-            Content::Json(schema) => response["content"] = json!({"application/json": {"schema": reference(schema)}}),
-            Content::Text(kind) => response["content"][kind] = json!({"schema": {"type": "string"}}),
+            Content::Object => {
+                response["content"] = json!({"application/json": {"schema": {"type": "object"}}})
+            }
+            Content::Json(schema) => {
+                response["content"] = json!({"application/json": {"schema": reference(schema)}})
+            }
+            Content::Text(kind) => {
+                response["content"][kind] = json!({"schema": {"type": "string"}})
+            }
             Content::Nothing => {}
         }
         responses.insert(status.to_string(), response);
@@ -168,7 +192,12 @@ fn responses(route: &Route, about: &Operation) -> Value {
 
 /// The headers of an answer, which `components` describes.
 fn headers(names: &[&str]) -> Value {
-    let reference = |name: &&str| ((*name).to_owned(), json!({"$ref": format!("#/components/headers/{name}")}));
+    let reference = |name: &&str| {
+        (
+            (*name).to_owned(),
+            json!({"$ref": format!("#/components/headers/{name}")}),
+        )
+    };
     Value::Object(names.iter().map(reference).collect())
 }
 
@@ -193,15 +222,29 @@ fn problems(route: &Route, about: &Operation) -> Vec<Code> {
     }
     codes.extend([Code::Unauthorized, Code::Forbidden, Code::InvalidField]);
     if route.method != Method::GET {
-        codes.extend([Code::InvalidJson, Code::PayloadTooLarge, Code::RequestTimeout]);
+        codes.extend([
+            Code::InvalidJson,
+            Code::PayloadTooLarge,
+            Code::RequestTimeout,
+        ]);
     }
     if matches!(
         route.call,
-        Call::Version | Call::Status | Call::OpenApi | Call::TopKeys | Call::Overview | Call::Configuration
+        Call::Version
+            | Call::Status
+            | Call::OpenApi
+            | Call::TopKeys
+            | Call::Overview
+            | Call::Configuration
     ) {
         return codes;
     }
-    codes.extend([Code::Overloaded, Code::StoreUnavailable, Code::ShuttingDown, Code::Internal]);
+    codes.extend([
+        Code::Overloaded,
+        Code::StoreUnavailable,
+        Code::ShuttingDown,
+        Code::Internal,
+    ]);
     codes
 }
 
@@ -217,9 +260,16 @@ fn write(text: &mut String, value: &Value, depth: usize) {
     if depth + line.len() <= WIDTH {
         return text.push_str(&line);
     }
-    let (open, close) = if value.is_object() { ('{', '}') } else { ('[', ']') };
+    let (open, close) = if value.is_object() {
+        ('{', '}')
+    } else {
+        ('[', ']')
+    };
     let entries: Vec<(String, &Value)> = match value {
-        Value::Object(entries) => entries.iter().map(|(key, entry)| (format!("{}: ", json!(key)), entry)).collect(),
+        Value::Object(entries) => entries
+            .iter()
+            .map(|(key, entry)| (format!("{}: ", json!(key)), entry))
+            .collect(),
         Value::Array(items) => items.iter().map(|item| (String::new(), item)).collect(),
         _ => return text.push_str(&line),
     };
@@ -237,28 +287,41 @@ fn write(text: &mut String, value: &Value, depth: usize) {
 
 /// `make gen` runs this test with TIDEGATE_GENERATE set, and then it writes the file.
 #[test]
-#[expect(clippy::disallowed_methods, reason = "tests have no settings; this is how make tells the test to write")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "tests have no settings; this is how make tells the test to write"
+)]
 fn the_committed_description_is_what_the_types_say() {
     if std::env::var_os("TIDEGATE_GENERATE").is_some() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/openapi.json");
         std::fs::write(path, text()).unwrap();
         return;
     }
-    assert!(DOCUMENT == text(), "docs/openapi.json is stale: run `make gen`");
+    assert!(
+        DOCUMENT == text(),
+        "docs/openapi.json is stale: run `make gen`"
+    );
 }
 
 #[test]
 fn operations_have_names_of_their_own_and_schemas_that_exist() {
     let document = document();
     let mut ids: Vec<&str> = Vec::new();
-    for operation in document["paths"].as_object().unwrap().values().flat_map(|path| path.as_object().unwrap().values())
+    for operation in document["paths"]
+        .as_object()
+        .unwrap()
+        .values()
+        .flat_map(|path| path.as_object().unwrap().values())
     {
         ids.push(operation["operationId"].as_str().unwrap());
     }
     let count = ids.len();
     ids.sort_unstable();
     ids.dedup();
-    assert_eq!((ids.len(), count), (described().count(), described().count()));
+    assert_eq!(
+        (ids.len(), count),
+        (described().count(), described().count())
+    );
     check_references(&document, &document["components"]["schemas"]);
 }
 
@@ -266,15 +329,29 @@ fn operations_have_names_of_their_own_and_schemas_that_exist() {
 #[test]
 fn parameters_that_are_described_are_read() {
     for route in described() {
-        let has_any = operations::of(route.call).parameters.iter().any(|parameter| parameter.place == "query");
-        assert!(!has_any || crate::has_parameters(route.call), "{}", route.template);
+        let has_any = operations::of(route.call)
+            .parameters
+            .iter()
+            .any(|parameter| parameter.place == "query");
+        assert!(
+            !has_any || crate::has_parameters(route.call),
+            "{}",
+            route.template
+        );
     }
 }
 
 fn check_references(value: &Value, schemas: &Value) {
-    if let Some(name) = value["$ref"].as_str().and_then(|name| name.strip_prefix("#/components/schemas/")) {
+    if let Some(name) = value["$ref"]
+        .as_str()
+        .and_then(|name| name.strip_prefix("#/components/schemas/"))
+    {
         assert!(schemas.get(name).is_some(), "there is no schema {name}");
     }
-    let parts = value.as_object().into_iter().flat_map(Map::values).chain(value.as_array().into_iter().flatten());
+    let parts = value
+        .as_object()
+        .into_iter()
+        .flat_map(Map::values)
+        .chain(value.as_array().into_iter().flatten());
     parts.for_each(|part| check_references(part, schemas));
 }

@@ -56,83 +56,185 @@ pub(super) enum Kind {
 }
 
 const fn query(name: &'static str, description: &'static str, schema: Kind) -> Parameter {
-    Parameter { name, place: "query", description, schema }
+    Parameter {
+        name,
+        place: "query",
+        description,
+        schema,
+    }
 }
 
 const fn header(name: &'static str, description: &'static str) -> Parameter {
-    Parameter { name, place: "header", description, schema: Kind::Text }
+    Parameter {
+        name,
+        place: "header",
+        description,
+        schema: Kind::Text,
+    }
 }
 
-const STATUS: Parameter = query("status", "With one of these statuses, separated by commas.", Kind::Text);
+const STATUS: Parameter = query(
+    "status",
+    "With one of these statuses, separated by commas.",
+    Kind::Text,
+);
 const NAME: Parameter = query("name", "Of this name.", Kind::Text);
 const TAG: Parameter = query("tag", "With this tag.", Kind::Text);
 const AFTER: Parameter = query("created_after", "Created then or later.", Kind::Time);
 const BEFORE: Parameter = query("created_before", "Created before then.", Kind::Time);
-const PREFIX: Parameter = query("id_prefix", "With an id that begins with these characters.", Kind::Prefix);
-const LIMIT: Parameter = query("limit", "How many items at most.", Kind::Number(1, 1_000, 100));
-const LIMIT_OF_WORKERS: Parameter = query("limit", "How many items at most.", Kind::Number(1, 100, 100));
-const LIMIT_OF_KEYS: Parameter = query("limit", "How many items at most.", Kind::Number(1, 100, 20));
+const PREFIX: Parameter = query(
+    "id_prefix",
+    "With an id that begins with these characters.",
+    Kind::Prefix,
+);
+const LIMIT: Parameter = query(
+    "limit",
+    "How many items at most.",
+    Kind::Number(1, 1_000, 100),
+);
+const LIMIT_OF_WORKERS: Parameter = query(
+    "limit",
+    "How many items at most.",
+    Kind::Number(1, 100, 100),
+);
+const LIMIT_OF_KEYS: Parameter =
+    query("limit", "How many items at most.", Kind::Number(1, 100, 20));
 const ONLY_QUEUE: Parameter = query("queue", "Only of this queue.", Kind::Text);
-const CURSOR: Parameter = query("cursor", "The `next_cursor` of the page before.", Kind::Text);
-const LOG_AFTER: Parameter = query("after", "The `next` of an earlier page: what follows it.", Kind::Text);
-const LOG_LIMIT: Parameter = query("limit", "How many lines at most.", Kind::Number(1, 1_000, 1_000));
-const ORDER: Parameter = query("order", "By creation; `newest` first if left out.", Kind::Words(&["newest", "oldest"]));
+const CURSOR: Parameter = query(
+    "cursor",
+    "The `next_cursor` of the page before.",
+    Kind::Text,
+);
+const LOG_AFTER: Parameter = query(
+    "after",
+    "The `next` of an earlier page: what follows it.",
+    Kind::Text,
+);
+const LOG_LIMIT: Parameter = query(
+    "limit",
+    "How many lines at most.",
+    Kind::Number(1, 1_000, 1_000),
+);
+const ORDER: Parameter = query(
+    "order",
+    "By creation; `newest` first if left out.",
+    Kind::Words(&["newest", "oldest"]),
+);
 const BY: Parameter = query("by", "Count for each name, too.", Kind::Words(&["name"]));
-const NAMES: Parameter = query("limit", "With `by=name`: how many names at most.", Kind::Number(1, 1_000, 100));
-const NAMES_CURSOR: Parameter = query("cursor", "With `by=name`: the `next_cursor` of the names before.", Kind::Text);
+const NAMES: Parameter = query(
+    "limit",
+    "With `by=name`: how many names at most.",
+    Kind::Number(1, 1_000, 100),
+);
+const NAMES_CURSOR: Parameter = query(
+    "cursor",
+    "With `by=name`: the `next_cursor` of the names before.",
+    Kind::Text,
+);
 const VIEW: Parameter = query(
     "view",
     "How much of it; `summary` if left out. `full` has params, outputs and errors of jobs.",
     Kind::Words(&["summary", "jobs", "full"]),
 );
-const WAIT: Parameter = query("wait", "Wait until it is over, at most so long: up to 60s.", Kind::Span);
-const UPTIME: Parameter = query("uptime", "How long the worker has run, as in its claims.", Kind::Span);
-const STATE: Parameter = query("state", "In one of these states, separated by commas.", Kind::Text);
+const WAIT: Parameter = query(
+    "wait",
+    "Wait until it is over, at most so long: up to 60s.",
+    Kind::Span,
+);
+const UPTIME: Parameter = query(
+    "uptime",
+    "How long the worker has run, as in its claims.",
+    Kind::Span,
+);
+const STATE: Parameter = query(
+    "state",
+    "In one of these states, separated by commas.",
+    Kind::Text,
+);
 const KEY: Parameter = query("key", "The idempotency key: any text.", Kind::RequiredText);
 const WIDTH: Parameter = query("width", "Columns.", Kind::Number(20, 10_000, 120));
 const ASCII: Parameter = query("ascii", "Use only ASCII characters.", Kind::Flag);
 const COLOUR: Parameter = query("colour", "Colour it for a terminal.", Kind::Flag);
 const OVERRIDE_RULE: Parameter = query("rule", "All keys of this limit.", Kind::Text);
-const OVERRIDE_DOMAIN: Parameter = query("domain", "One key of this domain, with `entries`.", Kind::Text);
-const OVERRIDE_ENTRIES: Parameter =
-    query("entries", "Pairs of a key and a value in JSON, such as `[[\"tenant\",\"acme\"]]`.", Kind::Text);
-const OVERRIDE_EFFECT: Parameter =
-    query("effect", "Only what does this; all if left out.", Kind::Words(&["paused", "throttled", "scaled"]));
+const OVERRIDE_DOMAIN: Parameter = query(
+    "domain",
+    "One key of this domain, with `entries`.",
+    Kind::Text,
+);
+const OVERRIDE_ENTRIES: Parameter = query(
+    "entries",
+    "Pairs of a key and a value in JSON, such as `[[\"tenant\",\"acme\"]]`.",
+    Kind::Text,
+);
+const OVERRIDE_EFFECT: Parameter = query(
+    "effect",
+    "Only what does this; all if left out.",
+    Kind::Words(&["paused", "throttled", "scaled"]),
+);
 const CONFIGURED_DOMAIN: Parameter = query("domain", "The descriptors of this domain.", Kind::Text);
 const CONFIGURED_ENTRIES: Parameter = query(
     "entries",
     "With `domain`: the descriptors below the one that these keys and values lead to, in JSON, such as `[[\"tenant\",\"acme\"],[\"path\"]]`.",
     Kind::Text,
 );
-const FIND: Parameter =
-    query("find", "The descriptors of all domains whose key or value contains this text.", Kind::Text);
-const LIMIT_OF_DESCRIPTORS: Parameter =
-    query("limit", "How many domains and descriptors at most.", Kind::Number(1, 1_000, 100));
+const FIND: Parameter = query(
+    "find",
+    "The descriptors of all domains whose key or value contains this text.",
+    Kind::Text,
+);
+const LIMIT_OF_DESCRIPTORS: Parameter = query(
+    "limit",
+    "How many domains and descriptors at most.",
+    Kind::Number(1, 1_000, 100),
+);
 const IDEMPOTENCY: Parameter = header("Idempotency-Key", "The same as the field idempotency_key.");
 const TRACEPARENT: Parameter = header(
     "traceparent",
     "Where the caller is in a trace, as W3C Trace Context writes it. Without `$trace` in the globals, it is kept there.",
 );
 const TRACESTATE: Parameter = header("tracestate", "What vendors add to it.");
-const LAST_EVENT: Parameter = header("Last-Event-ID", "The id of the last event that the reader has.");
+const LAST_EVENT: Parameter = header(
+    "Last-Event-ID",
+    "The id of the last event that the reader has.",
+);
 
 const WATCH: Parameter = query(
     "watch",
     "`overview`, `workflow:ID` or `workflow:ID@VERSION`; several are separated by commas.",
     Kind::RequiredText,
 );
-const PAGE: Parameter = header("Tidegate-Page", "Any text: pages of other sites cannot send it.");
+const PAGE: Parameter = header(
+    "Tidegate-Page",
+    "Any text: pages of other sites cannot send it.",
+);
 
-const DEFINITION: [Code; 5] = [GraphCycle, UnknownDependency, DuplicateJobName, InvalidDefinition, IdempotencyMismatch];
+const DEFINITION: [Code; 5] = [
+    GraphCycle,
+    UnknownDependency,
+    DuplicateJobName,
+    InvalidDefinition,
+    IdempotencyMismatch,
+];
 
 fn operation(id: &'static str, summary: &'static str, answer: Content) -> Operation {
     let answers = vec![(200, "Done.", answer)];
-    Operation { id, summary, description: "", parameters: &[], body: None, answers, problems: &[] }
+    Operation {
+        id,
+        summary,
+        description: "",
+        parameters: &[],
+        body: None,
+        answers,
+        problems: &[],
+    }
 }
 
 impl Operation {
     fn describe(self, description: &'static str) -> Self {
-        Self { description, ..self }
+        Self {
+            description,
+            ..self
+        }
     }
 
     fn with(self, parameters: &'static [Parameter]) -> Self {
@@ -140,7 +242,10 @@ impl Operation {
     }
 
     fn takes(self, schema: &'static str) -> Self {
-        Self { body: Some((schema, true)), ..self }
+        Self {
+            body: Some((schema, true)),
+            ..self
+        }
     }
 
     fn problems(self, problems: &'static [Code]) -> Self {
@@ -235,20 +340,36 @@ fn of_many(call: Call) -> Operation {
         Call::Create => Operation {
             answers: vec![
                 (201, "It was created.", Json("Created")),
-                (200, "It was created before, with the same key.", Json("Created")),
+                (
+                    200,
+                    "It was created before, with the same key.",
+                    Json("Created"),
+                ),
             ],
-            ..operation("createWorkflow", "Create a workflow, and start it", Json("Created"))
-                .with(&[IDEMPOTENCY, TRACEPARENT, TRACESTATE])
-                .takes("Definition")
-                .problems(&DEFINITION)
-        },
-        Call::CreateBatch => operation("createWorkflows", "Create many workflows", Json("BatchResult"))
+            ..operation(
+                "createWorkflow",
+                "Create a workflow, and start it",
+                Json("Created"),
+            )
             .with(&[IDEMPOTENCY, TRACEPARENT, TRACESTATE])
-            .takes("Batch")
-            .describe("Each workflow has a status of its own: those without mistakes are created."),
-        _ => operation("actOnWorkflows", "Do the same to many workflows", Json("BulkResult"))
-            .takes("Bulk")
-            .problems(&[InvalidCursor]),
+            .takes("Definition")
+            .problems(&DEFINITION)
+        },
+        Call::CreateBatch => operation(
+            "createWorkflows",
+            "Create many workflows",
+            Json("BatchResult"),
+        )
+        .with(&[IDEMPOTENCY, TRACEPARENT, TRACESTATE])
+        .takes("Batch")
+        .describe("Each workflow has a status of its own: those without mistakes are created."),
+        _ => operation(
+            "actOnWorkflows",
+            "Do the same to many workflows",
+            Json("BulkResult"),
+        )
+        .takes("Bulk")
+        .problems(&[InvalidCursor]),
     }
 }
 
@@ -295,14 +416,36 @@ fn of_workflow(call: Call) -> Operation {
 fn of_graph(form: Form) -> Operation {
     use Content::{Json, Text};
     let (id, summary, answer) = match form {
-        Form::Json => ("layOutGraph", "Get the places of all boxes and lines of a picture", Json("GraphLayout")),
+        Form::Json => (
+            "layOutGraph",
+            "Get the places of all boxes and lines of a picture",
+            Json("GraphLayout"),
+        ),
         Form::Svg => ("drawSvg", "Draw the graph as SVG", Text("image/svg+xml")),
-        Form::Dot => ("drawDot", "Draw the graph for Graphviz", Text("text/vnd.graphviz")),
-        Form::Mermaid => ("drawMermaid", "Draw the graph for Mermaid", Text("text/vnd.mermaid")),
-        Form::Text => ("drawText", "Draw the graph for a terminal", Text("text/plain")),
+        Form::Dot => (
+            "drawDot",
+            "Draw the graph for Graphviz",
+            Text("text/vnd.graphviz"),
+        ),
+        Form::Mermaid => (
+            "drawMermaid",
+            "Draw the graph for Mermaid",
+            Text("text/vnd.mermaid"),
+        ),
+        Form::Text => (
+            "drawText",
+            "Draw the graph for a terminal",
+            Text("text/plain"),
+        ),
     };
-    let parameters: &[Parameter] = if form == Form::Text { &[WIDTH, ASCII, COLOUR] } else { &[] };
-    operation(id, summary, answer).with(parameters).problems(&[WorkflowNotFound, PayloadTooLarge])
+    let parameters: &[Parameter] = if form == Form::Text {
+        &[WIDTH, ASCII, COLOUR]
+    } else {
+        &[]
+    };
+    operation(id, summary, answer)
+        .with(parameters)
+        .problems(&[WorkflowNotFound, PayloadTooLarge])
 }
 
 fn of_jobs(call: Call) -> Operation {
@@ -421,8 +564,11 @@ fn of_terms(of: TermsOf, ids: [&'static str; 3], what: Do) -> Operation {
     };
     match what {
         Do::Show => {
-            let summaries =
-                ["Show the limits of a queue", "Show the weights of a queue", "Show the limits of a handler"];
+            let summaries = [
+                "Show the limits of a queue",
+                "Show the weights of a queue",
+                "Show the limits of a handler",
+            ];
             operation(id, summaries[noun], Content::Json(shown))
         }
         Do::Set => {
@@ -433,7 +579,9 @@ fn of_terms(of: TermsOf, ids: [&'static str; 3], what: Do) -> Operation {
             ];
             let description = match of {
                 TermsOf::QueueWeights => "They hold at once, on all servers of the store.",
-                _ => "Workflows that are created from now on have them in front of each job's own limits.",
+                _ => {
+                    "Workflows that are created from now on have them in front of each job's own limits."
+                }
             };
             operation(id, summaries[noun], Content::Json(shown))
                 .takes(body)
@@ -441,10 +589,16 @@ fn of_terms(of: TermsOf, ids: [&'static str; 3], what: Do) -> Operation {
                 .problems(&[InvalidDefinition])
         }
         Do::Remove => {
-            let summaries =
-                ["Remove the limits of a queue", "Remove the weights of a queue", "Remove the limits of a handler"];
+            let summaries = [
+                "Remove the limits of a queue",
+                "Remove the weights of a queue",
+                "Remove the limits of a handler",
+            ];
             let answers = vec![(204, "There are none any more.", Content::Nothing)];
-            Operation { answers, ..operation(id, summaries[noun], Content::Nothing).problems(&[InvalidDefinition]) }
+            Operation {
+                answers,
+                ..operation(id, summaries[noun], Content::Nothing).problems(&[InvalidDefinition])
+            }
         }
     }
 }

@@ -93,7 +93,9 @@ fn answers() -> Schemas {
 /// All of them by name.
 pub(super) fn all() -> Map<String, Value> {
     let mut all = Map::new();
-    let requests = requests().into_iter().map(|(name, schema)| (name, serde_json::to_value(schema).unwrap()));
+    let requests = requests()
+        .into_iter()
+        .map(|(name, schema)| (name, serde_json::to_value(schema).unwrap()));
     let answers = answers().into_iter().map(|(name, schema)| {
         let mut schema = serde_json::to_value(schema).unwrap();
         without_needless_nulls(&mut schema);
@@ -107,7 +109,8 @@ pub(super) fn all() -> Map<String, Value> {
     // A name of its own, so that generators of clients do not make one up for each field.
     for (schema, field) in [("Definition", "globals"), ("JobDefinition", "params")] {
         let field = &mut all[schema]["properties"][field];
-        let reference = json!({"$ref": "#/components/schemas/Params", "description": field["description"]});
+        let reference =
+            json!({"$ref": "#/components/schemas/Params", "description": field["description"]});
         *field = json!({"oneOf": [reference, {"type": "null"}]});
     }
     all.insert(
@@ -125,14 +128,22 @@ pub(super) fn all() -> Map<String, Value> {
 /// A field of an answer that is not required is left out, and never null. In requests both are the same.
 fn without_needless_nulls(schema: &mut Value) {
     let required = schema["required"].clone();
-    let is_required = |name: &str| required.as_array().is_some_and(|names| names.iter().any(|known| known == name));
+    let is_required = |name: &str| {
+        required
+            .as_array()
+            .is_some_and(|names| names.iter().any(|known| known == name))
+    };
     let not_null = |choice: &&Value| choice["type"] != "null";
-    let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) else { return };
+    let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) else {
+        return;
+    };
     for (_, property) in properties.iter_mut().filter(|(name, _)| !is_required(name)) {
         if let Some(kinds) = property["type"].as_array() {
             property["type"] = kinds[0].clone();
-        } else if let Some(choice) =
-            property["oneOf"].as_array().and_then(|choices| choices.iter().find(not_null)).cloned()
+        } else if let Some(choice) = property["oneOf"]
+            .as_array()
+            .and_then(|choices| choices.iter().find(not_null))
+            .cloned()
         {
             *property = choice;
         }
@@ -141,7 +152,9 @@ fn without_needless_nulls(schema: &mut Value) {
 
 /// Objects of which nothing is described may have any entries.
 fn open_objects(schema: &mut Value) {
-    let Some(entries) = schema.as_object_mut() else { return };
+    let Some(entries) = schema.as_object_mut() else {
+        return;
+    };
     if entries.get("type").is_some_and(is_object) && !entries.contains_key("properties") {
         entries.entry("additionalProperties").or_insert(json!(true));
     }
@@ -150,7 +163,10 @@ fn open_objects(schema: &mut Value) {
 
 /// Whether a type is an object, or an object and null.
 fn is_object(kind: &Value) -> bool {
-    kind == "object" || kind.as_array().is_some_and(|kinds| kinds.iter().any(|kind| kind == "object"))
+    kind == "object"
+        || kind
+            .as_array()
+            .is_some_and(|kinds| kinds.iter().any(|kind| kind == "object"))
 }
 
 /// Sets of words in answers grow, so clients are told the words, and not that there are no others.
@@ -168,27 +184,65 @@ fn describe_words(all: &mut Map<String, Value>) {
         "no_handler",
         "in_queue",
     ];
-    let rules = ["all_success", "all_done", "any_success", "any_failed", "none_failed"];
+    let rules = [
+        "all_success",
+        "all_done",
+        "any_success",
+        "any_failed",
+        "none_failed",
+    ];
     describe(&mut all["Status"], &Status::ALL.map(Status::word));
     describe(&mut all["JobState"], &JobState::WORDS);
     describe(&mut all["RuleShown"], &rules);
     describe(&mut all["OnFailureShown"], &["continue", "fail_fast"]);
-    describe(&mut all["Problem"]["properties"]["code"], &Code::ALL.map(|code| code.about().0));
-    let losses =
-        ["expired", "timed_out", "cancelled", "ended_by_hand", "restarted", "taken_over", "reported", "unknown"];
+    describe(
+        &mut all["Problem"]["properties"]["code"],
+        &Code::ALL.map(|code| code.about().0),
+    );
+    let losses = [
+        "expired",
+        "timed_out",
+        "cancelled",
+        "ended_by_hand",
+        "restarted",
+        "taken_over",
+        "reported",
+        "unknown",
+    ];
     describe(&mut all["Problem"]["properties"]["reason"], &losses);
     describe(&mut all["WhyNotRunning"]["properties"]["reason"], &reasons);
-    describe(&mut all["Limit"]["properties"]["of"], &["workflow", "queue", "all"]);
-    describe(&mut all["LimitOverride"]["properties"]["effect"], &overrides::EFFECTS);
+    describe(
+        &mut all["Limit"]["properties"]["of"],
+        &["workflow", "queue", "all"],
+    );
+    describe(
+        &mut all["LimitOverride"]["properties"]["effect"],
+        &overrides::EFFECTS,
+    );
     describe(&mut all["LimitAnswer"]["properties"]["code"], &check::CODES);
     describe(&mut all["LimitStatus"]["properties"]["code"], &check::CODES);
-    describe(&mut all["LimitRefusal"]["properties"]["caller"], &top::CALLERS);
-    describe(&mut all["ConfigurationLoad"]["properties"]["source"], &configuration::SOURCES);
+    describe(
+        &mut all["LimitRefusal"]["properties"]["caller"],
+        &top::CALLERS,
+    );
+    describe(
+        &mut all["ConfigurationLoad"]["properties"]["source"],
+        &configuration::SOURCES,
+    );
 }
 
 fn describe(schema: &mut Value, words: &[&str]) {
-    let words_shown = words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ");
-    let before = schema["description"].as_str().map(|text| format!("{text} ")).unwrap_or_default();
-    schema["description"] = json!(format!("{before}One of {words_shown}. More words may be added."));
+    let words_shown = words
+        .iter()
+        .map(|word| format!("`{word}`"))
+        .collect::<Vec<_>>()
+        .join(", ");
+    let before = schema["description"]
+        .as_str()
+        .map(|text| format!("{text} "))
+        .unwrap_or_default();
+    schema["description"] = json!(format!(
+        "{before}One of {words_shown}. More words may be added."
+    ));
     schema["x-extensible-enum"] = json!(words);
 }

@@ -63,7 +63,9 @@ impl Point {
     /// The number of that name, in thousandths. None: nothing is known.
     pub(super) fn shown(&self, at: usize) -> Option<f64> {
         let value = f64::from(self.0[at]);
-        value.is_finite().then(|| (value * 1_000.0).round() / 1_000.0)
+        value
+            .is_finite()
+            .then(|| (value * 1_000.0).round() / 1_000.0)
     }
 }
 
@@ -93,7 +95,14 @@ struct Counted {
 impl Counted {
     fn of(activity: &Activity, totals: Totals) -> Self {
         let of = |event| activity.get(event);
-        let Totals { calls, within_limit, near_limit, over_limit, failed, times } = totals;
+        let Totals {
+            calls,
+            within_limit,
+            near_limit,
+            over_limit,
+            failed,
+            times,
+        } = totals;
         let rates = [
             calls,
             within_limit,
@@ -107,7 +116,11 @@ impl Counted {
             of(Event::TriedAgain),
             of(Event::LeaseLost),
         ];
-        Self { at: Instant::now(), rates, times }
+        Self {
+            at: Instant::now(),
+            rates,
+            times,
+        }
     }
 
     /// The rates between two moments.
@@ -123,7 +136,9 @@ impl Counted {
         }
         let times = self.times.since(&before.times);
         for (value, share) in point.0[RATES..].iter_mut().zip([0.5, 0.99]) {
-            *value = times.percentile(share).map_or(f32::NAN, |time| time.as_secs_f32() * 1_000.0);
+            *value = times
+                .percentile(share)
+                .map_or(f32::NAN, |time| time.as_secs_f32() * 1_000.0);
         }
         point
     }
@@ -160,8 +175,11 @@ impl History {
         let counted = Counted::of(activity, totals());
         // Who looks for the first time since long gets the rates since the latest point.
         let recent = state.fresh.as_ref().map(|(_, before)| before);
-        let recent = recent.filter(|before| counted.at.saturating_duration_since(before.at) <= STEP);
-        let point = recent.or(state.noted.as_ref()).map_or(Point::UNKNOWN, |before| counted.since(before));
+        let recent =
+            recent.filter(|before| counted.at.saturating_duration_since(before.at) <= STEP);
+        let point = recent
+            .or(state.noted.as_ref())
+            .map_or(Point::UNKNOWN, |before| counted.since(before));
         state.fresh = Some((point, counted));
         point
     }
@@ -179,13 +197,30 @@ mod tests {
     fn points_are_rates_and_their_number_is_bounded() {
         let (history, activity) = (History::default(), Activity::default());
         assert!(history.points().1.is_empty());
-        assert!(history.now(&activity, &Totals::default).shown(0).is_none(), "nothing is known yet");
+        assert!(
+            history.now(&activity, &Totals::default).shown(0).is_none(),
+            "nothing is known yet"
+        );
         for calls in 0..POINTS as u64 + 5 {
-            history.note(&activity, Totals { calls, ..Totals::default() }, Timestamp::from_micros(calls));
+            history.note(
+                &activity,
+                Totals {
+                    calls,
+                    ..Totals::default()
+                },
+                Timestamp::from_micros(calls),
+            );
         }
         let (until, points) = history.points();
-        assert_eq!((until, points.len()), (Some(Timestamp::from_micros(POINTS as u64 + 4)), POINTS));
-        assert!(points.iter().all(|point| point.shown(0).is_some_and(|rate| rate > 0.0)));
+        assert_eq!(
+            (until, points.len()),
+            (Some(Timestamp::from_micros(POINTS as u64 + 4)), POINTS)
+        );
+        assert!(
+            points
+                .iter()
+                .all(|point| point.shown(0).is_some_and(|rate| rate > 0.0))
+        );
         assert!(points[0].shown(RATES).is_none(), "no call, no time");
     }
 
@@ -195,10 +230,20 @@ mod tests {
         let counted = |seconds, calls, created| {
             let mut rates = [0; RATES];
             (rates[0], rates[5]) = (calls, created);
-            Counted { at: at + Duration::from_secs(seconds), rates, times: Times::default() }
+            Counted {
+                at: at + Duration::from_secs(seconds),
+                rates,
+                times: Times::default(),
+            }
         };
         let point = counted(10, 500, 7).since(&counted(0, 1_000, 2));
-        assert_eq!((point.shown(0), point.shown(5), point.shown(1)), (Some(0.0), Some(0.5), Some(0.0)));
-        assert!(counted(0, 1, 1).since(&counted(0, 0, 0)).shown(0).is_none(), "no time has passed");
+        assert_eq!(
+            (point.shown(0), point.shown(5), point.shown(1)),
+            (Some(0.0), Some(0.5), Some(0.0))
+        );
+        assert!(
+            counted(0, 1, 1).since(&counted(0, 0, 0)).shown(0).is_none(),
+            "no time has passed"
+        );
     }
 }

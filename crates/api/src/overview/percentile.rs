@@ -28,7 +28,9 @@ impl Times {
         let doublings = least.ilog2() - EACH.ilog2();
         let part = (least >> doublings) - u64::from(EACH);
         let bucket = u64::from(doublings * EACH) + part;
-        usize::try_from(bucket).unwrap_or(usize::MAX).min(BUCKETS - 1)
+        usize::try_from(bucket)
+            .unwrap_or(usize::MAX)
+            .min(BUCKETS - 1)
     }
 
     /// Adds so many calls of a bucket.
@@ -66,7 +68,9 @@ mod tests {
 
     #[test]
     fn a_percentile_is_in_the_bucket_of_its_time() {
-        for micros in [0, 1, 4, 5, 7, 8, 9, 100, 250, 999, 1_000, 16_383, 16_384, 1_000_000, 20_000_000] {
+        for micros in [
+            0, 1, 4, 5, 7, 8, 9, 100, 250, 999, 1_000, 16_383, 16_384, 1_000_000, 20_000_000,
+        ] {
             let mut times = Times::default();
             times.add(Times::bucket(micros), 10);
             let found = times.percentile(0.5).unwrap().as_micros() as f64;
@@ -84,7 +88,12 @@ mod tests {
         times.add(Times::bucket(10_000), 1);
         let micros = |share| times.percentile(share).unwrap().as_micros();
         assert_eq!((micros(0.5), micros(0.99)), (micros(0.01), micros(0.5)));
-        assert!(micros(0.99) < 120 && micros(1.0) > 8_000, "{} and {}", micros(0.99), micros(1.0));
+        assert!(
+            micros(0.99) < 120 && micros(1.0) > 8_000,
+            "{} and {}",
+            micros(0.99),
+            micros(1.0)
+        );
         let mut more = times.clone();
         more.add(Times::bucket(1_000_000), 5);
         assert!(more.since(&times).percentile(0.5).unwrap().as_millis() > 900);

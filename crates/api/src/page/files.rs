@@ -48,12 +48,21 @@ pub(crate) fn asset(ask: &Ask<'_>) -> Answer {
 
 impl File {
     const fn new(name: &'static str, media: &'static str, bytes: &'static [u8]) -> Self {
-        Self { name, media, bytes, compressed: OnceLock::new() }
+        Self {
+            name,
+            media,
+            bytes,
+            compressed: OnceLock::new(),
+        }
     }
 
     /// The file; or that it has not changed, to a browser that keeps it. It asks each time, so that a new server has a new page at once.
     fn answer(&'static self, headers: &HeaderMap) -> Response {
-        let bytes = if accepts_gzip(headers) { self.compressed() } else { self.bytes };
+        let bytes = if accepts_gzip(headers) {
+            self.compressed()
+        } else {
+            self.bytes
+        };
         let tag = tag(bytes);
         let about = [
             (header::CONTENT_TYPE, self.media),
@@ -63,10 +72,15 @@ impl File {
             (header::VARY, "accept-encoding"),
             (header::ETAG, &tag),
         ];
-        if headers.get_all(header::IF_NONE_MATCH).iter().any(|known| known == tag.as_str()) {
+        if headers
+            .get_all(header::IF_NONE_MATCH)
+            .iter()
+            .any(|known| known == tag.as_str())
+        {
             return (StatusCode::NOT_MODIFIED, about).into_response();
         }
-        let encoding = (bytes.len() < self.bytes.len()).then_some([(header::CONTENT_ENCODING, "gzip")]);
+        let encoding =
+            (bytes.len() < self.bytes.len()).then_some([(header::CONTENT_ENCODING, "gzip")]);
         (about, encoding, bytes).into_response()
     }
 
@@ -74,10 +88,16 @@ impl File {
     fn compressed(&'static self) -> &'static [u8] {
         let compressed = self.compressed.get_or_init(|| {
             let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
-            let written = encoder.write_all(self.bytes).and_then(|()| encoder.finish());
+            let written = encoder
+                .write_all(self.bytes)
+                .and_then(|()| encoder.finish());
             written.expect("memory takes all bytes")
         });
-        if compressed.len() < self.bytes.len() { compressed } else { self.bytes }
+        if compressed.len() < self.bytes.len() {
+            compressed
+        } else {
+            self.bytes
+        }
     }
 }
 
@@ -89,10 +109,16 @@ fn tag(bytes: &[u8]) -> String {
 
 /// Whether a client takes gzip: it names it, and not with the weight 0.
 fn accepts_gzip(headers: &HeaderMap) -> bool {
-    let all = headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
+    let all = headers
+        .get_all(header::ACCEPT_ENCODING)
+        .iter()
+        .filter_map(|value| value.to_str().ok());
     all.flat_map(|value| value.split(',')).any(|part| {
         let (name, weight) = part.split_once(';').unwrap_or((part, ""));
-        let refused = weight.trim().strip_prefix("q=").is_some_and(|weight| weight.parse() == Ok(0.0));
+        let refused = weight
+            .trim()
+            .strip_prefix("q=")
+            .is_some_and(|weight| weight.parse() == Ok(0.0));
         name.trim().eq_ignore_ascii_case("gzip") && !refused
     })
 }

@@ -45,7 +45,10 @@ pub(crate) struct Session {
 
 pub(crate) fn show(ask: &Ask<'_>) -> Answer {
     auth::check_browser(&ask.api.access, ask.headers)?;
-    Ok(json::ok(&session(ask, auth::who(&ask.api.access, ask.headers))))
+    Ok(json::ok(&session(
+        ask,
+        auth::who(&ask.api.access, ask.headers),
+    )))
 }
 
 pub(crate) fn sign_in(ask: &Ask<'_>) -> Answer {
@@ -53,30 +56,51 @@ pub(crate) fn sign_in(ask: &Ask<'_>) -> Answer {
     auth::check_page(ask.headers)?;
     let SignInBody { token } = body::read(ask.body)?;
     let token = token.trim();
-    let Some(tokens) = &ask.api.access.tokens else { return Ok(json::ok(&session(ask, None))) };
+    let Some(tokens) = &ask.api.access.tokens else {
+        return Ok(json::ok(&session(ask, None)));
+    };
     let unknown = || Problem::new(Code::Unauthorized, "the token is not known to this server");
     let found = tokens.find(token).ok_or_else(unknown)?;
     let value = utf8_percent_encode(token, NON_ALPHANUMERIC).to_string();
-    Ok(([(SET_COOKIE, cookie(&value, "", ask.headers))], json::ok(&session(ask, Some(found)))).into_response())
+    Ok((
+        [(SET_COOKIE, cookie(&value, "", ask.headers))],
+        json::ok(&session(ask, Some(found))),
+    )
+        .into_response())
 }
 
 pub(crate) fn sign_out(ask: &Ask<'_>) -> Result<Response, Problem> {
     auth::check_browser(&ask.api.access, ask.headers)?;
     auth::check_page(ask.headers)?;
-    Ok((StatusCode::NO_CONTENT, [(SET_COOKIE, cookie("", "; Max-Age=0", ask.headers))]).into_response())
+    Ok((
+        StatusCode::NO_CONTENT,
+        [(SET_COOKIE, cookie("", "; Max-Age=0", ask.headers))],
+    )
+        .into_response())
 }
 
 fn session(ask: &Ask<'_>, found: Option<(Role, Arc<str>)>) -> Session {
     let sign_in = ask.api.access.tokens.is_some();
-    let role = if sign_in { found.as_ref().map(|(role, _)| *role) } else { Some(Role::Admin) };
+    let role = if sign_in {
+        found.as_ref().map(|(role, _)| *role)
+    } else {
+        Some(Role::Admin)
+    };
     let version = role.map(|_| ask.api.host.version);
-    Session { sign_in, role: role.map(Role::word), name: found.map(|(_, name)| name.to_string()), version }
+    Session {
+        sign_in,
+        role: role.map(Role::word),
+        name: found.map(|(_, name)| name.to_string()),
+        version,
+    }
 }
 
 /// It has no path: a browser sends it to the folder of the call that set it, so it works behind a proxy that puts a path in front. A
 /// browser says where its page came from, and a page that came over TLS keeps its cookie to that.
 fn cookie(value: &str, more: &str, headers: &HeaderMap) -> String {
-    let over_tls = headers.get(ORIGIN).is_some_and(|origin| origin.as_bytes().starts_with(b"https://"));
+    let over_tls = headers
+        .get(ORIGIN)
+        .is_some_and(|origin| origin.as_bytes().starts_with(b"https://"));
     let secure = if over_tls { "; Secure" } else { "" };
     format!("{COOKIE}={value}; HttpOnly; SameSite=Strict{secure}{more}")
 }

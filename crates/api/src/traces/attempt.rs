@@ -11,7 +11,8 @@ pub fn attempt_context(
     (workflow, job): (WorkflowId, JobIndex),
     fence: u64,
 ) -> Option<(TraceContext, u64)> {
-    let creation = TraceContext::of_creation(graph).filter(|creation| creation.sampled == Some(true))?;
+    let creation =
+        TraceContext::of_creation(graph).filter(|creation| creation.sampled == Some(true))?;
     let parent = creation.span;
     Some((creation.of_attempt(workflow, job, fence), parent))
 }
@@ -20,7 +21,11 @@ impl Traces {
     /// The `traceparent` of an attempt for its worker. None: nobody exports its span.
     pub(crate) fn of_attempt(&self, claimed: &Claimed) -> Option<String> {
         self.exporter.as_ref()?;
-        let context = attempt_context(claimed.graph(), (claimed.lease.workflow, claimed.lease.job), claimed.fence?)?;
+        let context = attempt_context(
+            claimed.graph(),
+            (claimed.lease.workflow, claimed.lease.job),
+            claimed.fence?,
+        )?;
         Some(context.0.traceparent())
     }
 }

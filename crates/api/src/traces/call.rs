@@ -43,12 +43,19 @@ impl Creating {
             begun: Instant::now(),
             standing: Standing::Undecided,
         };
-        Self { caller: (traces.caller)(headers), span: traces.exporter.as_ref().map(open) }
+        Self {
+            caller: (traces.caller)(headers),
+            span: traces.exporter.as_ref().map(open),
+        }
     }
 
     /// The global of a workflow that says where its creation is. `globals` are the others, and there are `room` bytes for all of them. None: they
     /// stay as they are, because they have a trace of their own, or there is none, or no room for it.
-    pub(crate) fn globals(&mut self, globals: Option<&str>, room: impl FnOnce() -> usize) -> Option<Json> {
+    pub(crate) fn globals(
+        &mut self,
+        globals: Option<&str>,
+        room: impl FnOnce() -> usize,
+    ) -> Option<Json> {
         if self.caller.is_none() && self.span.is_none() {
             return None;
         }
@@ -68,7 +75,10 @@ impl Creating {
                 let other = if self.caller.is_none() { other() } else { None };
                 let caller = self.caller.as_ref().or(other.as_ref());
                 span.standing = match (span.exporter.begin)(caller) {
-                    Some(context) => Standing::Sampled { context, parent: caller.map(|caller| caller.span) },
+                    Some(context) => Standing::Sampled {
+                        context,
+                        parent: caller.map(|caller| caller.span),
+                    },
                     None => Standing::NotSampled,
                 };
             }
@@ -87,9 +97,24 @@ impl Creating {
     }
 
     fn hand_over(&mut self, status: Option<StatusCode>, created: Creations<'_>) {
-        let Some(Open { exporter, route, begun, standing }) = self.span.take() else { return };
+        let Some(Open {
+            exporter,
+            route,
+            begun,
+            standing,
+        }) = self.span.take()
+        else {
+            return;
+        };
         if let Standing::Sampled { context, parent } = standing {
-            (exporter.end)(CallSpan { route, context, parent, begun, status, created });
+            (exporter.end)(CallSpan {
+                route,
+                context,
+                parent,
+                begun,
+                status,
+                created,
+            });
         }
     }
 }

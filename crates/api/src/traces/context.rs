@@ -51,7 +51,12 @@ impl TraceContext {
         }
         let trace = hex(&known[3..35]).filter(|id| *id != 0)?;
         let span = hex(&known[36..52]).filter(|id| *id != 0)? as u64;
-        Some(Self { trace, span, sampled: Some(hex(&known[53..])? & 1 == 1), state: String::new() })
+        Some(Self {
+            trace,
+            span,
+            sampled: Some(hex(&known[53..])? & 1 == 1),
+            state: String::new(),
+        })
     }
 
     /// Where the creation of a workflow was.
@@ -63,17 +68,32 @@ impl TraceContext {
     /// Where the attempt of a job is with this number of its lease, in the trace of its workflow. Each server finds the same.
     #[must_use]
     pub fn of_attempt(self, workflow: WorkflowId, job: JobIndex, fence: u64) -> Self {
-        let [high, low] = [0, 8].map(|at| u64::from_be_bytes(std::array::from_fn(|byte| workflow.bytes()[at + byte])));
-        let span = [high, low, u64::from(job.0), fence].into_iter().fold(0, mixed);
-        Self { span: span.max(1), sampled: Some(true), ..self }
+        let [high, low] = [0, 8]
+            .map(|at| u64::from_be_bytes(std::array::from_fn(|byte| workflow.bytes()[at + byte])));
+        let span = [high, low, u64::from(job.0), fence]
+            .into_iter()
+            .fold(0, mixed);
+        Self {
+            span: span.max(1),
+            sampled: Some(true),
+            ..self
+        }
     }
 
     /// What a global says. None: nothing that can be read. Whoever creates workflows can leave anything there.
     pub(crate) fn of_global(trace: &str) -> Option<Self> {
-        let Left { traceparent, tracestate } = serde_json::from_str(trace).ok()?;
+        let Left {
+            traceparent,
+            tracestate,
+        } = serde_json::from_str(trace).ok()?;
         let mut context = Self::read(traceparent.as_bytes())?;
         context.state = tracestate.map_or_else(String::new, Cow::into_owned);
-        if context.state.len() > STATE || !context.state.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
+        if context.state.len() > STATE
+            || !context
+                .state
+                .bytes()
+                .all(|byte| (b' '..=b'~').contains(&byte))
+        {
             context.state.clear();
         }
         Some(context)
@@ -82,7 +102,10 @@ impl TraceContext {
     /// The global that says it, as JSON.
     pub(crate) fn global(&self) -> String {
         let tracestate = (!self.state.is_empty()).then_some(Cow::Borrowed(&*self.state));
-        let left = Left { traceparent: self.traceparent().into(), tracestate };
+        let left = Left {
+            traceparent: self.traceparent().into(),
+            tracestate,
+        };
         serde_json::to_string(&left).expect("keys are texts")
     }
 
@@ -91,14 +114,21 @@ impl TraceContext {
     pub fn traceparent(&self) -> String {
         let mut text = String::with_capacity(LENGTH);
         let flags = u8::from(self.sampled == Some(true));
-        write!(text, "00-{:032x}-{:016x}-{flags:02x}", self.trace, self.span).expect("a String takes any text");
+        write!(
+            text,
+            "00-{:032x}-{:016x}-{flags:02x}",
+            self.trace, self.span
+        )
+        .expect("a String takes any text");
         text
     }
 }
 
 /// A number of at most 32 digits.
 fn hex(digits: &[u8]) -> Option<u128> {
-    digits.iter().try_fold(0, |number: u128, digit| Some(number << 4 | u128::from((*digit as char).to_digit(16)?)))
+    digits.iter().try_fold(0, |number: u128, digit| {
+        Some(number << 4 | u128::from((*digit as char).to_digit(16)?))
+    })
 }
 
 /// One more number of those that an id depends on. The finalizer of splitmix64, <https://prng.di.unimi.it/splitmix64.c>: every bit counts.
@@ -120,23 +150,56 @@ mod tests {
     fn a_context_is_read_back_from_the_global_that_says_it() {
         for state in ["", "vendor=1", r#"v="\"#] {
             let read = TraceContext::read(format!("00-{TRACE}-{SPAN}-01").as_bytes()).unwrap();
-            let context = TraceContext { state: state.to_owned(), ..read };
-            assert_eq!(TraceContext::of_global(&context.global()), Some(context.clone()), "{}", context.global());
+            let context = TraceContext {
+                state: state.to_owned(),
+                ..read
+            };
+            assert_eq!(
+                TraceContext::of_global(&context.global()),
+                Some(context.clone()),
+                "{}",
+                context.global()
+            );
         }
-        let undecided = TraceContext { trace: 1, span: 2, sampled: None, state: String::new() };
-        assert_eq!(undecided.global(), format!(r#"{{"traceparent":"00-{:032x}-{:016x}-00"}}"#, 1, 2));
+        let undecided = TraceContext {
+            trace: 1,
+            span: 2,
+            sampled: None,
+            state: String::new(),
+        };
+        assert_eq!(
+            undecided.global(),
+            format!(r#"{{"traceparent":"00-{:032x}-{:016x}-00"}}"#, 1, 2)
+        );
     }
 
     #[test]
     fn whatever_else_is_in_the_global_is_no_context() {
         let valid = format!("00-{TRACE}-{SPAN}-03");
         let read = |text: &str| TraceContext::of_global(text);
-        for text in ["5", "null", "[]", "{}", r#""00""#, r#"{"traceparent":7}"#, r#"{"traceparent":"00-x"}"#] {
+        for text in [
+            "5",
+            "null",
+            "[]",
+            "{}",
+            r#""00""#,
+            r#"{"traceparent":7}"#,
+            r#"{"traceparent":"00-x"}"#,
+        ] {
             assert_eq!(read(text), None, "{text}");
         }
-        let with = |state: &str| read(&format!(r#"{{"baggage":[1],"traceparent":"{valid}","tracestate":{state}}}"#));
+        let with = |state: &str| {
+            read(&format!(
+                r#"{{"baggage":[1],"traceparent":"{valid}","tracestate":{state}}}"#
+            ))
+        };
         assert_eq!(with(r#""a=1""#).unwrap().state, "a=1");
-        assert_eq!(with(&format!("\"{}\"", "a".repeat(STATE + 1))).unwrap().state, "");
+        assert_eq!(
+            with(&format!("\"{}\"", "a".repeat(STATE + 1)))
+                .unwrap()
+                .state,
+            ""
+        );
         assert_eq!(with(r#""é""#).unwrap().state, "");
         assert_eq!(with("7"), None);
     }
@@ -144,11 +207,20 @@ mod tests {
     #[test]
     fn each_attempt_of_each_job_has_a_span_of_its_own() {
         let context = TraceContext::read(format!("00-{TRACE}-{SPAN}-01").as_bytes()).unwrap();
-        let id = |last: u8| WorkflowId::from_bytes(std::array::from_fn(|at| if at == 15 { last } else { 7 }));
-        let span =
-            |workflow: u8, job: u32, fence: u64| context.clone().of_attempt(id(workflow), JobIndex(job), fence).span;
-        let all = (0..10).flat_map(|at| (0..10).flat_map(move |job| (1..10).map(move |fence| (at, job, fence))));
-        let mut spans: Vec<u64> = all.map(|(workflow, job, fence)| span(workflow, job, fence)).collect();
+        let id = |last: u8| {
+            WorkflowId::from_bytes(std::array::from_fn(|at| if at == 15 { last } else { 7 }))
+        };
+        let span = |workflow: u8, job: u32, fence: u64| {
+            context
+                .clone()
+                .of_attempt(id(workflow), JobIndex(job), fence)
+                .span
+        };
+        let all = (0..10)
+            .flat_map(|at| (0..10).flat_map(move |job| (1..10).map(move |fence| (at, job, fence))));
+        let mut spans: Vec<u64> = all
+            .map(|(workflow, job, fence)| span(workflow, job, fence))
+            .collect();
         assert_eq!(span(3, 4, 5), span(3, 4, 5));
         spans.sort_unstable();
         spans.dedup();

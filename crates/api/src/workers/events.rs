@@ -83,7 +83,10 @@ pub(crate) async fn events(ask: &Ask<'_>) -> Answer {
         told: HashSet::new(),
     };
     ask.api.host.tasks.spawn(watch.run());
-    let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
+    let headers = [
+        (header::CONTENT_TYPE, "text/event-stream"),
+        (header::CACHE_CONTROL, "no-store"),
+    ];
     Ok((headers, Body::from_stream(ReceiverStream::new(receiver))).into_response())
 }
 
@@ -113,7 +116,10 @@ impl Watch {
         let (mut draining, mut spoke) = (None, Instant::now());
         loop {
             let mut text = String::new();
-            let process = Process { worker: &self.name, started: self.started };
+            let process = Process {
+                worker: &self.name,
+                started: self.started,
+            };
             let drain = process.drains(&self.drains.borrow_and_update());
             if draining != Some(drain) {
                 draining = Some(drain);
@@ -149,11 +155,20 @@ impl Watch {
                 leases.entry(lease.workflow).or_default().push(lease);
             }
         }
-        self.versions.retain(|workflow, _| leases.contains_key(workflow));
+        self.versions
+            .retain(|workflow, _| leases.contains_key(workflow));
         for (workflow, leases) in leases {
             for (lease, reason) in self.lost(workflow, leases).await {
                 self.told.insert(lease);
-                add(text, "lease_lost", &LeaseLostEvent { lease: lease.text(), workflow_id: Id(workflow), reason });
+                add(
+                    text,
+                    "lease_lost",
+                    &LeaseLostEvent {
+                        lease: lease.text(),
+                        workflow_id: Id(workflow),
+                        reason,
+                    },
+                );
             }
         }
     }
@@ -164,27 +179,45 @@ impl Watch {
             // What cannot be read now is as it was.
             if let Ok(told) = sheet::elsewhere(&self.engine, (self.clock)()).await {
                 let own = told.iter().filter(|(name, _)| *name == self.name);
-                self.elsewhere = own.flat_map(|(_, told)| told.leases()).map(|(lease, _)| lease).collect();
+                self.elsewhere = own
+                    .flat_map(|(_, told)| told.leases())
+                    .map(|(lease, _)| lease)
+                    .collect();
             }
         }
         let own = self.roll.leases_of(&self.name, (self.clock)());
-        own.into_iter().chain(self.elsewhere.iter().copied()).take(MOST_LEASES).collect()
+        own.into_iter()
+            .chain(self.elsewhere.iter().copied())
+            .take(MOST_LEASES)
+            .collect()
     }
 
     /// Those of these leases of one workflow that are over, and why.
-    async fn lost(&mut self, workflow: WorkflowId, mut leases: Vec<LeaseRef>) -> Vec<(LeaseRef, &'static str)> {
+    async fn lost(
+        &mut self,
+        workflow: WorkflowId,
+        mut leases: Vec<LeaseRef>,
+    ) -> Vec<(LeaseRef, &'static str)> {
         leases.sort_unstable_by_key(|lease| (lease.job, lease.token));
         let version = match self.engine.glance(workflow).await {
             Ok(meta) => meta.version,
-            Err(EngineError::NoWorkflow { .. }) => return leases.into_iter().map(|lease| (lease, "unknown")).collect(),
+            Err(EngineError::NoWorkflow { .. }) => {
+                return leases.into_iter().map(|lease| (lease, "unknown")).collect();
+            }
             // The next look may find out.
             Err(_) => return Vec::new(),
         };
-        if self.versions.get(&workflow).is_some_and(|known| *known == (version, leases.clone())) {
+        if self
+            .versions
+            .get(&workflow)
+            .is_some_and(|known| *known == (version, leases.clone()))
+        {
             return Vec::new();
         }
         let jobs = leases.iter().map(|lease| lease.job).collect();
-        let Ok(snapshot) = self.engine.show_some(workflow, |_| jobs).await else { return Vec::new() };
+        let Ok(snapshot) = self.engine.show_some(workflow, |_| jobs).await else {
+            return Vec::new();
+        };
         let mut lost = Vec::new();
         for lease in &leases {
             let job = snapshot.job(lease.job);

@@ -66,7 +66,9 @@ pub(crate) struct Process<'a> {
 
 impl Process<'_> {
     pub(super) fn drains(&self, drains: &Drains) -> bool {
-        drains.get(self.worker).is_some_and(|drain| drain.is_for(self.started))
+        drains
+            .get(self.worker)
+            .is_some_and(|drain| drain.is_for(self.started))
     }
 }
 
@@ -108,7 +110,10 @@ impl Known {
     fn sort(&self) -> Sorted {
         let mut sorted = Sorted::new();
         for (lease, held) in &self.leases {
-            sorted.entry_ref(&held.worker).or_default().push((*lease, held.since));
+            sorted
+                .entry_ref(&held.worker)
+                .or_default()
+                .push((*lease, held.since));
         }
         sorted
     }
@@ -116,8 +121,16 @@ impl Known {
 
 impl Default for Roll {
     fn default() -> Self {
-        let (drains, looked) = (watch::Sender::new(Arc::default()), watch::Sender::new(false));
-        Self { known: Mutex::default(), drains, looked, kept: AtomicBool::new(false) }
+        let (drains, looked) = (
+            watch::Sender::new(Arc::default()),
+            watch::Sender::new(false),
+        );
+        Self {
+            known: Mutex::default(),
+            drains,
+            looked,
+            kept: AtomicBool::new(false),
+        }
     }
 }
 
@@ -134,7 +147,8 @@ impl Roll {
     /// Notes what a worker asks for.
     pub(super) fn note_claim(&self, claim: &Claim, started: Option<Timestamp>, now: Timestamp) {
         let first = |names: &[String]| names[..names.len().min(MOST_NAMES)].to_vec();
-        let is = |known: &[String], names: &[String]| *known == names[..names.len().min(MOST_NAMES)];
+        let is =
+            |known: &[String], names: &[String]| *known == names[..names.len().min(MOST_NAMES)];
         let is_cut = |names: &[String]| names.len() > MOST_NAMES;
         let is_cut = is_cut(&claim.queues) || claim.handlers.as_deref().is_some_and(is_cut);
         let mut known = self.known();
@@ -158,7 +172,13 @@ impl Roll {
         } else if known.workers.len() < MOST_WORKERS {
             let handlers = claim.handlers.as_deref().map(first);
             let asked_else = is_cut.then_some(now);
-            let seen = Seen { at: now, queues: first(&claim.queues), handlers, started, asked_else };
+            let seen = Seen {
+                at: now,
+                queues: first(&claim.queues),
+                handlers,
+                started,
+                asked_else,
+            };
             known.workers.insert(claim.worker.as_str().into(), seen);
         } else {
             known.unknown = Some(now);
@@ -171,21 +191,43 @@ impl Roll {
             return;
         }
         let mut known = self.known();
-        let Known { workers, leases, .. } = &mut *known;
-        let Some((name, _)) = workers.get_key_value(worker) else { return };
-        let held = |claimed: &Claimed| Held { worker: Arc::clone(name), since: now, until: claimed.expires };
+        let Known {
+            workers, leases, ..
+        } = &mut *known;
+        let Some((name, _)) = workers.get_key_value(worker) else {
+            return;
+        };
+        let held = |claimed: &Claimed| Held {
+            worker: Arc::clone(name),
+            since: now,
+            until: claimed.expires,
+        };
         let room = MOST_LEASES.saturating_sub(leases.len());
-        leases.extend(claimed.iter().take(room).map(|claimed| (claimed.lease, held(claimed))));
+        leases.extend(
+            claimed
+                .iter()
+                .take(room)
+                .map(|claimed| (claimed.lease, held(claimed))),
+        );
     }
 
     /// Notes that leases last longer.
-    pub(crate) fn note_extended(&self, extended: impl Iterator<Item = LeaseRef>, until: Timestamp, now: Timestamp) {
+    pub(crate) fn note_extended(
+        &self,
+        extended: impl Iterator<Item = LeaseRef>,
+        until: Timestamp,
+        now: Timestamp,
+    ) {
         let mut known = self.known();
-        let Known { workers, leases, .. } = &mut *known;
+        let Known {
+            workers, leases, ..
+        } = &mut *known;
         for lease in extended {
             if let Some(held) = leases.get_mut(&lease) {
                 held.until = until;
-                workers.entry_ref(&held.worker).and_modify(|seen| seen.at = now);
+                workers
+                    .entry_ref(&held.worker)
+                    .and_modify(|seen| seen.at = now);
             }
         }
     }
@@ -201,7 +243,12 @@ impl Roll {
     /// Forgets leases that have ended, and workers that are gone.
     pub(super) fn forget(&self, now: Timestamp) {
         let mut known = self.known();
-        let Known { workers, leases, sorted, .. } = &mut *known;
+        let Known {
+            workers,
+            leases,
+            sorted,
+            ..
+        } = &mut *known;
         *sorted = None;
         leases.retain(|_, held| held.until > now);
         // Each lease has the name of its worker.
@@ -213,7 +260,11 @@ impl Roll {
         let known = self.known();
         let mut leases = known.sort();
         let listed = |(name, seen): (&Arc<str>, &Seen)| {
-            (name.to_string(), seen.clone(), leases.remove(name).unwrap_or_default())
+            (
+                name.to_string(),
+                seen.clone(),
+                leases.remove(name).unwrap_or_default(),
+            )
         };
         let mut all: Vec<Listed> = known.workers.iter().map(listed).collect();
         all.sort_by(|one, other| one.0.cmp(&other.0));
@@ -229,23 +280,40 @@ impl Roll {
         }
         let has = |names: &[String], name: &str| names.iter().any(|known| known == name);
         let serves = |seen: &Seen| {
-            let all = seen.handlers.as_deref().is_none_or(|handlers| has(handlers, handler));
+            let all = seen
+                .handlers
+                .as_deref()
+                .is_none_or(|handlers| has(handlers, handler));
             is_recent(seen.asked_else) || (all && has(&seen.queues, queue))
         };
-        let process = |name, seen: &Seen| Process { worker: name, started: seen.started };
-        let takes_jobs = known.workers.iter().filter(|(name, seen)| !process(name, seen).drains(&drains));
+        let process = |name, seen: &Seen| Process {
+            worker: name,
+            started: seen.started,
+        };
+        let takes_jobs = known
+            .workers
+            .iter()
+            .filter(|(name, seen)| !process(name, seen).drains(&drains));
         takes_jobs.map(|(_, seen)| seen).any(serves)
     }
 
     /// What a worker has, but for what it has got just now.
     pub(super) fn leases_of(&self, worker: &str, now: Timestamp) -> Vec<LeaseRef> {
         let known = &mut *self.known();
-        if known.sorted.as_ref().is_none_or(|(at, _)| now.since(*at) > SORTED || *at > now) {
+        if known
+            .sorted
+            .as_ref()
+            .is_none_or(|(at, _)| now.since(*at) > SORTED || *at > now)
+        {
             known.sorted = Some((now, known.sort()));
         }
-        let own = known.sorted.as_ref().and_then(|(_, sorted)| sorted.get(worker));
+        let own = known
+            .sorted
+            .as_ref()
+            .and_then(|(_, sorted)| sorted.get(worker));
         let own = own.into_iter().flatten().map(|(lease, _)| *lease);
-        own.filter(|lease| known.leases.contains_key(lease)).collect()
+        own.filter(|lease| known.leases.contains_key(lease))
+            .collect()
     }
 
     pub(super) fn follow(&self) -> watch::Receiver<Arc<Drains>> {
@@ -266,21 +334,34 @@ impl Roll {
     }
 
     /// The process that has this name and has run for `uptime`. Without an uptime it is the one that claimed last at this server.
-    pub(crate) fn process<'a>(&self, worker: &'a str, uptime: Option<Duration>, now: Timestamp) -> Process<'a> {
+    pub(crate) fn process<'a>(
+        &self,
+        worker: &'a str,
+        uptime: Option<Duration>,
+        now: Timestamp,
+    ) -> Process<'a> {
         let known = || self.known().workers.get(worker)?.started;
-        Process { worker, started: uptime.map(|uptime| now.before(uptime)).or_else(known) }
+        Process {
+            worker,
+            started: uptime.map(|uptime| now.before(uptime)).or_else(known),
+        }
     }
 
     /// Workers that drain and are gone: for two minutes they have called neither this server nor the others, whose workers are `at_others`.
     pub(super) fn gone_draining(&self, at_others: &HashSet<String>, now: Timestamp) -> Vec<String> {
         let drains = self.drains.borrow().clone();
-        let Known { workers, unseen, .. } = &mut *self.known();
-        let is_seen = |name: &String| workers.contains_key(name.as_str()) || at_others.contains(name);
+        let Known {
+            workers, unseen, ..
+        } = &mut *self.known();
+        let is_seen =
+            |name: &String| workers.contains_key(name.as_str()) || at_others.contains(name);
         unseen.retain(|name, _| drains.contains_key(name) && !is_seen(name));
         for name in drains.keys().filter(|name| !is_seen(name)) {
             unseen.entry(name.clone()).or_insert(now);
         }
-        let gone = unseen.iter().filter(|(_, since)| now.since(**since) >= FORGOTTEN);
+        let gone = unseen
+            .iter()
+            .filter(|(_, since)| now.since(**since) >= FORGOTTEN);
         gone.map(|(name, _)| name.clone()).collect()
     }
 
@@ -291,7 +372,11 @@ impl Roll {
     /// Returns when a worker is to take no more jobs.
     pub(crate) async fn drained(&self, process: &Process<'_>) {
         // The sender is this one, so it lasts.
-        let _ = self.drains.subscribe().wait_for(|drains| process.drains(drains)).await;
+        let _ = self
+            .drains
+            .subscribe()
+            .wait_for(|drains| process.drains(drains))
+            .await;
     }
 }
 
@@ -303,12 +388,24 @@ mod tests {
 
     fn claim(worker: &str) -> Claim {
         let (queues, lease) = (vec!["default".to_owned()], Duration::from_secs(30));
-        Claim { queues, handlers: None, worker: worker.to_owned(), limit: 1, lease }
+        Claim {
+            queues,
+            handlers: None,
+            worker: worker.to_owned(),
+            limit: 1,
+            lease,
+        }
     }
 
     fn draining(worker: &str) -> Roll {
         let roll = Roll::default();
-        roll.set_drains(Drains::from([(worker.to_owned(), Drain { since: NOW.micros(), by: None })]));
+        roll.set_drains(Drains::from([(
+            worker.to_owned(),
+            Drain {
+                since: NOW.micros(),
+                by: None,
+            },
+        )]));
         roll
     }
 
@@ -316,13 +413,22 @@ mod tests {
     #[test]
     fn a_worker_that_started_after_it_was_drained_works() {
         let roll = draining("worker-0");
-        let started = |started| Process { worker: "worker-0", started };
+        let started = |started| Process {
+            worker: "worker-0",
+            started,
+        };
         let second = Duration::from_secs(1);
         assert!(roll.is_draining(&started(Some(NOW.before(second)))));
         assert!(!roll.is_draining(&started(Some(NOW + second))));
-        assert!(roll.is_draining(&started(None)), "it does not say when it started");
+        assert!(
+            roll.is_draining(&started(None)),
+            "it does not say when it started"
+        );
         roll.note_claim(&claim("worker-0"), Some(NOW + second), NOW + second * 2);
-        assert!(!roll.is_draining(&roll.process("worker-0", None, NOW + second * 3)), "its claim has said it");
+        assert!(
+            !roll.is_draining(&roll.process("worker-0", None, NOW + second * 3)),
+            "its claim has said it"
+        );
         assert!(roll.may_serve(("default", "handler"), NOW + second * 3));
     }
 
@@ -331,10 +437,21 @@ mod tests {
         let (roll, none) = (draining("worker-0"), HashSet::new());
         roll.note_claim(&claim("worker-0"), None, NOW);
         let later = |seconds| NOW + Duration::from_secs(seconds);
-        assert_eq!(roll.gone_draining(&none, later(300)), Vec::<String>::new(), "it is known here");
+        assert_eq!(
+            roll.gone_draining(&none, later(300)),
+            Vec::<String>::new(),
+            "it is known here"
+        );
         roll.forget(later(300));
-        assert_eq!(roll.gone_draining(&HashSet::from(["worker-0".to_owned()]), later(300)), Vec::<String>::new());
-        assert_eq!(roll.gone_draining(&none, later(301)), Vec::<String>::new(), "since just now");
+        assert_eq!(
+            roll.gone_draining(&HashSet::from(["worker-0".to_owned()]), later(300)),
+            Vec::<String>::new()
+        );
+        assert_eq!(
+            roll.gone_draining(&none, later(301)),
+            Vec::<String>::new(),
+            "since just now"
+        );
         assert_eq!(roll.gone_draining(&none, later(420)), Vec::<String>::new());
         assert_eq!(roll.gone_draining(&none, later(421)), ["worker-0"]);
     }

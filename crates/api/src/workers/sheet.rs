@@ -50,10 +50,23 @@ impl Told {
     fn of((name, seen, mut leases): Listed) -> (String, Self) {
         let running = leases.len();
         leases.sort_by_key(|(lease, since)| (*since, lease.workflow, lease.job));
-        let first = leases.iter().take(MOST_LEASES).map(|(lease, since)| (lease.text(), since.micros()));
+        let first = leases
+            .iter()
+            .take(MOST_LEASES)
+            .map(|(lease, since)| (lease.text(), since.micros()));
         let (queues, handlers) = (seen.queues, seen.handlers);
         let started = seen.started.map(Timestamp::micros);
-        (name, Self { seen: seen.at.micros(), queues, handlers, started, running, leases: first.collect() })
+        (
+            name,
+            Self {
+                seen: seen.at.micros(),
+                queues,
+                handlers,
+                started,
+                running,
+                leases: first.collect(),
+            },
+        )
     }
 
     fn bytes(&self) -> usize {
@@ -62,7 +75,9 @@ impl Told {
     }
 
     pub(super) fn leases(&self) -> impl Iterator<Item = (LeaseRef, Timestamp)> + '_ {
-        self.leases.iter().filter_map(|(lease, since)| Some((lease.parse().ok()?, Timestamp::from_micros(*since))))
+        self.leases.iter().filter_map(|(lease, since)| {
+            Some((lease.parse().ok()?, Timestamp::from_micros(*since)))
+        })
     }
 
     /// The same worker as another server knows it.
@@ -87,7 +102,11 @@ pub(super) async fn keep(roll: Arc<Roll>, engine: Engine, host: Host) {
                 roll.set_drains(drains);
             }
             roll.looked.send_replace(true);
-            let look = if engine.hears_others() { until } else { Instant::now() + LOOK };
+            let look = if engine.hears_others() {
+                until
+            } else {
+                Instant::now() + LOOK
+            };
             tokio::select! {
                 () = sleep_until(look) => {}
                 () = engine.called_out() => {}
@@ -110,7 +129,10 @@ pub(super) async fn keep(roll: Arc<Roll>, engine: Engine, host: Host) {
             return;
         }
         let text = serde_json::to_string(&note).expect("names of a map are texts");
-        let _told_again = engine.store().post(Sheet::Workers, &server, Some(&text)).await;
+        let _told_again = engine
+            .store()
+            .post(Sheet::Workers, &server, Some(&text))
+            .await;
     }
 }
 
@@ -119,7 +141,9 @@ async fn end_drains(roll: &Roll, engine: &Engine, now: Timestamp) {
     if !roll.has_drains() {
         return;
     }
-    let Ok(others) = elsewhere(engine, now).await else { return };
+    let Ok(others) = elsewhere(engine, now).await else {
+        return;
+    };
     for name in roll.gone_draining(&others.into_iter().map(|(name, _)| name).collect(), now) {
         let _tried_again = engine.store().post(Sheet::Draining, &name, None).await;
     }
@@ -132,13 +156,19 @@ fn note(roll: &Roll, now: Timestamp) -> Note {
         bytes += name.len() + told.bytes();
         bytes <= MOST_BYTES
     });
-    Note { at: now.micros(), workers: fits.collect() }
+    Note {
+        at: now.micros(),
+        workers: fits.collect(),
+    }
 }
 
 /// All workers that are to drain. What is no note of this version does not count.
 pub(super) async fn drains(engine: &Engine) -> Result<Drains, StoreError> {
     let posted = engine.store().posted(Sheet::Draining).await?;
-    Ok(posted.into_iter().filter_map(|(name, note)| Some((name, serde_json::from_str(&note).ok()?))).collect())
+    Ok(posted
+        .into_iter()
+        .filter_map(|(name, note)| Some((name, serde_json::from_str(&note).ok()?)))
+        .collect())
 }
 
 /// The workers of all servers, by name. Those of this server are as they are now.
@@ -159,7 +189,10 @@ pub(super) async fn workers(
 }
 
 /// The workers of the other servers.
-pub(super) async fn elsewhere(engine: &Engine, now: Timestamp) -> Result<Vec<(String, Told)>, StoreError> {
+pub(super) async fn elsewhere(
+    engine: &Engine,
+    now: Timestamp,
+) -> Result<Vec<(String, Told)>, StoreError> {
     let own = engine.server().to_string();
     let mut all = Vec::new();
     for (server, note) in engine.store().posted(Sheet::Workers).await? {

@@ -47,8 +47,13 @@ impl RetryBody {
 /// The condition of an action that is limited to jobs that ended by a moment, if one is given.
 pub(super) fn condition(as_of: Option<String>) -> Result<Condition, Problem> {
     let wrong = || Problem::field("as_of", "expected a time such as 2026-11-21T12:00:00Z");
-    let as_of = as_of.map(|text| time::read_end(&text).ok_or_else(wrong)).transpose()?;
-    Ok(Condition { as_of, ..Condition::default() })
+    let as_of = as_of
+        .map(|text| time::read_end(&text).ok_or_else(wrong))
+        .transpose()?;
+    Ok(Condition {
+        as_of,
+        ..Condition::default()
+    })
 }
 
 /// Jobs to run again.
@@ -98,11 +103,19 @@ pub(crate) async fn act(ask: &Ask<'_>, word: WorkflowAction) -> Answer {
 }
 
 pub(crate) async fn restart(ask: &Ask<'_>) -> Answer {
-    let RestartBody { jobs, cascade, as_of } = body::read(ask.body)?;
+    let RestartBody {
+        jobs,
+        cascade,
+        as_of,
+    } = body::read(ask.body)?;
     if jobs.is_empty() {
         return Err(Problem::field("jobs", "expected at least one name"));
     }
-    let scope = if cascade == Some(true) { RestartScope::AndDescendants } else { RestartScope::Chosen };
+    let scope = if cascade == Some(true) {
+        RestartScope::AndDescendants
+    } else {
+        RestartScope::Chosen
+    };
     done(ask, Action::Restart { jobs, scope }, condition(as_of)?).await
 }
 
@@ -113,13 +126,24 @@ pub(crate) async fn expire(ask: &Ask<'_>) -> Answer {
 
 pub(crate) async fn delete(ask: &Ask<'_>) -> Answer {
     body::read_optional::<NoBody>(ask.body)?;
-    ask.api.engine().act(ask.workflow()?, Action::Delete, ask.api.now()).await?;
+    ask.api
+        .engine()
+        .act(ask.workflow()?, Action::Delete, ask.api.now())
+        .await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }
 
 /// Does it, and says what the workflow is doing then.
 pub(crate) async fn done(ask: &Ask<'_>, action: Action, condition: Condition) -> Answer {
     let id = ask.workflow()?;
-    let Acted { status, already } = ask.api.engine().act_if(id, action, condition, ask.api.now()).await?;
-    Ok(json::ok(&Done { id: Id(id), status: status.into(), already }))
+    let Acted { status, already } = ask
+        .api
+        .engine()
+        .act_if(id, action, condition, ask.api.now())
+        .await?;
+    Ok(json::ok(&Done {
+        id: Id(id),
+        status: status.into(),
+        already,
+    }))
 }

@@ -109,7 +109,11 @@ struct BulkFailure<'a> {
 
 impl<'a> BulkFailure<'a> {
     fn of((id, problem): &'a (WorkflowId, Problem), request: &'a RequestId) -> Self {
-        Self { id: Id(*id), status: problem.status().as_u16(), error: problem.body(request) }
+        Self {
+            id: Id(*id),
+            status: problem.status().as_u16(),
+            error: problem.body(request),
+        }
     }
 }
 
@@ -117,13 +121,20 @@ impl FilterBody {
     fn resolve(self) -> Result<Filter, Problem> {
         // A program whose list came out empty does not mean all workflows.
         if self.status.as_ref().is_some_and(|words| words.0.is_empty()) {
-            return Err(Problem::field("filter.status", "expected at least one status; leave it out for all of them"));
+            return Err(Problem::field(
+                "filter.status",
+                "expected at least one status; leave it out for all of them",
+            ));
         }
         let words = self.status.unwrap_or_default().0;
-        let statuses = words.iter().enumerate().map(|(at, word)| status(word, &format!("filter.status[{at}]")));
+        let statuses = words
+            .iter()
+            .enumerate()
+            .map(|(at, word)| status(word, &format!("filter.status[{at}]")));
         let moment = |text: Option<String>, path: &str| {
             let wrong = || Problem::field(path, "expected a time such as 2026-11-21T12:00:00Z");
-            text.map(|text| time::read(&text).ok_or_else(wrong)).transpose()
+            text.map(|text| time::read(&text).ok_or_else(wrong))
+                .transpose()
         };
         Ok(Filter {
             statuses: statuses.collect::<Result<_, _>>()?,
@@ -141,22 +152,39 @@ impl BulkBody {
     fn resolve(self) -> Result<(Action, Condition, ListQuery), Problem> {
         let limit = self.limit.unwrap_or(MOST_ITEMS);
         if !(1..=MOST_ITEMS).contains(&limit) {
-            return Err(Problem::field("limit", format!("expected a number from 1 to {MOST_ITEMS}")));
+            return Err(Problem::field(
+                "limit",
+                format!("expected a number from 1 to {MOST_ITEMS}"),
+            ));
         }
         let after = cursor(self.cursor).map_err(|problem| problem.at("cursor"))?;
-        let query = ListQuery { filter: self.filter.resolve()?, order: Order::OldestFirst, limit, after };
+        let query = ListQuery {
+            filter: self.filter.resolve()?,
+            order: Order::OldestFirst,
+            limit,
+            after,
+        };
         if self.action != Word::Retry && self.as_of.is_some() {
-            return Err(Problem::field("as_of", "only the action retry takes this field"));
+            return Err(Problem::field(
+                "as_of",
+                "only the action retry takes this field",
+            ));
         }
         // The list may be outdated when the action is done.
-        let condition = Condition { statuses: query.filter.statuses.clone(), ..condition(self.as_of)? };
+        let condition = Condition {
+            statuses: query.filter.statuses.clone(),
+            ..condition(self.as_of)?
+        };
         Ok((action(self.action, self.after)?, condition, query))
     }
 }
 
 fn action(word: Word, after: Option<RetentionBody>) -> Result<Action, Problem> {
     if word != Word::Expire && after.is_some() {
-        return Err(Problem::field("after", "only the action expire takes this field"));
+        return Err(Problem::field(
+            "after",
+            "only the action expire takes this field",
+        ));
     }
     Ok(match word {
         Word::Cancel => Action::Cancel,
@@ -166,7 +194,8 @@ fn action(word: Word, after: Option<RetentionBody>) -> Result<Action, Problem> {
         Word::Start => Action::Start,
         Word::Delete => Action::Delete,
         Word::Expire => {
-            let missing = || Problem::field("after", "the action expire needs a time span or forever");
+            let missing =
+                || Problem::field("after", "the action expire needs a time span or forever");
             Action::Keep(after.ok_or_else(missing)?.0)
         }
     })
@@ -176,17 +205,34 @@ pub(crate) async fn bulk(ask: &Ask<'_>) -> Answer {
     let (action, condition, query) = body::read::<BulkBody>(ask.body)?.resolve()?;
     let page = ask.api.engine().list(&query).await?;
     let matched = page.items.len();
-    let each = page.items.iter().map(|item| (item.workflow, item.meta.counts.total())).collect();
+    let each = page
+        .items
+        .iter()
+        .map(|item| (item.workflow, item.meta.counts.total()))
+        .collect();
     let (engine, now) = (ask.api.engine(), ask.api.now());
     let acted = each_in_room(each, |id| {
         let (engine, action, condition) = (engine.clone(), action.clone(), condition.clone());
-        async move { engine.act_if(id, action, condition, now).await.err().map(|error| (id, error)) }
+        async move {
+            engine
+                .act_if(id, action, condition, now)
+                .await
+                .err()
+                .map(|error| (id, error))
+        }
     });
-    let mut failed: Vec<(WorkflowId, Problem)> =
-        acted.await.into_iter().flatten().map(|(id, error)| (id, error.into())).collect();
+    let mut failed: Vec<(WorkflowId, Problem)> = acted
+        .await
+        .into_iter()
+        .flatten()
+        .map(|(id, error)| (id, error.into()))
+        .collect();
     failed.sort_by_key(|(id, _)| *id);
     failures::items(ask, failed.iter().map(|(_, problem)| problem));
-    let failed: Vec<BulkFailure<'_>> = failed.iter().map(|failure| BulkFailure::of(failure, ask.id)).collect();
+    let failed: Vec<BulkFailure<'_>> = failed
+        .iter()
+        .map(|failure| BulkFailure::of(failure, ask.id))
+        .collect();
     Ok(json::ok(&BulkResult {
         matched,
         done: matched - failed.len(),
@@ -237,7 +283,12 @@ mod tests {
         const LARGE: usize = 131_072;
         let at_work = Arc::new((AtomicUsize::new(0), AtomicUsize::new(0)));
         let run = async |jobs: usize| {
-            let each = (0..200).map(|at| (WorkflowId::new(Timestamp::default(), Partition(0), at), jobs));
+            let each = (0..200).map(|at| {
+                (
+                    WorkflowId::new(Timestamp::default(), Partition(0), at),
+                    jobs,
+                )
+            });
             let worked = each_in_room(each.collect(), |_| {
                 let at_work = Arc::clone(&at_work);
                 async move {

@@ -76,25 +76,43 @@ struct BatchItem<'a> {
 impl<'a> BatchItem<'a> {
     fn of(created: &'a Result<Created, Problem>, request: &'a RequestId) -> Self {
         match created {
-            Ok(Created { workflow, existing, .. }) => {
+            Ok(Created {
+                workflow, existing, ..
+            }) => {
                 let status = status(*existing).as_u16();
-                Self { status, id: Some(Id(*workflow)), existing: Some(*existing), error: None }
+                Self {
+                    status,
+                    id: Some(Id(*workflow)),
+                    existing: Some(*existing),
+                    error: None,
+                }
             }
-            Err(problem) => {
-                Self { status: problem.status().as_u16(), id: None, existing: None, error: Some(problem.body(request)) }
-            }
+            Err(problem) => Self {
+                status: problem.status().as_u16(),
+                id: None,
+                existing: None,
+                error: Some(problem.body(request)),
+            },
         }
     }
 }
 
 const fn status(existing: bool) -> StatusCode {
-    if existing { StatusCode::OK } else { StatusCode::CREATED }
+    if existing {
+        StatusCode::OK
+    } else {
+        StatusCode::CREATED
+    }
 }
 
 /// The idempotency key of the request's header.
 fn key(ask: &Ask<'_>) -> Result<Option<String>, Problem> {
-    let key = ask.headers.get("idempotency-key").map(|key| key.to_str().map(str::to_owned));
-    key.transpose().map_err(|_| Problem::field("Idempotency-Key", "expected visible ASCII characters"))
+    let key = ask
+        .headers
+        .get("idempotency-key")
+        .map(|key| key.to_str().map(str::to_owned));
+    key.transpose()
+        .map_err(|_| Problem::field("Idempotency-Key", "expected visible ASCII characters"))
 }
 
 /// The key of an item of a batch that has none of its own.
@@ -106,14 +124,30 @@ pub(crate) async fn create(ask: &Ask<'_>) -> Answer {
     let mut creating = Creating::begin(&ask.api.host.traces, "/v1/workflows", ask.headers);
     let created = created(ask, &mut creating).await;
     match &created {
-        Ok((created, name)) => creating.end(status(created.existing), Creations::one(created, name)),
+        Ok((created, name)) => {
+            creating.end(status(created.existing), Creations::one(created, name))
+        }
         Err(problem) => creating.end(problem.status(), Creations::None),
     }
-    let (Created { workflow, status: doing, existing }, name) = created?;
+    let (
+        Created {
+            workflow,
+            status: doing,
+            existing,
+        },
+        name,
+    ) = created?;
     ask.api.activity.add(Event::Created, u64::from(!existing));
-    let body = CreatedBody { id: Id(workflow), name: &name, status: doing.into(), existing };
+    let body = CreatedBody {
+        id: Id(workflow),
+        name: &name,
+        status: doing.into(),
+        existing,
+    };
     let mut response = json::answer(status(existing), &body);
-    let location = format!("/v1/workflows/{workflow}").parse().expect("an id is visible ASCII");
+    let location = format!("/v1/workflows/{workflow}")
+        .parse()
+        .expect("an id is visible ASCII");
     response.headers_mut().insert(header::LOCATION, location);
     Ok(response)
 }
@@ -128,7 +162,13 @@ async fn created(ask: &Ask<'_>, creating: &mut Creating) -> Result<(Created, Str
     let new = new.await?;
     let name = new.graph.label.name.clone();
     let created = ask.api.engine().create(vec![new], ask.api.now()).await;
-    Ok((created.into_iter().next().expect("one answer for one workflow")?, name))
+    Ok((
+        created
+            .into_iter()
+            .next()
+            .expect("one answer for one workflow")?,
+        name,
+    ))
 }
 
 /// Reads the body together with what is known of the trace, which comes back.
@@ -146,38 +186,75 @@ async fn read<T: Send + 'static>(
 pub(crate) async fn create_batch(ask: &Ask<'_>) -> Answer {
     let mut creating = Creating::begin(&ask.api.host.traces, "/v1/workflows:batch", ask.headers);
     let outcomes = batch_of(ask, &mut creating).await;
-    let fresh =
-        |outcomes: &Vec<Result<Created, Problem>>| outcomes.iter().flatten().filter(|one| !one.existing).count();
+    let fresh = |outcomes: &Vec<Result<Created, Problem>>| {
+        outcomes
+            .iter()
+            .flatten()
+            .filter(|one| !one.existing)
+            .count()
+    };
     match &outcomes {
         Ok(outcomes) => {
-            creating.end(StatusCode::OK, Creations::Many { asked: outcomes.len(), created: fresh(outcomes) });
+            creating.end(
+                StatusCode::OK,
+                Creations::Many {
+                    asked: outcomes.len(),
+                    created: fresh(outcomes),
+                },
+            );
         }
         Err(problem) => creating.end(problem.status(), Creations::None),
     }
     let outcomes = outcomes?;
-    ask.api.activity.add(Event::Created, fresh(&outcomes) as u64);
-    failures::items(ask, outcomes.iter().filter_map(|outcome| outcome.as_ref().err()));
-    Ok(json::ok(&BatchAnswer { items: outcomes.iter().map(|outcome| BatchItem::of(outcome, ask.id)).collect() }))
+    ask.api
+        .activity
+        .add(Event::Created, fresh(&outcomes) as u64);
+    failures::items(
+        ask,
+        outcomes.iter().filter_map(|outcome| outcome.as_ref().err()),
+    );
+    Ok(json::ok(&BatchAnswer {
+        items: outcomes
+            .iter()
+            .map(|outcome| BatchItem::of(outcome, ask.id))
+            .collect(),
+    }))
 }
 
 /// What became of each workflow of a batch.
-async fn batch_of(ask: &Ask<'_>, creating: &mut Creating) -> Result<Vec<Result<Created, Problem>>, Problem> {
+async fn batch_of(
+    ask: &Ask<'_>,
+    creating: &mut Creating,
+) -> Result<Vec<Result<Created, Problem>>, Problem> {
     let mut new = Vec::new();
     let mut order = Vec::new();
     let key = key(ask)?;
     // The keys of the items would be the same in every such call.
     if key.as_deref() == Some("") {
-        return Err(Problem::field("Idempotency-Key", "it is empty: send a key, or leave the header out"));
+        return Err(Problem::field(
+            "Idempotency-Key",
+            "it is empty: send a key, or leave the header out",
+        ));
     }
     let terms = ask.api.engine().terms();
-    let all = read(ask, creating, move |body, creating| definitions(body, (key.as_deref(), &terms), creating));
+    let all = read(ask, creating, move |body, creating| {
+        definitions(body, (key.as_deref(), &terms), creating)
+    });
     for resolved in all.await? {
         order.push(resolved.map(|workflow| new.push(workflow)));
     }
-    let mut created = ask.api.engine().create(new, ask.api.now()).await.into_iter();
+    let mut created = ask
+        .api
+        .engine()
+        .create(new, ask.api.now())
+        .await
+        .into_iter();
     let outcome = |resolved: Result<(), Problem>| {
         resolved?;
-        created.next().expect("one answer for each workflow").map_err(Problem::from)
+        created
+            .next()
+            .expect("one answer for each workflow")
+            .map_err(Problem::from)
     };
     Ok(order.into_iter().map(outcome).collect())
 }
@@ -191,12 +268,19 @@ fn definitions(
     let prefix = |at: usize| format!("workflows[{at}].");
     if let Some(BatchBody { workflows }) = body::read_correct(body) {
         body::check_number(workflows.len(), MOST_WORKFLOWS, "workflows")?;
-        if workflows.iter().map(|workflow| workflow.jobs.len()).sum::<usize>() > MOST_JOBS {
-            let detail = format!("more than {MOST_JOBS} jobs in all: send the workflows in several calls");
+        if workflows
+            .iter()
+            .map(|workflow| workflow.jobs.len())
+            .sum::<usize>()
+            > MOST_JOBS
+        {
+            let detail =
+                format!("more than {MOST_JOBS} jobs in all: send the workflows in several calls");
             return Err(Problem::new(Code::PayloadTooLarge, detail).at("workflows"));
         }
         let one = |(at, one): (usize, DefinitionBody<'_>)| {
-            one.resolve_item(key_of_item(key, at), terms, creating).map_err(|problem| problem.under(&prefix(at)))
+            one.resolve_item(key_of_item(key, at), terms, creating)
+                .map_err(|problem| problem.under(&prefix(at)))
         };
         return Ok(workflows.into_iter().enumerate().map(one).collect());
     }
@@ -205,7 +289,8 @@ fn definitions(
     body::check_number(workflows.len(), MOST_WORKFLOWS, "workflows")?;
     let one = |(at, raw): (usize, &RawValue)| {
         let definition = body::read::<DefinitionBody<'_>>(raw.get().as_bytes());
-        let resolved = definition.and_then(|definition| definition.resolve_item(key_of_item(key, at), terms, creating));
+        let resolved = definition
+            .and_then(|definition| definition.resolve_item(key_of_item(key, at), terms, creating));
         resolved.map_err(|problem| problem.under(&prefix(at)))
     };
     Ok(workflows.into_iter().enumerate().map(one).collect())

@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tidegate_workflow::{
-    Begin, DEFAULT_MAX_LOST, DEFAULT_QUEUE, Definition, Graph, JobDefinition, Json, MAX_PARAMS, NewWorkflow, OnFailure,
-    Retention, Retry, Terms, TriggerRule,
+    Begin, DEFAULT_MAX_LOST, DEFAULT_QUEUE, Definition, Graph, JobDefinition, Json, MAX_PARAMS,
+    NewWorkflow, OnFailure, Retention, Retry, Terms, TriggerRule,
 };
 #[cfg(test)]
 use utoipa::ToSchema;
@@ -34,8 +34,9 @@ pub struct DefinitionMistake {
 /// The first mistake in it.
 pub fn check_definition(json: &str) -> Result<(), DefinitionMistake> {
     let definition: Result<DefinitionBody<'_>, Problem> = body::read(json.as_bytes());
-    let checked =
-        definition.and_then(|definition| definition.resolve(None, &Terms::default(), &mut Creating::default()));
+    let checked = definition.and_then(|definition| {
+        definition.resolve(None, &Terms::default(), &mut Creating::default())
+    });
     checked.map(drop).map_err(|problem| DefinitionMistake {
         code: problem.word(),
         path: problem.path().map(str::to_owned),
@@ -155,9 +156,18 @@ pub(crate) struct RetentionBody(pub(crate) Retention);
 impl<'de> Deserialize<'de> for RetentionBody {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         // `never` is what some say of an end.
-        let read = |text: &str| if text == "never" { Some(Retention::Forever) } else { span::retention(text) };
-        let expected = "a time span such as \"7d\" or \"12h\", of at most 36500 days, or \"forever\"";
-        deserializer.deserialize_any(SpanText { read, expected }).map(Self)
+        let read = |text: &str| {
+            if text == "never" {
+                Some(Retention::Forever)
+            } else {
+                span::retention(text)
+            }
+        };
+        let expected =
+            "a time span such as \"7d\" or \"12h\", of at most 36500 days, or \"forever\"";
+        deserializer
+            .deserialize_any(SpanText { read, expected })
+            .map(Self)
     }
 }
 
@@ -173,7 +183,11 @@ impl DefinitionBody<'_> {
         terms: &Terms,
         creating: &mut Creating,
     ) -> Result<NewWorkflow, Problem> {
-        let key = if self.idempotency_key.is_some() { None } else { key };
+        let key = if self.idempotency_key.is_some() {
+            None
+        } else {
+            key
+        };
         self.resolve(key, terms, creating)
     }
 
@@ -195,20 +209,31 @@ impl DefinitionBody<'_> {
         let params = |job: &JobBody<'_>| job.params.map_or(0, |params| params.get().len());
         let too_large = |job: &JobBody<'_>| params(job) + globals > MAX_PARAMS;
         if let Some(at) = self.jobs.iter().position(too_large) {
-            let detail =
-                format!("params and globals together have more than {MAX_PARAMS} bytes; pass a reference instead");
-            return Err(Problem::new(Code::PayloadTooLarge, detail).at(format!("jobs[{at}].params")));
+            let detail = format!(
+                "params and globals together have more than {MAX_PARAMS} bytes; pass a reference instead"
+            );
+            return Err(
+                Problem::new(Code::PayloadTooLarge, detail).at(format!("jobs[{at}].params"))
+            );
         }
         // The trace gives way to what the author passes.
         let room = || MAX_PARAMS.saturating_sub(self.jobs.iter().map(params).max().unwrap_or(0));
         let traced = creating.globals(self.globals.map(RawValue::get), room);
         let idempotency_key = match (self.idempotency_key, key) {
             (Some(field), Some(header)) if field != header => {
-                return Err(Problem::field("idempotency_key", "the field differs from the header Idempotency-Key"));
+                return Err(Problem::field(
+                    "idempotency_key",
+                    "the field differs from the header Idempotency-Key",
+                ));
             }
             (field, header) => field.or(header),
         };
-        let jobs = self.jobs.into_iter().enumerate().map(|(at, job)| job.resolve(at)).collect::<Result<_, _>>()?;
+        let jobs = self
+            .jobs
+            .into_iter()
+            .enumerate()
+            .map(|(at, job)| job.resolve(at))
+            .collect::<Result<_, _>>()?;
         let definition = Definition {
             name: self.name,
             jobs,
@@ -221,8 +246,16 @@ impl DefinitionBody<'_> {
             retention: self.retention.map(|retention| retention.0),
             idempotency_key,
         };
-        let begin = if self.start == Some(Start::Manual) { Begin::Later } else { Begin::Now };
-        Ok(NewWorkflow { graph: Graph::build_under(definition, terms)?, begin, created_at: None })
+        let begin = if self.start == Some(Start::Manual) {
+            Begin::Later
+        } else {
+            Begin::Now
+        };
+        Ok(NewWorkflow {
+            graph: Graph::build_under(definition, terms)?,
+            begin,
+            created_at: None,
+        })
     }
 }
 
@@ -280,25 +313,49 @@ mod tests {
     fn a_definition_is_checked_without_a_server() {
         let check = |json: &str, expected: Option<(&str, Option<&str>)>| {
             let found = check_definition(json).err();
-            let found = found.as_ref().map(|mistake| (mistake.code, mistake.path.as_deref()));
+            let found = found
+                .as_ref()
+                .map(|mistake| (mistake.code, mistake.path.as_deref()));
             assert_eq!(found, expected, "{json}");
         };
-        check(r#"{"name":"w","jobs":[{"handler":"a"},{"handler":"b","after":"a","timeout":"5s"}]}"#, None);
+        check(
+            r#"{"name":"w","jobs":[{"handler":"a"},{"handler":"b","after":"a","timeout":"5s"}]}"#,
+            None,
+        );
         let refused = |fields: &str, path: &str| {
             let json = format!(r#"{{"name":"w","jobs":[{{"handler":"a",{fields}}}]}}"#);
-            check(&json, Some(("invalid_field", Some(&format!("jobs[0].{path}")))));
+            check(
+                &json,
+                Some(("invalid_field", Some(&format!("jobs[0].{path}")))),
+            );
         };
         refused(r#""timeout":"0s""#, "timeout");
         refused(r#""backoff":"2s","backoff_max":"1s""#, "backoff");
-        check(r#"{"name":"w","jobs":[{"handler":"a","backoff":"2h","timeout":"1us"}]}"#, None);
+        check(
+            r#"{"name":"w","jobs":[{"handler":"a","backoff":"2h","timeout":"1us"}]}"#,
+            None,
+        );
         check("{", Some(("invalid_json", None)));
-        check(r#"{"name":"w","jobs":[{"handler":"a","timeout":5}]}"#, Some(("invalid_field", Some("jobs[0].timeout"))));
-        for (field, value) in [("on_failure", "5"), ("on_failure", r#"{"continue":null}"#), ("start", "{}")] {
+        check(
+            r#"{"name":"w","jobs":[{"handler":"a","timeout":5}]}"#,
+            Some(("invalid_field", Some("jobs[0].timeout"))),
+        );
+        for (field, value) in [
+            ("on_failure", "5"),
+            ("on_failure", r#"{"continue":null}"#),
+            ("start", "{}"),
+        ] {
             let json = format!(r#"{{"name":"w","jobs":[{{"handler":"a"}}],"{field}":{value}}}"#);
             check(&json, Some(("invalid_field", Some(field))));
         }
-        check(r#"{"name":"w","jobs":[{"handler":"a","rule":true}]}"#, Some(("invalid_field", Some("jobs[0].rule"))));
-        check(r#"{"name":"w","jobs":[{"handler":"a","rule":null}],"start":null,"on_failure":null}"#, None);
+        check(
+            r#"{"name":"w","jobs":[{"handler":"a","rule":true}]}"#,
+            Some(("invalid_field", Some("jobs[0].rule"))),
+        );
+        check(
+            r#"{"name":"w","jobs":[{"handler":"a","rule":null}],"start":null,"on_failure":null}"#,
+            None,
+        );
         check(
             r#"{"name":"w","globals":{"t":"x"},"jobs":[{"handler":"a","limits":[{"domain":"d","entries":[["k","$.t"]]},
                 {"concurrency":3,"of":"workflow"}]}]}"#,
@@ -306,9 +363,13 @@ mod tests {
         );
         let refused = |limit: &str, code: &str, path: &str| {
             let json = format!(r#"{{"name":"w","jobs":[{{"handler":"a","limits":[{limit}]}}]}}"#);
-            check(&json, Some((code, Some(&format!("jobs[0].limits[0]{path}")))));
+            check(
+                &json,
+                Some((code, Some(&format!("jobs[0].limits[0]{path}")))),
+            );
         };
-        let entry = r#"{"name":"w","jobs":[{"handler":"a","limits":[{"domain":"d","entries":[["k"]]}]}]}"#;
+        let entry =
+            r#"{"name":"w","jobs":[{"handler":"a","limits":[{"domain":"d","entries":[["k"]]}]}]}"#;
         let expected = r#"expected a key and a value, such as ["tenant", "$.tenant"]"#;
         assert_eq!(check_definition(entry).unwrap_err().detail, expected);
         for (limit, path) in [
@@ -329,24 +390,52 @@ mod tests {
             refused(limit, "invalid_field", path);
         }
         refused(r#"{"domain":"d"}"#, "invalid_definition", ".entries");
-        refused(r#"{"domain":"d","entries":[["k","$.t"]]}"#, "invalid_definition", ".entries[0]");
-        refused(r#"{"concurrency":0,"of":"all"}"#, "invalid_definition", ".concurrency");
-        check(r#"{"name":"w","jobs":[["a","b"]]}"#, Some(("invalid_field", Some("jobs[0]"))));
-        check(r#"["w",[{"handler":"a"}]]"#, Some(("invalid_field", Some(""))));
-        check(r#"{"name":5,"jobs":[{"handler":"a"}"#, Some(("invalid_json", None)));
+        refused(
+            r#"{"domain":"d","entries":[["k","$.t"]]}"#,
+            "invalid_definition",
+            ".entries[0]",
+        );
+        refused(
+            r#"{"concurrency":0,"of":"all"}"#,
+            "invalid_definition",
+            ".concurrency",
+        );
+        check(
+            r#"{"name":"w","jobs":[["a","b"]]}"#,
+            Some(("invalid_field", Some("jobs[0]"))),
+        );
+        check(
+            r#"["w",[{"handler":"a"}]]"#,
+            Some(("invalid_field", Some(""))),
+        );
+        check(
+            r#"{"name":5,"jobs":[{"handler":"a"}"#,
+            Some(("invalid_json", None)),
+        );
         let unknown = r#"{"name":"w","jobs":[{"handler":"a","after":["b"]}]}"#;
-        check(unknown, Some(("unknown_dependency", Some("jobs[0].after[0]"))));
+        check(
+            unknown,
+            Some(("unknown_dependency", Some("jobs[0].after[0]"))),
+        );
     }
 
     #[test]
     fn retries_and_lost_leases_have_an_end() {
         let check = |fields: &str| {
             let json = format!(r#"{{"name":"w","jobs":[{{"handler":"a",{fields}}}]}}"#);
-            check_definition(&json).err().and_then(|mistake| mistake.path)
+            check_definition(&json)
+                .err()
+                .and_then(|mistake| mistake.path)
         };
         // One attempt more than that has no number.
-        assert_eq!(check(r#""retries":65535"#).as_deref(), Some("jobs[0].retries"));
-        assert_eq!(check(r#""max_lost":65535"#).as_deref(), Some("jobs[0].max_lost"));
+        assert_eq!(
+            check(r#""retries":65535"#).as_deref(),
+            Some("jobs[0].retries")
+        );
+        assert_eq!(
+            check(r#""max_lost":65535"#).as_deref(),
+            Some("jobs[0].max_lost")
+        );
         assert_eq!(check(r#""retries":65534,"max_lost":0"#), None);
     }
 }

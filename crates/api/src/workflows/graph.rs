@@ -25,14 +25,22 @@ static TURNS: Turns = Turns::new("pictures are drawn");
 pub(crate) async fn graph(ask: &Ask<'_>, form: Form) -> Answer {
     let id = ask.workflow()?;
     let mut query = Query::new(ask.query)?;
-    let terminal = if form == Form::Text { Some(terminal(&mut query)?) } else { None };
+    let terminal = if form == Form::Text {
+        Some(terminal(&mut query)?)
+    } else {
+        None
+    };
     query.end()?;
     // A picture of ten thousand jobs takes less than a tenth of a second.
     let turn = TURNS.take(&ask.caller()).await?;
     let snapshot = ask.api.show(id).await?;
     // If the reader goes away, the picture is finished and dropped.
-    let drawing = spawn_blocking(move || drawn(&snapshot, form, terminal.as_ref()).map(|picture| (picture, turn)));
-    let drawn = drawing.await.map_err(|error| Problem::new(Code::Internal, format!("drawing the graph: {error}")))?;
+    let drawing = spawn_blocking(move || {
+        drawn(&snapshot, form, terminal.as_ref()).map(|picture| (picture, turn))
+    });
+    let drawn = drawing
+        .await
+        .map_err(|error| Problem::new(Code::Internal, format!("drawing the graph: {error}")))?;
     let (picture, turn) = drawn.map_err(|error: TooLarge| {
         let help = "graph.txt is short for any graph, and /jobs has all jobs in pages";
         Problem::new(Code::PayloadTooLarge, format!("{error}: {help}"))
@@ -40,7 +48,12 @@ pub(crate) async fn graph(ask: &Ask<'_>, form: Form) -> Answer {
     // The next one is drawn when this one is on its way.
     let picture: Bytes = room::keep(&ask.api.rooms.answers, &ask.caller(), picture).await?;
     drop(turn);
-    Ok((Extension(HasRoom), [(header::CONTENT_TYPE, media_type(form))], picture).into_response())
+    Ok((
+        Extension(HasRoom),
+        [(header::CONTENT_TYPE, media_type(form))],
+        picture,
+    )
+        .into_response())
 }
 
 const fn media_type(form: Form) -> &'static str {
@@ -53,7 +66,11 @@ const fn media_type(form: Form) -> &'static str {
     }
 }
 
-fn drawn(snapshot: &Snapshot, form: Form, terminal: Option<&Terminal>) -> Result<Vec<u8>, TooLarge> {
+fn drawn(
+    snapshot: &Snapshot,
+    form: Form,
+    terminal: Option<&Terminal>,
+) -> Result<Vec<u8>, TooLarge> {
     let states = snapshot.states();
     let picture = Picture::new(snapshot.graph(), Some(&states));
     let text = match form {
@@ -84,7 +101,19 @@ fn terminal(query: &mut Query) -> Result<Terminal, Problem> {
         Some("true") => Ok(true),
         Some(_) => Err(Problem::field(name, "expected true or false")),
     };
-    let glyphs = if flag("ascii")? { Glyphs::Ascii } else { Glyphs::Unicode };
-    let colour = if flag("colour")? { Colour::Ansi } else { Colour::None };
-    Ok(Terminal { width, glyphs, colour })
+    let glyphs = if flag("ascii")? {
+        Glyphs::Ascii
+    } else {
+        Glyphs::Unicode
+    };
+    let colour = if flag("colour")? {
+        Colour::Ansi
+    } else {
+        Colour::None
+    };
+    Ok(Terminal {
+        width,
+        glyphs,
+        colour,
+    })
 }

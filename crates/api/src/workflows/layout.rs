@@ -145,7 +145,8 @@ impl LayoutEdges {
         for Edge { from, to, points } in &layout.edges {
             all.ends.extend([place(*from), place(*to)]);
             all.lengths.push(points.len());
-            all.points.extend(points.iter().flat_map(|at| [pixels(at.x), pixels(at.y)]));
+            all.points
+                .extend(points.iter().flat_map(|at| [pixels(at.x), pixels(at.y)]));
         }
         all
     }

@@ -50,7 +50,10 @@ pub(crate) struct Entry(String, String);
 
 impl Entry {
     pub(crate) fn pairs(entries: Vec<Self>) -> Vec<(String, String)> {
-        entries.into_iter().map(|Self(key, value)| (key, value)).collect()
+        entries
+            .into_iter()
+            .map(|Self(key, value)| (key, value))
+            .collect()
     }
 }
 
@@ -64,10 +67,14 @@ impl<'de> Deserialize<'de> for Entry {
                 formatter.write_str(r#"a key and a value, such as ["tenant", "$.tenant"]"#)
             }
             fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Entry, A::Error> {
-                let (Some(key), Some(value), None) =
-                    (items.next_element()?, items.next_element()?, items.next_element::<String>()?)
-                else {
-                    return Err(A::Error::custom(r#"expected a key and a value, such as ["tenant", "$.tenant"]"#));
+                let (Some(key), Some(value), None) = (
+                    items.next_element()?,
+                    items.next_element()?,
+                    items.next_element::<String>()?,
+                ) else {
+                    return Err(A::Error::custom(
+                        r#"expected a key and a value, such as ["tenant", "$.tenant"]"#,
+                    ));
                 };
                 Ok(Entry(key, value))
             }
@@ -81,9 +88,14 @@ impl LimitBody {
     ///
     /// # Errors
     /// One of them is of neither kind, or of both.
-    pub(crate) fn resolve_all(all: Vec<Self>, path: &dyn fmt::Display) -> Result<Vec<LimitDefinition>, Problem> {
+    pub(crate) fn resolve_all(
+        all: Vec<Self>,
+        path: &dyn fmt::Display,
+    ) -> Result<Vec<LimitDefinition>, Problem> {
         let resolve = |(at, limit): (usize, Self)| {
-            limit.resolve().map_err(|(field, detail)| Problem::field(format!("{path}[{at}]{field}"), detail))
+            limit
+                .resolve()
+                .map_err(|(field, detail)| Problem::field(format!("{path}[{at}]{field}"), detail))
         };
         all.into_iter().enumerate().map(resolve).collect()
     }
@@ -92,25 +104,42 @@ impl LimitBody {
     fn resolve(self) -> Result<LimitDefinition, (&'static str, &'static str)> {
         let entries = || Entry::pairs(self.entries.unwrap_or_default());
         match (self.domain, self.concurrency) {
-            (Some(_), None) if self.of.is_some() => {
-                Err((".of", "a limit with a domain has no 'of': it counts whatever takes its units"))
-            }
-            (Some(domain), None) => {
-                Ok(LimitDefinition::Units { domain, hits: self.hits.unwrap_or(1), entries: entries() })
-            }
-            (None, Some(_)) if self.hits.is_some() => {
-                Err((".hits", "a limit of concurrency has no 'hits': a job takes one place"))
-            }
+            (Some(_), None) if self.of.is_some() => Err((
+                ".of",
+                "a limit with a domain has no 'of': it counts whatever takes its units",
+            )),
+            (Some(domain), None) => Ok(LimitDefinition::Units {
+                domain,
+                hits: self.hits.unwrap_or(1),
+                entries: entries(),
+            }),
+            (None, Some(_)) if self.hits.is_some() => Err((
+                ".hits",
+                "a limit of concurrency has no 'hits': a job takes one place",
+            )),
             (None, Some(most)) => {
-                let of = match self.of.ok_or((".of", "say among which jobs: workflow, queue or all"))? {
+                let of = match self
+                    .of
+                    .ok_or((".of", "say among which jobs: workflow, queue or all"))?
+                {
                     ScopeBody::Workflow => Scope::Workflow,
                     ScopeBody::Queue => Scope::Queue,
                     ScopeBody::All => Scope::All,
                 };
-                Ok(LimitDefinition::Concurrency { most, of, entries: entries() })
+                Ok(LimitDefinition::Concurrency {
+                    most,
+                    of,
+                    entries: entries(),
+                })
             }
-            (None, None) => Err(("", "a limit has a 'domain', whose units it takes, or a 'concurrency'")),
-            (Some(_), Some(_)) => Err(("", "a limit has a 'domain' or a 'concurrency': write two limits")),
+            (None, None) => Err((
+                "",
+                "a limit has a 'domain', whose units it takes, or a 'concurrency'",
+            )),
+            (Some(_), Some(_)) => Err((
+                "",
+                "a limit has a 'domain' or a 'concurrency': write two limits",
+            )),
         }
     }
 }
@@ -138,22 +167,44 @@ pub(crate) struct LimitShown {
 impl LimitShown {
     /// The limits of a job, if it has some.
     pub(crate) fn all_of(limits: &Limits) -> Vec<Self> {
-        limits.each().iter().map(|limit| Self::of(limit.definition())).collect()
+        limits
+            .each()
+            .iter()
+            .map(|limit| Self::of(limit.definition()))
+            .collect()
     }
 
     pub(crate) fn of(limit: LimitDefinition) -> Self {
-        let none = Self { domain: None, hits: None, concurrency: None, of: None, entries: Vec::new() };
+        let none = Self {
+            domain: None,
+            hits: None,
+            concurrency: None,
+            of: None,
+            entries: Vec::new(),
+        };
         match limit {
-            LimitDefinition::Units { domain, entries, hits } => {
-                Self { domain: Some(domain), hits: Some(hits), entries, ..none }
-            }
+            LimitDefinition::Units {
+                domain,
+                entries,
+                hits,
+            } => Self {
+                domain: Some(domain),
+                hits: Some(hits),
+                entries,
+                ..none
+            },
             LimitDefinition::Concurrency { most, of, entries } => {
                 let of = match of {
                     Scope::Workflow => "workflow",
                     Scope::Queue => "queue",
                     Scope::All => "all",
                 };
-                Self { concurrency: Some(most), of: Some(of), entries, ..none }
+                Self {
+                    concurrency: Some(most),
+                    of: Some(of),
+                    entries,
+                    ..none
+                }
             }
         }
     }

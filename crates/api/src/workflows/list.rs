@@ -69,7 +69,12 @@ fn filter(query: &mut Query) -> Result<Filter, Problem> {
 
 /// The place in a list that `next_cursor` of the page before says.
 pub(crate) fn cursor(text: Option<String>) -> Result<Option<Cursor>, Problem> {
-    let wrong = |_| Problem::new(Code::InvalidCursor, "the cursor must be the next_cursor of a page of workflows");
+    let wrong = |_| {
+        Problem::new(
+            Code::InvalidCursor,
+            "the cursor must be the next_cursor of a page of workflows",
+        )
+    };
     text.map(|text| text.parse().map_err(wrong)).transpose()
 }
 
@@ -84,10 +89,26 @@ pub(crate) async fn list(ask: &Ask<'_>) -> Answer {
     let limit = query.limit(100, MOST_ITEMS)?;
     let after = cursor(query.take("cursor"))?;
     query.end()?;
-    let page = ask.api.engine().list(&ListQuery { filter, order, limit, after }).await?;
-    let items = page.items.iter().map(|item| Workflow::summary(item.workflow, &item.label, &item.meta));
+    let page = ask
+        .api
+        .engine()
+        .list(&ListQuery {
+            filter,
+            order,
+            limit,
+            after,
+        })
+        .await?;
+    let items = page
+        .items
+        .iter()
+        .map(|item| Workflow::summary(item.workflow, &item.label, &item.meta));
     let next_cursor = page.next.map(|next| next.to_string());
-    Ok(json::ok(&WorkflowPage { items: items.collect(), next_cursor, incomplete: Incomplete::of(&page.missing) }))
+    Ok(json::ok(&WorkflowPage {
+        items: items.collect(),
+        next_cursor,
+        incomplete: Incomplete::of(&page.missing),
+    }))
 }
 
 pub(crate) async fn count(ask: &Ask<'_>) -> Answer {
@@ -96,7 +117,10 @@ pub(crate) async fn count(ask: &Ask<'_>) -> Answer {
     let by = query.take("by");
     let names = match by.as_deref() {
         None => None,
-        Some("name") => Some((query.limit(100, MOST_ITEMS)?, name_cursor(query.take("cursor"))?)),
+        Some("name") => Some((
+            query.limit(100, MOST_ITEMS)?,
+            name_cursor(query.take("cursor"))?,
+        )),
         Some(_) => return Err(Problem::field("by", "expected name")),
     };
     query.end()?;
@@ -106,24 +130,50 @@ pub(crate) async fn count(ask: &Ask<'_>) -> Answer {
     let by_status = numbers(found);
     let (mut by_name, mut next_cursor) = (None, None);
     if let Some((limit, after)) = names {
-        let Partial { found, missing: others } = engine.count_by_name(&filter, after.as_deref(), limit).await?;
+        let Partial {
+            found,
+            missing: others,
+        } = engine
+            .count_by_name(&filter, after.as_deref(), limit)
+            .await?;
         missing.0.extend(others.0);
-        by_name = Some(found.names.into_iter().map(|(name, counts)| (name, numbers(counts))).collect());
+        by_name = Some(
+            found
+                .names
+                .into_iter()
+                .map(|(name, counts)| (name, numbers(counts)))
+                .collect(),
+        );
         next_cursor = found.next;
     }
     let (total, incomplete) = (by_status.0.values().sum(), Incomplete::of(&missing));
-    Ok(json::ok(&Count { total, by_status, as_of, by_name, next_cursor, incomplete }))
+    Ok(json::ok(&Count {
+        total,
+        by_status,
+        as_of,
+        by_name,
+        next_cursor,
+        incomplete,
+    }))
 }
 
 /// The name of which the page before was the last.
 fn name_cursor(text: Option<String>) -> Result<Option<String>, Problem> {
     let is_name = |text: &String| text.len() <= MAX_NAME && !text.chars().any(char::is_control);
     if text.as_ref().is_some_and(|text| !is_name(text)) {
-        return Err(Problem::new(Code::InvalidCursor, "the cursor must be the next_cursor of a count by name"));
+        return Err(Problem::new(
+            Code::InvalidCursor,
+            "the cursor must be the next_cursor of a count by name",
+        ));
     }
     Ok(text)
 }
 
 fn numbers(counts: Vec<(Status, u64)>) -> Numbers {
-    Numbers(counts.into_iter().map(|(status, number)| (status.word(), number)).collect())
+    Numbers(
+        counts
+            .into_iter()
+            .map(|(status, number)| (status.word(), number))
+            .collect(),
+    )
 }

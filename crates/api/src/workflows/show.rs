@@ -25,7 +25,8 @@ const RESULTS_AT_A_TIME: usize = 16;
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// One answer with all jobs of a large workflow, or with all outputs, is gathered at a time, since it may take 64 MiB and as much again as
 /// text. Whoever waits holds nothing but a connection.
-static TURNS: Turns = Turns::new("answers with all outputs, or with all jobs of a large workflow, are gathered");
+static TURNS: Turns =
+    Turns::new("answers with all outputs, or with all jobs of a large workflow, are gathered");
 
 /// How much of a workflow is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,11 +38,20 @@ enum View {
 
 pub(crate) async fn by_key(ask: &Ask<'_>) -> Answer {
     let mut query = Query::new(ask.query)?;
-    let key = query.take("key").ok_or_else(|| Problem::field("key", "expected the idempotency key of a workflow"))?;
+    let key = query
+        .take("key")
+        .ok_or_else(|| Problem::field("key", "expected the idempotency key of a workflow"))?;
     query.end()?;
-    let none = || Problem::new(Code::WorkflowNotFound, format!("no workflow has the idempotency key '{key}'"));
+    let none = || {
+        Problem::new(
+            Code::WorkflowNotFound,
+            format!("no workflow has the idempotency key '{key}'"),
+        )
+    };
     let id = ask.api.engine().find_by_key(&key).await?.ok_or_else(none)?;
-    Ok(json::ok(&Workflow::outlined(&in_time(ask.api.engine().outline(id)).await?)))
+    Ok(json::ok(&Workflow::outlined(
+        &in_time(ask.api.engine().outline(id)).await?,
+    )))
 }
 
 pub(crate) async fn show(ask: &Ask<'_>) -> Answer {
@@ -59,7 +69,9 @@ pub(crate) async fn show(ask: &Ask<'_>) -> Answer {
     let engine = ask.api.engine();
     Ok(match view {
         View::Summary => json::ok(&Workflow::outlined(&in_time(engine.outline(id)).await?)),
-        View::Jobs if !engine.is_large(id).await? => json::page(text(ask.api, engine.show(id).await?, None).await?),
+        View::Jobs if !engine.is_large(id).await? => {
+            json::page(text(ask.api, engine.show(id).await?, None).await?)
+        }
         View::Jobs | View::Full => in_turn(ask, id, view).await?,
     })
 }
@@ -79,17 +91,39 @@ async fn in_turn(ask: &Ask<'_>, id: WorkflowId, view: View) -> Answer {
     let text = text(ask.api, snapshot, results).await?;
     // The next one is gathered when this one is on its way.
     let text = room::keep(&ask.api.rooms.answers, &ask.caller(), text).await?;
-    Ok((Extension(HasRoom), [(header::CONTENT_TYPE, "application/json")], text).into_response())
+    Ok((
+        Extension(HasRoom),
+        [(header::CONTENT_TYPE, "application/json")],
+        text,
+    )
+        .into_response())
 }
 
 /// The view of a workflow with its jobs. A long one is written apart, so that claims do not wait for it.
-async fn text(api: &Context, snapshot: Snapshot, results: Option<Vec<JobResult>>) -> Result<Vec<u8>, Problem> {
+async fn text(
+    api: &Context,
+    snapshot: Snapshot,
+    results: Option<Vec<JobResult>>,
+) -> Result<Vec<u8>, Problem> {
     /// What jobs left behind that is written in a millisecond.
     const FEW: usize = 128 * 1024;
     let many = results.iter().flatten().map(size).sum::<usize>() > FEW;
-    let long = many || is_long(&snapshot, (0..snapshot.jobs().len()).map(|at| JobIndex(at as u32)));
-    let write = move || json::text_within(MOST_TEXT, &Workflow::with_jobs(&snapshot, results.as_deref()));
-    let text = if long { api.engine().apart(write).await } else { write() };
+    let long = many
+        || is_long(
+            &snapshot,
+            (0..snapshot.jobs().len()).map(|at| JobIndex(at as u32)),
+        );
+    let write = move || {
+        json::text_within(
+            MOST_TEXT,
+            &Workflow::with_jobs(&snapshot, results.as_deref()),
+        )
+    };
+    let text = if long {
+        api.engine().apart(write).await
+    } else {
+        write()
+    };
     text.ok_or_else(too_long)
 }
 
@@ -105,7 +139,9 @@ async fn all_results<R: Future<Output = Result<Vec<JobResult>, EngineError>>>(
         let results = read(some.collect()).await?;
         bytes += results.iter().map(size).sum::<usize>();
         if bytes > MOST_RESULTS {
-            let detail = format!("outputs and errors have more than {MOST_RESULTS} bytes; ask for jobs one by one");
+            let detail = format!(
+                "outputs and errors have more than {MOST_RESULTS} bytes; ask for jobs one by one"
+            );
             return Err(Problem::new(Code::PayloadTooLarge, detail).at("view"));
         }
         all.extend(results);
@@ -114,7 +150,10 @@ async fn all_results<R: Future<Output = Result<Vec<JobResult>, EngineError>>>(
 }
 
 fn size(result: &JobResult) -> usize {
-    let errors = result.errors.iter().map(|error| error.message.len() + error.trace.as_ref().map_or(0, String::len));
+    let errors = result
+        .errors
+        .iter()
+        .map(|error| error.message.len() + error.trace.as_ref().map_or(0, String::len));
     result.output.as_ref().map_or(0, |output| output.len()) + errors.sum::<usize>()
 }
 
@@ -150,11 +189,17 @@ mod tests {
         let most = std::cell::Cell::new(0);
         let read = |jobs: Vec<JobIndex>| {
             most.set(most.get() + jobs.len());
-            let result = |_: &JobIndex| JobResult { output: Some(output.clone()), ..JobResult::default() };
+            let result = |_: &JobIndex| JobResult {
+                output: Some(output.clone()),
+                ..JobResult::default()
+            };
             std::future::ready(Ok(jobs.iter().map(result).collect()))
         };
         let problem = all_results(300, &read).await.unwrap_err();
-        assert_eq!(problem.word(), Problem::new(Code::PayloadTooLarge, "").word());
+        assert_eq!(
+            problem.word(),
+            Problem::new(Code::PayloadTooLarge, "").word()
+        );
         assert!(most.get() <= 80, "{} MiB were read", most.get());
         assert_eq!(all_results(50, &read).await.unwrap().len(), 50);
     }

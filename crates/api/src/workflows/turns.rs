@@ -31,7 +31,11 @@ pub(crate) struct Turn<'a> {
 
 impl Turns {
     pub(crate) const fn new(what: &'static str) -> Self {
-        Self { what, one: Semaphore::const_new(1), lines: Mutex::new(BTreeMap::new()) }
+        Self {
+            what,
+            one: Semaphore::const_new(1),
+            lines: Mutex::new(BTreeMap::new()),
+        }
     }
 
     /// Waits for the caller's turn. Dropping the future gives up its place.
@@ -42,27 +46,43 @@ impl Turns {
         let line = self.line(caller);
         // The table, this one, and the one whose turn it is.
         if Arc::strong_count(&line) > MOST_WAITING + 2 {
-            return Err(self.busy(format_args!("{MOST_WAITING} requests of this caller wait already")));
+            return Err(self.busy(format_args!(
+                "{MOST_WAITING} requests of this caller wait already"
+            )));
         }
         let turn = timeout(PATIENCE, self.wait(line)).await;
-        turn.map_err(|_| self.busy(format_args!("this one's turn did not come for {} s", PATIENCE.as_secs())))
+        turn.map_err(|_| {
+            self.busy(format_args!(
+                "this one's turn did not come for {} s",
+                PATIENCE.as_secs()
+            ))
+        })
     }
 
     async fn wait(&self, line: Arc<Semaphore>) -> Turn<'_> {
         let own = line.acquire_owned().await.expect("nobody closes it");
         let all = self.one.acquire().await.expect("nobody closes it");
-        Turn { _all: all, _own: own }
+        Turn {
+            _all: all,
+            _own: own,
+        }
     }
 
     fn busy(&self, reason: impl Display) -> Problem {
-        Problem::new(Code::Overloaded, format!("{} one at a time, and {reason}: try again", self.what))
+        Problem::new(
+            Code::Overloaded,
+            format!("{} one at a time, and {reason}: try again", self.what),
+        )
     }
 
     fn line(&self, caller: &Caller) -> Arc<Semaphore> {
         // Each change is complete or absent.
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         lines.retain(|_, line| Arc::strong_count(line) > 1);
-        lines.entry(caller.clone()).or_insert_with(|| Arc::new(Semaphore::new(1))).clone()
+        lines
+            .entry(caller.clone())
+            .or_insert_with(|| Arc::new(Semaphore::new(1)))
+            .clone()
     }
 }
 
@@ -79,10 +99,14 @@ mod tests {
         let turns = Turns::new("tests are made");
         let [many, few] = ["many", "few"].map(|name| Caller::Token(name.to_owned()));
         let first = turns.take(&many).await.unwrap();
-        let mut queue: Vec<_> = (0..MOST_WAITING).map(|_| Box::pin(turns.take(&many))).collect();
+        let mut queue: Vec<_> = (0..MOST_WAITING)
+            .map(|_| Box::pin(turns.take(&many)))
+            .collect();
         let mut other = Box::pin(turns.take(&few));
         poll_fn(|context| {
-            let waiting = queue.iter_mut().all(|turn| turn.as_mut().poll(context).is_pending());
+            let waiting = queue
+                .iter_mut()
+                .all(|turn| turn.as_mut().poll(context).is_pending());
             assert!(waiting && other.as_mut().poll(context).is_pending());
             Poll::Ready(())
         })
@@ -98,6 +122,10 @@ mod tests {
             drop(turn.await.unwrap());
         }
         turns.line(&few);
-        assert_eq!(turns.lines.lock().unwrap().len(), 1, "nobody else stands in line");
+        assert_eq!(
+            turns.lines.lock().unwrap().len(),
+            1,
+            "nobody else stands in line"
+        );
     }
 }

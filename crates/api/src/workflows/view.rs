@@ -2,7 +2,8 @@
 
 use serde::{Serialize, Serializer};
 use tidegate_workflow::{
-    Counts, JobIndex, JobResult, JobState, Label, Listed, Meta, Outline, Retention, Snapshot, WorkflowId,
+    Counts, JobIndex, JobResult, JobState, Label, Listed, Meta, Outline, Retention, Snapshot,
+    WorkflowId,
 };
 #[cfg(test)]
 use utoipa::ToSchema;
@@ -128,12 +129,17 @@ impl<'a> Workflow<'a> {
 
     /// The same of one that was read as a whole.
     pub(crate) fn of(snapshot: &'a Snapshot) -> Self {
-        Self::summary(snapshot.id(), &snapshot.graph().label, snapshot.meta()).with_blocked(snapshot.blocked())
+        Self::summary(snapshot.id(), &snapshot.graph().label, snapshot.meta())
+            .with_blocked(snapshot.blocked())
     }
 
     /// The same of one of which only that was read.
     pub(crate) fn outlined(outline: &'a Outline) -> Self {
-        let Listed { workflow, label, meta } = &outline.listed;
+        let Listed {
+            workflow,
+            label,
+            meta,
+        } = &outline.listed;
         Self::summary(*workflow, label, meta).with_blocked(outline.blocked)
     }
 
@@ -148,7 +154,10 @@ impl<'a> Workflow<'a> {
         let retention = snapshot.meta().retention;
         Self {
             on_failure: Some(graph.on_failure.into()),
-            globals: graph.globals.as_ref().map(|globals| Verbatim(globals.text().into())),
+            globals: graph
+                .globals
+                .as_ref()
+                .map(|globals| Verbatim(globals.text().into())),
             retention_ms: match retention {
                 Some(Retention::For(span)) => Some(span.as_millis() as u64),
                 Some(Retention::Forever) | None => None,

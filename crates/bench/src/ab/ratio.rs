@@ -4,8 +4,9 @@ use serde::Serialize;
 
 /// Two-sided 95 % quantiles of Student's t for one degree of freedom and more, from the usual tables.
 const STUDENT: [f64; 30] = [
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
-    2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
+    2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
+    2.052, 2.048, 2.045, 2.042,
 ];
 
 /// The most pairs that [`Ratio::of`] knows a quantile for.
@@ -43,7 +44,11 @@ impl Ratio {
         let mean = logs.iter().sum::<f64>() / count;
         let variance = logs.iter().map(|log| (log - mean).powi(2)).sum::<f64>() / (count - 1.0);
         let half = quantile * (variance / count).sqrt();
-        Some(Self { mean: mean.exp(), low: (mean - half).exp(), high: (mean + half).exp() })
+        Some(Self {
+            mean: mean.exp(),
+            low: (mean - half).exp(),
+            high: (mean + half).exp(),
+        })
     }
 
     /// Judges a cost, of which less is better. Take [`Ratio::inverse`] of a rate.
@@ -59,7 +64,11 @@ impl Ratio {
 
     /// A/B.
     pub(super) fn inverse(self) -> Self {
-        Self { mean: 1.0 / self.mean, low: 1.0 / self.high, high: 1.0 / self.low }
+        Self {
+            mean: 1.0 / self.mean,
+            low: 1.0 / self.high,
+            high: 1.0 / self.low,
+        }
     }
 }
 
@@ -84,13 +93,24 @@ mod tests {
     #[test]
     fn the_interval_is_that_of_students_t() {
         // Logarithms -0.1, 0.0 and 0.1: mean 0, standard error 0.1 / sqrt(3), quantile 4.303.
-        let pairs = [(1.0, (-0.1_f64).exp()), (2.0, 2.0), (3.0, 3.0 * 0.1_f64.exp())];
+        let pairs = [
+            (1.0, (-0.1_f64).exp()),
+            (2.0, 2.0),
+            (3.0, 3.0 * 0.1_f64.exp()),
+        ];
         let Ratio { mean, low, high } = ratio(&pairs);
         let half = 4.303 * 0.1 / 3.0_f64.sqrt();
         for (got, wanted) in [(mean, 1.0), (low, (-half).exp()), (high, half.exp())] {
             assert!((got - wanted).abs() < 1e-9, "{got} instead of {wanted}");
         }
-        assert_eq!(ratio(&[(4.0, 2.0), (8.0, 4.0)]), Ratio { mean: 0.5, low: 0.5, high: 0.5 });
+        assert_eq!(
+            ratio(&[(4.0, 2.0), (8.0, 4.0)]),
+            Ratio {
+                mean: 0.5,
+                low: 0.5,
+                high: 0.5
+            }
+        );
     }
 
     #[test]
@@ -103,11 +123,25 @@ mod tests {
 
     #[test]
     fn a_verdict_needs_the_whole_interval_on_one_side_of_the_margin() {
-        let judge = |low, high| Ratio { mean: 1.0, low, high }.judge(0.03);
+        let judge = |low, high| {
+            Ratio {
+                mean: 1.0,
+                low,
+                high,
+            }
+            .judge(0.03)
+        };
         assert_eq!(judge(0.9, 1.03), Verdict::NoWorse);
         assert_eq!(judge(1.04, 1.05), Verdict::Worse);
         assert_eq!(judge(1.0, 1.04), Verdict::Open);
-        let slower = Ratio { mean: 0.8, low: 0.75, high: 0.85 };
-        assert_eq!((slower.judge(0.03), slower.inverse().judge(0.03)), (Verdict::NoWorse, Verdict::Worse));
+        let slower = Ratio {
+            mean: 0.8,
+            low: 0.75,
+            high: 0.85,
+        };
+        assert_eq!(
+            (slower.judge(0.03), slower.inverse().judge(0.03)),
+            (Verdict::NoWorse, Verdict::Worse)
+        );
     }
 }

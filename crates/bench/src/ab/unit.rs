@@ -27,10 +27,22 @@ pub(super) enum Work {
 }
 
 pub(super) const WORKS: [Work; 6] = [
-    Work::Decisions { store: Store::Embedded, descriptors: 1 },
-    Work::Decisions { store: Store::Embedded, descriptors: 10 },
-    Work::Decisions { store: Store::Redis, descriptors: 1 },
-    Work::Decisions { store: Store::Redis, descriptors: 10 },
+    Work::Decisions {
+        store: Store::Embedded,
+        descriptors: 1,
+    },
+    Work::Decisions {
+        store: Store::Embedded,
+        descriptors: 10,
+    },
+    Work::Decisions {
+        store: Store::Redis,
+        descriptors: 1,
+    },
+    Work::Decisions {
+        store: Store::Redis,
+        descriptors: 10,
+    },
     Work::Workflows(Store::Redis),
     Work::Workflows(Store::Embedded),
 ];
@@ -46,7 +58,10 @@ pub(super) struct Sample {
 impl Work {
     pub(super) fn name(self) -> String {
         match self {
-            Self::Decisions { store: Store::Embedded, descriptors } => format!("decisions, memory, {descriptors}"),
+            Self::Decisions {
+                store: Store::Embedded,
+                descriptors,
+            } => format!("decisions, memory, {descriptors}"),
             Self::Decisions { descriptors, .. } => format!("decisions, Redis, {descriptors}"),
             Self::Workflows(Store::Embedded) => "workflows, SQLite".to_owned(),
             Self::Workflows(_) => "workflows, Redis".to_owned(),
@@ -58,22 +73,46 @@ impl Work {
         match self {
             Self::Decisions { store, descriptors } => {
                 let testbed = Testbed::start(program, store).await?;
-                let turn = Traffic::H2load.turn(&testbed, descriptors, KEYS, time).await?;
-                let unit =
-                    format!("decision, {}, {descriptors}", if store == Store::Redis { "Redis" } else { "memory" });
-                let (per_second, server_us, redis_us) = (turn.per_second, turn.server_us, turn.redis_us);
-                Ok(vec![Sample { unit, per_second, server_us, redis_us }])
+                let turn = Traffic::H2load
+                    .turn(&testbed, descriptors, KEYS, time)
+                    .await?;
+                let unit = format!(
+                    "decision, {}, {descriptors}",
+                    if store == Store::Redis {
+                        "Redis"
+                    } else {
+                        "memory"
+                    }
+                );
+                let (per_second, server_us, redis_us) =
+                    (turn.per_second, turn.server_us, turn.redis_us);
+                Ok(vec![Sample {
+                    unit,
+                    per_second,
+                    server_us,
+                    redis_us,
+                }])
             }
-            Self::Workflows(store) => workflows(&Testbed::start(program, store).await?, store, time).await,
+            Self::Workflows(store) => {
+                workflows(&Testbed::start(program, store).await?, store, time).await
+            }
         }
     }
 }
 
 async fn workflows(testbed: &Testbed, store: Store, time: Duration) -> anyhow::Result<Vec<Sample>> {
-    let name = if store == Store::Redis { "Redis" } else { "SQLite" };
+    let name = if store == Store::Redis {
+        "Redis"
+    } else {
+        "SQLite"
+    };
     let mut api = Api::connect(testbed.server.api()).await?;
     // The first registers the workflow's name.
-    api.post("/v1/workflows:batch", shapes::batch(&shapes::pair("manual"), BULK)).await?;
+    api.post(
+        "/v1/workflows:batch",
+        shapes::batch(&shapes::pair("manual"), BULK),
+    )
+    .await?;
     let requests = (time.as_secs_f64() * WORKFLOWS_PER_SECOND / BULK as f64).ceil() as usize;
 
     let mut meter = Meter::start(testbed)?;
@@ -90,10 +129,18 @@ async fn workflows(testbed: &Testbed, store: Store, time: Duration) -> anyhow::R
     let (start, mut pages) = (Instant::now(), 0);
     while pages == 0 || start.elapsed() < time {
         let page = api.get("/v1/workflows?limit=100").await?;
-        ensure!(page.len() > 100 * 50, "not a page of a hundred: {}", String::from_utf8_lossy(&page));
+        ensure!(
+            page.len() > 100 * 50,
+            "not a page of a hundred: {}",
+            String::from_utf8_lossy(&page)
+        );
         pages += 1;
     }
-    Ok(vec![created, executed, meter.read(format!("page of 100, {name}"), pages)?])
+    Ok(vec![
+        created,
+        executed,
+        meter.read(format!("page of 100, {name}"), pages)?,
+    ])
 }
 
 /// Reads what was spent on units, one kind after the other.
@@ -104,7 +151,10 @@ struct Meter<'a> {
 
 impl<'a> Meter<'a> {
     fn start(testbed: &'a Testbed) -> anyhow::Result<Self> {
-        Ok(Self { testbed, since: (Instant::now(), testbed.costs()?) })
+        Ok(Self {
+            testbed,
+            since: (Instant::now(), testbed.costs()?),
+        })
     }
 
     /// What was spent on `count` units since the last reading.

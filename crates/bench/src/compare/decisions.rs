@@ -63,7 +63,11 @@ impl Traffic {
         time: Duration,
     ) -> anyhow::Result<Turn> {
         let trial = (f64::from(keys) * TRIAL).ceil() as u64;
-        let load = Requests { address: testbed.server.grpc(), descriptors, trial };
+        let load = Requests {
+            address: testbed.server.grpc(),
+            descriptors,
+            trial,
+        };
         match self {
             Self::H2load => load.h2load(testbed, Scheme::Http, time).await,
             Self::OneKey => load.own(testbed, (Distribution::Uniform, 1), time).await,
@@ -74,9 +78,19 @@ impl Traffic {
 }
 
 /// Loads a fresh server with h2load and one descriptor.
-pub(crate) async fn fixed(testbed: &Testbed, scheme: Scheme, time: Duration) -> anyhow::Result<Turn> {
+pub(crate) async fn fixed(
+    testbed: &Testbed,
+    scheme: Scheme,
+    time: Duration,
+) -> anyhow::Result<Turn> {
     let trial = (f64::from(KEYS) * TRIAL).ceil() as u64;
-    Requests { address: testbed.server.grpc(), descriptors: 1, trial }.h2load(testbed, scheme, time).await
+    Requests {
+        address: testbed.server.grpc(),
+        descriptors: 1,
+        trial,
+    }
+    .h2load(testbed, scheme, time)
+    .await
 }
 
 /// Where requests go, and how large they are.
@@ -88,14 +102,25 @@ struct Requests {
 }
 
 impl Requests {
-    async fn h2load(&self, testbed: &Testbed, scheme: Scheme, time: Duration) -> anyhow::Result<Turn> {
+    async fn h2load(
+        &self,
+        testbed: &Testbed,
+        scheme: Scheme,
+        time: Duration,
+    ) -> anyhow::Result<Turn> {
         if scheme == Scheme::Http {
             // h2load counts HTTP statuses only, and gRPC errors have status 200.
-            self.send(Keys::new(Distribution::Uniform, 1, 0.0, 0), Some(100), time).await?;
+            self.send(Keys::new(Distribution::Uniform, 1, 0.0, 0), Some(100), time)
+                .await?;
         }
         let folder = tempfile::tempdir().context("could not make a temporary folder")?;
         let body = self.write_body(folder.path())?;
-        let mut h2load = H2load { address: self.address.clone(), body, requests: self.trial, scheme };
+        let mut h2load = H2load {
+            address: self.address.clone(),
+            body,
+            requests: self.trial,
+            scheme,
+        };
         h2load.requests = (h2load.run()? * time.as_secs_f64()) as u64;
         let before = testbed.costs()?;
         let per_second = h2load.run()?;
@@ -119,16 +144,33 @@ impl Requests {
     ) -> anyhow::Result<Turn> {
         let keys = (keys / u32::from(self.descriptors)).max(1);
         // Every counter exists before the turn: making one costs more than adding to it.
-        let fill = Keys::new(Distribution::Sequence, keys * u32::from(self.descriptors), 0.0, 0);
-        self.send(fill, Some(u64::from(keys).max(self.trial)), Duration::from_secs(60)).await?;
+        let fill = Keys::new(
+            Distribution::Sequence,
+            keys * u32::from(self.descriptors),
+            0.0,
+            0,
+        );
+        self.send(
+            fill,
+            Some(u64::from(keys).max(self.trial)),
+            Duration::from_secs(60),
+        )
+        .await?;
         let before = testbed.costs()?;
-        let (per_second, decisions) = self.send(Keys::new(distribution, keys, ZIPF_EXPONENT, 1), None, time).await?;
+        let (per_second, decisions) = self
+            .send(Keys::new(distribution, keys, ZIPF_EXPONENT, 1), None, time)
+            .await?;
         let spent = testbed.costs()?.since(before);
         Ok(Turn::new(per_second, decisions, spent))
     }
 
     /// Sends requests, at most for `time`. Returns the decisions of a second, and in all.
-    async fn send(&self, keys: Keys, requests: Option<u64>, time: Duration) -> anyhow::Result<(f64, u64)> {
+    async fn send(
+        &self,
+        keys: Keys,
+        requests: Option<u64>,
+        time: Duration,
+    ) -> anyhow::Result<(f64, u64)> {
         let load = Load {
             address: self.address.clone(),
             connections: 10,
@@ -142,13 +184,22 @@ impl Requests {
         };
         let measured = load.run(None).await?;
         let tally = &measured.tally;
-        ensure!(tally.failures() == 0 && tally.over_limit == 0, "not all requests were OK: {}", tally.to_json());
+        ensure!(
+            tally.failures() == 0 && tally.over_limit == 0,
+            "not all requests were OK: {}",
+            tally.to_json()
+        );
         ensure!(tally.ok > 0, "no request was answered");
         Ok((tally.ok as f64 / measured.elapsed.as_secs_f64(), tally.ok))
     }
 
     fn shape(&self) -> Shape {
-        Shape { domain: "bench".into(), key: "key".into(), descriptors: self.descriptors, hits: 0 }
+        Shape {
+            domain: "bench".into(),
+            key: "key".into(),
+            descriptors: self.descriptors,
+            hits: 0,
+        }
     }
 }
 

@@ -20,13 +20,27 @@ impl H2load {
     /// Runs to the end and returns the requests answered in a second. Fails unless all were answered.
     pub(super) fn run(&self) -> anyhow::Result<f64> {
         let output = Command::new("h2load")
-            .args(["-c", "10", "-m", "20", "-t", "1", "-n", &self.requests.to_string(), "-d"])
+            .args([
+                "-c",
+                "10",
+                "-m",
+                "20",
+                "-t",
+                "1",
+                "-n",
+                &self.requests.to_string(),
+                "-d",
+            ])
             .arg(&self.body)
             .args(["-H", "content-type: application/grpc", "-H", "te: trailers"])
             .arg(format!("{}://{}{PATH}", self.scheme.name(), self.address))
             .output()
             .context("could not run h2load; `make bench` installs it")?;
-        ensure!(output.status.success(), "h2load failed: {}", String::from_utf8_lossy(&output.stderr));
+        ensure!(
+            output.status.success(),
+            "h2load failed: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         read(&String::from_utf8_lossy(&output.stdout), self.requests)
     }
 }

@@ -35,7 +35,11 @@ pub(super) struct MillionKeys {
 
 impl Idle {
     /// Watches a server for `time`, after a third of it: by then the work of starting is over.
-    pub(super) async fn measure(program: &Path, folder: &Path, time: Duration) -> anyhow::Result<Self> {
+    pub(super) async fn measure(
+        program: &Path,
+        folder: &Path,
+        time: Duration,
+    ) -> anyhow::Result<Self> {
         eprintln!("idle server");
         let server = Server::start(program, folder, &[]).await?;
         sleep(time / 3).await;
@@ -43,19 +47,30 @@ impl Idle {
         sleep(time).await;
         let spent = (server.process().cost()? - before).total;
         let core_share = spent.as_secs_f64() / time.as_secs_f64();
-        Ok(Self { resident_bytes: server.process().resident_bytes()?, core_share })
+        Ok(Self {
+            resident_bytes: server.process().resident_bytes()?,
+            core_share,
+        })
     }
 
     pub(super) fn sheet(&self) -> Sheet {
         let mut sheet = Sheet::new(&["idle server", "resident MiB", "core %"]);
-        sheet.row(vec!["memory".into(), mebibytes(self.resident_bytes), format!("{:.2}", self.core_share * 100.0)]);
+        sheet.row(vec![
+            "memory".into(),
+            mebibytes(self.resident_bytes),
+            format!("{:.2}", self.core_share * 100.0),
+        ]);
         sheet
     }
 }
 
 impl MillionKeys {
     /// Looks at the memory so many seconds after the last request.
-    pub(super) async fn measure(program: &Path, folder: &Path, looks: &[u64]) -> anyhow::Result<Self> {
+    pub(super) async fn measure(
+        program: &Path,
+        folder: &Path,
+        looks: &[u64],
+    ) -> anyhow::Result<Self> {
         eprintln!("a million keys");
         let server = Server::start(program, folder, &[]).await?;
         let before_bytes = server.process().resident_bytes()?;
@@ -67,12 +82,24 @@ impl MillionKeys {
             sleep(Duration::from_secs(seconds).saturating_sub(end.elapsed())).await;
             after_bytes.push((seconds, server.process().resident_bytes()?));
         }
-        Ok(Self { before_bytes, highest_bytes, after_bytes })
+        Ok(Self {
+            before_bytes,
+            highest_bytes,
+            after_bytes,
+        })
     }
 
     pub(super) fn sheet(&self) -> Sheet {
-        let mut heads = vec!["resident MiB".to_owned(), "before".to_owned(), "at most".to_owned()];
-        let mut cells = vec!["a million keys".to_owned(), mebibytes(self.before_bytes), mebibytes(self.highest_bytes)];
+        let mut heads = vec![
+            "resident MiB".to_owned(),
+            "before".to_owned(),
+            "at most".to_owned(),
+        ];
+        let mut cells = vec![
+            "a million keys".to_owned(),
+            mebibytes(self.before_bytes),
+            mebibytes(self.highest_bytes),
+        ];
         for (seconds, bytes) in &self.after_bytes {
             heads.push(format!("after {seconds} s"));
             cells.push(mebibytes(*bytes));
@@ -90,7 +117,12 @@ async fn send_all_keys(server: &Server) -> anyhow::Result<()> {
         address: server.grpc(),
         connections: 10,
         streams: 20,
-        shape: Shape { domain: "bench".into(), key: "second".into(), descriptors: DESCRIPTORS, hits: 0 },
+        shape: Shape {
+            domain: "bench".into(),
+            key: "second".into(),
+            descriptors: DESCRIPTORS,
+            hits: 0,
+        },
         keys: Keys::new(Distribution::Sequence, KEYS, 0.0, 0),
         rate: None,
         requests: Some(requests),
@@ -98,7 +130,11 @@ async fn send_all_keys(server: &Server) -> anyhow::Result<()> {
         duration: Duration::from_secs(60),
     };
     let measured = load.run(None).await?;
-    ensure!(measured.tally.ok == requests, "only {} of {requests} requests were OK", measured.tally.ok);
+    ensure!(
+        measured.tally.ok == requests,
+        "only {} of {requests} requests were OK",
+        measured.tally.ok
+    );
     Ok(())
 }
 

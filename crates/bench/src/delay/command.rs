@@ -33,9 +33,17 @@ impl FromStr for Link {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> anyhow::Result<Self> {
-        let (listen, server) = text.split_once('=').with_context(|| format!("'{text}' is not LISTEN=SERVER"))?;
-        let read = |part: &str| part.parse().with_context(|| format!("'{part}' is not an IP address and a port"));
-        Ok(Self { listen: read(listen)?, server: read(server)? })
+        let (listen, server) = text
+            .split_once('=')
+            .with_context(|| format!("'{text}' is not LISTEN=SERVER"))?;
+        let read = |part: &str| {
+            part.parse()
+                .with_context(|| format!("'{part}' is not an IP address and a port"))
+        };
+        Ok(Self {
+            listen: read(listen)?,
+            server: read(server)?,
+        })
     }
 }
 
@@ -49,8 +57,13 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     }
     let mut links = Vec::new();
     for Link { listen, server } in arguments.links {
-        let listener = TcpListener::bind(listen).with_context(|| format!("could not listen on {listen}"))?;
-        println!("{} -> {server}, {:?} each way", listener.local_addr()?, arguments.one_way);
+        let listener =
+            TcpListener::bind(listen).with_context(|| format!("could not listen on {listen}"))?;
+        println!(
+            "{} -> {server}, {:?} each way",
+            listener.local_addr()?,
+            arguments.one_way
+        );
         links.push((listener, server));
     }
     DelayProxy::start_on(links, arguments.one_way)?.wait()

@@ -26,7 +26,10 @@ impl Lane {
 
     /// Appends what was read, to be written at `release`, or with what is before it if that is later.
     pub(super) fn push(&mut self, read: &[u8], release: Instant) -> Instant {
-        let release = self.chunks.back().map_or(release, |(before, _)| release.max(*before));
+        let release = self
+            .chunks
+            .back()
+            .map_or(release, |(before, _)| release.max(*before));
         self.bytes.extend(read);
         self.chunks.push_back((release, read.len()));
         release
@@ -55,7 +58,10 @@ impl Lane {
         }
         let (front, back) = self.bytes.as_slices();
         let first = front.len().min(self.due);
-        [IoSlice::new(&front[..first]), IoSlice::new(&back[..self.due - first])]
+        [
+            IoSlice::new(&front[..first]),
+            IoSlice::new(&back[..self.due - first]),
+        ]
     }
 
     pub(super) fn has_due(&self) -> bool {
@@ -76,7 +82,11 @@ mod tests {
     use super::*;
 
     fn due(lane: &mut Lane, now: Instant) -> Vec<u8> {
-        let bytes: Vec<u8> = lane.due(now).iter().flat_map(|slice| slice.to_vec()).collect();
+        let bytes: Vec<u8> = lane
+            .due(now)
+            .iter()
+            .flat_map(|slice| slice.to_vec())
+            .collect();
         lane.written(bytes.len());
         bytes
     }

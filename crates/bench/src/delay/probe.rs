@@ -37,7 +37,11 @@ impl Accuracy {
         let no_delay = Trip::measure(&listener, proxy.addresses()[0])?;
         proxy.set_delay(Duration::from_millis(1));
         let one_ms_each_way = Trip::measure(&listener, proxy.addresses()[0])?;
-        Ok(Self { direct, no_delay, one_ms_each_way })
+        Ok(Self {
+            direct,
+            no_delay,
+            one_ms_each_way,
+        })
     }
 
     pub(crate) fn sheet(&self) -> Sheet {
@@ -48,7 +52,11 @@ impl Accuracy {
             ("through the proxy, 1 ms each way", self.one_ms_each_way),
         ];
         for (name, trip) in rows {
-            sheet.row(vec![name.to_owned(), format!("{:.0}", trip.p50_us), format!("{:.0}", trip.p99_us)]);
+            sheet.row(vec![
+                name.to_owned(),
+                format!("{:.0}", trip.p50_us),
+                format!("{:.0}", trip.p99_us),
+            ]);
         }
         sheet
     }
@@ -62,7 +70,11 @@ impl Trip {
         server.set_nodelay(true)?;
         let echo = std::thread::spawn(move || {
             let mut byte = [0];
-            while server.read_exact(&mut byte).and_then(|()| server.write_all(&byte)).is_ok() {}
+            while server
+                .read_exact(&mut byte)
+                .and_then(|()| server.write_all(&byte))
+                .is_ok()
+            {}
         });
         let mut trips = Vec::with_capacity(TRIPS);
         for _ in 0..TRIPS {
@@ -74,6 +86,9 @@ impl Trip {
         drop(client);
         echo.join().expect("the echo does not panic");
         trips.sort_unstable();
-        Ok(Self { p50_us: micros(trips[TRIPS / 2]), p99_us: micros(trips[TRIPS * 99 / 100]) })
+        Ok(Self {
+            p50_us: micros(trips[TRIPS / 2]),
+            p99_us: micros(trips[TRIPS * 99 / 100]),
+        })
     }
 }

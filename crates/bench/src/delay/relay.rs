@@ -59,22 +59,41 @@ impl Relay {
         epoll::add(&epoll, &ended, EventData::new_u64(STOP), EventFlags::IN)?;
         for (index, (listener, _)) in listeners.iter().enumerate() {
             listener.set_nonblocking(true)?;
-            epoll::add(&epoll, listener, EventData::new_u64(index as u64 * 2), EventFlags::IN)?;
+            epoll::add(
+                &epoll,
+                listener,
+                EventData::new_u64(index as u64 * 2),
+                EventFlags::IN,
+            )?;
         }
         let next = listeners.len() as u64;
         let (links, timers) = (HashMap::new(), BinaryHeap::new());
-        Ok(Self { epoll, listeners, links, next, timers, dial, buffer: vec![0; CHUNK], _ended: ended })
+        Ok(Self {
+            epoll,
+            listeners,
+            links,
+            next,
+            timers,
+            dial,
+            buffer: vec![0; CHUNK],
+            _ended: ended,
+        })
     }
 
     /// Serves until the pipe's writing end is closed.
     pub(super) fn run(&mut self) -> anyhow::Result<()> {
         // By default the kernel may wake a thread 50 us late, to save power.
-        rustix::thread::set_current_timer_slack(NonZero::new(1)).context("could not set the timer slack")?;
+        rustix::thread::set_current_timer_slack(NonZero::new(1))
+            .context("could not set the timer slack")?;
         let mut events: Vec<Event> = Vec::with_capacity(256);
         loop {
             let timeout = self.timers.peek().map(|Reverse((at, _))| timespec(*at));
             events.clear();
-            match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), timeout.as_ref()) {
+            match epoll::wait(
+                &self.epoll,
+                rustix::buffer::spare_capacity(&mut events),
+                timeout.as_ref(),
+            ) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error).context("could not wait for sockets"),
             }
@@ -85,7 +104,9 @@ impl Relay {
                 self.handle(event.data.u64(), event.flags)?;
             }
             let now = Instant::now();
-            while let Some(&Reverse((_, id))) = self.timers.peek().filter(|Reverse((at, _))| *at <= now) {
+            while let Some(&Reverse((_, id))) =
+                self.timers.peek().filter(|Reverse((at, _))| *at <= now)
+            {
                 self.timers.pop();
                 self.pump(id);
             }
@@ -114,7 +135,12 @@ impl Relay {
         self.next += 1;
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         for (side, socket) in link.sockets.iter().enumerate() {
-            epoll::add(&self.epoll, socket.as_fd(), EventData::new_u64(id * 2 + side as u64), flags)?;
+            epoll::add(
+                &self.epoll,
+                socket.as_fd(),
+                EventData::new_u64(id * 2 + side as u64),
+                flags,
+            )?;
         }
         self.links.insert(id, link);
         Ok(())
@@ -122,13 +148,16 @@ impl Relay {
 
     /// Moves what can be moved now. A connection that broke is closed on both sides.
     fn pump(&mut self, id: u64) {
-        let Some(link) = self.links.get_mut(&id) else { return };
+        let Some(link) = self.links.get_mut(&id) else {
+            return;
+        };
         let mut pump = || -> io::Result<bool> {
             for side in 0..2 {
                 // Writing makes room to read, hence the turns.
                 loop {
-                    let full =
-                        link.read(side, &self.dial, &mut self.buffer, |at| self.timers.push(Reverse((at, id))))?;
+                    let full = link.read(side, &self.dial, &mut self.buffer, |at| {
+                        self.timers.push(Reverse((at, id)))
+                    })?;
                     let written = link.write(side)?;
                     if !(full && written) {
                         break;
@@ -170,7 +199,9 @@ impl Link {
                     // Less than was asked for: the socket is empty, and an event tells when it no longer is.
                     self.readable[side] = count == room || self.hung_up[side];
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.readable[side] = false,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.readable[side] = false
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
@@ -193,7 +224,9 @@ impl Link {
                     lane.written(count);
                     written = true;
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable[other] = false,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.writable[other] = false
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
@@ -226,5 +259,8 @@ fn accept(listener: &TcpListener, server: SocketAddr) -> Option<Link> {
 
 fn timespec(at: Instant) -> Timespec {
     let left = at.saturating_duration_since(Instant::now());
-    Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) }
+    Timespec {
+        tv_sec: left.as_secs() as i64,
+        tv_nsec: i64::from(left.subsec_nanos()),
+    }
 }

@@ -53,8 +53,21 @@ const BOUNDS: [(usize, usize); 3] = [(4, 1_024), (100, 1_024), (1_024, 4)];
 const POLICIES: [(&str, Selection); 4] = [
     ("random", Selection::Linear { space: 0 }),
     ("linear, 16", Selection::Linear { space: 16 }),
-    ("core pool of 4", Selection::CorePool { size: 4, fill: Fill::First }),
-    ("power of two", Selection::PowerOfTwo { core: 0, effort: 5, fill: Fill::OnDemand }),
+    (
+        "core pool of 4",
+        Selection::CorePool {
+            size: 4,
+            fill: Fill::First,
+        },
+    ),
+    (
+        "power of two",
+        Selection::PowerOfTwo {
+            core: 0,
+            effort: 5,
+            fill: Fill::OnDemand,
+        },
+    ),
 ];
 
 /// What was measured.
@@ -81,11 +94,20 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     pin::current_thread(Core::Servers)?;
     let far = DelayProxy::start(&[([127, 0, 0, 1], redis.port()).into()], arguments.one_way)?;
     pin::current_thread(Core::Load)?;
-    let all = || BOUNDS.into_iter().flat_map(|bounds| POLICIES.map(|policy| (bounds, policy)));
-    let mut rows: Vec<Row> = all().map(|(bounds, (policy, _))| Row::new(policy, bounds)).collect();
+    let all = || {
+        BOUNDS
+            .into_iter()
+            .flat_map(|bounds| POLICIES.map(|policy| (bounds, policy)))
+    };
+    let mut rows: Vec<Row> = all()
+        .map(|(bounds, (policy, _))| Row::new(policy, bounds))
+        .collect();
     for round in 1..=arguments.rounds {
         for (row, (_, (policy, selection))) in rows.iter_mut().zip(all()) {
-            eprintln!("round {round} of {}: {policy}, at most {} in flight", arguments.rounds, row.in_flight_commands);
+            eprintln!(
+                "round {round} of {}: {policy}, at most {} in flight",
+                arguments.rounds, row.in_flight_commands
+            );
             let config = row.config(far.addresses()[0], selection, arguments.idle_timeout);
             let spike = Spike {
                 config,
@@ -94,7 +116,8 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
                 time: arguments.turn,
                 calm: arguments.idle_timeout * 5 / 2,
             };
-            row.turns.push(spike.run().await?.turn(arguments.idle_timeout));
+            row.turns
+                .push(spike.run().await?.turn(arguments.idle_timeout));
         }
     }
     finish(&Results { proxy, rows }, &arguments.results)
@@ -102,21 +125,34 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
 
 impl Row {
     fn new(policy: &str, (in_flight_commands, max_connections): (usize, usize)) -> Self {
-        Self { policy: policy.to_owned(), in_flight_commands, max_connections, turns: Vec::new() }
+        Self {
+            policy: policy.to_owned(),
+            in_flight_commands,
+            max_connections,
+            turns: Vec::new(),
+        }
     }
 
     fn config(&self, address: SocketAddr, selection: Selection, idle_timeout: Duration) -> Config {
-        let mut config = Config::single(Address::Tcp { host: address.ip().to_string(), port: address.port() });
-        (config.in_flight_commands, config.max_connections) = (self.in_flight_commands, self.max_connections);
+        let mut config = Config::single(Address::Tcp {
+            host: address.ip().to_string(),
+            port: address.port(),
+        });
+        (config.in_flight_commands, config.max_connections) =
+            (self.in_flight_commands, self.max_connections);
         (config.selection, config.idle_timeout) = (selection, idle_timeout);
         config.connect_pace = ConnectPace::new(NonZero::<u32>::MAX, NonZero::<u32>::MAX);
         config
     }
 
     fn cells(&self) -> Vec<String> {
-        let spread = |figure: &dyn Fn(&Turn) -> f64, digits| spread(self.turns.iter().map(figure), digits);
-        let mut cells =
-            vec![self.in_flight_commands.to_string(), self.max_connections.to_string(), self.policy.clone()];
+        let spread =
+            |figure: &dyn Fn(&Turn) -> f64, digits| spread(self.turns.iter().map(figure), digits);
+        let mut cells = vec![
+            self.in_flight_commands.to_string(),
+            self.max_connections.to_string(),
+            self.policy.clone(),
+        ];
         cells.push(spread(&|turn| turn.connections_in_spike as f64, 0));
         cells.extend((0..5).map(|half| spread(&|turn| turn.connections_after[half] as f64, 0)));
         cells.push(spread(&|turn| turn.onset.p99_ms, 1));

@@ -37,15 +37,24 @@ pub(crate) struct Measured {
 
 impl Load {
     /// Sends batches as `make` builds them, on the current thread. Calls in progress at the end are not counted.
-    pub(crate) async fn run(self, make: impl FnMut() -> Batch + 'static) -> anyhow::Result<Measured> {
+    pub(crate) async fn run(
+        self,
+        make: impl FnMut() -> Batch + 'static,
+    ) -> anyhow::Result<Measured> {
         let client = Client::new(self.config.clone())?;
-        let measured = LocalSet::new().run_until(measure(&client, self, make)).await;
+        let measured = LocalSet::new()
+            .run_until(measure(&client, self, make))
+            .await;
         client.close().await;
         measured
     }
 }
 
-async fn measure(client: &Client, load: Load, make: impl FnMut() -> Batch + 'static) -> anyhow::Result<Measured> {
+async fn measure(
+    client: &Client,
+    load: Load,
+    make: impl FnMut() -> Batch + 'static,
+) -> anyhow::Result<Measured> {
     // A cluster's topology is learnt before the schedule begins.
     let mut make = make;
     client.send(make(), Instant::now() + DEADLINE).await;
@@ -57,7 +66,12 @@ async fn measure(client: &Client, load: Load, make: impl FnMut() -> Batch + 'sta
     let tally = Rc::new(RefCell::new(Tally::new()));
     let mut tasks = JoinSet::new();
     for _ in 0..load.callers {
-        tasks.spawn_local(caller(client.clone(), pace.clone(), make.clone(), tally.clone()));
+        tasks.spawn_local(caller(
+            client.clone(),
+            pace.clone(),
+            make.clone(),
+            tally.clone(),
+        ));
     }
     let keeper = pace.clone();
     let mut schedule = JoinSet::new();
@@ -75,11 +89,22 @@ async fn measure(client: &Client, load: Load, make: impl FnMut() -> Batch + 'sta
         kept?;
     }
     schedule.shutdown().await;
-    Ok(Measured::between(taken, elapsed, before, after, pace.behind()))
+    Ok(Measured::between(
+        taken,
+        elapsed,
+        before,
+        after,
+        pace.behind(),
+    ))
 }
 
 /// Sends one batch after the other, each when it is due.
-async fn caller(client: Client, pace: Rc<Pace>, make: Rc<RefCell<impl FnMut() -> Batch>>, tally: Rc<RefCell<Tally>>) {
+async fn caller(
+    client: Client,
+    pace: Rc<Pace>,
+    make: Rc<RefCell<impl FnMut() -> Batch>>,
+    tally: Rc<RefCell<Tally>>,
+) {
     while let Some(due) = pace.next().await {
         let batch = (make.borrow_mut())();
         let answer = call(&client, batch).await;
@@ -110,7 +135,13 @@ fn word(error: &CommandError) -> &'static str {
 impl Measured {
     fn between(tally: Tally, elapsed: Duration, before: Stats, after: Stats, behind: u64) -> Self {
         let (commands, writes) = (after.replies - before.replies, after.writes - before.writes);
-        Self { tally, elapsed, commands, writes, behind }
+        Self {
+            tally,
+            elapsed,
+            commands,
+            writes,
+            behind,
+        }
     }
 
     pub(crate) fn commands_per_write(&self) -> f64 {

@@ -73,7 +73,10 @@ struct Side {
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let proxy = Accuracy::measure()?;
     let cluster = FarCluster::start(PRIMARIES, Cores::Apart).await?;
-    let mut cells: Vec<Cell> = KEYS.iter().map(|&keys| Cell::new(keys, Some(arguments.one_way))).collect();
+    let mut cells: Vec<Cell> = KEYS
+        .iter()
+        .map(|&keys| Cell::new(keys, Some(arguments.one_way)))
+        .collect();
     cells.extend(CURVE.map(|millis| Cell::new(PRIMARIES, Some(Duration::from_millis(millis)))));
     let mut saturated = vec![Cell::new(PRIMARIES, None)];
     measure(&mut cells, &cluster, &arguments).await?;
@@ -92,7 +95,11 @@ impl figures::Results for Results {
     }
 }
 
-async fn measure(cells: &mut [Cell], cluster: &FarCluster, arguments: &Arguments) -> anyhow::Result<()> {
+async fn measure(
+    cells: &mut [Cell],
+    cluster: &FarCluster,
+    arguments: &Arguments,
+) -> anyhow::Result<()> {
     for round in 1..=arguments.turns.rounds {
         eprintln!("round {round} of {}", arguments.turns.rounds);
         for cell in &mut *cells {
@@ -106,10 +113,20 @@ async fn measure(cells: &mut [Cell], cluster: &FarCluster, arguments: &Arguments
 
 impl Cell {
     fn new(keys: usize, one_way: Option<Duration>) -> Self {
-        Self { keys, one_way, serial_by_key: Side::default(), parallel_by_node: Side::default() }
+        Self {
+            keys,
+            one_way,
+            serial_by_key: Side::default(),
+            parallel_by_node: Side::default(),
+        }
     }
 
-    async fn turn(&mut self, design: Design, cluster: &FarCluster, arguments: &Arguments) -> anyhow::Result<()> {
+    async fn turn(
+        &mut self,
+        design: Design,
+        cluster: &FarCluster,
+        arguments: &Arguments,
+    ) -> anyhow::Result<()> {
         cluster.proxy().set_delay(self.one_way.unwrap_or_default());
         let saturated = self.one_way.is_none();
         let load = Load {
@@ -127,9 +144,11 @@ impl Cell {
             Design::SerialByKey => &mut self.serial_by_key,
             Design::ParallelByNode => &mut self.parallel_by_node,
         };
-        side.redis_core.push((cluster.redis_time()? - busy).as_secs_f64() / time.as_secs_f64());
+        side.redis_core
+            .push((cluster.redis_time()? - busy).as_secs_f64() / time.as_secs_f64());
         side.commands_per_write.push(measured.commands_per_write());
-        side.latency.add(&measured.tally, measured.elapsed, measured.behind)
+        side.latency
+            .add(&measured.tally, measured.elapsed, measured.behind)
     }
 }
 
@@ -149,7 +168,10 @@ fn counters(tags: &[String]) -> Batch {
     for tag in tags {
         let key = format!("{tag}{}", fastrand::u16(..1_000));
         let key = Arg::Key(key.as_bytes());
-        batch.unit().command("INCRBY", &[key, Arg::Integer(1)]).repeatable("EXPIRE", &[key, Arg::Integer(60)]);
+        batch
+            .unit()
+            .command("INCRBY", &[key, Arg::Integer(1)])
+            .repeatable("EXPIRE", &[key, Arg::Integer(60)]);
     }
     batch
 }
@@ -175,14 +197,20 @@ fn sheet(cells: &[Cell]) -> Sheet {
         let sides = [&cell.serial_by_key, &cell.parallel_by_node];
         let [rates, means, p99s] = [Latency::per_second, Latency::mean_ms, Latency::p99_ms]
             .map(|figure| sides.map(|side| figure(&side.latency)));
-        let times = |[serial, parallel]: [Spread; 2]| format!("{:.2}", serial.median / parallel.median);
-        let mut cells = vec![cell.keys.to_string(), cell.one_way.map_or("none".into(), |time| format!("{time:?}"))];
+        let times =
+            |[serial, parallel]: [Spread; 2]| format!("{:.2}", serial.median / parallel.median);
+        let mut cells = vec![
+            cell.keys.to_string(),
+            cell.one_way
+                .map_or("none".into(), |time| format!("{time:?}")),
+        ];
         cells.extend(rates.map(|rate| format!("{rate:.0}")));
         cells.extend(means.map(|mean| format!("{mean:.2}")));
         cells.push(times(means));
         cells.extend(p99s.map(|p99| format!("{p99:.2}")));
         cells.push(times(p99s));
-        cells.extend(sides.map(|side| spread(side.redis_core.iter().map(|share| share * 100.0), 0)));
+        cells
+            .extend(sides.map(|side| spread(side.redis_core.iter().map(|share| share * 100.0), 0)));
         cells.extend(sides.map(|side| spread(side.commands_per_write.iter().copied(), 1)));
         sheet.row(cells);
     }

@@ -64,8 +64,19 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let (mut rows, mut benchmarks) = (Vec::new(), Vec::new());
     for command in [Kind::Set, Kind::Incr] {
         for &depth in &arguments.depths {
-            benchmarks.push(RedisBenchmark::prepare(redis.port(), command, 1, depth, turns.turn)?);
-            rows.push(Row { command, depth, redis_benchmark: Vec::new(), engine: Vec::new() });
+            benchmarks.push(RedisBenchmark::prepare(
+                redis.port(),
+                command,
+                1,
+                depth,
+                turns.turn,
+            )?);
+            rows.push(Row {
+                command,
+                depth,
+                redis_benchmark: Vec::new(),
+                engine: Vec::new(),
+            });
         }
     }
     let many = RedisBenchmark::prepare(redis.port(), Kind::Incr, 50, 1, turns.turn)?;
@@ -74,7 +85,8 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         eprintln!("round {round} of {}", turns.rounds);
         for (row, benchmark) in rows.iter_mut().zip(&benchmarks) {
             row.redis_benchmark.push(benchmark.run()?);
-            row.engine.push(engine::turn(&redis, row.command, row.depth, turns).await?);
+            row.engine
+                .push(engine::turn(&redis, row.command, row.depth, turns).await?);
         }
         single.redis_benchmark_50_connections.push(many.run()?);
         single.turn(&redis, turns).await?;
@@ -86,17 +98,29 @@ impl figures::Results for Results {
     const NAME: &str = "pipelining";
 
     fn tables(&self) -> Vec<Table> {
-        vec![Table::new("pipelining", sheet(&self.rows)), Table::new("single", self.single.sheet())]
+        vec![
+            Table::new("pipelining", sheet(&self.rows)),
+            Table::new("single", self.single.sheet()),
+        ]
     }
 }
 
 impl Single {
     /// Short turns in quick succession, because what is compared differs by a few hundredths.
     async fn turn(&mut self, redis: &RedisServer, turns: &Turns) -> anyhow::Result<()> {
-        let turn = Turns { rounds: 1, turn: turns.turn / 4, results: turns.results.clone() };
+        let turn = Turns {
+            rounds: 1,
+            turn: turns.turn / 4,
+            results: turns.results.clone(),
+        };
         for _ in 0..4 {
-            self.blocking_client.push(peers::blocking(redis.port(), turn.turn)?);
-            self.engine_one_caller.push(engine::turn(redis, Kind::Incr, 1, &turn).await?.commands_per_second);
+            self.blocking_client
+                .push(peers::blocking(redis.port(), turn.turn)?);
+            self.engine_one_caller.push(
+                engine::turn(redis, Kind::Incr, 1, &turn)
+                    .await?
+                    .commands_per_second,
+            );
         }
         Ok(())
     }
@@ -104,7 +128,10 @@ impl Single {
     fn sheet(&self) -> Sheet {
         let mut sheet = Sheet::new(&["INCR, one command in each write", "commands/s"]);
         let rows = [
-            ("redis-benchmark, 50 connections", &self.redis_benchmark_50_connections),
+            (
+                "redis-benchmark, 50 connections",
+                &self.redis_benchmark_50_connections,
+            ),
             ("a client that blocks for each reply", &self.blocking_client),
             ("one caller of the engine", &self.engine_one_caller),
         ];
@@ -130,8 +157,13 @@ fn sheet(rows: &[Row]) -> Sheet {
     ]);
     for row in rows {
         let depth = row.median(|turn| turn.commands_per_write);
-        let theirs =
-            Curve::new(rows.iter().filter(|other| other.command == row.command).map(Row::point).collect()).at(depth);
+        let theirs = Curve::new(
+            rows.iter()
+                .filter(|other| other.command == row.command)
+                .map(Row::point)
+                .collect(),
+        )
+        .at(depth);
         sheet.row(vec![
             row.command.name().to_uppercase(),
             row.depth.to_string(),
@@ -142,7 +174,10 @@ fn sheet(rows: &[Row]) -> Sheet {
             spread(row.engine.iter().map(|turn| turn.client_us_per_command), 2),
             spread(row.engine.iter().map(|turn| turn.redis_us_per_command), 2),
             format!("{theirs:.0}"),
-            format!("{:.0} %", 100.0 * row.median(|turn| turn.commands_per_second) / theirs),
+            format!(
+                "{:.0} %",
+                100.0 * row.median(|turn| turn.commands_per_second) / theirs
+            ),
         ]);
     }
     sheet
@@ -152,10 +187,14 @@ impl Row {
     /// The depth and redis-benchmark's commands a second there.
     fn point(&self) -> (f64, f64) {
         let rates = Spread::new(self.redis_benchmark.clone());
-        (f64::from(self.depth), rates.map_or(f64::NAN, |rates| rates.median))
+        (
+            f64::from(self.depth),
+            rates.map_or(f64::NAN, |rates| rates.median),
+        )
     }
 
     fn median(&self, figure: impl Fn(&EngineTurn) -> f64) -> f64 {
-        Spread::new(self.engine.iter().map(figure).collect()).map_or(f64::NAN, |spread| spread.median)
+        Spread::new(self.engine.iter().map(figure).collect())
+            .map_or(f64::NAN, |spread| spread.median)
     }
 }

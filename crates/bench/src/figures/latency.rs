@@ -24,11 +24,19 @@ struct Turn {
 
 impl Latency {
     /// Adds a turn. Fails when a call failed, or when calls were left behind: the others then say nothing.
-    pub(crate) fn add(&mut self, tally: &Tally, elapsed: Duration, behind: u64) -> anyhow::Result<()> {
+    pub(crate) fn add(
+        &mut self,
+        tally: &Tally,
+        elapsed: Duration,
+        behind: u64,
+    ) -> anyhow::Result<()> {
         ensure!(tally.failures() == 0, "calls failed: {:?}", tally.errors);
         ensure!(tally.decisions() > 0, "no call was answered");
         // A few are always just due.
-        ensure!(behind * 20 < tally.decisions().max(200), "{behind} calls were due and not sent");
+        ensure!(
+            behind * 20 < tally.decisions().max(200),
+            "{behind} calls were due and not sent"
+        );
         self.turns.push(Turn {
             per_second: tally.decisions() as f64 / elapsed.as_secs_f64(),
             mean_ms: micros(tally.mean()) / 1_000.0,
@@ -50,7 +58,11 @@ impl Latency {
     }
 
     fn spread(&self, figure: impl Fn(&Turn) -> f64) -> Spread {
-        let none = Spread { least: f64::NAN, median: f64::NAN, most: f64::NAN };
+        let none = Spread {
+            least: f64::NAN,
+            median: f64::NAN,
+            most: f64::NAN,
+        };
         Spread::new(self.turns.iter().map(figure).collect()).unwrap_or(none)
     }
 }

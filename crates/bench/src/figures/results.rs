@@ -39,7 +39,8 @@ pub(crate) fn finish<R: Results>(results: &R, folder: &Path) -> anyhow::Result<(
 /// Writes figures to a file, whose folder is made if there is none, and says where they are.
 pub(crate) fn write_json(path: &Path, figures: &impl Serialize) -> anyhow::Result<()> {
     if let Some(parent) = path.parent() {
-        std::fs::create_dir_all(parent).with_context(|| format!("could not make {}", parent.display()))?;
+        std::fs::create_dir_all(parent)
+            .with_context(|| format!("could not make {}", parent.display()))?;
     }
     std::fs::write(path, serde_json::to_string_pretty(figures)? + "\n")
         .with_context(|| format!("could not write {}", path.display()))?;
@@ -49,6 +50,8 @@ pub(crate) fn write_json(path: &Path, figures: &impl Serialize) -> anyhow::Resul
 
 /// Reads figures that [`write_json`] wrote.
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> anyhow::Result<T> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("could not read {}", path.display()))?;
-    serde_json::from_str(&text).with_context(|| format!("{} does not have the expected figures", path.display()))
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("could not read {}", path.display()))?;
+    serde_json::from_str(&text)
+        .with_context(|| format!("{} does not have the expected figures", path.display()))
 }

@@ -9,7 +9,9 @@ pub(crate) struct Sheet {
 
 impl Sheet {
     pub(crate) fn new(heads: &[&str]) -> Self {
-        Self { rows: vec![heads.iter().map(|&head| head.to_owned()).collect()] }
+        Self {
+            rows: vec![heads.iter().map(|&head| head.to_owned()).collect()],
+        }
     }
 
     /// Appends a row; cells that are missing stay empty.
@@ -22,7 +24,13 @@ impl fmt::Display for Sheet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let columns = self.rows[0].len();
         let cell = |row: &Vec<String>, column: usize| row.get(column).cloned().unwrap_or_default();
-        let width = |column| self.rows.iter().map(|row| cell(row, column).len()).max().unwrap_or(0);
+        let width = |column| {
+            self.rows
+                .iter()
+                .map(|row| cell(row, column).len())
+                .max()
+                .unwrap_or(0)
+        };
         let widths: Vec<usize> = (0..columns).map(width).collect();
         for (index, row) in self.rows.iter().enumerate() {
             for (column, width) in widths.iter().enumerate() {

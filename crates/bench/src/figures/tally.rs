@@ -20,7 +20,13 @@ pub(crate) enum Answer {
 }
 
 /// Percentiles that are reported, with their names.
-const PERCENTILES: [(&str, f64); 5] = [("p50", 50.0), ("p90", 90.0), ("p99", 99.0), ("p99.9", 99.9), ("max", 100.0)];
+const PERCENTILES: [(&str, f64); 5] = [
+    ("p50", 50.0),
+    ("p90", 90.0),
+    ("p99", 99.0),
+    ("p99.9", 99.9),
+    ("max", 100.0),
+];
 
 /// Names of the gRPC codes by number.
 const GRPC_CODES: [&str; 17] = [
@@ -45,7 +51,9 @@ const GRPC_CODES: [&str; 17] = [
 
 /// The name of a gRPC code.
 pub(crate) fn grpc_code(number: u16) -> &'static str {
-    GRPC_CODES.get(usize::from(number)).unwrap_or(&"other gRPC code")
+    GRPC_CODES
+        .get(usize::from(number))
+        .unwrap_or(&"other gRPC code")
 }
 
 /// Counts of answers, and a histogram of the times of those that carry a decision.
@@ -61,8 +69,14 @@ pub(crate) struct Tally {
 impl Tally {
     pub(crate) fn new() -> Self {
         // Three digits from a microsecond to a minute; what lies outside is counted at the border.
-        let latency = Histogram::new_with_bounds(1_000, 60_000_000_000, 3).expect("the bounds are valid");
-        Self { ok: 0, over_limit: 0, errors: BTreeMap::new(), latency }
+        let latency =
+            Histogram::new_with_bounds(1_000, 60_000_000_000, 3).expect("the bounds are valid");
+        Self {
+            ok: 0,
+            over_limit: 0,
+            errors: BTreeMap::new(),
+            latency,
+        }
     }
 
     pub(crate) fn add(&mut self, answer: Answer, took: Duration) {
@@ -104,12 +118,18 @@ impl Tally {
         if self.latency.is_empty() {
             return Vec::new();
         }
-        PERCENTILES.iter().map(|(name, percent)| (*name, self.percentile(*percent))).collect()
+        PERCENTILES
+            .iter()
+            .map(|(name, percent)| (*name, self.percentile(*percent)))
+            .collect()
     }
 
     pub(crate) fn to_json(&self) -> Value {
-        let latency: serde_json::Map<String, Value> =
-            self.percentiles().iter().map(|(name, time)| ((*name).into(), json!(micros(*time)))).collect();
+        let latency: serde_json::Map<String, Value> = self
+            .percentiles()
+            .iter()
+            .map(|(name, time)| ((*name).into(), json!(micros(*time))))
+            .collect();
         json!({ "ok": self.ok, "over_limit": self.over_limit, "errors": self.errors, "latency_us": latency })
     }
 }
@@ -132,13 +152,39 @@ mod tests {
     fn answers_are_counted_by_kind() {
         let mut tally = Tally::new();
         let took = Duration::from_micros(10);
-        let answers = [Answer::Ok, Answer::Ok, Answer::OverLimit, Answer::Grpc(14), Answer::Grpc(99)];
+        let answers = [
+            Answer::Ok,
+            Answer::Ok,
+            Answer::OverLimit,
+            Answer::Grpc(14),
+            Answer::Grpc(99),
+        ];
         answers.iter().for_each(|answer| tally.add(*answer, took));
         tally.add(Answer::Undecided, took);
         tally.add(Answer::Failed("goaway"), took);
-        assert_eq!((tally.ok, tally.over_limit, tally.decisions(), tally.failures()), (2, 1, 3, 4));
-        let errors: Vec<_> = tally.errors.iter().map(|(name, count)| (*name, *count)).collect();
-        assert_eq!(errors, [("UNAVAILABLE", 1), ("goaway", 1), ("no decision", 1), ("other gRPC code", 1)]);
+        assert_eq!(
+            (
+                tally.ok,
+                tally.over_limit,
+                tally.decisions(),
+                tally.failures()
+            ),
+            (2, 1, 3, 4)
+        );
+        let errors: Vec<_> = tally
+            .errors
+            .iter()
+            .map(|(name, count)| (*name, *count))
+            .collect();
+        assert_eq!(
+            errors,
+            [
+                ("UNAVAILABLE", 1),
+                ("goaway", 1),
+                ("no decision", 1),
+                ("other gRPC code", 1)
+            ]
+        );
     }
 
     #[test]
@@ -148,7 +194,11 @@ mod tests {
         (1..=1000).for_each(|micros| tally.add(Answer::Ok, Duration::from_micros(micros)));
         tally.add(Answer::Failed("reset"), Duration::from_secs(9));
         let near = |got: Duration, wanted: f64| (micros(got) / wanted - 1.0).abs() < 0.002;
-        for ((name, got), wanted) in tally.percentiles().into_iter().zip([500.0, 900.0, 990.0, 999.0, 1000.0]) {
+        for ((name, got), wanted) in tally
+            .percentiles()
+            .into_iter()
+            .zip([500.0, 900.0, 990.0, 999.0, 1000.0])
+        {
             assert!(near(got, wanted), "{name}: {got:?} instead of {wanted} us");
         }
     }

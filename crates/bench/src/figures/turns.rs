@@ -33,8 +33,11 @@ pub(crate) fn duration(text: &str) -> anyhow::Result<Duration> {
         Some(number) => (number, 0.001),
         None => (text.strip_suffix('s').unwrap_or(text), 1.0),
     };
-    let number: f64 = number.parse().with_context(|| format!("'{text}' is not a duration such as 10s or 500ms"))?;
-    Duration::try_from_secs_f64(number * scale).with_context(|| format!("'{text}' is not a possible duration"))
+    let number: f64 = number
+        .parse()
+        .with_context(|| format!("'{text}' is not a duration such as 10s or 500ms"))?;
+    Duration::try_from_secs_f64(number * scale)
+        .with_context(|| format!("'{text}' is not a possible duration"))
 }
 
 #[cfg(test)]
@@ -44,7 +47,11 @@ mod tests {
     #[test]
     fn durations_are_read() {
         let check = |text, millis: Option<u64>| {
-            assert_eq!(duration(text).ok(), millis.map(Duration::from_millis), "{text}");
+            assert_eq!(
+                duration(text).ok(),
+                millis.map(Duration::from_millis),
+                "{text}"
+            );
         };
         check("10s", Some(10_000));
         check("250ms", Some(250));

@@ -85,7 +85,9 @@ impl Attacking {
             // It may have ended by itself.
             let _ = self.stop.send(());
         }
-        self.thread.join().map_err(|_| anyhow!("the attacker panicked"))?
+        self.thread
+            .join()
+            .map_err(|_| anyhow!("the attacker panicked"))?
     }
 }
 
@@ -136,7 +138,9 @@ impl Attack {
     pub(super) fn start(self, target: Target) -> Attacking {
         let (stop, stopped) = oneshot::channel();
         let main = move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()?;
             runtime.block_on(async {
                 tokio::select! {
                     ended = self.attack(target) => ended,
@@ -144,7 +148,11 @@ impl Attack {
                 }
             })
         };
-        Attacking { stop, thread: std::thread::spawn(main), has_end: self.has_end() }
+        Attacking {
+            stop,
+            thread: std::thread::spawn(main),
+            has_end: self.has_end(),
+        }
     }
 
     /// Attacks until it is dropped, or done.
@@ -196,7 +204,9 @@ impl Attack {
             Self::Slow => connections::slow(target).await,
             Self::Resets => connections::resets(target).await,
             Self::NoRead => connections::no_read(target).await,
-            Self::RapidReset => connections::flood(target, |number| frames::reset(2 * number + 1)).await,
+            Self::RapidReset => {
+                connections::flood(target, |number| frames::reset(2 * number + 1)).await
+            }
             Self::Headers => {
                 let field = [&[0x00, 0x01, b'x', 0x7f, 0x81, 0x1f][..], &[b'y'; 4096]].concat();
                 let next = |number| match number {
@@ -217,5 +227,7 @@ impl Attack {
 }
 
 async fn to_its_end(attack: impl Future<Output = std::io::Result<()>>) -> anyhow::Result<()> {
-    Ok(timeout(END, attack).await.map_err(|_| anyhow!("it took more than {END:?}"))??)
+    Ok(timeout(END, attack)
+        .await
+        .map_err(|_| anyhow!("it took more than {END:?}"))??)
 }

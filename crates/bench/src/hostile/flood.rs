@@ -49,12 +49,23 @@ pub(super) fn request(key: &'static str, who: &str, batch: usize, hits: u32) -> 
 }
 
 /// Sends hits to a thousand keys, and counts those that are over their limit.
-async fn over_limit(caller: &mut Caller, key: &'static str, who: &str, batch: usize, hits: u32) -> io::Result<usize> {
+async fn over_limit(
+    caller: &mut Caller,
+    key: &'static str,
+    who: &str,
+    batch: usize,
+    hits: u32,
+) -> io::Result<usize> {
     let told = caller.call(request(key, who, batch, hits)).await?;
     if told.status != "OK" {
-        return Err(io::Error::other(format!("the limits were not asked: {}", told.status)));
+        return Err(io::Error::other(format!(
+            "the limits were not asked: {}",
+            told.status
+        )));
     }
-    Ok(statuses_over_limit(told.message.get(5..).unwrap_or_default()))
+    Ok(statuses_over_limit(
+        told.message.get(5..).unwrap_or_default(),
+    ))
 }
 
 /// How many statuses of a RateLimitResponse say OVER_LIMIT.
@@ -66,7 +77,9 @@ fn statuses_over_limit(mut message: &[u8]) -> usize {
     while let Ok((field, wire_type)) = decode_key(&mut message) {
         if field == STATUSES && wire_type == WireType::LengthDelimited {
             let length = decode_varint(&mut message).unwrap_or(0) as usize;
-            let Some((status, rest)) = message.split_at_checked(length) else { break };
+            let Some((status, rest)) = message.split_at_checked(length) else {
+                break;
+            };
             over += usize::from(status.starts_with(OVER_LIMIT));
             message = rest;
         } else if skip_field(wire_type, field, &mut message, DecodeContext::default()).is_err() {

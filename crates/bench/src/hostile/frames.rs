@@ -17,7 +17,13 @@ pub(super) enum Kind {
 /// A frame of this kind.
 pub(super) fn frame(kind: Kind, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = (payload.len() as u32).to_be_bytes();
-    [&length[1..], &[kind as u8, flags], &stream.to_be_bytes(), payload].concat()
+    [
+        &length[1..],
+        &[kind as u8, flags],
+        &stream.to_be_bytes(),
+        payload,
+    ]
+    .concat()
 }
 
 /// The headers of ShouldRateLimit, as a whole.
@@ -44,12 +50,21 @@ pub(super) fn end(stream: u32, payload: &[u8]) -> Vec<u8> {
 /// A short request, and its immediate end.
 pub(super) fn reset(stream: u32) -> Vec<u8> {
     const CANCEL: [u8; 4] = 8_u32.to_be_bytes();
-    [frame(Kind::Headers, END_HEADERS, stream, SHORT_HEAD), frame(Kind::Reset, 0, stream, &CANCEL)].concat()
+    [
+        frame(Kind::Headers, END_HEADERS, stream, SHORT_HEAD),
+        frame(Kind::Reset, 0, stream, &CANCEL),
+    ]
+    .concat()
 }
 
 /// A gRPC message.
 pub(super) fn message(compressed: bool, message: &[u8]) -> Vec<u8> {
-    [&[u8::from(compressed)], &(message.len() as u32).to_be_bytes()[..], message].concat()
+    [
+        &[u8::from(compressed)],
+        &(message.len() as u32).to_be_bytes()[..],
+        message,
+    ]
+    .concat()
 }
 
 /// A RateLimitRequest of these descriptors, each a key and a value, not framed.

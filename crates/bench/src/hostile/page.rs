@@ -19,7 +19,9 @@ pub(super) fn get(address: SocketAddr, path: &str) -> anyhow::Result<String> {
     stream.write_all(request(path).as_bytes())?;
     let mut text = String::new();
     stream.read_to_string(&mut text)?;
-    let (_, body) = text.split_once("\r\n\r\n").context("the page has no body")?;
+    let (_, body) = text
+        .split_once("\r\n\r\n")
+        .context("the page has no body")?;
     Ok(body.to_owned())
 }
 
@@ -27,7 +29,9 @@ pub(super) fn get(address: SocketAddr, path: &str) -> anyhow::Result<String> {
 pub(super) async fn make_names(target: &Target) -> io::Result<()> {
     let mut caller = Caller::connect(target.grpc).await?;
     for batch in 0..10 {
-        caller.call(flood::request("named", "value", batch, 1)).await?;
+        caller
+            .call(flood::request("named", "value", batch, 1))
+            .await?;
     }
     Ok(())
 }
@@ -40,7 +44,10 @@ pub(super) async fn scrape(target: &Target) -> io::Result<()> {
         stream.write_all(request("/metrics").as_bytes()).await?;
         let mut page = Vec::new();
         stream.read_to_end(&mut page).await?;
-        target.gains.answered(&format!("pages of {} kB", page.len() / 1_000), begun.elapsed());
+        target.gains.answered(
+            &format!("pages of {} kB", page.len() / 1_000),
+            begun.elapsed(),
+        );
         sleep(Duration::from_secs(1)).await;
     }
 }

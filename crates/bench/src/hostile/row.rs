@@ -67,7 +67,8 @@ impl Felt {
 impl Row {
     /// A time of healthy callers before, during and after, in milliseconds.
     fn times(&self, time: fn(&Felt) -> f64) -> String {
-        let [before, during, after] = [&self.before, &self.during, &self.after].map(|felt| time(felt) / 1_000.0);
+        let [before, during, after] =
+            [&self.before, &self.during, &self.after].map(|felt| time(felt) / 1_000.0);
         format!("{before:.2} / {during:.2} / {after:.2}")
     }
 
@@ -80,9 +81,21 @@ impl figures::Results for Results {
     const NAME: &str = "hostile";
 
     fn tables(&self) -> Vec<Table> {
-        let mut felt =
-            Sheet::new(&["attack", "p50 ms before / during / after", "p99 ms", "p99.9 ms", "p99 ratio", "failed"]);
-        let mut held = Sheet::new(&["attack", "MB before / peak / after", "charged", "counted", "/metrics kB"]);
+        let mut felt = Sheet::new(&[
+            "attack",
+            "p50 ms before / during / after",
+            "p99 ms",
+            "p99.9 ms",
+            "p99 ratio",
+            "failed",
+        ]);
+        let mut held = Sheet::new(&[
+            "attack",
+            "MB before / peak / after",
+            "charged",
+            "counted",
+            "/metrics kB",
+        ]);
         let mut got = Sheet::new(&["attack", "what attackers got", "limits still enforced"]);
         for row in &self.rows {
             let attack = row.attack.clone();
@@ -95,17 +108,26 @@ impl figures::Results for Results {
                 row.failed().to_string(),
             ]);
             let [before, peak, after] =
-                [row.resident.before, row.resident.peak, row.resident.after].map(|bytes| bytes / 1_000_000);
+                [row.resident.before, row.resident.peak, row.resident.after]
+                    .map(|bytes| bytes / 1_000_000);
             held.row(vec![
                 attack.clone(),
                 format!("{before} / {peak} / {after}"),
-                row.charged.map_or_else(|| "-".to_owned(), |hits| hits.to_string()),
+                row.charged
+                    .map_or_else(|| "-".to_owned(), |hits| hits.to_string()),
                 row.counted.to_string(),
                 (row.metrics_bytes / 1_000).to_string(),
             ]);
-            let enforced = row.got.enforced_percent.map_or_else(|| "-".to_owned(), |share| format!("{share:.1} %"));
+            let enforced = row
+                .got
+                .enforced_percent
+                .map_or_else(|| "-".to_owned(), |share| format!("{share:.1} %"));
             got.row(vec![attack, row.got.to_string(), enforced]);
         }
-        vec![Table::new("hostile", felt), Table::new("hostile-memory", held), Table::new("hostile-attackers", got)]
+        vec![
+            Table::new("hostile", felt),
+            Table::new("hostile-memory", held),
+            Table::new("hostile-attackers", got),
+        ]
     }
 }

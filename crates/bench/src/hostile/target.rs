@@ -28,7 +28,9 @@ pub(super) struct Target {
 
 impl Target {
     pub(super) fn new(server: &Server, scale: f64) -> anyhow::Result<Self> {
-        let Address::Tcp { port, .. } = server.grpc() else { bail!("the server has no port") };
+        let Address::Tcp { port, .. } = server.grpc() else {
+            bail!("the server has no port")
+        };
         Ok(Self {
             grpc: ([127, 0, 0, 1], port).into(),
             http: server.http(),
@@ -47,10 +49,14 @@ impl Target {
     /// Makes a workflow of 7 MiB.
     pub(super) async fn make_workflow(&mut self) -> anyhow::Result<()> {
         let text = "x".repeat(240 * 1024);
-        let job = |at: usize| format!(r#"{{"name":"j{at}","handler":"H","params":{{"x":"{text}"}}}}"#);
+        let job =
+            |at: usize| format!(r#"{{"name":"j{at}","handler":"H","params":{{"x":"{text}"}}}}"#);
         let jobs: Vec<String> = (0..30).map(job).collect();
         let body = format!(r#"{{"name":"large","jobs":[{}]}}"#, jobs.join(","));
-        let answer = Api::connect(self.api).await?.post("/v1/workflows", body).await?;
+        let answer = Api::connect(self.api)
+            .await?
+            .post("/v1/workflows", body)
+            .await?;
         let answer: serde_json::Value = serde_json::from_slice(&answer)?;
         let id = answer["id"].as_str().context("a workflow has an id")?;
         self.workflow = format!("/v1/workflows/{id}?view=full");
@@ -110,7 +116,11 @@ impl Gains {
 
 impl fmt::Display for Got {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut parts: Vec<String> = self.counts.iter().map(|(what, count)| format!("{count} {what}")).collect();
+        let mut parts: Vec<String> = self
+            .counts
+            .iter()
+            .map(|(what, count)| format!("{count} {what}"))
+            .collect();
         if self.slowest_ms > 0.0 {
             parts.push(format!("slowest answer {:.1} ms", self.slowest_ms));
         }
@@ -129,7 +139,10 @@ mod tests {
         gains.count("calls");
         gains.answered("INVALID_ARGUMENT", Duration::from_micros(1_500));
         gains.answered("OK", Duration::from_micros(500));
-        assert_eq!(gains.take().to_string(), "1 INVALID_ARGUMENT, 1 OK, 2 calls, slowest answer 1.5 ms");
+        assert_eq!(
+            gains.take().to_string(),
+            "1 INVALID_ARGUMENT, 1 OK, 2 calls, slowest answer 1.5 ms"
+        );
         assert_eq!(gains.take().to_string(), "");
     }
 }

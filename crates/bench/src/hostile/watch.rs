@@ -28,12 +28,17 @@ impl Watch {
             }
             highest
         };
-        Self { over, thread: std::thread::spawn(look) }
+        Self {
+            over,
+            thread: std::thread::spawn(look),
+        }
     }
 
     /// The highest that was seen, in bytes.
     pub(super) fn stop(self) -> anyhow::Result<u64> {
         self.over.store(true, Relaxed);
-        self.thread.join().map_err(|_| anyhow::anyhow!("the thread that watches memory panicked"))
+        self.thread
+            .join()
+            .map_err(|_| anyhow::anyhow!("the thread that watches memory panicked"))
     }
 }

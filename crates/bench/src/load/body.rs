@@ -35,7 +35,10 @@ pub(crate) struct Bodies {
 impl Bodies {
     /// Fails when the message does not fit a gRPC frame.
     pub(crate) fn new(shape: &Shape) -> anyhow::Result<Self> {
-        ensure!(shape.descriptors > 0, "a request needs at least one descriptor");
+        ensure!(
+            shape.descriptors > 0,
+            "a request needs at least one descriptor"
+        );
         let mut message = Vec::new();
         put_bytes(&mut message, 1, shape.domain.as_bytes());
         let mut digits = Vec::with_capacity(usize::from(shape.descriptors));
@@ -53,14 +56,19 @@ impl Bodies {
             message.push(3 << 3);
             prost::encoding::encode_varint(u64::from(shape.hits), &mut message);
         }
-        let length = u32::try_from(message.len()).context("the request does not fit a gRPC frame")?;
+        let length =
+            u32::try_from(message.len()).context("the request does not fit a gRPC frame")?;
         // A gRPC frame: not compressed, length, message.
         let mut template = vec![0];
         template.extend_from_slice(&length.to_be_bytes());
         let offset = template.len();
         template.extend_from_slice(&message);
         digits.iter_mut().for_each(|position| *position += offset);
-        Ok(Self { template, digits, arena: BytesMut::new() })
+        Ok(Self {
+            template,
+            digits,
+            arena: BytesMut::new(),
+        })
     }
 
     /// The body of the next request; each descriptor draws its own key.
@@ -92,7 +100,12 @@ mod tests {
     use crate::load::keys::Distribution;
 
     fn bodies(descriptors: u16, hits: u32) -> Vec<Bytes> {
-        let shape = Shape { domain: "d".into(), key: "k".into(), descriptors, hits };
+        let shape = Shape {
+            domain: "d".into(),
+            key: "k".into(),
+            descriptors,
+            hits,
+        };
         let mut keys = Keys::new(Distribution::Sequence, 12, 0.0, 0);
         let mut bodies = Bodies::new(&shape).unwrap();
         (0..3).map(|_| bodies.next(&mut keys)).collect()
@@ -101,14 +114,20 @@ mod tests {
     #[test]
     fn a_body_is_a_framed_request() {
         let body = &bodies(1, 5)[1];
-        let expected = b"\0\0\0\0\x1c\x0a\x01d\x12\x15\x0a\x13\x0a\x01k\x12\x0e000-0000000001\x18\x05";
+        let expected =
+            b"\0\0\0\0\x1c\x0a\x01d\x12\x15\x0a\x13\x0a\x01k\x12\x0e000-0000000001\x18\x05";
         assert_eq!(body, &expected[..]);
     }
 
     #[test]
     fn each_descriptor_draws_its_own_key() {
         let text = String::from_utf8_lossy(&bodies(5, 0)[2]).into_owned();
-        for value in ["000-0000000010", "001-0000000011", "002-0000000000", "004-0000000002"] {
+        for value in [
+            "000-0000000010",
+            "001-0000000011",
+            "002-0000000000",
+            "004-0000000002",
+        ] {
             assert!(text.contains(value), "{value} is not in {text:?}");
         }
     }

@@ -76,13 +76,21 @@ pub(crate) struct ShapeArguments {
 
 impl ShapeArguments {
     pub(crate) fn shape(self) -> Shape {
-        Shape { domain: self.domain, key: self.key, descriptors: self.descriptors, hits: self.hits }
+        Shape {
+            domain: self.domain,
+            key: self.key,
+            descriptors: self.descriptors,
+            hits: self.hits,
+        }
     }
 }
 
 /// Runs the load and prints what it showed. Fails when not one request was answered.
 pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
-    if arguments.rate.is_some_and(|rate| !rate.is_finite() || rate <= 0.0) {
+    if arguments
+        .rate
+        .is_some_and(|rate| !rate.is_finite() || rate <= 0.0)
+    {
         bail!("--rate must be more than zero");
     }
     let server = match arguments.pid {
@@ -94,7 +102,12 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         connections: arguments.connections,
         streams: arguments.streams,
         shape: arguments.shape.shape(),
-        keys: Keys::new(arguments.distribution, arguments.keys, arguments.zipf_exponent, arguments.seed),
+        keys: Keys::new(
+            arguments.distribution,
+            arguments.keys,
+            arguments.zipf_exponent,
+            arguments.seed,
+        ),
         rate: arguments.rate,
         requests: arguments.requests,
         warmup: arguments.warmup,
@@ -104,7 +117,8 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     print!("{}", report::table(&measured));
     if let Some(path) = arguments.json {
         let text = serde_json::to_string_pretty(&report::to_json(&measured))?;
-        std::fs::write(&path, text + "\n").with_context(|| format!("could not write {}", path.display()))?;
+        std::fs::write(&path, text + "\n")
+            .with_context(|| format!("could not write {}", path.display()))?;
     }
     if measured.tally.decisions() == 0 {
         bail!("no request was answered with a decision");

@@ -36,7 +36,11 @@ async fn serve_once(run: &Rc<Run>) -> bool {
             Ok(socket) => {
                 // A call is one small write that must not wait for the answer to the last one.
                 let undelayed = socket.set_nodelay(true);
-                if undelayed.is_ok() { handshake(socket, run).await } else { None }
+                if undelayed.is_ok() {
+                    handshake(socket, run).await
+                } else {
+                    None
+                }
             }
             Err(_) => None,
         },
@@ -64,7 +68,10 @@ where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + 'static,
 {
     let mut builder = h2::client::Builder::new();
-    builder.initial_window_size(WINDOW).initial_connection_window_size(WINDOW).enable_push(false);
+    builder
+        .initial_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW)
+        .enable_push(false);
     // A stream may be refused until the server's settings are known.
     builder.initial_max_send_streams(usize::from(run.streams));
     let (sender, connection) = builder.handshake(socket).await.ok()?;
@@ -79,10 +86,15 @@ where
 /// One stream after another, until the connection or the requests end.
 async fn stream(run: Rc<Run>, mut sender: SendRequest<Bytes>) {
     loop {
-        if std::future::poll_fn(|context| sender.poll_ready(context)).await.is_err() {
+        if std::future::poll_fn(|context| sender.poll_ready(context))
+            .await
+            .is_err()
+        {
             return;
         }
-        let Some(due) = run.pace.next().await else { return };
+        let Some(due) = run.pace.next().await else {
+            return;
+        };
         match call(&run, &mut sender).await {
             Ok(answer) => run.count(answer, due.elapsed()),
             Err(error) => {
@@ -123,8 +135,14 @@ async fn call(run: &Run, sender: &mut SendRequest<Bytes>) -> Result<Answer, h2::
         body.flow_control().release_capacity(data.len())?;
     }
     let trailers = body.trailers().await?;
-    let status = trailers.as_ref().unwrap_or(&head.headers).get("grpc-status");
-    Ok(read(status.map(http::HeaderValue::as_bytes), &start[..filled]))
+    let status = trailers
+        .as_ref()
+        .unwrap_or(&head.headers)
+        .get("grpc-status");
+    Ok(read(
+        status.map(http::HeaderValue::as_bytes),
+        &start[..filled],
+    ))
 }
 
 /// Reads the answer from a status and the start of a body.
@@ -134,7 +152,12 @@ fn read(status: Option<&[u8]>, start: &[u8]) -> Answer {
         (Some(b"0"), [_, _, _, _, _, OVERALL_CODE, 1]) => Answer::Ok,
         (Some(b"0"), [_, _, _, _, _, OVERALL_CODE, 2]) => Answer::OverLimit,
         (Some(b"0"), _) => Answer::Undecided,
-        (Some(code), _) => Answer::Grpc(std::str::from_utf8(code).ok().and_then(|code| code.parse().ok()).unwrap_or(2)),
+        (Some(code), _) => Answer::Grpc(
+            std::str::from_utf8(code)
+                .ok()
+                .and_then(|code| code.parse().ok())
+                .unwrap_or(2),
+        ),
         (None, _) => Answer::Failed("no gRPC status"),
     }
 }
@@ -145,12 +168,18 @@ mod tests {
 
     #[test]
     fn the_decision_is_read_from_status_and_first_field() {
-        let check = |status: Option<&[u8]>, start: &[u8], expected| assert_eq!(read(status, start), expected);
+        let check = |status: Option<&[u8]>, start: &[u8], expected| {
+            assert_eq!(read(status, start), expected)
+        };
         check(Some(b"0"), b"\0\0\0\0\x02\x08\x01", Answer::Ok);
         check(Some(b"0"), b"\0\0\0\0\x04\x08\x02", Answer::OverLimit);
         check(Some(b"0"), b"\0\0\0\0\0", Answer::Undecided);
         check(Some(b"14"), b"", Answer::Grpc(14));
         check(Some(b"x"), b"", Answer::Grpc(2));
-        check(None, b"\0\0\0\0\x02\x08\x01", Answer::Failed("no gRPC status"));
+        check(
+            None,
+            b"\0\0\0\0\x02\x08\x01",
+            Answer::Failed("no gRPC status"),
+        );
     }
 }

@@ -15,9 +15,18 @@ pub(crate) enum Distribution {
 
 /// A stream of keys.
 pub(crate) enum Keys {
-    Uniform { count: u32, random: fastrand::Rng },
-    Zipf { table: AliasTable, random: fastrand::Rng },
-    Sequence { count: u32, next: u32 },
+    Uniform {
+        count: u32,
+        random: fastrand::Rng,
+    },
+    Zipf {
+        table: AliasTable,
+        random: fastrand::Rng,
+    },
+    Sequence {
+        count: u32,
+        next: u32,
+    },
 }
 
 impl Keys {
@@ -27,7 +36,10 @@ impl Keys {
         let random = fastrand::Rng::with_seed(seed);
         match distribution {
             Distribution::Uniform => Self::Uniform { count, random },
-            Distribution::Zipf => Self::Zipf { table: AliasTable::zipf(count, exponent), random },
+            Distribution::Zipf => Self::Zipf {
+                table: AliasTable::zipf(count, exponent),
+                random,
+            },
             Distribution::Sequence => Self::Sequence { count, next: 0 },
         }
     }
@@ -55,7 +67,9 @@ pub(crate) struct AliasTable {
 
 impl AliasTable {
     fn zipf(count: u32, exponent: f64) -> Self {
-        let weights: Vec<f64> = (1..=count).map(|rank| f64::from(rank).powf(-exponent)).collect();
+        let weights: Vec<f64> = (1..=count)
+            .map(|rank| f64::from(rank).powf(-exponent))
+            .collect();
         Self::new(&weights)
     }
 
@@ -63,11 +77,16 @@ impl AliasTable {
         let mean = weights.iter().sum::<f64>() / weights.len() as f64;
         let mut keep: Vec<f64> = weights.iter().map(|weight| weight / mean).collect();
         let mut alias: Vec<u32> = (0..weights.len() as u32).collect();
-        let (mut small, mut large): (Vec<u32>, Vec<u32>) = alias.iter().partition(|cell| keep[**cell as usize] < 1.0);
+        let (mut small, mut large): (Vec<u32>, Vec<u32>) =
+            alias.iter().partition(|cell| keep[**cell as usize] < 1.0);
         while let (Some(under), Some(over)) = (small.pop(), large.pop()) {
             alias[under as usize] = over;
             keep[over as usize] -= 1.0 - keep[under as usize];
-            if keep[over as usize] < 1.0 { small.push(over) } else { large.push(over) }
+            if keep[over as usize] < 1.0 {
+                small.push(over)
+            } else {
+                large.push(over)
+            }
         }
         // What is left differs from 1 by rounding only.
         for cell in small.into_iter().chain(large) {
@@ -78,7 +97,11 @@ impl AliasTable {
 
     fn draw(&self, random: &mut fastrand::Rng) -> u32 {
         let cell = random.usize(0..self.keep.len());
-        if random.f64() < self.keep[cell] { cell as u32 } else { self.alias[cell] }
+        if random.f64() < self.keep[cell] {
+            cell as u32
+        } else {
+            self.alias[cell]
+        }
     }
 }
 
@@ -97,7 +120,10 @@ mod tests {
         }
         for (key, (seen, wanted)) in seen.iter().zip(wanted).enumerate() {
             let share = f64::from(*seen) / f64::from(DRAWS);
-            assert!((share - wanted).abs() < 0.02, "{distribution:?} key {key}: {share} instead of {wanted}");
+            assert!(
+                (share - wanted).abs() < 0.02,
+                "{distribution:?} key {key}: {share} instead of {wanted}"
+            );
         }
     }
 
@@ -105,7 +131,11 @@ mod tests {
     fn keys_come_as_often_as_the_distribution_says() {
         check(Distribution::Uniform, 0.0, &[0.25, 0.25, 0.25, 0.25]);
         check(Distribution::Sequence, 0.0, &[0.5, 0.5]);
-        check(Distribution::Zipf, 1.0, &[12.0 / 25.0, 6.0 / 25.0, 4.0 / 25.0, 3.0 / 25.0]);
+        check(
+            Distribution::Zipf,
+            1.0,
+            &[12.0 / 25.0, 6.0 / 25.0, 4.0 / 25.0, 3.0 / 25.0],
+        );
         check(Distribution::Zipf, 2.0, &[0.8, 0.2]);
         check(Distribution::Zipf, 0.0, &[0.5, 0.5]);
         check(Distribution::Uniform, 0.0, &[1.0]);

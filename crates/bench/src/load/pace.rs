@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
 };
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Semaphore;
@@ -38,12 +39,20 @@ pub(crate) struct Schedule {
 impl Pace {
     /// At most `requests` in all, each as soon as a stream is free.
     pub(crate) fn closed(requests: Option<u64>) -> Self {
-        Self::Closed { left: Cell::new(requests.unwrap_or(u64::MAX)) }
+        Self::Closed {
+            left: Cell::new(requests.unwrap_or(u64::MAX)),
+        }
     }
 
     pub(crate) fn open(per_second: f64, start: Instant) -> Self {
         let (released, taken) = (Cell::new(0), Cell::new(0));
-        Self::Open(Schedule { start, per_second, due: Semaphore::new(0), released, taken })
+        Self::Open(Schedule {
+            start,
+            per_second,
+            due: Semaphore::new(0),
+            released,
+            taken,
+        })
     }
 
     /// Waits for the next request and returns the moment its time counts from; `None` when there are no more.
@@ -78,17 +87,23 @@ impl Pace {
 
     /// Releases requests when they are due, for as long as it is polled; returns at once for a closed loop.
     pub(crate) async fn keep(&self) -> anyhow::Result<()> {
-        let Self::Open(schedule) = self else { return Ok(()) };
+        let Self::Open(schedule) = self else {
+            return Ok(());
+        };
         let timer = Timer::new()?;
         loop {
             let next = schedule.start + due_after(schedule.released.get(), schedule.per_second);
-            timer.wait(next.saturating_duration_since(Instant::now())).await?;
+            timer
+                .wait(next.saturating_duration_since(Instant::now()))
+                .await?;
             let passed = schedule.start.elapsed();
             let mut released = schedule.released.get();
             while due_after(released, schedule.per_second) <= passed {
                 released += 1;
             }
-            schedule.due.add_permits((released - schedule.released.get()) as usize);
+            schedule
+                .due
+                .add_permits((released - schedule.released.get()) as usize);
             schedule.released.set(released);
         }
     }
@@ -97,7 +112,9 @@ impl Pace {
 /// When a request is due: at its place in the schedule, rounded up to the finest step.
 fn due_after(ticket: u64, per_second: f64) -> Duration {
     let turn = Duration::from_secs_f64(ticket as f64 / per_second).as_nanos() as u64;
-    Duration::from_nanos(turn.div_ceil(FINEST_STEP.as_nanos() as u64) * FINEST_STEP.as_nanos() as u64)
+    Duration::from_nanos(
+        turn.div_ceil(FINEST_STEP.as_nanos() as u64) * FINEST_STEP.as_nanos() as u64,
+    )
 }
 
 /// A kernel timer: tokio's own wakes once a millisecond, which is many requests late.
@@ -106,8 +123,12 @@ struct Timer(AsyncFd<OwnedFd>);
 impl Timer {
     fn new() -> anyhow::Result<Self> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
-        let timer = timerfd_create(TimerfdClockId::Monotonic, flags).context("could not make a timer")?;
-        #[expect(deprecated, reason = "sound for an OwnedFd, which stays open; its successor is unsafe to call")]
+        let timer =
+            timerfd_create(TimerfdClockId::Monotonic, flags).context("could not make a timer")?;
+        #[expect(
+            deprecated,
+            reason = "sound for an OwnedFd, which stays open; its successor is unsafe to call"
+        )]
         let timer = AsyncFd::new(timer)?;
         Ok(Self(timer))
     }
@@ -116,10 +137,17 @@ impl Timer {
         // A time of zero would disarm it.
         let time = time.max(Duration::from_nanos(1));
         let once = Itimerspec {
-            it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
-            it_value: Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) },
+            it_interval: Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            },
+            it_value: Timespec {
+                tv_sec: time.as_secs() as i64,
+                tv_nsec: i64::from(time.subsec_nanos()),
+            },
         };
-        timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &once).context("could not set the timer")?;
+        timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &once)
+            .context("could not set the timer")?;
         self.0.readable().await?.clear_ready();
         rustix::io::read(&self.0, &mut [0_u8; 8]).context("could not read the timer")?;
         Ok(())
@@ -133,7 +161,11 @@ mod tests {
     #[test]
     fn the_schedule_is_even_and_in_steps() {
         let check = |ticket, per_second, micros| {
-            assert_eq!(due_after(ticket, per_second), Duration::from_micros(micros), "{ticket} at {per_second}/s");
+            assert_eq!(
+                due_after(ticket, per_second),
+                Duration::from_micros(micros),
+                "{ticket} at {per_second}/s"
+            );
         };
         check(0, 1000.0, 0);
         check(7, 1000.0, 7_000);

@@ -99,7 +99,9 @@ impl Load {
         });
         let local = LocalSet::new();
         let (warmup, duration, connections) = (self.warmup, self.duration, self.connections);
-        local.run_until(measure(run, connections, warmup, duration, server)).await
+        local
+            .run_until(measure(run, connections, warmup, duration, server))
+            .await
     }
 }
 
@@ -117,7 +119,10 @@ fn start(run: &Rc<Run>, connections: u16) -> (JoinSet<()>, JoinSet<anyhow::Resul
 
 impl ServerCost {
     fn since(server: Process, before: Cost) -> anyhow::Result<Self> {
-        Ok(Self { cost: server.cost()? - before, resident_bytes: server.resident_bytes()? })
+        Ok(Self {
+            cost: server.cost()? - before,
+            resident_bytes: server.resident_bytes()?,
+        })
     }
 }
 
@@ -156,7 +161,10 @@ async fn measure(
     }
     let elapsed = start.elapsed();
     let own = Process::own().cost()? - own_before;
-    let server = server.zip(server_before).map(|(server, before)| ServerCost::since(server, before)).transpose()?;
+    let server = server
+        .zip(server_before)
+        .map(|(server, before)| ServerCost::since(server, before))
+        .transpose()?;
     let behind = run.pace.behind();
     if let Some(Ok(kept)) = schedule.try_join_next() {
         kept?;
@@ -164,5 +172,11 @@ async fn measure(
     tasks.shutdown().await;
     schedule.shutdown().await;
     let tally = run.tally.borrow().clone();
-    Ok(Measured { tally, elapsed, behind, own, server })
+    Ok(Measured {
+        tally,
+        elapsed,
+        behind,
+        own,
+        server,
+    })
 }

@@ -30,13 +30,23 @@ impl FromStr for Address {
         if let Some(path) = text.strip_prefix("unix:") {
             return Ok(Self::Unix(path.strip_prefix("//").unwrap_or(path).into()));
         }
-        let plain = text.strip_prefix("http://").unwrap_or(text).trim_end_matches('/');
+        let plain = text
+            .strip_prefix("http://")
+            .unwrap_or(text)
+            .trim_end_matches('/');
         if plain.contains("://") {
             bail!("'{text}' is not plaintext; give host:port or unix:/path");
         }
-        let (host, port) = plain.rsplit_once(':').with_context(|| format!("'{text}' has no port"))?;
-        let port = port.parse().with_context(|| format!("'{text}' has a bad port"))?;
-        Ok(Self::Tcp { host: if host.is_empty() { "127.0.0.1" } else { host }.into(), port })
+        let (host, port) = plain
+            .rsplit_once(':')
+            .with_context(|| format!("'{text}' has no port"))?;
+        let port = port
+            .parse()
+            .with_context(|| format!("'{text}' has a bad port"))?;
+        Ok(Self::Tcp {
+            host: if host.is_empty() { "127.0.0.1" } else { host }.into(),
+            port,
+        })
     }
 }
 
@@ -54,7 +64,14 @@ mod tests {
     use super::*;
 
     fn check(text: &str, expected: Option<&str>) {
-        assert_eq!(text.parse::<Address>().ok().map(|address| address.to_string()).as_deref(), expected, "{text}");
+        assert_eq!(
+            text.parse::<Address>()
+                .ok()
+                .map(|address| address.to_string())
+                .as_deref(),
+            expected,
+            "{text}"
+        );
     }
 
     #[test]

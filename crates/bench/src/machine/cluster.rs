@@ -36,8 +36,11 @@ impl FarCluster {
     pub(crate) async fn start(primaries: usize, cores: Cores) -> anyhow::Result<Self> {
         let cluster = RedisCluster::start(primaries, 0).await;
         let tags = tags(&cluster);
-        let servers: Vec<SocketAddr> =
-            cluster.servers().iter().map(|server| ([127, 0, 0, 1], server.port()).into()).collect();
+        let servers: Vec<SocketAddr> = cluster
+            .servers()
+            .iter()
+            .map(|server| ([127, 0, 0, 1], server.port()).into())
+            .collect();
         if cores == Cores::Apart {
             for server in cluster.servers() {
                 pin::process(server.pid(), Core::Servers)?;
@@ -48,14 +51,20 @@ impl FarCluster {
         if cores == Cores::Apart {
             pin::current_thread(Core::Load)?;
         }
-        let far = Self { redis: cluster, proxy, tags };
-        far.announce(|far, index| far.proxy.addresses()[index].port()).await?;
+        let far = Self {
+            redis: cluster,
+            proxy,
+            tags,
+        };
+        far.announce(|far, index| far.proxy.addresses()[index].port())
+            .await?;
         Ok(far)
     }
 
     /// Announces the nodes themselves to new clients.
     pub(crate) async fn bypass_proxies(&self) -> anyhow::Result<()> {
-        self.announce(|far, index| far.redis.servers()[index].port()).await
+        self.announce(|far, index| far.redis.servers()[index].port())
+            .await
     }
 
     async fn announce(&self, port: impl Fn(&Self, usize) -> u16) -> anyhow::Result<()> {
@@ -63,12 +72,18 @@ impl FarCluster {
         let ports: Vec<u16> = (0..servers.len()).map(|index| port(self, index)).collect();
         for (server, port) in servers.iter().zip(&ports) {
             let answer = server.raw(&format!("CONFIG SET cluster-announce-port {port}"));
-            ensure!(answer.starts_with("+OK"), "the cluster cannot announce another port: {answer}");
+            ensure!(
+                answer.starts_with("+OK"),
+                "the cluster cannot announce another port: {answer}"
+            );
         }
         let start = Instant::now();
         for server in servers {
             while !knows(&server.raw("CLUSTER NODES"), &ports) {
-                ensure!(start.elapsed() < SETTLE, "the nodes did not learn the announced ports");
+                ensure!(
+                    start.elapsed() < SETTLE,
+                    "the nodes did not learn the announced ports"
+                );
                 sleep(Duration::from_millis(20)).await;
             }
         }
@@ -77,7 +92,10 @@ impl FarCluster {
 
     /// Where a client connects first: the proxies.
     pub(crate) fn addresses(&self) -> Vec<Address> {
-        let address = |address: &SocketAddr| Address::Tcp { host: address.ip().to_string(), port: address.port() };
+        let address = |address: &SocketAddr| Address::Tcp {
+            host: address.ip().to_string(),
+            port: address.port(),
+        };
         self.proxy.addresses().iter().map(address).collect()
     }
 
@@ -97,8 +115,12 @@ impl FarCluster {
 
     /// Processor time of all nodes.
     pub(crate) fn redis_time(&self) -> anyhow::Result<Duration> {
-        let times: anyhow::Result<Vec<Duration>> =
-            self.redis.servers().iter().map(|server| Process(server.pid()).main_thread_time()).collect();
+        let times: anyhow::Result<Vec<Duration>> = self
+            .redis
+            .servers()
+            .iter()
+            .map(|server| Process(server.pid()).main_thread_time())
+            .collect();
         Ok(times.context("a node is gone")?.iter().sum())
     }
 
@@ -114,7 +136,9 @@ fn tags(cluster: &RedisCluster) -> Vec<String> {
     let mut tags: Vec<Option<String>> = vec![None; cluster.servers().len()];
     let mut candidates = (0..).map(|number: u32| format!("{{t{number}}}"));
     while tags.contains(&None) {
-        let tag = candidates.next().expect("the numbers do not end before every node owns one");
+        let tag = candidates
+            .next()
+            .expect("the numbers do not end before every node owns one");
         let owner = cluster.owner(&tag);
         tags[owner].get_or_insert(tag);
     }
@@ -123,5 +147,7 @@ fn tags(cluster: &RedisCluster) -> Vec<String> {
 
 /// Whether a node's view of the cluster has every port.
 fn knows(nodes: &str, ports: &[u16]) -> bool {
-    ports.iter().all(|port| nodes.contains(&format!(":{port}@")))
+    ports
+        .iter()
+        .all(|port| nodes.contains(&format!(":{port}@")))
 }

@@ -33,7 +33,8 @@ fn pin(pid: Option<Pid>, core: Core) -> anyhow::Result<()> {
     }
     let mut cores = CpuSet::new();
     cores.set(core as usize);
-    sched_setaffinity(pid, &cores).with_context(|| format!("could not stay on core {}", core as usize))
+    sched_setaffinity(pid, &cores)
+        .with_context(|| format!("could not stay on core {}", core as usize))
 }
 
 /// Looks at the machine and not at the thread, which may be pinned already.

@@ -32,8 +32,12 @@ impl Sub for Cost {
             total: self.total.saturating_sub(earlier.total),
             user: self.user.saturating_sub(earlier.user),
             system: self.system.saturating_sub(earlier.system),
-            voluntary_switches: self.voluntary_switches.saturating_sub(earlier.voluntary_switches),
-            involuntary_switches: self.involuntary_switches.saturating_sub(earlier.involuntary_switches),
+            voluntary_switches: self
+                .voluntary_switches
+                .saturating_sub(earlier.voluntary_switches),
+            involuntary_switches: self
+                .involuntary_switches
+                .saturating_sub(earlier.involuntary_switches),
         }
     }
 }
@@ -56,33 +60,62 @@ impl Process {
         if inodes.is_empty() {
             bail!("nothing on this machine listens on {address}");
         }
-        let wanted: Vec<String> = inodes.iter().map(|inode| format!("socket:[{inode}]")).collect();
-        for entry in fs::read_dir("/proc").context("could not read /proc")?.flatten() {
-            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        let wanted: Vec<String> = inodes
+            .iter()
+            .map(|inode| format!("socket:[{inode}]"))
+            .collect();
+        for entry in fs::read_dir("/proc")
+            .context("could not read /proc")?
+            .flatten()
+        {
+            let Some(pid) = entry
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse().ok())
+            else {
+                continue;
+            };
             if holds_any(pid, &wanted) {
                 return Ok(Self(pid));
             }
         }
-        bail!("the process that listens on {address} belongs to another user or namespace; name it with --pid")
+        bail!(
+            "the process that listens on {address} belongs to another user or namespace; name it with --pid"
+        )
     }
 
     /// What the process has cost so far.
     pub(crate) fn cost(self) -> anyhow::Result<Cost> {
         let stat = self.read("stat")?;
         // The name in parentheses may hold spaces; field 14 of the line is the 12th behind it.
-        let fields: Vec<&str> = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
+        let fields: Vec<&str> = stat
+            .rsplit_once(')')
+            .map_or("", |(_, rest)| rest)
+            .split_whitespace()
+            .collect();
         let ticks = |index: usize| -> anyhow::Result<Duration> {
-            let ticks: u64 = fields.get(index).and_then(|field| field.parse().ok()).context("unreadable stat")?;
-            Ok(Duration::from_nanos(ticks * 1_000_000_000 / rustix::param::clock_ticks_per_second()))
+            let ticks: u64 = fields
+                .get(index)
+                .and_then(|field| field.parse().ok())
+                .context("unreadable stat")?;
+            Ok(Duration::from_nanos(
+                ticks * 1_000_000_000 / rustix::param::clock_ticks_per_second(),
+            ))
         };
-        let mut cost = Cost { user: ticks(11)?, system: ticks(12)?, ..Cost::default() };
+        let mut cost = Cost {
+            user: ticks(11)?,
+            system: ticks(12)?,
+            ..Cost::default()
+        };
         for thread in fs::read_dir(format!("/proc/{}/task", self.0))?.flatten() {
             // A thread may end between the listing and these reads; then it counts as none.
             let times = fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default();
             cost.total += on_processor(&times).unwrap_or_default();
             let status = fs::read_to_string(thread.path().join("status")).unwrap_or_default();
-            cost.voluntary_switches += status_number(&status, "voluntary_ctxt_switches:").unwrap_or(0);
-            cost.involuntary_switches += status_number(&status, "nonvoluntary_ctxt_switches:").unwrap_or(0);
+            cost.voluntary_switches +=
+                status_number(&status, "voluntary_ctxt_switches:").unwrap_or(0);
+            cost.involuntary_switches +=
+                status_number(&status, "nonvoluntary_ctxt_switches:").unwrap_or(0);
         }
         Ok(cost)
     }
@@ -117,7 +150,8 @@ impl Process {
     }
 
     fn status_bytes(self, name: &str) -> anyhow::Result<u64> {
-        let kib = status_number(&self.read("status")?, name).with_context(|| format!("no {name} in status"))?;
+        let kib = status_number(&self.read("status")?, name)
+            .with_context(|| format!("no {name} in status"))?;
         Ok(kib * 1024)
     }
 
@@ -129,7 +163,12 @@ impl Process {
 
 /// The first field of a thread's schedstat.
 fn on_processor(schedstat: &str) -> Option<Duration> {
-    schedstat.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
+    schedstat
+        .split_whitespace()
+        .next()?
+        .parse()
+        .ok()
+        .map(Duration::from_nanos)
 }
 
 fn status_number(status: &str, name: &str) -> Option<u64> {
@@ -143,7 +182,11 @@ fn tcp_listeners(port: u16) -> Vec<u64> {
     let suffix = format!(":{port:04X}");
     let mut inodes = Vec::new();
     for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
-        for line in fs::read_to_string(table).unwrap_or_default().lines().skip(1) {
+        for line in fs::read_to_string(table)
+            .unwrap_or_default()
+            .lines()
+            .skip(1)
+        {
             let fields: Vec<&str> = line.split_whitespace().collect();
             if let [_, local, _, LISTEN, _, _, _, _, _, inode, ..] = fields[..]
                 && local.ends_with(&suffix)
@@ -157,14 +200,21 @@ fn tcp_listeners(port: u16) -> Vec<u64> {
 
 fn unix_listeners(path: &str) -> Vec<u64> {
     let table = fs::read_to_string("/proc/net/unix").unwrap_or_default();
-    let lines = table.lines().filter(|line| line.split_whitespace().nth(7) == Some(path));
-    lines.filter_map(|line| line.split_whitespace().nth(6)?.parse().ok()).collect()
+    let lines = table
+        .lines()
+        .filter(|line| line.split_whitespace().nth(7) == Some(path));
+    lines
+        .filter_map(|line| line.split_whitespace().nth(6)?.parse().ok())
+        .collect()
 }
 
 fn holds_any(pid: u32, wanted: &[String]) -> bool {
-    let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+    let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else {
+        return false;
+    };
     descriptors.flatten().any(|descriptor| {
-        fs::read_link(descriptor.path()).is_ok_and(|link| wanted.iter().any(|socket| link.as_os_str() == &socket[..]))
+        fs::read_link(descriptor.path())
+            .is_ok_and(|link| wanted.iter().any(|socket| link.as_os_str() == &socket[..]))
     })
 }
 
@@ -181,7 +231,10 @@ mod tests {
     #[test]
     fn the_process_behind_a_tcp_port_is_found() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = Address::Tcp { host: "127.0.0.1".into(), port: listener.local_addr().unwrap().port() };
+        let address = Address::Tcp {
+            host: "127.0.0.1".into(),
+            port: listener.local_addr().unwrap().port(),
+        };
         assert_eq!(Process::listening_on(&address).unwrap(), Process::own());
         drop(listener);
         assert!(Process::listening_on(&address).is_err());
@@ -192,7 +245,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
-        assert_eq!(Process::listening_on(&Address::Unix(path)).unwrap(), Process::own());
+        assert_eq!(
+            Process::listening_on(&Address::Unix(path)).unwrap(),
+            Process::own()
+        );
     }
 
     #[test]
@@ -203,6 +259,9 @@ mod tests {
         while spent(Process::own().cost().unwrap()) < Duration::from_millis(30) {
             total = (0..1_000_000).fold(total, |sum: u64, number| sum.wrapping_mul(31) ^ number);
         }
-        assert!(Process::own().resident_bytes().unwrap() > 100_000, "{total}");
+        assert!(
+            Process::own().resident_bytes().unwrap() > 100_000,
+            "{total}"
+        );
     }
 }

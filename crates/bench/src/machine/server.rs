@@ -51,27 +51,54 @@ pub(crate) struct Server {
 impl Server {
     /// Starts a server with the bench configuration under `folder` and more settings, and waits until it accepts
     /// connections.
-    pub(crate) async fn start(program: &Path, folder: &Path, environment: &[(&str, String)]) -> anyhow::Result<Self> {
+    pub(crate) async fn start(
+        program: &Path,
+        folder: &Path,
+        environment: &[(&str, String)],
+    ) -> anyhow::Result<Self> {
         let configuration = folder.join("bench/config");
-        std::fs::create_dir_all(&configuration).context("could not make the configuration folder")?;
-        std::fs::write(configuration.join("bench.yaml"), CONFIGURATION).context("could not write the configuration")?;
+        std::fs::create_dir_all(&configuration)
+            .context("could not make the configuration folder")?;
+        std::fs::write(configuration.join("bench.yaml"), CONFIGURATION)
+            .context("could not write the configuration")?;
         let [port, http, debug, api] = free_ports()?;
         let mut command = Command::new(program);
-        command.env_clear().current_dir(folder).stdin(Stdio::null()).stdout(Stdio::null());
-        std::fs::write(configuration.join("jobs.yaml"), OF_JOBS).context("could not write the configuration")?;
-        command.env("RUNTIME_ROOT", folder).env("RUNTIME_SUBDIRECTORY", "bench");
+        command
+            .env_clear()
+            .current_dir(folder)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        std::fs::write(configuration.join("jobs.yaml"), OF_JOBS)
+            .context("could not write the configuration")?;
+        command
+            .env("RUNTIME_ROOT", folder)
+            .env("RUNTIME_SUBDIRECTORY", "bench");
         for (name, port) in [("GRPC", port), ("DEBUG", debug)] {
-            command.env(format!("{name}_HOST"), "127.0.0.1").env(format!("{name}_PORT"), port.to_string());
+            command
+                .env(format!("{name}_HOST"), "127.0.0.1")
+                .env(format!("{name}_PORT"), port.to_string());
         }
-        command.env("HOST", "127.0.0.1").env("PORT", http.to_string());
+        command
+            .env("HOST", "127.0.0.1")
+            .env("PORT", http.to_string());
         // The reference sends its statistics to statsd, or logs them, unless told not to.
-        command.env("DISABLE_STATS", "true").env("LOG_LEVEL", "error");
+        command
+            .env("DISABLE_STATS", "true")
+            .env("LOG_LEVEL", "error");
         // Servers that are compared run at the same time, and each has a file of its own.
         command.env("TIDEGATE_HTTP_ADDR", format!("127.0.0.1:{api}"));
         command.env("TIDEGATE_DATA_DIR", folder.join(format!("data-{port}")));
         command.envs(environment.iter().map(|(name, value)| (*name, value)));
-        let child = command.spawn().with_context(|| format!("could not start {}", program.display()))?;
-        let mut server = Self { child, port, http, debug, api };
+        let child = command
+            .spawn()
+            .with_context(|| format!("could not start {}", program.display()))?;
+        let mut server = Self {
+            child,
+            port,
+            http,
+            debug,
+            api,
+        };
         server.wait_until_open().await?;
         Ok(server)
     }
@@ -81,7 +108,10 @@ impl Server {
     }
 
     pub(crate) fn grpc(&self) -> Address {
-        Address::Tcp { host: "127.0.0.1".into(), port: self.port }
+        Address::Tcp {
+            host: "127.0.0.1".into(),
+            port: self.port,
+        }
     }
 
     /// Where `/json` is.
@@ -124,7 +154,12 @@ impl Drop for Server {
 
 /// The absolute path of a server's program, because the server runs in a folder of its own.
 pub(crate) fn find(program: &Path) -> anyhow::Result<PathBuf> {
-    let missing = || format!("there is no server at {}; `make bench` builds it", program.display());
+    let missing = || {
+        format!(
+            "there is no server at {}; `make bench` builds it",
+            program.display()
+        )
+    };
     program.canonicalize().with_context(missing)
 }
 

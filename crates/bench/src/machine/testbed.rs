@@ -81,7 +81,10 @@ impl Testbed {
                 address = far.addresses()[0].to_string();
                 proxy = Some(far);
             }
-            environment.extend([("REDIS_SOCKET_TYPE", "tcp".to_owned()), ("REDIS_URL", address)]);
+            environment.extend([
+                ("REDIS_SOCKET_TYPE", "tcp".to_owned()),
+                ("REDIS_URL", address),
+            ]);
         }
         if store == Store::Memory {
             environment.push(("TIDEGATE_STORE_URL", "memory".to_owned()));
@@ -89,24 +92,45 @@ impl Testbed {
         let memcached = (store == Store::Memcached).then(MemcachedServer::start);
         if let Some(memcached) = &memcached {
             let address = memcached.address().to_string();
-            environment.extend([("BACKEND_TYPE", "memcache".to_owned()), ("MEMCACHE_HOST_PORT", address)]);
+            environment.extend([
+                ("BACKEND_TYPE", "memcache".to_owned()),
+                ("MEMCACHE_HOST_PORT", address),
+            ]);
         }
         let server = Server::start(program, folder.path(), &environment).await?;
-        Ok(Self { server, redis, _memcached: memcached, _proxy: proxy, _folder: folder })
+        Ok(Self {
+            server,
+            redis,
+            _memcached: memcached,
+            _proxy: proxy,
+            _folder: folder,
+        })
     }
 
     pub(crate) fn costs(&self) -> anyhow::Result<Costs> {
-        let redis = self.redis.as_ref().map(|redis| Process(redis.pid()).main_thread_time()).transpose()?;
-        Ok(Costs { server: self.server.process().cost()?, redis })
+        let redis = self
+            .redis
+            .as_ref()
+            .map(|redis| Process(redis.pid()).main_thread_time())
+            .transpose()?;
+        Ok(Costs {
+            server: self.server.process().cost()?,
+            redis,
+        })
     }
 
     /// Zeros without Redis.
     pub(crate) fn redis_counts(&self) -> RedisCounts {
-        let Some(redis) = &self.redis else { return RedisCounts::default() };
+        let Some(redis) = &self.redis else {
+            return RedisCounts::default();
+        };
         let text = redis.raw("INFO all");
         let number = |name: &str| {
-            let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-            line.and_then(|value| value.trim().parse().ok()).unwrap_or(0)
+            let line = text
+                .lines()
+                .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            line.and_then(|value| value.trim().parse().ok())
+                .unwrap_or(0)
         };
         RedisCounts {
             reads: number("total_reads_processed"),
@@ -119,7 +143,13 @@ impl Testbed {
 impl Costs {
     /// What was spent since an earlier moment.
     pub(crate) fn since(self, earlier: Self) -> Self {
-        let redis = self.redis.zip(earlier.redis).map(|(now, before)| now.saturating_sub(before));
-        Self { server: self.server - earlier.server, redis }
+        let redis = self
+            .redis
+            .zip(earlier.redis)
+            .map(|(now, before)| now.saturating_sub(before));
+        Self {
+            server: self.server - earlier.server,
+            redis,
+        }
     }
 }

@@ -14,8 +14,12 @@ pub(super) fn fill(text: &str, tables: &[Table]) -> anyhow::Result<String> {
     let mut named = Vec::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once(START) {
-        let (name, after) = after.split_once(" -->").context("a table's comment does not end")?;
-        let (_, after) = after.split_once(END).with_context(|| format!("the table '{name}' has no {END}"))?;
+        let (name, after) = after
+            .split_once(" -->")
+            .context("a table's comment does not end")?;
+        let (_, after) = after
+            .split_once(END)
+            .with_context(|| format!("the table '{name}' has no {END}"))?;
         let table = tables.iter().find(|table| table.name == name);
         let table = table.with_context(|| format!("the run has no table '{name}'"))?;
         filled.push_str(&format!("{before}{START}{name} -->\n{}{END}", table.sheet));
@@ -25,7 +29,11 @@ pub(super) fn fill(text: &str, tables: &[Table]) -> anyhow::Result<String> {
     filled.push_str(rest);
     for table in tables {
         let times = named.iter().filter(|name| **name == table.name).count();
-        ensure!(times == 1, "the table '{}' is in the document {times} times", table.name);
+        ensure!(
+            times == 1,
+            "the table '{}' is in the document {times} times",
+            table.name
+        );
     }
     Ok(filled)
 }
@@ -43,8 +51,7 @@ mod tests {
     #[test]
     fn tables_replace_what_is_between_their_comments() {
         let text = "a\n<!-- table one -->\nold\n<!-- end -->\nb\n<!-- table two --><!-- end -->";
-        let expected =
-            "a\n<!-- table one -->\n| one |\n|---|\n<!-- end -->\nb\n<!-- table two -->\n| two |\n|---|\n<!-- end -->";
+        let expected = "a\n<!-- table one -->\n| one |\n|---|\n<!-- end -->\nb\n<!-- table two -->\n| two |\n|---|\n<!-- end -->";
         let filled = fill(text, &tables(&["two", "one"])).unwrap();
         assert_eq!(filled, expected);
         assert_eq!(fill(&filled, &tables(&["one", "two"])).unwrap(), expected);

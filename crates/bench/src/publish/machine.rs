@@ -21,13 +21,20 @@ pub(super) struct Machine {
 
 impl Machine {
     pub(super) fn describe() -> anyhow::Result<Self> {
-        let processors = std::fs::read_to_string("/proc/cpuinfo").context("could not read /proc/cpuinfo")?;
-        let model = processors.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+        let processors =
+            std::fs::read_to_string("/proc/cpuinfo").context("could not read /proc/cpuinfo")?;
+        let model = processors
+            .lines()
+            .find_map(|line| line.strip_prefix("model name")?.split_once(':'));
         Ok(Self {
             date: output("date", &["-u", "+%Y-%m-%d %H:%M UTC"])?,
             // An export of the sources has no history.
-            commit: output("git", &["describe", "--always", "--dirty"]).unwrap_or_else(|_| "unknown".to_owned()),
-            cores: processors.lines().filter(|line| line.starts_with("processor")).count(),
+            commit: output("git", &["describe", "--always", "--dirty"])
+                .unwrap_or_else(|_| "unknown".to_owned()),
+            cores: processors
+                .lines()
+                .filter(|line| line.starts_with("processor"))
+                .count(),
             processor: model.map_or("unknown", |(_, name)| name.trim()).to_owned(),
             kernel: kernel(&output("uname", &["-sr"])?),
             redis: version(&output("redis-server", &["--version"])?),
@@ -36,9 +43,21 @@ impl Machine {
     }
 
     pub(super) fn table(&self) -> Table {
-        let mut sheet = Sheet::new(&["date", "commit", "cores", "processor", "kernel", "Redis", "h2load"]);
+        let mut sheet = Sheet::new(&[
+            "date",
+            "commit",
+            "cores",
+            "processor",
+            "kernel",
+            "Redis",
+            "h2load",
+        ]);
         let texts = [&self.processor, &self.kernel, &self.redis, &self.h2load].map(String::clone);
-        let mut cells = vec![self.date.clone(), self.commit.clone(), self.cores.to_string()];
+        let mut cells = vec![
+            self.date.clone(),
+            self.commit.clone(),
+            self.cores.to_string(),
+        ];
         cells.extend(texts);
         sheet.row(cells);
         Table::new("machine", sheet)
@@ -48,10 +67,19 @@ impl Machine {
 /// The first line that a program prints.
 fn output(program: &str, arguments: &[&str]) -> anyhow::Result<String> {
     let output = Command::new(program).args(arguments).output();
-    let output =
-        output.with_context(|| format!("could not run {program}; scripts/deps bench installs what is missing"))?;
-    ensure!(output.status.success(), "{program} failed: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or_default().to_owned())
+    let output = output.with_context(|| {
+        format!("could not run {program}; scripts/deps bench installs what is missing")
+    })?;
+    ensure!(
+        output.status.success(),
+        "{program} failed: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .to_owned())
 }
 
 /// Name and version up to the second number: what follows is a distribution's or a provider's own.
@@ -73,7 +101,10 @@ mod tests {
 
     #[test]
     fn the_version_is_found_in_what_a_program_says_of_itself() {
-        assert_eq!(version("Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.3.0 bits=64"), "7.0.15");
+        assert_eq!(
+            version("Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.3.0 bits=64"),
+            "7.0.15"
+        );
         assert_eq!(version("h2load nghttp2/1.52.0"), "1.52.0");
         assert_eq!(version("unknown"), "unknown");
         assert_eq!(kernel("Linux 6.18.44-cloud"), "Linux 6.18");

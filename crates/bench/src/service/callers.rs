@@ -82,23 +82,37 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     }
     for round in 1..=arguments.turns.rounds {
         eprintln!("round {round} of {}", arguments.turns.rounds);
-        let of_all = CONNECTIONS.into_iter().flat_map(|connections| variants.iter().map(move |one| (connections, one)));
+        let of_all = CONNECTIONS
+            .into_iter()
+            .flat_map(|connections| variants.iter().map(move |one| (connections, one)));
         for ((connections, variant), cell) in of_all.zip(&mut cells) {
-            variant.turn(connections, &cluster, &arguments.turns, &mut cell.turns).await?;
+            variant
+                .turn(connections, &cluster, &arguments.turns, &mut cell.turns)
+                .await?;
         }
     }
     cluster.check()?;
     finish(&Results { proxy, cells }, &arguments.turns.results)
 }
 
-async fn variants(program: &Path, folder: &Path, cluster: &FarCluster) -> anyhow::Result<Vec<Variant>> {
+async fn variants(
+    program: &Path,
+    folder: &Path,
+    cluster: &FarCluster,
+) -> anyhow::Result<Vec<Variant>> {
     let mut variants = Vec::new();
     for parallelism in [Parallelism::Serial, Parallelism::Full] {
         let server = load::start(program, folder, cluster, parallelism).await?;
-        variants.push(Variant { carrier: Carrier::Service(server), parallelism });
+        variants.push(Variant {
+            carrier: Carrier::Service(server),
+            parallelism,
+        });
     }
     for parallelism in [Parallelism::Serial, Parallelism::Full] {
-        variants.push(Variant { carrier: Carrier::Engine, parallelism });
+        variants.push(Variant {
+            carrier: Carrier::Engine,
+            parallelism,
+        });
     }
     Ok(variants)
 }
@@ -108,7 +122,12 @@ impl figures::Results for Results {
 
     fn tables(&self) -> Vec<Table> {
         let mut sheet = Sheet::new(&["callers", "variant", "calls/s", "mean ms", "p99 ms"]);
-        for Cell { callers, variant, turns } in &self.cells {
+        for Cell {
+            callers,
+            variant,
+            turns,
+        } in &self.cells
+        {
             sheet.row(vec![
                 callers.to_string(),
                 variant.clone(),
@@ -138,16 +157,28 @@ impl Variant {
         latency: &mut Latency,
     ) -> anyhow::Result<()> {
         if let Carrier::Service(server) = &self.carrier {
-            let callers = Callers { connections, streams: connections, rate: None, descriptors: KEYS };
+            let callers = Callers {
+                connections,
+                streams: connections,
+                rate: None,
+                descriptors: KEYS,
+            };
             return load::turn(server, callers, turns, latency).await;
         }
         let mut config = cluster.config();
         if self.parallelism == Parallelism::Serial {
             // The design of the proposal before it sent slots in parallel.
-            (config.grouping, config.parallelism) = (Grouping::Slot, tidegate_pipeline::Parallelism::SERIAL);
+            (config.grouping, config.parallelism) =
+                (Grouping::Slot, tidegate_pipeline::Parallelism::SERIAL);
         }
         let callers = usize::from(connections) * usize::from(connections);
-        let load = engine::Load { config, callers, rate: None, warmup: turns.warmup(), duration: turns.turn };
+        let load = engine::Load {
+            config,
+            callers,
+            rate: None,
+            warmup: turns.warmup(),
+            duration: turns.turn,
+        };
         let measured = load.run(counters).await?;
         latency.add(&measured.tally, measured.elapsed, measured.behind)
     }
@@ -159,7 +190,10 @@ fn counters() -> Batch {
     for position in 0..KEYS {
         let key = format!("bench_key_{position}_{}", fastrand::u16(..1_000));
         let key = Arg::Key(key.as_bytes());
-        batch.unit().command("INCRBY", &[key, Arg::Integer(1)]).repeatable("EXPIRE", &[key, Arg::Integer(3_600)]);
+        batch
+            .unit()
+            .command("INCRBY", &[key, Arg::Integer(1)])
+            .repeatable("EXPIRE", &[key, Arg::Integer(3_600)]);
     }
     batch
 }

@@ -68,12 +68,19 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     let program = server::find(&arguments.server)?;
     let folder = tempfile::tempdir().context("could not make a temporary folder")?;
     let peers = Peers::start(folder.path())?;
-    let mut rows: Vec<Row> = FEATURES.into_iter().map(|feature| Row { feature, turns: Vec::new() }).collect();
+    let mut rows: Vec<Row> = FEATURES
+        .into_iter()
+        .map(|feature| Row {
+            feature,
+            turns: Vec::new(),
+        })
+        .collect();
     for round in 1..=arguments.turns.rounds {
         eprintln!("round {round} of {}", arguments.turns.rounds);
         for row in &mut rows {
             let turn = row.feature.turn(&program, &peers, &arguments.turns).await;
-            row.turns.push(turn.with_context(|| format!("with {}", row.feature.name()))?);
+            row.turns
+                .push(turn.with_context(|| format!("with {}", row.feature.name()))?);
         }
     }
     finish(&Results { rows }, &arguments.turns.results)
@@ -94,12 +101,22 @@ impl Feature {
     }
 
     fn settings(self, peers: &Peers) -> Vec<(&'static str, String)> {
-        let statistics = |sink| [("DISABLE_STATS", "false".to_owned()), (sink, "true".to_owned())];
+        let statistics = |sink| {
+            [
+                ("DISABLE_STATS", "false".to_owned()),
+                (sink, "true".to_owned()),
+            ]
+        };
         match self {
             Self::Nothing => Vec::new(),
             Self::Tls => peers.tls(),
             Self::Statsd => [&statistics("USE_STATSD")[..], &peers.statsd()].concat(),
-            Self::DogStatsd => [&statistics("USE_DOG_STATSD")[..], &peers.statsd(), &peers.rule()].concat(),
+            Self::DogStatsd => [
+                &statistics("USE_DOG_STATSD")[..],
+                &peers.statsd(),
+                &peers.rule(),
+            ]
+            .concat(),
             Self::Prometheus => [&statistics("USE_PROMETHEUS")[..], &peers.mapping()].concat(),
             Self::TracesOfFew => peers.traces("0.01"),
             Self::TracesOfAll => peers.traces("1"),
@@ -109,7 +126,11 @@ impl Feature {
 
     async fn turn(self, program: &Path, peers: &Peers, turns: &Turns) -> anyhow::Result<Turn> {
         let testbed = Testbed::start_with(program, Store::Embedded, &self.settings(peers)).await?;
-        let scheme = if self == Self::Tls { Scheme::Https } else { Scheme::Http };
+        let scheme = if self == Self::Tls {
+            Scheme::Https
+        } else {
+            Scheme::Http
+        };
         fixed(&testbed, scheme, turns.turn).await
     }
 }
@@ -119,10 +140,19 @@ impl figures::Results for Results {
 
     fn tables(&self) -> Vec<Table> {
         let mut sheet = Sheet::new(&["on", "CPU us/decision", "beside all off", "decisions/s"]);
-        let off: Vec<f64> =
-            self.rows.first().into_iter().flat_map(|row| row.turns.iter()).map(|turn| turn.server_us).collect();
+        let off: Vec<f64> = self
+            .rows
+            .first()
+            .into_iter()
+            .flat_map(|row| row.turns.iter())
+            .map(|turn| turn.server_us)
+            .collect();
         for row in &self.rows {
-            let beside = row.turns.iter().zip(&off).map(|(turn, off)| turn.server_us / off);
+            let beside = row
+                .turns
+                .iter()
+                .zip(&off)
+                .map(|(turn, off)| turn.server_us / off);
             sheet.row(vec![
                 row.feature.name().to_owned(),
                 spread(row.turns.iter().map(|turn| turn.server_us), 1),

@@ -76,7 +76,12 @@ pub(crate) async fn turn(
         address: server.grpc(),
         connections: callers.connections,
         streams: callers.streams,
-        shape: Shape { domain: "bench".into(), key: "key".into(), descriptors: callers.descriptors, hits: 0 },
+        shape: Shape {
+            domain: "bench".into(),
+            key: "key".into(),
+            descriptors: callers.descriptors,
+            hits: 0,
+        },
         keys: Keys::new(Distribution::Uniform, KEYS, 0.0, 1),
         rate: callers.rate,
         requests: None,

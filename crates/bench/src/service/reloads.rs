@@ -79,13 +79,27 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     management.send(arguments.reloads);
     let mut with = phase(&server, arguments.rate, span).await?;
     while management.acknowledged() + management.refused() < first + arguments.reloads {
-        ensure!(started.elapsed() < span + END, "{} reloads in {:?}", management.acknowledged(), started.elapsed());
+        ensure!(
+            started.elapsed() < span + END,
+            "{} reloads in {:?}",
+            management.acknowledged(),
+            started.elapsed()
+        );
         sleep(Duration::from_millis(10)).await;
     }
     let seconds = started.elapsed().as_secs_f64();
-    ensure!(management.refused() == 0, "{} versions were refused", management.refused());
+    ensure!(
+        management.refused() == 0,
+        "{} versions were refused",
+        management.refused()
+    );
     with.resident = server.process().resident_bytes()?;
-    let results = Results { reloads: management.acknowledged() - first, seconds, without, with };
+    let results = Results {
+        reloads: management.acknowledged() - first,
+        seconds,
+        without,
+        with,
+    };
     finish(&results, &arguments.results)
 }
 
@@ -94,7 +108,12 @@ async fn phase(server: &Server, rate: f64, duration: Duration) -> anyhow::Result
         address: server.grpc(),
         connections: 4,
         streams: 16,
-        shape: Shape { domain: "bench".into(), key: "key".into(), descriptors: 1, hits: 0 },
+        shape: Shape {
+            domain: "bench".into(),
+            key: "key".into(),
+            descriptors: 1,
+            hits: 0,
+        },
         keys: Keys::new(Distribution::Uniform, 1_000, 0.0, 1),
         rate: Some(rate),
         requests: None,
@@ -123,7 +142,15 @@ impl figures::Results for Results {
     const NAME: &str = "reloads";
 
     fn tables(&self) -> Vec<Table> {
-        let mut sheet = Sheet::new(&["", "p50 us", "p99 us", "p99.9 us", "calls", "failed", "resident MiB"]);
+        let mut sheet = Sheet::new(&[
+            "",
+            "p50 us",
+            "p99 us",
+            "p99.9 us",
+            "calls",
+            "failed",
+            "resident MiB",
+        ]);
         let reloads = format!("{} reloads in {:.1} s", self.reloads, self.seconds);
         for (name, phase) in [("no reload", &self.without), (reloads.as_str(), &self.with)] {
             let mut row = vec![name.to_owned()];

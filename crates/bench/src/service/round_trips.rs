@@ -57,13 +57,26 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
     cluster.proxy().set_delay(arguments.one_way);
     let serial = load::start(&program, folder.path(), &cluster, Parallelism::Serial).await?;
     let parallel = load::start(&program, folder.path(), &cluster, Parallelism::Full).await?;
-    let row = |descriptors| Row { descriptors, serial: Latency::default(), parallel: Latency::default() };
+    let row = |descriptors| Row {
+        descriptors,
+        serial: Latency::default(),
+        parallel: Latency::default(),
+    };
     let mut rows: Vec<Row> = DESCRIPTORS.into_iter().map(row).collect();
     for round in 1..=arguments.turns.rounds {
         eprintln!("round {round} of {}", arguments.turns.rounds);
-        for Row { descriptors, serial: serial_latency, parallel: parallel_latency } in &mut rows {
-            let callers =
-                Callers { connections: 10, streams: 20, rate: Some(arguments.rate), descriptors: *descriptors };
+        for Row {
+            descriptors,
+            serial: serial_latency,
+            parallel: parallel_latency,
+        } in &mut rows
+        {
+            let callers = Callers {
+                connections: 10,
+                streams: 20,
+                rate: Some(arguments.rate),
+                descriptors: *descriptors,
+            };
             load::turn(&serial, callers, &arguments.turns, serial_latency).await?;
             load::turn(&parallel, callers, &arguments.turns, parallel_latency).await?;
         }
@@ -80,7 +93,10 @@ impl Results {
             vec![
                 "mean time of a call with five descriptors, cluster 1 ms away each way".to_owned(),
                 format!("{:.1} ms", row.parallel.mean_ms().median),
-                format!("{:.1} ms with one node after the other", row.serial.mean_ms().median),
+                format!(
+                    "{:.1} ms with one node after the other",
+                    row.serial.mean_ms().median
+                ),
             ]
         };
         five.map(row).collect()
@@ -91,15 +107,29 @@ impl figures::Results for Results {
     const NAME: &str = "round-trips";
 
     fn tables(&self) -> Vec<Table> {
-        vec![Table::new("proxy", self.proxy.sheet()), Table::new("round-trips", sheet(&self.rows))]
+        vec![
+            Table::new("proxy", self.proxy.sheet()),
+            Table::new("round-trips", sheet(&self.rows)),
+        ]
     }
 }
 
 fn sheet(rows: &[Row]) -> Sheet {
-    let mut sheet =
-        Sheet::new(&["descriptors", "mean ms, serial", "parallel", "against 1", "p99 ms, serial", "parallel"]);
+    let mut sheet = Sheet::new(&[
+        "descriptors",
+        "mean ms, serial",
+        "parallel",
+        "against 1",
+        "p99 ms, serial",
+        "parallel",
+    ]);
     let one = rows[0].parallel.mean_ms().median;
-    for Row { descriptors, serial, parallel } in rows {
+    for Row {
+        descriptors,
+        serial,
+        parallel,
+    } in rows
+    {
         sheet.row(vec![
             descriptors.to_string(),
             format!("{:.2}", serial.mean_ms()),

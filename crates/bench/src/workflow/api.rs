@@ -40,18 +40,29 @@ impl Api {
         let stream = loop {
             match TcpStream::connect(address).await {
                 Ok(stream) => break stream,
-                Err(error) => ensure!(start.elapsed() < LONGEST, "the API did not open within {LONGEST:?}: {error}"),
+                Err(error) => ensure!(
+                    start.elapsed() < LONGEST,
+                    "the API did not open within {LONGEST:?}: {error}"
+                ),
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
         };
         stream.set_nodelay(true)?;
         let (sender, connection) = handshake(TokioIo::new(stream)).await?;
         tokio::spawn(connection);
-        Ok(Self { sender, host: address.to_string() })
+        Ok(Self {
+            sender,
+            host: address.to_string(),
+        })
     }
 
     /// Sends a request and returns the body of its answer. Fails when the status is not a success.
-    pub(crate) async fn call(&mut self, method: Method, path: &str, body: String) -> anyhow::Result<Bytes> {
+    pub(crate) async fn call(
+        &mut self,
+        method: Method,
+        path: &str,
+        body: String,
+    ) -> anyhow::Result<Bytes> {
         let request = Request::builder()
             .method(method)
             .uri(path)
@@ -59,12 +70,23 @@ impl Api {
             .header("content-type", "application/json")
             .body(Full::new(Bytes::from(body)))?;
         // Its task may not have seen the end of the last answer yet.
-        self.sender.ready().await.with_context(|| format!("the connection for {path} is closed"))?;
-        let response = self.sender.send_request(request).await.with_context(|| format!("{path} was not answered"))?;
+        self.sender
+            .ready()
+            .await
+            .with_context(|| format!("the connection for {path} is closed"))?;
+        let response = self
+            .sender
+            .send_request(request)
+            .await
+            .with_context(|| format!("{path} was not answered"))?;
         let status = response.status();
         let body = response.into_body().collect().await?.to_bytes();
         let is_fine = status.is_success() || status == StatusCode::NO_CONTENT;
-        ensure!(is_fine, "{path}: {status}: {}", String::from_utf8_lossy(&body));
+        ensure!(
+            is_fine,
+            "{path}: {status}: {}",
+            String::from_utf8_lossy(&body)
+        );
         Ok(body)
     }
 

@@ -30,12 +30,18 @@ struct Turn {
 
 /// None when BullMQ is not installed.
 pub(crate) async fn measure(arguments: &Arguments) -> anyhow::Result<Option<BullMq>> {
-    let Some(version) = version(arguments)? else { return Ok(None) };
+    let Some(version) = version(arguments)? else {
+        return Ok(None);
+    };
     let mut turns = Vec::new();
     for round in 1..=arguments.rounds {
         eprintln!("BullMQ, round {round} of {}", arguments.rounds);
         let redis = RedisServer::start().await;
-        turns.push(turn(&arguments.peers.join("bullmq.mjs"), &redis, arguments)?);
+        turns.push(turn(
+            &arguments.peers.join("bullmq.mjs"),
+            &redis,
+            arguments,
+        )?);
     }
     Ok(Some(BullMq { version, turns }))
 }
@@ -52,26 +58,51 @@ pub(crate) async fn work_off(arguments: &Arguments) -> anyhow::Result<(f64, Stri
 fn version(arguments: &Arguments) -> anyhow::Result<Option<String>> {
     let package = arguments.peers.join("node_modules/bullmq/package.json");
     let Ok(package) = std::fs::read(&package) else {
-        eprintln!("BullMQ is not in {} and left out", arguments.peers.display());
+        eprintln!(
+            "BullMQ is not in {} and left out",
+            arguments.peers.display()
+        );
         return Ok(None);
     };
-    let package: serde_json::Value = serde_json::from_slice(&package).context("the package of BullMQ is damaged")?;
-    Ok(Some(package["version"].as_str().context("the package of BullMQ has no version")?.to_owned()))
+    let package: serde_json::Value =
+        serde_json::from_slice(&package).context("the package of BullMQ is damaged")?;
+    Ok(Some(
+        package["version"]
+            .as_str()
+            .context("the package of BullMQ has no version")?
+            .to_owned(),
+    ))
 }
 
 fn turn(script: &Path, redis: &RedisServer, arguments: &Arguments) -> anyhow::Result<Turn> {
-    let sizes = [usize::from(redis.port()), arguments.executed, arguments.parents].map(|size| size.to_string());
-    let output = Command::new("node").arg(script).args(sizes).output().context("could not run node")?;
-    ensure!(output.status.success(), "BullMQ failed: {}", String::from_utf8_lossy(&output.stderr));
+    let sizes = [
+        usize::from(redis.port()),
+        arguments.executed,
+        arguments.parents,
+    ]
+    .map(|size| size.to_string());
+    let output = Command::new("node")
+        .arg(script)
+        .args(sizes)
+        .output()
+        .context("could not run node")?;
+    ensure!(
+        output.status.success(),
+        "BullMQ failed: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     serde_json::from_slice(&output.stdout).context("the script of BullMQ printed something else")
 }
 
 impl BullMq {
     fn name(&self) -> String {
         let Self { version, turns } = self;
-        let workers = turns
-            .first()
-            .map_or_else(String::new, |turn| format!(", {} worker of concurrency {}", turn.workers, turn.concurrency));
+        let workers = turns.first().map_or_else(String::new, |turn| {
+            format!(
+                ", {} worker of concurrency {}",
+                turn.workers, turn.concurrency
+            )
+        });
         format!("BullMQ {version} on Redis{workers}")
     }
 
@@ -81,7 +112,11 @@ impl BullMq {
 
     /// The cells of its row in the table of creation.
     pub(crate) fn creation(&self) -> Vec<String> {
-        vec![self.name(), self.spread(|turn| turn.serial_per_second, 0), self.spread(|turn| turn.bulk_per_second, 0)]
+        vec![
+            self.name(),
+            self.spread(|turn| turn.serial_per_second, 0),
+            self.spread(|turn| turn.bulk_per_second, 0),
+        ]
     }
 
     /// The cells of its row in the table of execution.

@@ -32,7 +32,10 @@ pub(crate) struct Creation {
 }
 
 pub(crate) async fn measure(arguments: &Arguments) -> anyhow::Result<Vec<Creation>> {
-    let mut rows = ["Redis", "SQLite"].map(|store| Creation { store: store.to_owned(), ..Creation::default() });
+    let mut rows = ["Redis", "SQLite"].map(|store| Creation {
+        store: store.to_owned(),
+        ..Creation::default()
+    });
     for round in 1..=arguments.rounds {
         eprintln!("creation, round {round} of {}", arguments.rounds);
         for (row, store) in rows.iter_mut().zip([Store::Redis, Store::Embedded]) {
@@ -52,7 +55,8 @@ async fn serial(testbed: &Testbed, row: &mut Creation, count: usize) -> anyhow::
     for _ in 0..count {
         api.post("/v1/workflows", one.clone()).await?;
     }
-    row.serial_per_second.push(count as f64 / start.elapsed().as_secs_f64());
+    row.serial_per_second
+        .push(count as f64 / start.elapsed().as_secs_f64());
     Ok(())
 }
 
@@ -75,10 +79,13 @@ async fn bulk(testbed: &Testbed, row: &mut Creation, count: usize) -> anyhow::Re
         sent??;
     }
     let created = (each * CONNECTIONS * BULK) as f64;
-    row.bulk_per_second.push(created / start.elapsed().as_secs_f64());
+    row.bulk_per_second
+        .push(created / start.elapsed().as_secs_f64());
     let spent = testbed.costs()?.since(before);
-    row.server_us_per_workflow.push(micros(spent.server.total) / created);
-    row.redis_us_per_workflow.extend(spent.redis.map(|time| micros(time) / created));
+    row.server_us_per_workflow
+        .push(micros(spent.server.total) / created);
+    row.redis_us_per_workflow
+        .extend(spent.redis.map(|time| micros(time) / created));
     Ok(())
 }
 
@@ -93,7 +100,8 @@ async fn large(testbed: &Testbed, row: &mut Creation) -> anyhow::Result<()> {
         api.post("/v1/workflows", body.clone()).await?;
         row.large_ms.push(start.elapsed().as_secs_f64() * 1_000.0);
         // One of the reads is the question itself.
-        row.large_reads.push((testbed.redis_counts().reads - before.reads).saturating_sub(1) as f64);
+        row.large_reads
+            .push((testbed.redis_counts().reads - before.reads).saturating_sub(1) as f64);
     }
     Ok(())
 }

@@ -34,7 +34,10 @@ pub(crate) struct Execution {
 }
 
 pub(crate) async fn measure(arguments: &Arguments) -> anyhow::Result<Vec<Execution>> {
-    let mut rows = ["Redis", "SQLite"].map(|store| Execution { store: store.to_owned(), ..Execution::default() });
+    let mut rows = ["Redis", "SQLite"].map(|store| Execution {
+        store: store.to_owned(),
+        ..Execution::default()
+    });
     for round in 1..=arguments.rounds {
         eprintln!("execution, round {round} of {}", arguments.rounds);
         for (row, store) in rows.iter_mut().zip([Store::Redis, Store::Embedded]) {
@@ -52,7 +55,11 @@ async fn pairs(testbed: &Testbed, row: &mut Execution, workflows: usize) -> anyh
     let memory = testbed.redis_counts().memory;
     let mut api = Api::connect(testbed.server.api()).await?;
     for _ in 0..workflows.div_ceil(BULK) {
-        api.post("/v1/workflows:batch", shapes::batch(&shapes::pair("now"), BULK)).await?;
+        api.post(
+            "/v1/workflows:batch",
+            shapes::batch(&shapes::pair("now"), BULK),
+        )
+        .await?;
     }
     let created = workflows.div_ceil(BULK) * BULK;
     let before = testbed.costs()?;
@@ -60,13 +67,18 @@ async fn pairs(testbed: &Testbed, row: &mut Execution, workflows: usize) -> anyh
     let spent = testbed.costs()?.since(before);
     let jobs = (created * 2) as f64;
     row.jobs_per_second.push(jobs / took.as_secs_f64());
-    row.server_us_per_job.push(micros(spent.server.total) / jobs);
+    row.server_us_per_job
+        .push(micros(spent.server.total) / jobs);
     if let Some(redis) = spent.redis {
         row.redis_us_per_job.push(micros(redis) / jobs);
-        row.redis_bytes_per_finished_workflow.push((testbed.redis_counts().memory - memory) as f64 / created as f64);
+        row.redis_bytes_per_finished_workflow
+            .push((testbed.redis_counts().memory - memory) as f64 / created as f64);
     }
     let counts = api.json("/v1/workflows:count?name=bench").await?;
-    ensure!(counts["by_status"]["succeeded"] == created, "not all workflows succeeded: {counts}");
+    ensure!(
+        counts["by_status"]["succeeded"] == created,
+        "not all workflows succeeded: {counts}"
+    );
     Ok(())
 }
 
@@ -82,12 +94,18 @@ async fn chain(testbed: &Testbed, row: &mut Execution) -> anyhow::Result<()> {
         let start = Instant::now();
         answer = api.post("/v1/jobs/report", body).await?;
         milliseconds.push(start.elapsed().as_secs_f64() * 1_000.0);
-        ensure!(serde_json::from_slice::<Work<'_>>(&answer)?.jobs.len() == 1, "the chain does not go on");
+        ensure!(
+            serde_json::from_slice::<Work<'_>>(&answer)?.jobs.len() == 1,
+            "the chain does not go on"
+        );
     }
     let times = Times::new(milliseconds);
     row.chain_p50_ms.push(times.at(0.5));
     row.chain_p99_ms.push(times.at(0.99));
-    let body = report(&serde_json::from_slice::<Work<'_>>(&answer)?, r#"{"queues":["none"],"worker":"w"}"#);
+    let body = report(
+        &serde_json::from_slice::<Work<'_>>(&answer)?,
+        r#"{"queues":["none"],"worker":"w"}"#,
+    );
     api.post("/v1/jobs/report", body).await?;
     Ok(())
 }
@@ -100,10 +118,14 @@ async fn join(testbed: &Testbed, row: &mut Execution, parents: usize) -> anyhow:
     let took = work(testbed.server.api(), parents + 1).await?;
     row.join_seconds.push(took.as_secs_f64());
     if testbed.redis.is_some() {
-        row.join_commands_per_job.push((testbed.redis_counts().commands - before) as f64 / (parents + 1) as f64);
+        row.join_commands_per_job
+            .push((testbed.redis_counts().commands - before) as f64 / (parents + 1) as f64);
     }
     let counts = api.json("/v1/workflows:count?name=join").await?;
-    ensure!(counts["by_status"]["succeeded"] == 1, "the join did not end: {counts}");
+    ensure!(
+        counts["by_status"]["succeeded"] == 1,
+        "the join did not end: {counts}"
+    );
     Ok(())
 }
 

@@ -27,7 +27,11 @@ pub(crate) struct Arguments {
     most: usize,
 }
 
-const TERMINAL: Terminal = Terminal { width: 120, glyphs: Glyphs::Unicode, colour: Colour::None };
+const TERMINAL: Terminal = Terminal {
+    width: 120,
+    glyphs: Glyphs::Unicode,
+    colour: Colour::None,
+};
 /// A few turns of small graphs say little; more than this many say no more.
 const MOST_TURNS: u32 = 100;
 
@@ -48,7 +52,14 @@ enum Shape {
     Dense,
 }
 
-const SHAPES: [Shape; 6] = [Shape::Chain, Shape::Fan, Shape::Layers, Shape::Diamonds, Shape::Sparse, Shape::Dense];
+const SHAPES: [Shape; 6] = [
+    Shape::Chain,
+    Shape::Fan,
+    Shape::Layers,
+    Shape::Diamonds,
+    Shape::Sparse,
+    Shape::Dense,
+];
 
 /// What was measured.
 #[derive(Serialize, Deserialize)]
@@ -77,7 +88,11 @@ pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let mut rows = Vec::new();
     for &jobs in &arguments.jobs {
         for shape in SHAPES {
-            rows.push(Row::measure(shape, (jobs, arguments.most), &arguments.turns)?);
+            rows.push(Row::measure(
+                shape,
+                (jobs, arguments.most),
+                &arguments.turns,
+            )?);
         }
     }
     finish(&Results { rows }, &arguments.turns.results)
@@ -94,7 +109,9 @@ impl Row {
             jobs: graph.jobs.len(),
             dependencies: graph.jobs.iter().map(|job| job.parents.len()).sum(),
             layout_ms: times(turns, || drop(black_box(Layout::of(&graph)))),
-            svg_ms: times(turns, || drop::<Result<String, TooLarge>>(black_box(picture.svg()))),
+            svg_ms: times(turns, || {
+                drop::<Result<String, TooLarge>>(black_box(picture.svg()))
+            }),
             text_ms: times(turns, || drop(black_box(picture.text(&TERMINAL)))),
             svg_bytes: picture.svg().map(|svg| svg.len()).ok(),
             lines_not_drawn: Layout::of(&graph).undrawn,
@@ -112,7 +129,8 @@ impl Row {
             times(&self.layout_ms),
             times(&self.svg_ms),
             times(&self.text_ms),
-            self.svg_bytes.map_or_else(|| "refused".to_owned(), |bytes| (bytes / 1_000).to_string()),
+            self.svg_bytes
+                .map_or_else(|| "refused".to_owned(), |bytes| (bytes / 1_000).to_string()),
             self.lines_not_drawn.to_string(),
             self.crossings_by_definition.to_string(),
             self.crossings_as_drawn.to_string(),
@@ -125,7 +143,9 @@ fn times(turns: &Turns, mut work: impl FnMut()) -> Vec<f64> {
     work();
     let begin = Instant::now();
     let mut times = Vec::new();
-    while times.len() < turns.rounds as usize || (begin.elapsed() < turns.turn && times.len() < MOST_TURNS as usize) {
+    while times.len() < turns.rounds as usize
+        || (begin.elapsed() < turns.turn && times.len() < MOST_TURNS as usize)
+    {
         let begin = Instant::now();
         work();
         times.push(begin.elapsed().div_duration_f64(Duration::from_millis(1)));
@@ -168,7 +188,11 @@ impl Shape {
 
     fn graph(self, jobs: usize, most: usize) -> anyhow::Result<Graph> {
         let mut random = fastrand::Rng::with_seed(7);
-        let mut any = |below: usize, count: usize| (0..count.min(below)).map(|_| random.usize(..below)).collect();
+        let mut any = |below: usize, count: usize| {
+            (0..count.min(below))
+                .map(|_| random.usize(..below))
+                .collect()
+        };
         let mut parents = |at: usize| -> Vec<usize> {
             match self {
                 _ if at == 0 => Vec::new(),
@@ -176,7 +200,10 @@ impl Shape {
                 Self::Fan if at == jobs - 1 => (1..at).collect(),
                 Self::Fan => vec![0],
                 Self::Layers if at < 100 => Vec::new(),
-                Self::Layers => vec![at / 100 * 100 - 100 + at % 100, at / 100 * 100 - 100 + (at * 7 + 3) % 100],
+                Self::Layers => vec![
+                    at / 100 * 100 - 100 + at % 100,
+                    at / 100 * 100 - 100 + (at * 7 + 3) % 100,
+                ],
                 Self::Diamonds if at.is_multiple_of(3) => vec![at - 1, at - 2],
                 Self::Diamonds => vec![(at - 1) / 3 * 3],
                 Self::Sparse => any(at, 2),
@@ -186,10 +213,16 @@ impl Shape {
         let name = |at: usize| format!("job-{at}");
         let job = |at: usize| {
             let after = parents(at).into_iter().map(name).collect();
-            JobDefinition { after, ..JobDefinition::new(name(at), "Handler") }
+            JobDefinition {
+                after,
+                ..JobDefinition::new(name(at), "Handler")
+            }
         };
-        let definition =
-            Definition { name: self.name().to_owned(), jobs: (0..jobs).map(job).collect(), ..Definition::default() };
+        let definition = Definition {
+            name: self.name().to_owned(),
+            jobs: (0..jobs).map(job).collect(),
+            ..Definition::default()
+        };
         Graph::build(definition).map_err(|error| anyhow!("a {} of {jobs}: {error}", self.name()))
     }
 }

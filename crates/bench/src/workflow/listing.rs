@@ -31,21 +31,48 @@ struct Pages {
 
 pub(crate) async fn measure(arguments: &Arguments) -> anyhow::Result<Vec<Listing>> {
     let mut rows = Vec::new();
-    let stores = [(Store::Redis, "Redis"), (Store::FarRedis, "Redis, 1 ms each way"), (Store::Embedded, "SQLite")];
+    let stores = [
+        (Store::Redis, "Redis"),
+        (Store::FarRedis, "Redis, 1 ms each way"),
+        (Store::Embedded, "SQLite"),
+    ];
     for (store, name) in stores {
         let testbed = Testbed::start(&arguments.server, store).await?;
         let mut api = Api::connect(testbed.server.api()).await?;
         let mut present = 0;
         // What is far away or in a file is slow to fill, and shows nothing new beyond this.
-        let most = if store == Store::Redis { arguments.workflows } else { arguments.workflows.min(10_000) };
-        for workflows in [1_000, 10_000, 100_000, 1_000_000].into_iter().filter(|&size| size <= most) {
+        let most = if store == Store::Redis {
+            arguments.workflows
+        } else {
+            arguments.workflows.min(10_000)
+        };
+        for workflows in [1_000, 10_000, 100_000, 1_000_000]
+            .into_iter()
+            .filter(|&size| size <= most)
+        {
             eprintln!("listing {workflows} workflows on {name}");
             fill(&mut api, workflows - present).await?;
             present = workflows;
-            let newest = pages(&testbed, &mut api, "/v1/workflows?limit=100", arguments.pages).await?;
-            let by_status =
-                pages(&testbed, &mut api, "/v1/workflows?limit=100&status=pending", arguments.pages).await?;
-            rows.push(Listing { store: name.to_owned(), workflows, newest, by_status });
+            let newest = pages(
+                &testbed,
+                &mut api,
+                "/v1/workflows?limit=100",
+                arguments.pages,
+            )
+            .await?;
+            let by_status = pages(
+                &testbed,
+                &mut api,
+                "/v1/workflows?limit=100&status=pending",
+                arguments.pages,
+            )
+            .await?;
+            rows.push(Listing {
+                store: name.to_owned(),
+                workflows,
+                newest,
+                by_status,
+            });
         }
     }
     Ok(rows)
@@ -55,15 +82,26 @@ async fn fill(api: &mut Api, mut missing: usize) -> anyhow::Result<()> {
     let pair = shapes::pair("manual");
     while missing > 0 {
         let count = missing.min(1_000);
-        api.post("/v1/workflows:batch", shapes::batch(&pair, count)).await?;
+        api.post("/v1/workflows:batch", shapes::batch(&pair, count))
+            .await?;
         missing -= count;
     }
     Ok(())
 }
 
-async fn pages(testbed: &Testbed, api: &mut Api, path: &str, count: usize) -> anyhow::Result<Pages> {
+async fn pages(
+    testbed: &Testbed,
+    api: &mut Api,
+    path: &str,
+    count: usize,
+) -> anyhow::Result<Pages> {
     let page = api.json(path).await?;
-    ensure!(page["items"].as_array().is_some_and(|items| items.len() == 100), "not a page of a hundred: {page}");
+    ensure!(
+        page["items"]
+            .as_array()
+            .is_some_and(|items| items.len() == 100),
+        "not a page of a hundred: {page}"
+    );
     let before = testbed.redis_counts();
     let mut times = Vec::with_capacity(count);
     for _ in 0..count {
@@ -71,9 +109,14 @@ async fn pages(testbed: &Testbed, api: &mut Api, path: &str, count: usize) -> an
         api.get(path).await?;
         times.push(start.elapsed().as_secs_f64() * 1_000.0);
     }
-    let reads = (testbed.redis_counts().reads - before.reads).saturating_sub(1) as f64 / count as f64;
+    let reads =
+        (testbed.redis_counts().reads - before.reads).saturating_sub(1) as f64 / count as f64;
     let times = Times::new(times);
-    Ok(Pages { p50_ms: times.at(0.5), p99_ms: times.at(0.99), reads })
+    Ok(Pages {
+        p50_ms: times.at(0.5),
+        p99_ms: times.at(0.99),
+        reads,
+    })
 }
 
 pub(crate) fn sheet(rows: &[Listing]) -> Sheet {

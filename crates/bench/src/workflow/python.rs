@@ -94,7 +94,9 @@ impl Kind {
     fn needs(self) -> Option<&'static str> {
         match self {
             Self::Sdk(..) | Self::Bare(_) => None,
-            Self::CeleryThreads | Self::CeleryPrefork | Self::Taskiq => Some("python/.venv/bin/python"),
+            Self::CeleryThreads | Self::CeleryPrefork | Self::Taskiq => {
+                Some("python/.venv/bin/python")
+            }
             Self::BullMq => Some("node_modules/bullmq/package.json"),
         }
     }
@@ -103,30 +105,49 @@ impl Kind {
 /// Measures all whose programs are there.
 pub(crate) async fn measure(arguments: &Arguments) -> anyhow::Result<Results> {
     let is_there = |kind: &Kind| {
-        let there = kind.needs().is_none_or(|file| arguments.peers.join(file).exists());
+        let there = kind
+            .needs()
+            .is_none_or(|file| arguments.peers.join(file).exists());
         if !there {
-            eprintln!("{} is not in {} and left out", kind.name(), arguments.peers.display());
+            eprintln!(
+                "{} is not in {} and left out",
+                kind.name(),
+                arguments.peers.display()
+            );
         }
         there
     };
-    let new = |kind| Worker { kind, version: None, turns: Vec::new() };
+    let new = |kind| Worker {
+        kind,
+        version: None,
+        turns: Vec::new(),
+    };
     let mut workers: Vec<Worker> = KINDS.into_iter().filter(is_there).map(new).collect();
     for round in 1..=arguments.rounds {
         eprintln!("Python workers, round {round} of {}", arguments.rounds);
         for worker in &mut workers {
-            let mut turn = worker.kind.turn(arguments).await.with_context(|| worker.kind.name())?;
+            let mut turn = worker
+                .kind
+                .turn(arguments)
+                .await
+                .with_context(|| worker.kind.name())?;
             worker.version = turn.version.take();
             worker.turns.push(turn);
         }
     }
-    Ok(Results { jobs: arguments.executed, workers })
+    Ok(Results {
+        jobs: arguments.executed,
+        workers,
+    })
 }
 
 impl Kind {
     async fn turn(self, arguments: &Arguments) -> anyhow::Result<Turn> {
         let (peers, jobs) = (&arguments.peers, arguments.executed);
         match self {
-            Self::Sdk(processes, store) => of_server(arguments, store, &processes.to_string()).await,
+            Self::Sdk(processes, store) => {
+                of_server(arguments, store, &processes.to_string()).await
+            }
             Self::Bare(store) => of_server(arguments, store, "bare").await,
             Self::CeleryThreads => of_peer(peers, "celery-threads", jobs).await,
             Self::CeleryPrefork => of_peer(peers, "celery-prefork", jobs).await,
@@ -141,7 +162,13 @@ impl Kind {
 
 impl Turn {
     fn of(seconds: f64, version: String) -> Self {
-        Self { seconds, chain_ms: None, p50_ms: None, p99_ms: None, version: Some(version) }
+        Self {
+            seconds,
+            chain_ms: None,
+            p50_ms: None,
+            p99_ms: None,
+            version: Some(version),
+        }
     }
 }
 
@@ -150,15 +177,32 @@ async fn of_server(arguments: &Arguments, store: Store, worker: &str) -> anyhow:
     // The API is open later than the port that the testbed waits for.
     drop(super::api::Api::connect(testbed.server.api()).await?);
     let mut command = Command::new(python(&arguments.peers));
-    command.env("PYTHONPATH", arguments.peers.join("../../../sdk/python/src").canonicalize()?);
-    command.arg(arguments.peers.join("python/measure.py")).arg(format!("http://{}", testbed.server.api())).arg(worker);
-    printed(command.args([arguments.executed, TURNS.min(arguments.executed)].map(|number| number.to_string())))
+    command.env(
+        "PYTHONPATH",
+        arguments
+            .peers
+            .join("../../../sdk/python/src")
+            .canonicalize()?,
+    );
+    command
+        .arg(arguments.peers.join("python/measure.py"))
+        .arg(format!("http://{}", testbed.server.api()))
+        .arg(worker);
+    printed(
+        command.args(
+            [arguments.executed, TURNS.min(arguments.executed)].map(|number| number.to_string()),
+        ),
+    )
 }
 
 async fn of_peer(peers: &Path, name: &str, jobs: usize) -> anyhow::Result<Turn> {
     let redis = RedisServer::start().await;
     let mut command = Command::new(python(peers));
-    printed(command.arg(peers.join("python/peer.py")).args([&redis.port().to_string(), name, &jobs.to_string()]))
+    printed(command.arg(peers.join("python/peer.py")).args([
+        &redis.port().to_string(),
+        name,
+        &jobs.to_string(),
+    ]))
 }
 
 /// The Python with the peers, or that of the machine.
@@ -170,7 +214,11 @@ fn python(peers: &Path) -> std::path::PathBuf {
 /// Runs a script and reads what it printed.
 fn printed(command: &mut Command) -> anyhow::Result<Turn> {
     let output = command.output().context("could not run Python")?;
-    ensure!(output.status.success(), "the script failed: {}", String::from_utf8_lossy(&output.stderr));
+    ensure!(
+        output.status.success(),
+        "the script failed: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     serde_json::from_slice(&output.stdout).context("the script printed something else")
 }
 
@@ -196,7 +244,11 @@ impl figures::Results for Results {
                 true => spread(worker.turns.iter().filter_map(figure), digits),
                 false => "-".to_owned(),
             };
-            let version = worker.version.as_ref().map(|version| format!(" ({version})")).unwrap_or_default();
+            let version = worker
+                .version
+                .as_ref()
+                .map(|version| format!(" ({version})"))
+                .unwrap_or_default();
             sheet.row(vec![
                 worker.kind.name() + &version,
                 all(&|turn| Some(turn.seconds), 2),

@@ -44,11 +44,23 @@ pub(crate) async fn measure(arguments: &Arguments) -> anyhow::Result<Recovery> {
         let server = Server::start(&arguments.server, folder.path(), &environment).await?;
         let mut api = Api::connect(server.api()).await?;
         let page = api.json("/v1/workflows?status=running&limit=100").await?;
-        recovery.until_listing_ms.push(start.elapsed().as_secs_f64() * 1_000.0);
+        recovery
+            .until_listing_ms
+            .push(start.elapsed().as_secs_f64() * 1_000.0);
         let work = api.post("/v1/jobs/claim", WISH.to_owned()).await?;
-        recovery.until_claim_ms.push(start.elapsed().as_secs_f64() * 1_000.0);
-        ensure!(page["items"].as_array().is_some_and(|items| items.len() == 100), "workflows are gone: {page}");
-        ensure!(!serde_json::from_slice::<Work<'_>>(&work)?.jobs.is_empty(), "there is nothing to claim");
+        recovery
+            .until_claim_ms
+            .push(start.elapsed().as_secs_f64() * 1_000.0);
+        ensure!(
+            page["items"]
+                .as_array()
+                .is_some_and(|items| items.len() == 100),
+            "workflows are gone: {page}"
+        );
+        ensure!(
+            !serde_json::from_slice::<Work<'_>>(&work)?.jobs.is_empty(),
+            "there is nothing to claim"
+        );
         drop(server);
         recovery.check(&arguments.server, &data)?;
     }
@@ -92,13 +104,25 @@ impl Recovery {
     fn check(&mut self, program: &Path, data: &str) -> anyhow::Result<()> {
         let start = Instant::now();
         let mut command = std::process::Command::new(program);
-        command.args(["store", "check", "-o", "json"]).env_clear().env("TIDEGATE_DATA_DIR", data);
+        command
+            .args(["store", "check", "-o", "json"])
+            .env_clear()
+            .env("TIDEGATE_DATA_DIR", data);
         let output = command.output().context("could not check the store")?;
         self.check_seconds.push(start.elapsed().as_secs_f64());
-        let said: Value = serde_json::from_slice(&output.stdout)
-            .with_context(|| format!("the check failed: {}", String::from_utf8_lossy(&output.stderr)))?;
-        self.findings += said["findings"].as_array().context("the check names no findings")?.len();
-        self.workflows = said["workflows"].as_u64().context("the check counts no workflows")?;
+        let said: Value = serde_json::from_slice(&output.stdout).with_context(|| {
+            format!(
+                "the check failed: {}",
+                String::from_utf8_lossy(&output.stderr)
+            )
+        })?;
+        self.findings += said["findings"]
+            .as_array()
+            .context("the check names no findings")?
+            .len();
+        self.workflows = said["workflows"]
+            .as_u64()
+            .context("the check counts no workflows")?;
         Ok(())
     }
 

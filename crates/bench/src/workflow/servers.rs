@@ -77,7 +77,11 @@ impl Group {
             true => Redis::Cluster(RedisCluster::start(3, 0).await),
             false => Redis::One(Box::new(RedisServer::start().await)),
         };
-        let kind = if arguments.cluster { "CLUSTER" } else { "SINGLE" };
+        let kind = if arguments.cluster {
+            "CLUSTER"
+        } else {
+            "SINGLE"
+        };
         let environment = [
             ("REDIS_SOCKET_TYPE", "tcp".to_owned()),
             ("REDIS_URL", redis.nodes()[0].address().to_string()),
@@ -89,7 +93,11 @@ impl Group {
             std::fs::create_dir(&folder)?;
             servers.push(Server::start(&arguments.server, &folder, &environment).await?);
         }
-        let group = Self { redis, servers, _folder: folder };
+        let group = Self {
+            redis,
+            servers,
+            _folder: folder,
+        };
         group.until_known().await?;
         Ok(group)
     }
@@ -101,11 +109,16 @@ impl Group {
             let mut api = Api::connect(server.api()).await?;
             api.json("/v1/queues").await?;
             loop {
-                let known = api.json("/v1/status").await?["workflows"]["servers"].as_array().map(Vec::len);
+                let known = api.json("/v1/status").await?["workflows"]["servers"]
+                    .as_array()
+                    .map(Vec::len);
                 if known.is_none() || known == Some(self.servers.len()) {
                     break;
                 }
-                ensure!(begin.elapsed() < Duration::from_secs(30), "the servers do not find each other");
+                ensure!(
+                    begin.elapsed() < Duration::from_secs(30),
+                    "the servers do not find each other"
+                );
                 sleep(Duration::from_millis(50)).await;
             }
         }
@@ -124,8 +137,12 @@ impl Group {
         for server in &self.servers {
             let page = Api::connect(server.debug()).await?.get("/metrics").await?;
             let page = String::from_utf8_lossy(&page);
-            let line = page.lines().find_map(|line| line.strip_prefix("tidegate_workflows_conflicts "));
-            conflicts += line.and_then(|number| number.parse::<u64>().ok()).unwrap_or(0);
+            let line = page
+                .lines()
+                .find_map(|line| line.strip_prefix("tidegate_workflows_conflicts "));
+            conflicts += line
+                .and_then(|number| number.parse::<u64>().ok())
+                .unwrap_or(0);
         }
         Ok(conflicts)
     }
@@ -137,7 +154,8 @@ impl Group {
             let text = node.raw("INFO all");
             let line = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
             let number = |text: Option<&str>| -> u64 {
-                text.and_then(|text| text.split([',', '\r']).next()?.trim().parse().ok()).unwrap_or(0)
+                text.and_then(|text| text.split([',', '\r']).next()?.trim().parse().ok())
+                    .unwrap_or(0)
             };
             commands += number(line("total_commands_processed:"));
             time += Process(node.pid()).main_thread_time()?;
@@ -145,18 +163,36 @@ impl Group {
         for server in &self.servers {
             servers += server.process().cost()?.total;
         }
-        Ok(Spent { time: time + servers, servers, commands })
+        Ok(Spent {
+            time: time + servers,
+            servers,
+            commands,
+        })
     }
 }
 
 /// All numbers of servers, once for each turn.
-pub(crate) async fn measure(arguments: &Arguments, numbers: &[usize]) -> anyhow::Result<Vec<Servers>> {
-    let redis = if arguments.cluster { "cluster of 3" } else { "one" };
-    let row = |&servers: &usize| Servers { redis: redis.to_owned(), servers, ..Servers::default() };
+pub(crate) async fn measure(
+    arguments: &Arguments,
+    numbers: &[usize],
+) -> anyhow::Result<Vec<Servers>> {
+    let redis = if arguments.cluster {
+        "cluster of 3"
+    } else {
+        "one"
+    };
+    let row = |&servers: &usize| Servers {
+        redis: redis.to_owned(),
+        servers,
+        ..Servers::default()
+    };
     let mut rows: Vec<Servers> = numbers.iter().map(row).collect();
     for round in 1..=arguments.rounds {
         for row in &mut rows {
-            eprintln!("{} servers, round {round} of {}", row.servers, arguments.rounds);
+            eprintln!(
+                "{} servers, round {round} of {}",
+                row.servers, arguments.rounds
+            );
             let group = Group::start(arguments, row.servers).await?;
             // Afterwards leases would end that were given before.
             idle(&group, row).await?;
@@ -178,25 +214,33 @@ async fn backlog(group: &Group, row: &mut Servers, workflows: usize) -> anyhow::
     let body = shapes::batch(&shapes::pair("now"), BULK);
     let number = apis.len();
     for at in 0..created / BULK {
-        apis[at % number].post("/v1/workflows:batch", body.clone()).await?;
+        apis[at % number]
+            .post("/v1/workflows:batch", body.clone())
+            .await?;
     }
     let jobs = created * 2;
     let took = work_at(&group.apis(), jobs).await?;
     let after = group.spent()?;
     let each = |total: f64| total / jobs as f64;
     row.jobs_per_second.push(jobs as f64 / took.as_secs_f64());
-    row.commands_per_job.push(each((after.commands - before.commands) as f64));
+    row.commands_per_job
+        .push(each((after.commands - before.commands) as f64));
     row.us_per_job.push(each(micros(after.time - before.time)));
-    row.conflicts_per_job.push(each(group.conflicts().await? as f64));
+    row.conflicts_per_job
+        .push(each(group.conflicts().await? as f64));
     let counts = apis[0].json("/v1/workflows:count?name=bench").await?;
-    ensure!(counts["by_status"]["succeeded"] == created, "not all workflows succeeded: {counts}");
+    ensure!(
+        counts["by_status"]["succeeded"] == created,
+        "not all workflows succeeded: {counts}"
+    );
     Ok(())
 }
 
 /// A worker waits at one server while another makes a job: the time from the request until the worker has it.
 async fn pick_up(group: &Group, row: &mut Servers) -> anyhow::Result<()> {
     let wish = r#"{"queues":["picked"],"worker":"w","limit":1,"wait":"20s"}"#;
-    let one = r#"{"name":"picked","start":"now","jobs":[{"name":"a","handler":"h","queue":"picked"}]}"#;
+    let one =
+        r#"{"name":"picked","start":"now","jobs":[{"name":"a","handler":"h","queue":"picked"}]}"#;
     let apis = group.apis();
     let mut milliseconds = Vec::with_capacity(PICKED);
     for at in 0..PICKED {
@@ -208,7 +252,12 @@ async fn pick_up(group: &Group, row: &mut Servers) -> anyhow::Result<()> {
             let had = Instant::now();
             let work: Work<'_> = serde_json::from_slice(&answer)?;
             ensure!(work.jobs.len() == 1, "the worker waited in vain");
-            worker.post("/v1/jobs/report", report(&work, r#"{"queues":["none"],"worker":"w"}"#)).await?;
+            worker
+                .post(
+                    "/v1/jobs/report",
+                    report(&work, r#"{"queues":["none"],"worker":"w"}"#),
+                )
+                .await?;
             anyhow::Ok(had)
         });
         // The worker waits by now.
@@ -238,8 +287,10 @@ async fn idle(group: &Group, row: &mut Servers) -> anyhow::Result<()> {
     sleep(IDLE).await;
     let (seconds, after) = (begin.elapsed().as_secs_f64(), group.spent()?);
     let each = |total: f64| total / seconds / group.servers.len() as f64;
-    row.idle_commands_per_second.push(each((after.commands - before.commands) as f64));
-    row.idle_core_percent.push(each(100.0 * (after.servers - before.servers).as_secs_f64()));
+    row.idle_commands_per_second
+        .push(each((after.commands - before.commands) as f64));
+    row.idle_core_percent
+        .push(each(100.0 * (after.servers - before.servers).as_secs_f64()));
     Ok(())
 }
 

@@ -37,19 +37,34 @@ pub(crate) fn of_names(numbers: impl Iterator<Item = usize>) -> String {
 pub(crate) fn watched(jobs: usize) -> String {
     let job = |at| format!(r#"{{"name":"j{at}","handler":"Noop","queue":"watched"}}"#);
     let jobs: Vec<String> = (0..jobs).map(job).collect();
-    format!(r#"{{"name":"watched","start":"now","jobs":[{}]}}"#, jobs.join(","))
+    format!(
+        r#"{{"name":"watched","start":"now","jobs":[{}]}}"#,
+        jobs.join(",")
+    )
 }
 
 /// Jobs one after the other.
 pub(crate) fn chain(jobs: usize) -> String {
-    graph("chain", jobs, |at| if at == 0 { String::new() } else { format!(r#""j{}""#, at - 1) })
+    graph("chain", jobs, |at| {
+        if at == 0 {
+            String::new()
+        } else {
+            format!(r#""j{}""#, at - 1)
+        }
+    })
 }
 
 /// Jobs side by side, and one after all of them.
 pub(crate) fn join(parents: usize) -> String {
     let all: Vec<String> = (0..parents).map(|at| format!(r#""j{at}""#)).collect();
     let all = all.join(",");
-    graph("join", parents + 1, |at| if at == parents { all.clone() } else { String::new() })
+    graph("join", parents + 1, |at| {
+        if at == parents {
+            all.clone()
+        } else {
+            String::new()
+        }
+    })
 }
 
 /// A hundred jobs in each of several layers, each after two of the layer before.
@@ -66,8 +81,12 @@ fn graph(name: &str, jobs: usize, after: impl Fn(usize) -> String) -> String {
     let mut body = format!(r#"{{"name":"{name}","jobs":["#);
     for at in 0..jobs {
         let comma = if at > 0 { "," } else { "" };
-        write!(body, r#"{comma}{{"name":"j{at}","handler":"Noop","after":[{}]}}"#, after(at))
-            .expect("writing to a string cannot fail");
+        write!(
+            body,
+            r#"{comma}{{"name":"j{at}","handler":"Noop","after":[{}]}}"#,
+            after(at)
+        )
+        .expect("writing to a string cannot fail");
     }
     body.push_str("]}");
     body

@@ -30,7 +30,11 @@ pub(crate) struct Threads {
 pub(crate) async fn measure(arguments: &Arguments) -> anyhow::Result<Vec<Threads>> {
     let mut rows = Vec::new();
     for store in ["Redis", "SQLite"] {
-        rows.extend([1, 2].map(|threads| Threads { store: store.to_owned(), threads, ..Threads::default() }));
+        rows.extend([1, 2].map(|threads| Threads {
+            store: store.to_owned(),
+            threads,
+            ..Threads::default()
+        }));
     }
     for round in 1..=arguments.rounds {
         eprintln!("threads, round {round} of {}", arguments.rounds);
@@ -44,13 +48,25 @@ pub(crate) async fn measure(arguments: &Arguments) -> anyhow::Result<Vec<Threads
 impl Threads {
     /// Creates and executes workflows of two jobs.
     async fn turn(&mut self, arguments: &Arguments) -> anyhow::Result<()> {
-        let store = if self.store == "Redis" { Store::Redis } else { Store::Embedded };
-        let testbed =
-            Testbed::start_with(&arguments.server, store, &[("TIDEGATE_CORES", self.threads.to_string())]).await?;
+        let store = if self.store == "Redis" {
+            Store::Redis
+        } else {
+            Store::Embedded
+        };
+        let testbed = Testbed::start_with(
+            &arguments.server,
+            store,
+            &[("TIDEGATE_CORES", self.threads.to_string())],
+        )
+        .await?;
         let mut api = Api::connect(testbed.server.api()).await?;
         let batches = arguments.executed.div_ceil(BULK);
         for _ in 0..batches {
-            api.post("/v1/workflows:batch", shapes::batch(&shapes::pair("now"), BULK)).await?;
+            api.post(
+                "/v1/workflows:batch",
+                shapes::batch(&shapes::pair("now"), BULK),
+            )
+            .await?;
         }
         let jobs = batches * BULK * 2;
         let (before, times) = (testbed.costs()?, self.times(&testbed)?);
@@ -60,8 +76,17 @@ impl Threads {
         self.jobs_per_second.push(jobs as f64 / took.as_secs_f64());
         self.server_us_per_job.push(per_job(spent.server.total));
         self.redis_us_per_job.extend(spent.redis.map(per_job));
-        let spent: Vec<f64> = self.times(&testbed)?.iter().zip(times).map(|(now, then)| micros(*now - then)).collect();
-        ensure!(spent.len() == self.threads, "the engine has {} threads", spent.len());
+        let spent: Vec<f64> = self
+            .times(&testbed)?
+            .iter()
+            .zip(times)
+            .map(|(now, then)| micros(*now - then))
+            .collect();
+        ensure!(
+            spent.len() == self.threads,
+            "the engine has {} threads",
+            spent.len()
+        );
         let all: f64 = spent.iter().sum();
         let mut shares: Vec<f64> = spent.iter().map(|time| time / all).collect();
         shares.sort_by(|one, other| other.total_cmp(one));

@@ -12,6 +12,9 @@ impl Times {
     /// The time that a share of the measurements stays within; not a number without measurements.
     pub(crate) fn at(&self, share: f64) -> f64 {
         let place = (self.0.len() as f64 * share) as usize;
-        self.0.get(place.min(self.0.len().saturating_sub(1))).copied().unwrap_or(f64::NAN)
+        self.0
+            .get(place.min(self.0.len().saturating_sub(1)))
+            .copied()
+            .unwrap_or(f64::NAN)
     }
 }

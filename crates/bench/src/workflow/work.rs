@@ -26,7 +26,11 @@ pub(crate) async fn work_at(apis: &[SocketAddr], jobs: usize) -> anyhow::Result<
     let local = LocalSet::new();
     let mut workers = Vec::new();
     for number in 0..WORKERS {
-        workers.push(local.spawn_local(worker(Api::connect(apis[number % apis.len()]).await?, number, left.clone())));
+        workers.push(local.spawn_local(worker(
+            Api::connect(apis[number % apis.len()]).await?,
+            number,
+            left.clone(),
+        )));
     }
     local
         .run_until(async {
@@ -41,7 +45,8 @@ pub(crate) async fn work_at(apis: &[SocketAddr], jobs: usize) -> anyhow::Result<
 
 /// Claims, does nothing, reports and claims again until nobody has anything left to do.
 async fn worker(mut api: Api, number: usize, left: Rc<Cell<usize>>) -> anyhow::Result<()> {
-    let wish = format!(r#"{{"queues":["default"],"worker":"w{number}","limit":{LIMIT},"wait":"100ms"}}"#);
+    let wish =
+        format!(r#"{{"queues":["default"],"worker":"w{number}","limit":{LIMIT},"wait":"100ms"}}"#);
     let mut answer = api.post("/v1/jobs/claim", wish.clone()).await?;
     loop {
         let work: Work<'_> = serde_json::from_slice(&answer)?;

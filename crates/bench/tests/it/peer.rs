@@ -32,7 +32,10 @@ impl Peer {
         let address = listener.local_addr().unwrap();
         listener.set_nonblocking(true).unwrap();
         std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
             runtime.block_on(accept(listener, Arc::new(act)));
         });
         Self { address }
@@ -73,7 +76,11 @@ async fn serve(socket: TcpStream, next: impl Fn() -> Act) -> Result<(), h2::Erro
     Ok(())
 }
 
-fn answer(respond: &mut SendResponse<Bytes>, code: Option<u8>, status: &str) -> Result<(), h2::Error> {
+fn answer(
+    respond: &mut SendResponse<Bytes>,
+    code: Option<u8>,
+    status: &str,
+) -> Result<(), h2::Error> {
     let head = http::Response::builder().header("content-type", "application/grpc");
     let Some(code) = code else {
         // A call without a message has its status in the only header block.

@@ -8,7 +8,9 @@ use crate::peer::{Act, Peer};
 
 fn bench(address: &str, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate-bench"));
-    command.args(["ratelimit", "--address", address, "--warmup", "0s"]).args(arguments);
+    command
+        .args(["ratelimit", "--address", address, "--warmup", "0s"])
+        .args(arguments);
     command.output().unwrap()
 }
 
@@ -17,16 +19,43 @@ fn measure(act: impl Fn(u64) -> Act + Send + Sync + 'static, arguments: &[&str])
     let peer = Peer::start(act);
     let folder = tempfile::tempdir().unwrap();
     let json = folder.path().join("figures.json");
-    let output = bench(&peer.address.to_string(), &[arguments, &["--json", json.to_str().unwrap()]].concat());
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = bench(
+        &peer.address.to_string(),
+        &[arguments, &["--json", json.to_str().unwrap()]].concat(),
+    );
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap()
 }
 
 /// Sends exactly 300 requests and compares the counts.
-fn check(act: impl Fn(u64) -> Act + Send + Sync + 'static, ok: u64, over_limit: u64, errors: &[(&str, u64)]) {
-    let figures = measure(act, &["--requests", "300", "--connections", "3", "--streams", "4", "--duration", "20s"]);
+fn check(
+    act: impl Fn(u64) -> Act + Send + Sync + 'static,
+    ok: u64,
+    over_limit: u64,
+    errors: &[(&str, u64)],
+) {
+    let figures = measure(
+        act,
+        &[
+            "--requests",
+            "300",
+            "--connections",
+            "3",
+            "--streams",
+            "4",
+            "--duration",
+            "20s",
+        ],
+    );
     let answers = &figures["answers"];
-    let expected: Value = errors.iter().map(|(name, count)| ((*name).to_owned(), Value::from(*count))).collect();
+    let expected: Value = errors
+        .iter()
+        .map(|(name, count)| ((*name).to_owned(), Value::from(*count)))
+        .collect();
     assert_eq!(
         (&answers["ok"], &answers["over_limit"], &answers["errors"]),
         (&ok.into(), &over_limit.into(), &expected)
@@ -36,9 +65,36 @@ fn check(act: impl Fn(u64) -> Act + Send + Sync + 'static, ok: u64, over_limit: 
 #[test]
 fn answers_are_counted_by_kind() {
     check(|_| Act::Ok, 300, 0, &[]);
-    check(|request| if request % 3 == 0 { Act::OverLimit } else { Act::Ok }, 200, 100, &[]);
-    check(|request| if request < 7 { Act::Status("14") } else { Act::Ok }, 293, 0, &[("UNAVAILABLE", 7)]);
-    check(|request| if request < 5 { Act::Refuse } else { Act::Ok }, 295, 0, &[("stream refused", 5)]);
+    check(
+        |request| {
+            if request % 3 == 0 {
+                Act::OverLimit
+            } else {
+                Act::Ok
+            }
+        },
+        200,
+        100,
+        &[],
+    );
+    check(
+        |request| {
+            if request < 7 {
+                Act::Status("14")
+            } else {
+                Act::Ok
+            }
+        },
+        293,
+        0,
+        &[("UNAVAILABLE", 7)],
+    );
+    check(
+        |request| if request < 5 { Act::Refuse } else { Act::Ok },
+        295,
+        0,
+        &[("stream refused", 5)],
+    );
 }
 
 #[test]
@@ -46,7 +102,16 @@ fn the_load_goes_on_when_connections_end() {
     for (name, act) in [("goaway", Act::GoAway), ("cut", Act::Cut)] {
         let figures = measure(
             move |request| if request % 50 == 49 { act } else { Act::Ok },
-            &["--requests", "1000", "--connections", "2", "--streams", "5", "--duration", "20s"],
+            &[
+                "--requests",
+                "1000",
+                "--connections",
+                "2",
+                "--streams",
+                "5",
+                "--duration",
+                "20s",
+            ],
         );
         let answers = &figures["answers"];
         // Each end loses at most what is in flight on one connection.
@@ -72,7 +137,19 @@ fn an_open_loop_charges_a_slow_server_for_what_waits() {
         }
         Act::Ok
     };
-    let figures = measure(stall, &["--rate", "500", "--connections", "1", "--streams", "1", "--duration", "800ms"]);
+    let figures = measure(
+        stall,
+        &[
+            "--rate",
+            "500",
+            "--connections",
+            "1",
+            "--streams",
+            "1",
+            "--duration",
+            "800ms",
+        ],
+    );
     let median = figures["answers"]["latency_us"]["p50"].as_f64().unwrap();
     assert!(median > 50_000.0, "{figures}");
 }
@@ -80,7 +157,10 @@ fn an_open_loop_charges_a_slow_server_for_what_waits() {
 #[test]
 fn the_server_process_is_found_by_its_port() {
     let figures = measure(|_| Act::Ok, &["--requests", "2000"]);
-    assert!(figures["server"]["resident_bytes"].as_u64().unwrap() > 100_000, "{figures}");
+    assert!(
+        figures["server"]["resident_bytes"].as_u64().unwrap() > 100_000,
+        "{figures}"
+    );
 }
 
 #[test]
@@ -96,8 +176,10 @@ fn nothing_measured_is_an_error() {
 
 #[test]
 fn a_body_for_other_tools_is_written() {
-    let output =
-        Command::new(env!("CARGO_BIN_EXE_tidegate-bench")).args(["body", "--descriptors", "10"]).output().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_tidegate-bench"))
+        .args(["body", "--descriptors", "10"])
+        .output()
+        .unwrap();
     let length = u32::from_be_bytes(output.stdout[1..5].try_into().unwrap()) as usize;
     assert_eq!(output.stdout.len(), length + 5);
 }

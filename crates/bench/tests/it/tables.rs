@@ -12,7 +12,14 @@ fn server() -> PathBuf {
     let mut build = Command::new(env!("CARGO"));
     build.args(["test", "--quiet", "--workspace", "--no-run"]);
     // What cargo tells a running test of its package would look like a change to some build scripts, and be built for.
-    for about in ["NAME", "VERSION", "VERSION_MAJOR", "VERSION_MINOR", "VERSION_PATCH", "VERSION_PRE"] {
+    for about in [
+        "NAME",
+        "VERSION",
+        "VERSION_MAJOR",
+        "VERSION_MINOR",
+        "VERSION_PATCH",
+        "VERSION_PRE",
+    ] {
         build.env_remove(format!("CARGO_PKG_{about}"));
     }
     build.env_remove("CARGO_MANIFEST_DIR");
@@ -25,8 +32,15 @@ fn server() -> PathBuf {
 
 /// Runs a command of the bench and returns what it printed.
 fn bench(arguments: &[&str]) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_tidegate-bench")).args(arguments).output().unwrap();
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    let output = Command::new(env!("CARGO_BIN_EXE_tidegate-bench"))
+        .args(arguments)
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{arguments:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8(output.stdout).unwrap()
 }
 
@@ -41,7 +55,12 @@ fn array(value: &Value) -> &Vec<Value> {
 /// Each figure of an array is above zero, and there is one for each round.
 fn positive(figures: &Value, name: &str, rounds: usize) {
     let figures = array(figures);
-    assert!(figures.iter().all(|figure| figure[name].as_f64().unwrap() > 0.0), "{name}: {figures:?}");
+    assert!(
+        figures
+            .iter()
+            .all(|figure| figure[name].as_f64().unwrap() > 0.0),
+        "{name}: {figures:?}"
+    );
     assert_eq!(figures.len(), rounds, "{name}");
 }
 
@@ -61,30 +80,92 @@ fn every_comparison_measures_all_of_its_variants() {
     graphs(&run);
 
     let tables = bench(&["tables", "--run", file.to_str().unwrap()]);
-    for text in ["Tidegate, Redis", "Zipf", "redis-benchmark", "blocks", "power of two", "no-op jobs/s", "crossings"] {
+    for text in [
+        "Tidegate, Redis",
+        "Zipf",
+        "redis-benchmark",
+        "blocks",
+        "power of two",
+        "no-op jobs/s",
+        "crossings",
+    ] {
         assert!(tables.contains(text), "no table has '{text}':\n{tables}");
     }
 
-    let builds = ["--a", program, "--b", program, "--rounds", "2", "--turn", "60ms", "--results", results];
+    let builds = [
+        "--a",
+        program,
+        "--b",
+        program,
+        "--rounds",
+        "2",
+        "--turn",
+        "60ms",
+        "--results",
+        results,
+    ];
     let builds = [&builds[..], &["--only", "workflows"]].concat();
     let shown = bench(&[&["ab"][..], &builds].concat());
-    assert!(shown.contains("job, Redis") && shown.contains("page of 100, SQLite"), "{shown}");
+    assert!(
+        shown.contains("job, Redis") && shown.contains("page of 100, SQLite"),
+        "{shown}"
+    );
     two_builds(&read(&folder.path().join("ab.json")));
 
-    let small = ["--scale", "0.02", "--turn", "60ms", "--server", program, "--results", results];
-    bench(&[&["hostile", "--only", "slow,large-replaces,domains"][..], &small].concat());
+    let small = [
+        "--scale",
+        "0.02",
+        "--turn",
+        "60ms",
+        "--server",
+        program,
+        "--results",
+        results,
+    ];
+    bench(
+        &[
+            &["hostile", "--only", "slow,large-replaces,domains"][..],
+            &small,
+        ]
+        .concat(),
+    );
     attacks(&read(&folder.path().join("hostile.json")));
 
-    let short = ["--rounds", "1", "--turn", "60ms", "--server", program, "--results", results];
+    let short = [
+        "--rounds",
+        "1",
+        "--turn",
+        "60ms",
+        "--server",
+        program,
+        "--results",
+        results,
+    ];
     bench(&[&["features"][..], &short].concat());
     let features = read(&folder.path().join("features.json"));
     assert_eq!(array(&features["rows"]).len(), 8, "{features}");
-    array(&features["rows"]).iter().for_each(|row| positive(&row["turns"], "server_us", 1));
+    array(&features["rows"])
+        .iter()
+        .for_each(|row| positive(&row["turns"], "server_us", 1));
 
-    let few = ["--reloads", "200", "--server", program, "--results", results];
+    let few = [
+        "--reloads",
+        "200",
+        "--server",
+        program,
+        "--results",
+        results,
+    ];
     bench(&[&["reloads"][..], &few].concat());
     let reloads = read(&folder.path().join("reloads.json"));
-    assert_eq!((reloads["reloads"].as_u64(), reloads["with"]["failed"].as_u64()), (Some(200), Some(0)), "{reloads}");
+    assert_eq!(
+        (
+            reloads["reloads"].as_u64(),
+            reloads["with"]["failed"].as_u64()
+        ),
+        (Some(200), Some(0)),
+        "{reloads}"
+    );
 }
 
 fn attacks(hostile: &Value) {
@@ -94,8 +175,14 @@ fn attacks(hostile: &Value) {
         for turn in ["before", "during", "after"] {
             assert!(row[turn]["answered"].as_u64().unwrap() > 0, "{row}");
         }
-        assert!((1..=row["counted"].as_u64().unwrap()).contains(&row["charged"].as_u64().unwrap()), "{row}");
-        assert!(!row["got"]["counts"].as_object().unwrap().is_empty(), "{row}");
+        assert!(
+            (1..=row["counted"].as_u64().unwrap()).contains(&row["charged"].as_u64().unwrap()),
+            "{row}"
+        );
+        assert!(
+            !row["got"]["counts"].as_object().unwrap().is_empty(),
+            "{row}"
+        );
     }
 }
 
@@ -105,7 +192,11 @@ fn decisions(compare: &Value) {
     for row in array(&compare["decisions"]) {
         positive(&row["turns"], "per_second", 1);
         positive(&row["turns"], "server_us", 1);
-        assert_eq!(row["store"] == "redis", row["turns"][0]["redis_us"].is_f64(), "{row}");
+        assert_eq!(
+            row["store"] == "redis",
+            row["turns"][0]["redis_us"].is_f64(),
+            "{row}"
+        );
     }
 }
 
@@ -123,7 +214,11 @@ fn engine(run: &Value) {
     }
     // Five round trips against one: whatever else the machine does, the order is plain.
     let mean = |design: &str| cells[2][design]["latency"][0]["mean_ms"].as_f64().unwrap();
-    assert!(mean("serial_by_key") > 20.0 && mean("serial_by_key") > mean("parallel_by_node"), "{}", cells[2]);
+    assert!(
+        mean("serial_by_key") > 20.0 && mean("serial_by_key") > mean("parallel_by_node"),
+        "{}",
+        cells[2]
+    );
     let rows = array(&run["connections"]["rows"]);
     assert_eq!(rows.len(), 12);
     for row in rows {
@@ -153,7 +248,10 @@ fn graphs(run: &Value) {
     assert_eq!(rows.len(), 12);
     for row in rows {
         assert!(row["dependencies"].as_u64() > Some(0), "{row}");
-        assert!(row["crossings_as_drawn"].as_u64() <= row["crossings_by_definition"].as_u64(), "{row}");
+        assert!(
+            row["crossings_as_drawn"].as_u64() <= row["crossings_by_definition"].as_u64(),
+            "{row}"
+        );
         assert!(row["svg_bytes"].as_u64() > Some(1_000), "{row}");
     }
 }
@@ -164,7 +262,10 @@ fn two_builds(figures: &Value) {
     assert_eq!(rows.len(), 3 * 2 + 3 * 3);
     for row in rows {
         assert_eq!(array(&row["pairs"]).len(), 2, "{row}");
-        assert!(row["ratio"]["low"].as_f64() <= row["ratio"]["high"].as_f64(), "{row}");
+        assert!(
+            row["ratio"]["low"].as_f64() <= row["ratio"]["high"].as_f64(),
+            "{row}"
+        );
     }
 }
 
@@ -172,13 +273,25 @@ fn two_builds(figures: &Value) {
 fn the_tables_of_the_document_are_those_of_its_run() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let run = root.join("docs/benchmarks.json");
-    for (option, name) in [("--document", "docs/benchmarks.md"), ("--readme", "README.md")] {
+    for (option, name) in [
+        ("--document", "docs/benchmarks.md"),
+        ("--readme", "README.md"),
+    ] {
         let folder = tempfile::tempdir().unwrap();
         let copy = folder.path().join("copy.md");
         std::fs::copy(root.join(name), &copy).unwrap();
-        bench(&["tables", "--run", run.to_str().unwrap(), option, copy.to_str().unwrap()]);
+        bench(&[
+            "tables",
+            "--run",
+            run.to_str().unwrap(),
+            option,
+            copy.to_str().unwrap(),
+        ]);
         let filled = std::fs::read_to_string(copy).unwrap();
         let committed = std::fs::read_to_string(root.join(name)).unwrap();
-        assert!(filled == committed, "{name} does not have the figures of docs/benchmarks.json: make publish");
+        assert!(
+            filled == committed,
+            "{name} does not have the figures of docs/benchmarks.json: make publish"
+        );
     }
 }

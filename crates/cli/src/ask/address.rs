@@ -7,7 +7,11 @@ use http::uri::{Authority, Scheme};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// All bytes except those that RFC 3986 calls unreserved.
-const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
 
 /// Where a server is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,16 +32,27 @@ impl Target {
                 .to_owned());
         }
         if text.contains(['?', '#']) {
-            return Err(format!("the server '{text}': an address with ? or # is not understood"));
+            return Err(format!(
+                "the server '{text}': an address with ? or # is not understood"
+            ));
         }
-        let wrong = || format!("the server '{text}': expected an address such as http://127.0.0.1:7070");
-        let whole = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
+        let wrong =
+            || format!("the server '{text}': expected an address such as http://127.0.0.1:7070");
+        let whole = if text.contains("://") {
+            text.to_owned()
+        } else {
+            format!("http://{text}")
+        };
         let uri: Uri = whole.parse().map_err(|_| wrong())?;
         let prefix = uri.path().trim_end_matches('/').to_owned();
         let parts = uri.into_parts();
         match (parts.scheme, parts.authority) {
             (Some(scheme), Some(authority)) if has_host(&authority) && is_web(&scheme) => {
-                Ok(Self { scheme, authority, prefix })
+                Ok(Self {
+                    scheme,
+                    authority,
+                    prefix,
+                })
             }
             _ => Err(wrong()),
         }
@@ -55,7 +70,8 @@ fn is_web(scheme: &Scheme) -> bool {
 
 /// `Uri` accepts a port that is not a number and then reports no port, so such addresses are refused here.
 fn has_host(authority: &Authority) -> bool {
-    let port_is_read = authority.as_str().ends_with(authority.host()) || authority.port_u16().is_some();
+    let port_is_read =
+        authority.as_str().ends_with(authority.host()) || authority.port_u16().is_some();
     !authority.host().is_empty() && port_is_read
 }
 
@@ -97,33 +113,57 @@ mod tests {
     #[test]
     fn servers_are_named_by_url_or_by_host_and_port() {
         let check = |text: &str, shown: Option<&str>| {
-            assert_eq!(Target::parse(text).map(|target| target.to_string()).ok().as_deref(), shown, "{text}");
+            assert_eq!(
+                Target::parse(text)
+                    .map(|target| target.to_string())
+                    .ok()
+                    .as_deref(),
+                shown,
+                "{text}"
+            );
         };
         check("http://127.0.0.1:7070", Some("http://127.0.0.1:7070"));
         check("http://[::1]:7070/", Some("http://[::1]:7070"));
         check("box:1", Some("http://box:1"));
         check("http://box/tidegate/", Some("http://box/tidegate"));
         check("https://box", Some("https://box"));
-        for text in ["", "redis://box:1", "http://", "http://box:x", "https://:1", "http://box?a=1", "box#a", "u:p@box"]
-        {
+        for text in [
+            "",
+            "redis://box:1",
+            "http://",
+            "http://box:x",
+            "https://:1",
+            "http://box?a=1",
+            "box#a",
+            "u:p@box",
+        ] {
             check(text, None);
         }
     }
 
     #[test]
     fn a_password_is_not_shown() {
-        for text in
-            ["http://user:secret@box", "user:secret@box:1", "http://user:secret@box:x", "http://user:sec/secret@box"]
-        {
+        for text in [
+            "http://user:secret@box",
+            "user:secret@box:1",
+            "http://user:secret@box:x",
+            "http://user:sec/secret@box",
+        ] {
             let reason = Target::parse(text).unwrap_err();
-            assert!(reason.contains("a user or a password") && !reason.contains("secret"), "{reason}");
+            assert!(
+                reason.contains("a user or a password") && !reason.contains("secret"),
+                "{reason}"
+            );
         }
     }
 
     #[test]
     fn names_are_escaped_in_addresses() {
         assert_eq!(escaped("a/b c:é%"), "a%2Fb%20c%3A%C3%A9%25");
-        let query = Query::default().with("a", Some("1&2")).with("b", None::<&str>).with("c", Some("x"));
+        let query = Query::default()
+            .with("a", Some("1&2"))
+            .with("b", None::<&str>)
+            .with("c", Some("x"));
         assert_eq!(query.of("/p"), "/p?a=1%262&c=x");
     }
 }

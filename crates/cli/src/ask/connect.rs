@@ -15,7 +15,9 @@ use hyper_util::rt::TokioExecutor;
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
-use tokio_rustls::rustls::{CertificateError, ClientConfig, Error as TlsError, OtherError, RootCertStore};
+use tokio_rustls::rustls::{
+    CertificateError, ClientConfig, Error as TlsError, OtherError, RootCertStore,
+};
 
 use crate::ask::address::Target;
 use crate::ask::exit::Failure;
@@ -35,9 +37,12 @@ pub(crate) fn client(target: &Target, more: Option<&Path>) -> Result<Connections
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     }
     if let Some(file) = more {
-        let wrong = |reason: String| Failure::usage(format!("{} cannot be read: {reason}", file.display()));
+        let wrong =
+            |reason: String| Failure::usage(format!("{} cannot be read: {reason}", file.display()));
         let text = std::fs::read(file).map_err(|error| wrong(error.to_string()))?;
-        let certificates: Vec<_> = CertificateDer::pem_slice_iter(&text).filter_map(Result::ok).collect();
+        let certificates: Vec<_> = CertificateDer::pem_slice_iter(&text)
+            .filter_map(Result::ok)
+            .collect();
         if roots.add_parsable_certificates(certificates).0 == 0 {
             return Err(wrong("it has no certificate in PEM form".to_owned()));
         }
@@ -51,9 +56,14 @@ pub(crate) fn client(target: &Target, more: Option<&Path>) -> Result<Connections
     sockets.enforce_http(false);
     sockets.set_nodelay(true);
     sockets.set_connect_timeout(Some(CONNECT));
-    let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1();
+    let connector = HttpsConnectorBuilder::new()
+        .with_tls_config(tls)
+        .https_or_http()
+        .enable_http1();
     let mut client = Client::builder(TokioExecutor::new());
-    Ok(client.pool_idle_timeout(IDLE).build(connector.wrap_connector(sockets)))
+    Ok(client
+        .pool_idle_timeout(IDLE)
+        .build(connector.wrap_connector(sockets)))
 }
 
 /// Why the server at `target` did not answer.
@@ -62,8 +72,15 @@ pub(crate) fn unreached(target: &Target, error: &ClientError) -> String {
     if let Some(error) = causes.iter().find_map(|cause| cause.downcast_ref()) {
         return untrusted(target, error);
     }
-    if causes.iter().any(|cause| cause.downcast_ref().is_some_and(is_other_protocol)) {
-        let hint = if target.is_encrypted() { "" } else { "; if it speaks TLS, write https://" };
+    if causes
+        .iter()
+        .any(|cause| cause.downcast_ref().is_some_and(is_other_protocol))
+    {
+        let hint = if target.is_encrypted() {
+            ""
+        } else {
+            "; if it speaks TLS, write https://"
+        };
         return format!("what answers at {target} is not the HTTP API of Tidegate{hint}");
     }
     if !error.is_connect() {
@@ -71,16 +88,23 @@ pub(crate) fn unreached(target: &Target, error: &ClientError) -> String {
     }
     if causes.iter().any(|cause| is_end(*cause)) {
         let hint = "is it an https:// server? If it does not speak TLS, write http://";
-        return format!("what answers at {target} closed the connection before TLS was agreed on; {hint}");
+        return format!(
+            "what answers at {target} closed the connection before TLS was agreed on; {hint}"
+        );
     }
-    format!("no server answers at {target}. Is it running? `tidegate` starts one\n  ({})", reason(error))
+    format!(
+        "no server answers at {target}. Is it running? `tidegate` starts one\n  ({})",
+        reason(error)
+    )
 }
 
 /// What is behind an error, in plain words. Libraries explain an end without notice to programmers, with a link.
 pub(crate) fn reason(error: &(dyn Error + 'static)) -> String {
     let causes: Vec<_> = causes(error).collect();
     match causes.last() {
-        Some(_) if causes.iter().any(|cause| is_end(*cause)) => "the other end closed it without notice".to_owned(),
+        Some(_) if causes.iter().any(|cause| is_end(*cause)) => {
+            "the other end closed it without notice".to_owned()
+        }
         Some(cause) => cause.to_string(),
         None => String::new(),
     }
@@ -88,24 +112,31 @@ pub(crate) fn reason(error: &(dyn Error + 'static)) -> String {
 
 /// Whether the other end closed the connection in the middle of something.
 fn is_end(error: &(dyn Error + 'static)) -> bool {
-    error.downcast_ref().is_some_and(|error: &io::Error| error.kind() == io::ErrorKind::UnexpectedEof)
+    error
+        .downcast_ref()
+        .is_some_and(|error: &io::Error| error.kind() == io::ErrorKind::UnexpectedEof)
 }
 
 /// Whether the other end sent what is not HTTP/1, or spoke first as HTTP/2 servers do. hyper has no name for the latter: it is
 /// the error without a cause that is none of the others.
 fn is_other_protocol(error: &hyper::Error) -> bool {
-    let is_loss = error.is_closed() || error.is_canceled() || error.is_incomplete_message() || error.is_timeout();
+    let is_loss = error.is_closed()
+        || error.is_canceled()
+        || error.is_incomplete_message()
+        || error.is_timeout();
     error.is_parse() || (!is_loss && error.source().is_none())
 }
 
 /// `error` and its causes. An I/O error does not list the error that it wraps as its source, so this looks inside.
 fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
-    std::iter::successors(Some(error), |&error: &&'a (dyn Error + 'static)| {
-        match error.downcast_ref().and_then(io::Error::get_ref) {
+    std::iter::successors(
+        Some(error),
+        |&error: &&'a (dyn Error + 'static)| match error.downcast_ref().and_then(io::Error::get_ref)
+        {
             Some(inner) => Some(inner as &(dyn Error + 'static)),
             None => error.source(),
-        }
-    })
+        },
+    )
 }
 
 fn untrusted(target: &Target, error: &TlsError) -> String {
@@ -117,17 +148,19 @@ fn untrusted(target: &Target, error: &TlsError) -> String {
         TlsError::InvalidCertificate(
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
         ) => "it is for another name",
-        TlsError::InvalidCertificate(CertificateError::Expired | CertificateError::ExpiredContext { .. }) => {
-            "it has expired"
-        }
-        TlsError::InvalidCertificate(CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. }) => {
-            "it is not valid yet, or the clock of this machine is wrong"
-        }
+        TlsError::InvalidCertificate(
+            CertificateError::Expired | CertificateError::ExpiredContext { .. },
+        ) => "it has expired",
+        TlsError::InvalidCertificate(
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. },
+        ) => "it is not valid yet, or the clock of this machine is wrong",
         TlsError::InvalidCertificate(CertificateError::Other(other)) if is_authority(other) => {
             "it is that of an authority, which may sign certificates but may not be a server's own. Give the server another one: \
              signed by this authority, or self-signed with basicConstraints=CA:FALSE"
         }
-        TlsError::InvalidMessage(_) => return format!("what answers at {target} does not speak TLS; write http://"),
+        TlsError::InvalidMessage(_) => {
+            return format!("what answers at {target} does not speak TLS; write http://");
+        }
         error => return format!("TLS with {target} failed: {error}"),
     };
     format!("the certificate of {target} is refused: {reason}")

@@ -43,7 +43,10 @@ impl Environment {
     /// Reads the variables of this process that are meant for the command line.
     #[must_use]
     pub fn read() -> Self {
-        #[expect(clippy::disallowed_methods, reason = "the one reader of the environment in this crate")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the one reader of the environment in this crate"
+        )]
         Self::parse(|name| env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
     }
 
@@ -60,13 +63,22 @@ impl Environment {
 
 impl Locale {
     fn parse(of: impl Fn(&str) -> Option<String>) -> Self {
-        let plain = of("NO_COLOR").is_some() || of("TERM").is_some_and(|terminal| terminal == "dumb");
+        let plain =
+            of("NO_COLOR").is_some() || of("TERM").is_some_and(|terminal| terminal == "dumb");
         // The first of these that is set decides. In a container none is set, and most terminals around one are modern.
-        let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(of).map(|locale| locale.to_lowercase());
-        let unicode = locale.is_none_or(|locale| locale.contains("utf-8") || locale.contains("utf8"));
+        let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
+            .into_iter()
+            .find_map(of)
+            .map(|locale| locale.to_lowercase());
+        let unicode =
+            locale.is_none_or(|locale| locale.contains("utf-8") || locale.contains("utf8"));
         Self {
             colour: if plain { Colour::None } else { Colour::Ansi },
-            glyphs: if unicode { Glyphs::Unicode } else { Glyphs::Ascii },
+            glyphs: if unicode {
+                Glyphs::Unicode
+            } else {
+                Glyphs::Ascii
+            },
         }
     }
 }
@@ -76,16 +88,36 @@ mod tests {
     use super::*;
 
     fn parse(given: &[(&str, &str)]) -> Environment {
-        let of = |name: &str| given.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
+        let of = |name: &str| {
+            given
+                .iter()
+                .find(|(known, _)| *known == name)
+                .map(|(_, value)| (*value).to_owned())
+        };
         Environment::parse(of)
     }
 
     #[test]
     fn an_empty_environment_asks_this_machine_in_colour() {
-        let locale = Locale { colour: Colour::Ansi, glyphs: Glyphs::Unicode };
-        let environment = Environment { server: DEFAULT_SERVER.to_owned(), token: None, authorities: None, locale };
+        let locale = Locale {
+            colour: Colour::Ansi,
+            glyphs: Glyphs::Unicode,
+        };
+        let environment = Environment {
+            server: DEFAULT_SERVER.to_owned(),
+            token: None,
+            authorities: None,
+            locale,
+        };
         assert_eq!(parse(&[]), environment);
-        assert_eq!(parse(&[("TIDEGATE_SERVER", ""), ("TIDEGATE_TOKEN", ""), ("NO_COLOR", "")]), environment);
+        assert_eq!(
+            parse(&[
+                ("TIDEGATE_SERVER", ""),
+                ("TIDEGATE_TOKEN", ""),
+                ("NO_COLOR", "")
+            ]),
+            environment
+        );
     }
 
     #[test]
@@ -96,7 +128,15 @@ mod tests {
         check(&[("NO_COLOR", "1")], Colour::None, Glyphs::Unicode);
         check(&[("TERM", "dumb")], Colour::None, Glyphs::Unicode);
         check(&[("LANG", "C")], Colour::Ansi, Glyphs::Ascii);
-        check(&[("LANG", "C"), ("LC_ALL", "de_DE.UTF-8")], Colour::Ansi, Glyphs::Unicode);
-        check(&[("LANG", "en_US.utf8"), ("LC_CTYPE", "POSIX")], Colour::Ansi, Glyphs::Ascii);
+        check(
+            &[("LANG", "C"), ("LC_ALL", "de_DE.UTF-8")],
+            Colour::Ansi,
+            Glyphs::Unicode,
+        );
+        check(
+            &[("LANG", "en_US.utf8"), ("LC_CTYPE", "POSIX")],
+            Colour::Ansi,
+            Glyphs::Ascii,
+        );
     }
 }

@@ -33,7 +33,12 @@ pub(crate) struct Event {
 
 impl<B: Body<Data = Bytes> + Unpin> Events<B> {
     pub(crate) fn new(body: B, silence: Duration) -> Self {
-        Self { body, silence, rest: Bytes::new(), reader: Reader::default() }
+        Self {
+            body,
+            silence,
+            rest: Bytes::new(),
+            reader: Reader::default(),
+        }
     }
 
     /// The next event; None at the end of the stream, or when it was silent or one event was too long. If the future is
@@ -91,7 +96,10 @@ impl Reader {
     fn end_line(&mut self) -> Option<Event> {
         let line = std::mem::take(&mut self.line);
         let is_first = !std::mem::replace(&mut self.is_begun, true);
-        let line = line.strip_prefix(MARK).filter(|_| is_first).unwrap_or(&line);
+        let line = line
+            .strip_prefix(MARK)
+            .filter(|_| is_first)
+            .unwrap_or(&line);
         if line.is_empty() {
             return self.end_event();
         }
@@ -137,7 +145,9 @@ mod tests {
             _: &mut Context<'_>,
         ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
             let part = self.0.pop_front();
-            part.map_or(Poll::Pending, |part| Poll::Ready(Some(Ok(Frame::data(part.into())))))
+            part.map_or(Poll::Pending, |part| {
+                Poll::Ready(Some(Ok(Frame::data(part.into()))))
+            })
         }
     }
 
@@ -153,20 +163,30 @@ mod tests {
     }
 
     async fn check(text: &str, expected: &[(&str, &str)]) {
-        let expected: Vec<_> = expected.iter().map(|&(name, data)| (name.to_owned(), data.to_owned())).collect();
+        let expected: Vec<_> = expected
+            .iter()
+            .map(|&(name, data)| (name.to_owned(), data.to_owned()))
+            .collect();
         for ends in ["\n", "\r\n", "\r"] {
             let text = text.replace('\n', ends);
             assert_eq!(read([text.as_bytes()]).await, expected, "{text:?}");
-            assert_eq!(read(text.as_bytes().chunks(1)).await, expected, "{text:?} byte by byte");
+            assert_eq!(
+                read(text.as_bytes().chunks(1)).await,
+                expected,
+                "{text:?} byte by byte"
+            );
         }
     }
 
     #[tokio::test]
     async fn events_are_read_with_any_ends_of_lines_and_comments_are_not() {
-        let text =
-            ": hello\n\nevent: workflow\ndata: {\"a\": 1}\n\n: still here\n\nid: 7\nevent:job\ndata:x\n\nevent: cut";
+        let text = ": hello\n\nevent: workflow\ndata: {\"a\": 1}\n\n: still here\n\nid: 7\nevent:job\ndata:x\n\nevent: cut";
         check(text, &[("workflow", "{\"a\": 1}"), ("job", "x")]).await;
-        check("\u{feff}event: a\ndata: 1\ndata\ndata:  2\n\n\n", &[("a", "1\n\n 2")]).await;
+        check(
+            "\u{feff}event: a\ndata: 1\ndata\ndata:  2\n\n\n",
+            &[("a", "1\n\n 2")],
+        )
+        .await;
         check("event: a\n\n\u{feff}data: 1\n\ndata: 2\n\n", &[("", "2")]).await;
     }
 
@@ -177,7 +197,11 @@ mod tests {
             let parts = Parts(std::iter::repeat_n(part.into_bytes(), 100).collect());
             let mut events = Events::new(parts, Duration::from_secs(600));
             assert_eq!(events.next().await, None, "{endless:?}");
-            assert!(events.body.0.len() > 50, "{endless:?}: {} parts were not read", events.body.0.len());
+            assert!(
+                events.body.0.len() > 50,
+                "{endless:?}: {} parts were not read",
+                events.body.0.len()
+            );
         }
     }
 }

@@ -61,9 +61,13 @@ impl Exit {
             Self::Cancelled => "the workflow was cancelled",
             Self::TimedOut => "the workflow was not over within --timeout",
             Self::NotFound => "there is no such workflow, job, queue or store",
-            Self::Refused => "the state of the workflow or job does not allow it, or the token does not",
+            Self::Refused => {
+                "the state of the workflow or job does not allow it, or the token does not"
+            }
             Self::Usage => "an argument, a setting or a file is wrong",
-            Self::Unavailable => "cannot reach the server or the store, it has a fault, or it is not a Tidegate server",
+            Self::Unavailable => {
+                "cannot reach the server or the store, it has a fault, or it is not a Tidegate server"
+            }
             Self::Output => "the output cannot be written",
             Self::Interrupted => "you interrupted the wait; the workflow continues",
             Self::Unread => "the reader of the output closed it",
@@ -73,7 +77,9 @@ impl Exit {
     /// A line for each code.
     #[must_use]
     pub fn listed() -> String {
-        Self::ALL.map(|exit| format!("  {:>3}  {}\n", exit as u8, exit.meaning())).concat()
+        Self::ALL
+            .map(|exit| format!("  {:>3}  {}\n", exit as u8, exit.meaning()))
+            .concat()
     }
 }
 
@@ -101,7 +107,13 @@ pub struct Failure {
 impl Failure {
     /// A failure that ends the program with `exit`.
     pub fn new(exit: Exit, text: impl Into<String>) -> Self {
-        Self { exit, text: text.into(), code: None, path: None, request: None }
+        Self {
+            exit,
+            text: text.into(),
+            code: None,
+            path: None,
+            request: None,
+        }
     }
 
     /// Arguments, settings or files are wrong.
@@ -125,8 +137,15 @@ impl fmt::Display for Failure {
         // Line breaks are ours; names in the lines may come from anywhere.
         let lines: Vec<String> = self.text.lines().map(printable).collect();
         write!(f, "error: {}", lines.join("\n"))?;
-        let details = [("code", &self.code), ("path", &self.path), ("request", &self.request)];
-        for (name, value) in details.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?))) {
+        let details = [
+            ("code", &self.code),
+            ("path", &self.path),
+            ("request", &self.request),
+        ];
+        for (name, value) in details
+            .into_iter()
+            .filter_map(|(name, value)| Some((name, value.as_ref()?)))
+        {
             write!(f, "\n  {name}: {}", printable(value))?;
         }
         Ok(())
@@ -137,8 +156,16 @@ impl fmt::Display for Failure {
 pub fn complain(failure: &Failure) {
     if failure.exit != Exit::Unread {
         let out = io::stderr();
-        let most = if out.is_terminal() { columns(&out) } else { usize::MAX };
-        let lines: Vec<String> = failure.to_string().lines().flat_map(|line| wrapped(line, most)).collect();
+        let most = if out.is_terminal() {
+            columns(&out)
+        } else {
+            usize::MAX
+        };
+        let lines: Vec<String> = failure
+            .to_string()
+            .lines()
+            .flat_map(|line| wrapped(line, most))
+            .collect();
         // A failure to write this message cannot be reported.
         let _ = writeln!(out.lock(), "{}", lines.join("\n"));
     }

@@ -24,7 +24,14 @@ pub struct Options {
     #[arg(long, global = true, help_heading = "Server", value_name = "FILE", value_hint = ValueHint::FilePath)]
     cacert: Option<PathBuf>,
     /// table, wide (all columns), json, yaml or name (only ids or names) [default: table on a terminal, else json]
-    #[arg(long, short, global = true, help_heading = "Output", value_name = "FORM", hide_possible_values = true)]
+    #[arg(
+        long,
+        short,
+        global = true,
+        help_heading = "Output",
+        value_name = "FORM",
+        hide_possible_values = true
+    )]
     output: Option<Format>,
 }
 
@@ -53,12 +60,15 @@ impl Options {
         let token = match &self.token_file {
             Some(file) => {
                 let text = std::fs::read_to_string(file);
-                Some(text.map_err(|error| Failure::usage(format!("{} cannot be read: {error}", file.display())))?)
+                Some(text.map_err(|error| {
+                    Failure::usage(format!("{} cannot be read: {error}", file.display()))
+                })?)
             }
             None => settings.token,
         };
         let token = token.as_deref().map(header).transpose()?;
-        let target = Target::parse(self.server.as_ref().unwrap_or(&settings.server)).map_err(Failure::usage)?;
+        let target = Target::parse(self.server.as_ref().unwrap_or(&settings.server))
+            .map_err(Failure::usage)?;
         let authorities = self.cacert.as_ref().or(settings.authorities.as_ref());
         let remote = Remote::new(target, token, authorities.map(PathBuf::as_path))?;
         Ok((remote, Screen::new(self.output, settings.locale)))
@@ -69,7 +79,9 @@ impl Options {
 #[must_use]
 pub fn without_options(command: Command, names: &[&str]) -> Command {
     let all = Options::augment_args(Command::new("options"));
-    let named = all.get_arguments().filter(|argument| names.contains(&argument.get_id().as_str()));
+    let named = all
+        .get_arguments()
+        .filter(|argument| names.contains(&argument.get_id().as_str()));
     command.args(named.map(|argument| argument.clone().hide(true)))
 }
 

@@ -60,7 +60,9 @@ impl Effect {
     const fn nothing(self) -> &'static str {
         match self {
             Self::Read => "",
-            Self::Write | Self::Repeatable => "\n  Nothing was done: repeat it when the store is available",
+            Self::Write | Self::Repeatable => {
+                "\n  Nothing was done: repeat it when the store is available"
+            }
         }
     }
 
@@ -78,34 +80,61 @@ impl Effect {
 
 impl Ask {
     pub(crate) fn get(path: impl Into<String>) -> Self {
-        Self { method: Method::GET, path: path.into(), body: Bytes::new(), most: LARGEST, effect: Effect::Read }
+        Self {
+            method: Method::GET,
+            path: path.into(),
+            body: Bytes::new(),
+            most: LARGEST,
+            effect: Effect::Read,
+        }
     }
 
     /// A workflow with all of its jobs, or a job with all of its errors.
     pub(crate) fn whole(path: impl Into<String>) -> Self {
-        Self { most: LARGEST_WHOLE, ..Self::get(path) }
+        Self {
+            most: LARGEST_WHOLE,
+            ..Self::get(path)
+        }
     }
 
     pub(crate) fn delete(path: impl Into<String>) -> Self {
-        Self { method: Method::DELETE, effect: Effect::Write, ..Self::get(path) }
+        Self {
+            method: Method::DELETE,
+            effect: Effect::Write,
+            ..Self::get(path)
+        }
     }
 
     pub(crate) fn post(path: impl Into<String>, body: impl Into<Bytes>) -> Self {
-        Self { method: Method::POST, body: body.into(), effect: Effect::Write, ..Self::get(path) }
+        Self {
+            method: Method::POST,
+            body: body.into(),
+            effect: Effect::Write,
+            ..Self::get(path)
+        }
     }
 
     pub(crate) fn put(path: impl Into<String>, body: impl Into<Bytes>) -> Self {
-        Self { method: Method::PUT, ..Self::post(path, body) }
+        Self {
+            method: Method::PUT,
+            ..Self::post(path, body)
+        }
     }
 
     /// The same with an idempotency key in its body.
     pub(crate) fn with_key(self) -> Self {
-        Self { effect: Effect::Repeatable, ..self }
+        Self {
+            effect: Effect::Repeatable,
+            ..self
+        }
     }
 
     /// The same of a call that only asks.
     pub(crate) fn without_effect(self) -> Self {
-        Self { effect: Effect::Read, ..self }
+        Self {
+            effect: Effect::Read,
+            ..self
+        }
     }
 
     /// A failure after which nobody knows whether it was done.
@@ -116,9 +145,17 @@ impl Ask {
 
 impl Remote {
     /// `authorities` are trusted besides the system's.
-    pub(crate) fn new(target: Target, token: Option<HeaderValue>, authorities: Option<&Path>) -> Result<Self, Failure> {
+    pub(crate) fn new(
+        target: Target,
+        token: Option<HeaderValue>,
+        authorities: Option<&Path>,
+    ) -> Result<Self, Failure> {
         let client = connect::client(&target, authorities)?;
-        Ok(Self { target, token, client })
+        Ok(Self {
+            target,
+            token,
+            client,
+        })
     }
 
     /// Where it is.
@@ -138,14 +175,17 @@ impl Remote {
     /// Asks, and reads the answer.
     pub(crate) async fn read<T: DeserializeOwned>(&self, ask: &Ask) -> Result<T, Failure> {
         let text = self.text(ask).await?;
-        self.parse(&text).map_err(|failure| ask.doubtful(&failure.text))
+        self.parse(&text)
+            .map_err(|failure| ask.doubtful(&failure.text))
     }
 
     /// Reads an answer, or a part of it.
     pub(crate) fn parse<'a, T: Deserialize<'a>>(&self, text: &'a str) -> Result<T, Failure> {
         serde_json::from_str(text).map_err(|error| {
             let shown = self.target.to_string();
-            Failure::unavailable(format!("what answers at {shown} is not a Tidegate server of this version: {error}"))
+            Failure::unavailable(format!(
+                "what answers at {shown} is not a Tidegate server of this version: {error}"
+            ))
         })
     }
 
@@ -164,8 +204,18 @@ impl Remote {
         self.patiently(&ask, opened).await
     }
 
-    async fn patiently<T>(&self, ask: &Ask, answer: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
-        let late = |_| ask.doubtful(&format!("{} did not answer within {} s", self.target, PATIENCE.as_secs()));
+    async fn patiently<T>(
+        &self,
+        ask: &Ask,
+        answer: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        let late = |_| {
+            ask.doubtful(&format!(
+                "{} did not answer within {} s",
+                self.target,
+                PATIENCE.as_secs()
+            ))
+        };
         timeout(PATIENCE, answer).await.map_err(late)?
     }
 
@@ -173,12 +223,18 @@ impl Remote {
         let request = self.request(ask, accept)?;
         self.client.request(request).await.map_err(|error| {
             let text = connect::unreached(&self.target, &error);
-            if error.is_connect() { Failure::unavailable(text) } else { ask.doubtful(&text) }
+            if error.is_connect() {
+                Failure::unavailable(text)
+            } else {
+                ask.doubtful(&text)
+            }
         })
     }
 
     fn request(&self, ask: &Ask, accept: &'static str) -> Result<Request<Full<Bytes>>, Failure> {
-        let request = Request::builder().method(ask.method.clone()).uri(format!("{}{}", self.target, ask.path));
+        let request = Request::builder()
+            .method(ask.method.clone())
+            .uri(format!("{}{}", self.target, ask.path));
         let mut request = request.header(ACCEPT, accept);
         if !ask.body.is_empty() {
             request = request.header(CONTENT_TYPE, "application/json");
@@ -186,7 +242,8 @@ impl Remote {
         if let Some(token) = &self.token {
             request = request.header(AUTHORIZATION, token);
         }
-        let wrong = |error: http::Error| Failure::usage(format!("the request is not valid HTTP: {error}"));
+        let wrong =
+            |error: http::Error| Failure::usage(format!("the request is not valid HTTP: {error}"));
         request.body(Full::new(ask.body.clone())).map_err(wrong)
     }
 
@@ -200,7 +257,8 @@ impl Remote {
             false => format!("was cut off: {}", connect::reason(&*error)),
         });
         let text = bytes.and_then(|bytes| {
-            String::from_utf8(bytes.to_bytes().into()).map_err(|error| format!("is not text: {error}"))
+            String::from_utf8(bytes.to_bytes().into())
+                .map_err(|error| format!("is not text: {error}"))
         });
         text.map_err(|reason| ask.doubtful(&format!("the answer of {} {reason}", self.target)))
     }
@@ -210,13 +268,25 @@ impl Remote {
         // Longest text that is of any use to a person.
         const LONGEST: usize = 64 << 10;
         let status = response.status();
-        let bytes =
-            Limited::new(response.into_body(), LONGEST).collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-        let Some(problem) = serde_json::from_slice::<Problem>(&bytes).ok().filter(|problem| problem.code.is_some())
+        let bytes = Limited::new(response.into_body(), LONGEST)
+            .collect()
+            .await
+            .map(|body| body.to_bytes())
+            .unwrap_or_default();
+        let Some(problem) = serde_json::from_slice::<Problem>(&bytes)
+            .ok()
+            .filter(|problem| problem.code.is_some())
         else {
-            let text = format!("what answers at {} is not a Tidegate server: it says {status}", self.target);
+            let text = format!(
+                "what answers at {} is not a Tidegate server: it says {status}",
+                self.target
+            );
             // A proxy that waited in vain says so in its own words.
-            return if status.is_server_error() { ask.doubtful(&text) } else { Failure::unavailable(text) };
+            return if status.is_server_error() {
+                ask.doubtful(&text)
+            } else {
+                Failure::unavailable(text)
+            };
         };
         let mut text = self.reason(status, &problem);
         match problem.code.as_deref() {
@@ -227,7 +297,10 @@ impl Remote {
         }
         let exit = exit(status);
         let request = problem.request_id.filter(|_| exit == Exit::Unavailable);
-        Failure { request, ..Failure::new(exit, text).by_server(problem.code, problem.path) }
+        Failure {
+            request,
+            ..Failure::new(exit, text).by_server(problem.code, problem.path)
+        }
     }
 
     /// What is wrong. It is one line, whatever names are in it.
@@ -247,7 +320,9 @@ impl Remote {
 fn exit(status: StatusCode) -> Exit {
     match status {
         StatusCode::NOT_FOUND => Exit::NotFound,
-        StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE | StatusCode::UNPROCESSABLE_ENTITY => Exit::Usage,
+        StatusCode::BAD_REQUEST
+        | StatusCode::PAYLOAD_TOO_LARGE
+        | StatusCode::UNPROCESSABLE_ENTITY => Exit::Usage,
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::CONFLICT => Exit::Refused,
         _ => Exit::Unavailable,
     }

@@ -52,13 +52,22 @@ impl Which {
     pub(crate) async fn id(&self, remote: &Remote) -> Result<String, Failure> {
         if let Some(key) = self.0.strip_prefix("key:") {
             let query = Query::default().with("key", Some(key));
-            return Ok(remote.read::<Item>(&Ask::get(query.of("/v1/workflows:byKey"))).await?.id);
+            return Ok(remote
+                .read::<Item>(&Ask::get(query.of("/v1/workflows:byKey")))
+                .await?
+                .id);
         }
         if let Some(name) = self.0.strip_prefix("name:") {
-            let query =
-                Query::default().with("name", Some(name)).with("order", Some("newest")).with("limit", Some("1"));
+            let query = Query::default()
+                .with("name", Some(name))
+                .with("order", Some("newest"))
+                .with("limit", Some("1"));
             let found = self.found(&query, remote).await?;
-            return found.into_iter().next().map(|item| item.id).ok_or_else(|| self.missing());
+            return found
+                .into_iter()
+                .next()
+                .map(|item| item.id)
+                .ok_or_else(|| self.missing());
         }
         if is_beginning(&self.0) {
             return self.only(remote).await;
@@ -70,7 +79,10 @@ impl Which {
     }
 
     async fn found(&self, query: &Query, remote: &Remote) -> Result<Vec<Item>, Failure> {
-        Ok(remote.read::<Found>(&Ask::get(query.of("/v1/workflows"))).await?.items)
+        Ok(remote
+            .read::<Found>(&Ask::get(query.of("/v1/workflows")))
+            .await?
+            .items)
     }
 
     /// The one workflow whose id begins like this.
@@ -99,11 +111,23 @@ impl Which {
 
     fn several(&self, found: &[Item]) -> Failure {
         let line = |item: &Item| {
-            format!("\n  {}  {}  {}", printable(&item.id), printable(&item.name), printable(&item.status))
+            format!(
+                "\n  {}  {}  {}",
+                printable(&item.id),
+                printable(&item.name),
+                printable(&item.status)
+            )
         };
         let named: String = found.iter().take(NAMED).map(line).collect();
-        let more = if found.len() > NAMED { "\n  and more" } else { "" };
-        Failure::usage(format!("several workflows have ids that begin with '{}':{named}{more}", self.0))
+        let more = if found.len() > NAMED {
+            "\n  and more"
+        } else {
+            ""
+        };
+        Failure::usage(format!(
+            "several workflows have ids that begin with '{}':{named}{more}",
+            self.0
+        ))
     }
 }
 

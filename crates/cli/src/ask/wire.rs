@@ -10,10 +10,25 @@ use crate::screen::moment::Moment;
 use crate::screen::printable::printable;
 
 /// What a workflow can be.
-pub(crate) const STATUSES: [&str; 6] = ["pending", "running", "paused", "succeeded", "failed", "cancelled"];
+pub(crate) const STATUSES: [&str; 6] = [
+    "pending",
+    "running",
+    "paused",
+    "succeeded",
+    "failed",
+    "cancelled",
+];
 /// What a job can be.
-pub(crate) const STATES: [&str; 8] =
-    ["waiting", "scheduled", "ready", "running", "succeeded", "failed", "cancelled", "skipped"];
+pub(crate) const STATES: [&str; 8] = [
+    "waiting",
+    "scheduled",
+    "ready",
+    "running",
+    "succeeded",
+    "failed",
+    "cancelled",
+    "skipped",
+];
 
 /// The partitions that are missing in an answer, because they do not answer.
 #[derive(Debug, Clone, Deserialize, Serialize)]
@@ -27,7 +42,9 @@ impl Incomplete {
     pub(crate) fn failure(&self) -> Failure {
         let partitions = counted(self.partitions.len() as u64, "partition");
         let reason = printable(&self.reason);
-        Failure::unavailable(format!("this is not all: {partitions} of the store did not answer: {reason}"))
+        Failure::unavailable(format!(
+            "this is not all: {partitions} of the store did not answer: {reason}"
+        ))
     }
 
     /// Done if nothing is missing, else [`Incomplete::failure`].
@@ -202,14 +219,19 @@ impl Summary {
     /// Its jobs by state, such as `1 failed, 2 running`, of the states that `wanted` names.
     pub(crate) fn listed(&self, wanted: impl Fn(&str) -> bool) -> String {
         let wanted = self.present().filter(|(word, _)| wanted(word));
-        wanted.map(|(word, number)| format!("{number} {word}")).collect::<Vec<_>>().join(", ")
+        wanted
+            .map(|(word, number)| format!("{number} {word}"))
+            .collect::<Vec<_>>()
+            .join(", ")
     }
 
     /// Words and numbers of the states that there are, what matters most first. A job that is blocked will not run unless somebody does
     /// something.
     pub(crate) fn present(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let counts = &self.job_counts;
-        let blocked = counts.blocked.unwrap_or(if self.is_over() { counts.waiting } else { 0 });
+        let blocked = counts
+            .blocked
+            .unwrap_or(if self.is_over() { counts.waiting } else { 0 });
         let each = [
             ("failed", counts.failed),
             ("running", counts.running),
@@ -227,9 +249,18 @@ impl Summary {
     /// Such as `42%  2/7 succeeded, 1 failed, 3 running, 1 waiting`.
     pub(crate) fn progress(&self) -> String {
         let states = self.listed(|word| word != "succeeded");
-        let states = if states.is_empty() { states } else { format!(", {states}") };
-        let Counts { succeeded, total, .. } = self.job_counts;
-        format!("{}%  {succeeded}/{total} succeeded{states}", self.job_counts.percent())
+        let states = if states.is_empty() {
+            states
+        } else {
+            format!(", {states}")
+        };
+        let Counts {
+            succeeded, total, ..
+        } = self.job_counts;
+        format!(
+            "{}%  {succeeded}/{total} succeeded{states}",
+            self.job_counts.percent()
+        )
     }
 
     /// How long it ran, or has run by `now`.
@@ -242,18 +273,27 @@ impl Counts {
     /// Jobs that ended, in any state.
     fn over(&self) -> u64 {
         // A server may say anything, and a sum too large must not end the program.
-        [self.failed, self.cancelled, self.skipped].into_iter().fold(self.succeeded, u64::saturating_add)
+        [self.failed, self.cancelled, self.skipped]
+            .into_iter()
+            .fold(self.succeeded, u64::saturating_add)
     }
 
     /// How much of the work is over, in percent; less than 100 until all is.
     pub(crate) fn percent(&self) -> u64 {
-        self.over().saturating_mul(100).checked_div(self.total).unwrap_or(100).min(100)
+        self.over()
+            .saturating_mul(100)
+            .checked_div(self.total)
+            .unwrap_or(100)
+            .min(100)
     }
 }
 
 impl Job {
     pub(crate) fn is_over(&self) -> bool {
-        matches!(self.state.as_str(), "succeeded" | "failed" | "cancelled" | "skipped")
+        matches!(
+            self.state.as_str(),
+            "succeeded" | "failed" | "cancelled" | "skipped"
+        )
     }
 
     /// How long its latest attempt took, or has taken by `now`.
@@ -273,8 +313,17 @@ mod tests {
     #[test]
     fn counts_of_any_size_have_a_percentage() {
         let check = |succeeded: u64, failed: u64, total: u64, over: u64, percent: u64| {
-            let counts = Counts { succeeded, failed, total, ..Counts::default() };
-            assert_eq!((counts.over(), counts.percent()), (over, percent), "{counts:?}");
+            let counts = Counts {
+                succeeded,
+                failed,
+                total,
+                ..Counts::default()
+            };
+            assert_eq!(
+                (counts.over(), counts.percent()),
+                (over, percent),
+                "{counts:?}"
+            );
         };
         check(0, 0, 0, 0, 100);
         check(2, 1, 7, 3, 42);

@@ -36,14 +36,23 @@ fn plain(text: &str) -> Result<String, String> {
         _ => {}
     }
     if is_endless(text) {
-        return Err(format!("{text} is a number that JSON does not have; in quotes it is a text"));
+        return Err(format!(
+            "{text} is a number that JSON does not have; in quotes it is a text"
+        ));
     }
     for (prefix, radix) in [("0x", 16), ("0o", 8)] {
-        let digits = text.strip_prefix(prefix).filter(|digits| !digits.is_empty());
-        if let Some(digits) = digits.filter(|digits| digits.chars().all(|digit| digit.is_digit(radix))) {
+        let digits = text
+            .strip_prefix(prefix)
+            .filter(|digits| !digits.is_empty());
+        if let Some(digits) =
+            digits.filter(|digits| digits.chars().all(|digit| digit.is_digit(radix)))
+        {
             let whole = u64::from_str_radix(digits, radix);
             return whole.map(|whole| whole.to_string()).map_err(|_| {
-                format!("{text} is larger than {}; write it in decimal digits, or in quotes as a text", u64::MAX)
+                format!(
+                    "{text} is larger than {}; write it in decimal digits, or in quotes as a text",
+                    u64::MAX
+                )
             });
         }
     }
@@ -64,15 +73,29 @@ fn decimal(text: &str) -> Option<String> {
     };
     let (number, exponent) = unsigned.split_at(unsigned.find(['e', 'E']).unwrap_or(unsigned.len()));
     let (whole, fraction) = number.split_at(number.find('.').unwrap_or(number.len()));
-    let (fraction, is_real) = fraction.strip_prefix('.').map_or(("", false), |fraction| (fraction, true));
-    let power = exponent.get(1..).map(|power| power.strip_prefix(['-', '+']).unwrap_or(power));
+    let (fraction, is_real) = fraction
+        .strip_prefix('.')
+        .map_or(("", false), |fraction| (fraction, true));
+    let power = exponent
+        .get(1..)
+        .map(|power| power.strip_prefix(['-', '+']).unwrap_or(power));
     let is_power = power.is_none_or(|power| !power.is_empty() && is_digits(power));
-    if (whole.is_empty() && fraction.is_empty()) || !is_digits(whole) || !is_digits(fraction) || !is_power {
+    if (whole.is_empty() && fraction.is_empty())
+        || !is_digits(whole)
+        || !is_digits(fraction)
+        || !is_power
+    {
         return None;
     }
-    let whole = Some(whole.trim_start_matches('0')).filter(|whole| !whole.is_empty()).unwrap_or("0");
+    let whole = Some(whole.trim_start_matches('0'))
+        .filter(|whole| !whole.is_empty())
+        .unwrap_or("0");
     let point = if is_real { "." } else { "" };
-    let fraction = if is_real && fraction.is_empty() { "0" } else { fraction };
+    let fraction = if is_real && fraction.is_empty() {
+        "0"
+    } else {
+        fraction
+    };
     Some([minus, whole, point, fraction, exponent].concat())
 }
 

@@ -23,7 +23,10 @@ pub(super) fn name(raw: &RawValue) -> Result<String, serde_json::Error> {
 
 /// Where `part`, which is a slice of `text`, begins.
 pub(super) fn place_of(part: &str, text: &str) -> Place {
-    Place::of(text, (part.as_ptr() as usize).saturating_sub(text.as_ptr() as usize))
+    Place::of(
+        text,
+        (part.as_ptr() as usize).saturating_sub(text.as_ptr() as usize),
+    )
 }
 
 /// The place of what a path leads to, as of a tree of YAML. Of fields with the same name, the last is taken.
@@ -39,13 +42,17 @@ pub(super) fn place(text: &str, path: &str) -> Option<Place> {
 fn step<'a, 'p>(json: &'a str, path: &'p str) -> Option<(&'a str, &'a str, &'p str)> {
     if json.trim_start().starts_with('[') {
         let (number, rest) = tree::item(path)?;
-        let item = serde_json::Deserializer::from_str(json).deserialize_seq(Item(number)).ok()??;
+        let item = serde_json::Deserializer::from_str(json)
+            .deserialize_seq(Item(number))
+            .ok()??;
         return Some((item.get(), item.get(), rest));
     }
     let mut best: Option<(&str, &str, &str)> = None;
     let better = |(raw, value): Pair<'a>| {
         let rest = name(raw).ok().and_then(|name| tree::after(&name, path));
-        if let Some(rest) = rest.filter(|rest| best.is_none_or(|(_, _, best)| rest.len() <= best.len())) {
+        if let Some(rest) =
+            rest.filter(|rest| best.is_none_or(|(_, _, best)| rest.len() <= best.len()))
+        {
             best = Some((raw.get(), value.get(), rest));
         }
     };
@@ -123,13 +130,21 @@ mod tests {
     #[test]
     fn names_may_have_dots_and_escapes_and_occur_twice() {
         check(r#"{"a": {"b": 1}, "a.b": 2}"#, "a.b", Some((1, 17)));
-        check(r#"{"\ud83d\ude00": {"\u0061": 1}}"#, "\u{1f600}.a", Some((1, 19)));
+        check(
+            r#"{"\ud83d\ude00": {"\u0061": 1}}"#,
+            "\u{1f600}.a",
+            Some((1, 19)),
+        );
         check(r#"{"é": 1, "x": {"b": 1, "b": 2}}"#, "x.b", Some((1, 24)));
     }
 
     #[test]
     fn deep_and_long_texts_need_no_stack() {
-        let deep = format!("{{\"a\": {}{}, \"b\": 1}}", "[".repeat(100_000), "]".repeat(100_000));
+        let deep = format!(
+            "{{\"a\": {}{}, \"b\": 1}}",
+            "[".repeat(100_000),
+            "]".repeat(100_000)
+        );
         check(&deep, "b", Some((1, 200_009)));
         check(&deep, "a[0]", Some((1, 8)));
     }

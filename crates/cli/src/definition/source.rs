@@ -37,27 +37,42 @@ impl Source {
     /// Reads the definition, and puts the arguments over it. Standard input is read to its end, without a pause for others.
     pub(crate) fn read(&self, begin: Begin) -> Result<Definition, Failure> {
         let text = text_of(&self.file);
-        let text = text.map_err(|error| Failure::usage(format!("{} cannot be read: {error}", self.name())))?;
+        let text = text
+            .map_err(|error| Failure::usage(format!("{} cannot be read: {error}", self.name())))?;
         self.definition(text, begin)
     }
 
     /// Creates it, and returns the answer of the server.
-    pub(crate) async fn create(&self, definition: &Definition, remote: &Remote) -> Result<String, Failure> {
+    pub(crate) async fn create(
+        &self,
+        definition: &Definition,
+        remote: &Remote,
+    ) -> Result<String, Failure> {
         let ask = Ask::post("/v1/workflows", definition.json());
-        let ask = if has_key(definition) { ask.with_key() } else { ask };
-        remote.text(&ask).await.map_err(|failure| self.placed(failure, definition))
+        let ask = if has_key(definition) {
+            ask.with_key()
+        } else {
+            ask
+        };
+        remote
+            .text(&ask)
+            .await
+            .map_err(|failure| self.placed(failure, definition))
     }
 
     fn definition(&self, text: String, begin: Begin) -> Result<Definition, Failure> {
         let definition = Definition::parse(&self.file, text);
-        let mut definition = definition.map_err(|mistake| Failure::usage(format!("{}:{mistake}", self.name())))?;
+        let mut definition =
+            definition.map_err(|mistake| Failure::usage(format!("{}:{mistake}", self.name())))?;
         self.put_over(&mut definition, begin)?;
         Ok(definition)
     }
 
     fn put_over(&self, definition: &mut Definition, begin: Begin) -> Result<(), Failure> {
         let fields = &mut definition.fields;
-        let raw = |value: serde_json::Value| serde_json::value::to_raw_value(&value).expect("a value is JSON");
+        let raw = |value: serde_json::Value| {
+            serde_json::value::to_raw_value(&value).expect("a value is JSON")
+        };
         match begin {
             Begin::Unsaid => None,
             Begin::Now => fields.insert("start".to_owned(), raw("now".into())),
@@ -67,11 +82,20 @@ impl Source {
             fields.insert("idempotency_key".to_owned(), raw(key.as_str().into()));
         }
         if !self.tags.is_empty() {
-            let known = fields.get("tags").map(|tags| serde_json::from_str::<Vec<String>>(tags.get()));
-            let known =
-                known.transpose().map_err(|_| Failure::usage("the tags of the definition are not a list of texts"))?;
+            let known = fields
+                .get("tags")
+                .map(|tags| serde_json::from_str::<Vec<String>>(tags.get()));
+            let known = known.transpose().map_err(|_| {
+                Failure::usage("the tags of the definition are not a list of texts")
+            })?;
             let mut tags = known.unwrap_or_default();
-            tags.extend(self.tags.iter().filter(|tag| !tags.contains(tag)).cloned().collect::<Vec<_>>());
+            tags.extend(
+                self.tags
+                    .iter()
+                    .filter(|tag| !tags.contains(tag))
+                    .cloned()
+                    .collect::<Vec<_>>(),
+            );
             fields.insert("tags".to_owned(), raw(tags.into()));
         }
         Ok(())
@@ -79,18 +103,34 @@ impl Source {
 
     /// What the server found wrong at a path, with the place in the file that the path leads to.
     fn placed(&self, failure: Failure, definition: &Definition) -> Failure {
-        let Some(path) = &failure.path else { return failure };
-        Failure { text: format!("{}:{}", self.name(), definition.mistake(path, &failure.text)), ..failure }
+        let Some(path) = &failure.path else {
+            return failure;
+        };
+        Failure {
+            text: format!(
+                "{}:{}",
+                self.name(),
+                definition.mistake(path, &failure.text)
+            ),
+            ..failure
+        }
     }
 
     fn name(&self) -> String {
-        if self.file == Path::new("-") { "standard input".to_owned() } else { self.file.display().to_string() }
+        if self.file == Path::new("-") {
+            "standard input".to_owned()
+        } else {
+            self.file.display().to_string()
+        }
     }
 }
 
 /// Whether creating it again creates no other.
 fn has_key(definition: &Definition) -> bool {
-    definition.fields.get("idempotency_key").is_some_and(|key| key.get() != "null")
+    definition
+        .fields
+        .get("idempotency_key")
+        .is_some_and(|key| key.get() != "null")
 }
 
 #[cfg(test)]
@@ -99,12 +139,18 @@ mod tests {
 
     fn source() -> Source {
         let tags = vec!["new".to_owned(), "old".to_owned()];
-        Source { file: PathBuf::from("definition"), key: Some("k\"1".to_owned()), tags }
+        Source {
+            file: PathBuf::from("definition"),
+            key: Some("k\"1".to_owned()),
+            tags,
+        }
     }
 
     fn check(text: &str, begin: Begin, expected: &str) {
         let definition = source().definition(text.to_owned(), begin);
-        let found = definition.map(|definition| definition.json()).unwrap_or_else(|failure| failure.to_string());
+        let found = definition
+            .map(|definition| definition.json())
+            .unwrap_or_else(|failure| failure.to_string());
         assert!(found.contains(expected), "{expected} in {found}");
     }
 
@@ -117,20 +163,52 @@ mod tests {
             Begin::Unsaid,
             &format!(r#"{{"idempotency_key":"k\"1",{rest}"start":"now","tags":["old","new"]}}"#),
         );
-        check(text, Begin::Manual, &format!(r#"{rest}"start":"manual","tags""#));
-        check("name: n\njobs: []", Begin::Now, r#""jobs":[],"name":"n","start":"now","tags":["new","old"]}"#);
+        check(
+            text,
+            Begin::Manual,
+            &format!(r#"{rest}"start":"manual","tags""#),
+        );
+        check(
+            "name: n\njobs: []",
+            Begin::Now,
+            r#""jobs":[],"name":"n","start":"now","tags":["new","old"]}"#,
+        );
     }
 
     #[test]
     fn mistakes_are_told_by_line_and_column() {
-        check("{\n  \"name\": nope\n}", Begin::Unsaid, "definition:2:12: expected ident");
-        check("{\"name\": \"a\"} x", Begin::Unsaid, "definition:1:15: trailing characters");
+        check(
+            "{\n  \"name\": nope\n}",
+            Begin::Unsaid,
+            "definition:2:12: expected ident",
+        );
+        check(
+            "{\"name\": \"a\"} x",
+            Begin::Unsaid,
+            "definition:1:15: trailing characters",
+        );
         check("jobs: [\n", Begin::Unsaid, "definition:");
-        check("{\"a\": 1,\n\"a\": 2}", Begin::Unsaid, "definition:2:1: 'a' is there twice");
-        check("{\"\u{e9}\u{1f600}\": nope}", Begin::Unsaid, "definition:1:9: expected ident");
-        check("{\"a\": 1, \"\\ud83d\": 2}", Begin::Unsaid, "definition:1:10: unexpected end of hex escape");
+        check(
+            "{\"a\": 1,\n\"a\": 2}",
+            Begin::Unsaid,
+            "definition:2:1: 'a' is there twice",
+        );
+        check(
+            "{\"\u{e9}\u{1f600}\": nope}",
+            Begin::Unsaid,
+            "definition:1:9: expected ident",
+        );
+        check(
+            "{\"a\": 1, \"\\ud83d\": 2}",
+            Begin::Unsaid,
+            "definition:1:10: unexpected end of hex escape",
+        );
         for text in ["[]", "", "- a", "7"] {
-            check(text, Begin::Unsaid, "error: definition: expected a definition, which is a map");
+            check(
+                text,
+                Begin::Unsaid,
+                "error: definition: expected a definition, which is a map",
+            );
         }
         check("tags: 7", Begin::Unsaid, "tags of the definition");
     }
@@ -144,12 +222,42 @@ mod tests {
             assert_eq!(shown, expected);
         };
         let text = "name: a\njobs:\n  - name: b\n    after: [c]\n";
-        check(text, "there is no job 'c'", Some("jobs[0].after[0]"), "definition:4:13: there is no job 'c'");
-        check(text, "unknown field at line 1 column 7", Some("jobs[0].name"), "definition:3:5: unknown field");
-        check(text, "there is no job 'x at line 5'", None, "there is no job 'x at line 5'");
-        check(text, "no 'x at line 5'", Some("name"), "definition:1:1: no 'x at line 5'");
-        check("{\"x\": \"\\ud83d\\ude00\",\n \"y\": 1}", "wrong", Some("y"), "definition:2:2: wrong");
-        check(text, "too long", Some("idempotency_key"), "definition: too long");
+        check(
+            text,
+            "there is no job 'c'",
+            Some("jobs[0].after[0]"),
+            "definition:4:13: there is no job 'c'",
+        );
+        check(
+            text,
+            "unknown field at line 1 column 7",
+            Some("jobs[0].name"),
+            "definition:3:5: unknown field",
+        );
+        check(
+            text,
+            "there is no job 'x at line 5'",
+            None,
+            "there is no job 'x at line 5'",
+        );
+        check(
+            text,
+            "no 'x at line 5'",
+            Some("name"),
+            "definition:1:1: no 'x at line 5'",
+        );
+        check(
+            "{\"x\": \"\\ud83d\\ude00\",\n \"y\": 1}",
+            "wrong",
+            Some("y"),
+            "definition:2:2: wrong",
+        );
+        check(
+            text,
+            "too long",
+            Some("idempotency_key"),
+            "definition: too long",
+        );
         check(text, "too busy", None, "too busy");
     }
 }

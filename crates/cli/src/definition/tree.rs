@@ -24,10 +24,16 @@ impl Place {
     /// The place of a byte of `text`.
     pub(super) fn of(text: &str, offset: usize) -> Self {
         let before = &text.as_bytes()[..offset.min(text.len())];
-        let line = before.rsplit(|byte| *byte == b'\n').next().unwrap_or(before);
+        let line = before
+            .rsplit(|byte| *byte == b'\n')
+            .next()
+            .unwrap_or(before);
         // Columns are characters. The bytes of a character after its first are left out.
         let column = line.iter().filter(|byte| **byte & 0xC0 != 0x80).count() + 1;
-        Self { line: before.iter().filter(|byte| **byte == b'\n').count() + 1, column }
+        Self {
+            line: before.iter().filter(|byte| **byte == b'\n').count() + 1,
+            column,
+        }
     }
 
     /// Line and column.
@@ -39,7 +45,10 @@ impl Place {
 impl From<Position> for Place {
     fn from(position: Position) -> Self {
         let number = |value: u32| usize::try_from(value).unwrap_or(usize::MAX);
-        Self { line: number(position.line), column: number(position.column) }
+        Self {
+            line: number(position.line),
+            column: number(position.column),
+        }
     }
 }
 
@@ -52,7 +61,11 @@ pub(crate) struct Mistake {
 
 impl fmt::Display for Mistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {}", self.place.line, self.place.column, self.reason)
+        write!(
+            f,
+            "{}:{}: {}",
+            self.place.line, self.place.column, self.reason
+        )
     }
 }
 
@@ -64,11 +77,16 @@ impl Tree {
     /// Reads the one document of a text; a text without any is null.
     pub(crate) fn read(text: &str) -> Result<Self, Mistake> {
         let document = tidegate_yaml::parse::<CoreSchema>(text.as_bytes(), MAX_DEPTH);
-        let Document { root, rest } =
-            document.map_err(|error| Mistake { place: error.at.into(), reason: error.problem.to_string() })?;
+        let Document { root, rest } = document.map_err(|error| Mistake {
+            place: error.at.into(),
+            reason: error.problem.to_string(),
+        })?;
         if let Some(rest) = rest {
             let reason = "text behind the definition: a file has one definition".to_owned();
-            return Err(Mistake { place: rest.into(), reason });
+            return Err(Mistake {
+                place: rest.into(),
+                reason,
+            });
         }
         root.iter().try_for_each(refuse_repeated)?;
         Ok(Self(root))
@@ -76,7 +94,9 @@ impl Tree {
 
     /// The same as JSON.
     pub(crate) fn json(&self) -> String {
-        let Some(root) = &self.0 else { return "null".to_owned() };
+        let Some(root) = &self.0 else {
+            return "null".to_owned();
+        };
         let mut out = String::new();
         write(root, &mut out);
         out
@@ -104,8 +124,12 @@ fn refuse_repeated(node: &Node) -> Result<(), Mistake> {
             let mut names = HashMap::new();
             for pair in pairs.iter().filter(|pair| !pair.merged) {
                 if let Some(Position { line, column }) = names.insert(name(pair), pair.at) {
-                    let reason = format!("'{}' is there twice, first at {line}:{column}", name(pair));
-                    return Err(Mistake { place: pair.at.into(), reason });
+                    let reason =
+                        format!("'{}' is there twice, first at {line}:{column}", name(pair));
+                    return Err(Mistake {
+                        place: pair.at.into(),
+                        reason,
+                    });
                 }
                 refuse_repeated(&pair.value)?;
             }
@@ -160,7 +184,10 @@ fn place(node: &Node, path: &str) -> Option<Place> {
             Some((item.at, item, rest))
         }
         Content::Map(pairs) => {
-            let fitting = pairs.iter().rev().filter_map(|pair| Some((pair.at, &pair.value, after(&name(pair), path)?)));
+            let fitting = pairs
+                .iter()
+                .rev()
+                .filter_map(|pair| Some((pair.at, &pair.value, after(&name(pair), path)?)));
             fitting.min_by_key(|(_, _, rest)| rest.len())
         }
     }?;
@@ -186,18 +213,26 @@ mod tests {
     use super::*;
 
     fn check(text: &str, expected: &str) {
-        let found = Tree::read(text).map(|node| node.json()).unwrap_or_else(|mistake| mistake.to_string());
+        let found = Tree::read(text)
+            .map(|node| node.json())
+            .unwrap_or_else(|mistake| mistake.to_string());
         assert_eq!(found, expected, "{text}");
     }
 
     #[test]
     fn scalars_have_the_types_of_the_core_schema() {
-        check("[1, -2, +3, 0x1f, 0o17, 1.5, 1e3, .5, 007]", "[1,-2,3,31,15,1.5,1e3,0.5,7]");
+        check(
+            "[1, -2, +3, 0x1f, 0o17, 1.5, 1e3, .5, 007]",
+            "[1,-2,3,31,15,1.5,1e3,0.5,7]",
+        );
         check(
             "[true, False, ~, null, '', \"1\", yes, 1.2.3, -a, 5m, 1_000]",
             r#"[true,false,null,null,"","1","yes","1.2.3","-a","5m","1_000"]"#,
         );
-        check("a: |\n  x\n  y\nb: 12345678901234567890123\n", r#"{"a":"x\ny\n","b":12345678901234567890123}"#);
+        check(
+            "a: |\n  x\n  y\nb: 12345678901234567890123\n",
+            r#"{"a":"x\ny\n","b":12345678901234567890123}"#,
+        );
         check("{a: [], b: {}, 1: \"\\\"\"}", r#"{"a":[],"b":{},"1":"\""}"#);
     }
 
@@ -219,10 +254,20 @@ mod tests {
             "[., +, 1e, e5, .e5, 1e+, 1.2e3.4, 1-2, \".inf\"]",
             r#"[".","+","1e","e5",".e5","1e+","1.2e3.4","1-2",".inf"]"#,
         );
-        let large = "larger than 18446744073709551615; write it in decimal digits, or in quotes as a text";
-        check("a:\n  b: 0x10000000000000000", &format!("2:6: 0x10000000000000000 is {large}"));
-        check("a: [1, 0o2000000000000000000000]", &format!("1:8: 0o2000000000000000000000 is {large}"));
-        check("a: -.inf", "1:4: -.inf is a number that JSON does not have; in quotes it is a text");
+        let large =
+            "larger than 18446744073709551615; write it in decimal digits, or in quotes as a text";
+        check(
+            "a:\n  b: 0x10000000000000000",
+            &format!("2:6: 0x10000000000000000 is {large}"),
+        );
+        check(
+            "a: [1, 0o2000000000000000000000]",
+            &format!("1:8: 0o2000000000000000000000 is {large}"),
+        );
+        check(
+            "a: -.inf",
+            "1:4: -.inf is a number that JSON does not have; in quotes it is a text",
+        );
     }
 
     #[test]
@@ -233,16 +278,35 @@ mod tests {
             let below = format!("*a{}", level - 1);
             bomb += &format!("a{level}: &a{level} [{}]\n", vec![below; 10].join(","));
         }
-        assert!(Tree::read(&bomb).unwrap_err().reason.contains("1000000 values"));
-        assert!(Tree::read(&"[".repeat(101)).unwrap_err().reason.contains("nested more than 100 deep"));
+        assert!(
+            Tree::read(&bomb)
+                .unwrap_err()
+                .reason
+                .contains("1000000 values")
+        );
+        assert!(
+            Tree::read(&"[".repeat(101))
+                .unwrap_err()
+                .reason
+                .contains("nested more than 100 deep")
+        );
         assert!(Tree::read(&"[".repeat(100_000)).is_err());
         check("&a [*a]", "1:5: anchor 'a' value contains itself");
     }
 
     #[test]
     fn copies_by_aliases_are_bounded_in_bytes_and_depth() {
-        let text = |aliases: usize| format!("a: &a {}\nb: [{}]\n", "x".repeat(100_000), vec!["*a"; aliases].join(","));
-        assert_eq!(Tree::read(&text(600)).unwrap().json().len(), 601 * 100_002 + 600 + 12);
+        let text = |aliases: usize| {
+            format!(
+                "a: &a {}\nb: [{}]\n",
+                "x".repeat(100_000),
+                vec!["*a"; aliases].join(",")
+            )
+        };
+        assert_eq!(
+            Tree::read(&text(600)).unwrap().json().len(),
+            601 * 100_002 + 600 + 12
+        );
         assert_eq!(
             Tree::read(&text(20_000)).unwrap_err().to_string(),
             "2:1922: aliases stand for more than 1000000 values"
@@ -250,10 +314,20 @@ mod tests {
         let inner = format!("a: &a {}{}\n", "[".repeat(60), "]".repeat(60));
         check(
             &format!("{inner}b: {}*a{}\n", "[".repeat(39), "]".repeat(39)),
-            &Tree::read(&format!("{inner}b: {}{}", "[".repeat(99), "]".repeat(99))).unwrap().json(),
+            &Tree::read(&format!("{inner}b: {}{}", "[".repeat(99), "]".repeat(99)))
+                .unwrap()
+                .json(),
         );
-        let deep = Tree::read(&format!("{inner}b: {}*a{}\n", "[".repeat(40), "]".repeat(40))).unwrap_err();
-        assert_eq!(deep.to_string(), "2:44: lists and maps are nested more than 100 deep");
+        let deep = Tree::read(&format!(
+            "{inner}b: {}*a{}\n",
+            "[".repeat(40),
+            "]".repeat(40)
+        ))
+        .unwrap_err();
+        assert_eq!(
+            deep.to_string(),
+            "2:44: lists and maps are nested more than 100 deep"
+        );
     }
 
     #[test]
@@ -277,13 +351,19 @@ mod tests {
         check("a: !!set\n  b: 1", "1:4: tags are not understood here");
         check("a:\n  - !!seq [1]", "2:5: tags are not understood here");
         check("a: !mine [1]", "1:4: tags are not understood here");
-        check("a: 1\n---\nb: 2", "2:1: text behind the definition: a file has one definition");
+        check(
+            "a: 1\n---\nb: 2",
+            "2:1: text behind the definition: a file has one definition",
+        );
         assert_eq!(Tree::read("a: [1\nb: 2").unwrap_err().place.line, 2);
         check("", "null");
     }
 
     fn place(text: &str, path: &str, expected: Option<(usize, usize)>) {
-        let found = Tree::read(text).unwrap().place(path).map(|place| (place.line, place.column));
+        let found = Tree::read(text)
+            .unwrap()
+            .place(path)
+            .map(|place| (place.line, place.column));
         assert_eq!(found, expected, "{path} in {text}");
     }
 
@@ -308,12 +388,18 @@ mod tests {
 
     #[test]
     fn merge_keys_are_followed_and_other_keys_hold_before_them() {
-        check("a: &a {x: 1, y: 2}\nb: {<<: *a, y: 3}", r#"{"a":{"x":1,"y":2},"b":{"x":1,"y":3}}"#);
+        check(
+            "a: &a {x: 1, y: 2}\nb: {<<: *a, y: 3}",
+            r#"{"a":{"x":1,"y":2},"b":{"x":1,"y":3}}"#,
+        );
         check(
             "a: &a {x: 1}\nb: &b {x: 2, z: 4}\nc: {<<: [*a, *b]}",
             r#"{"a":{"x":1},"b":{"x":2,"z":4},"c":{"x":1,"z":4}}"#,
         );
         check("a: {\"<<\": 1}", r#"{"a":{"<<":1}}"#);
-        check("a: {<<: 1}", "1:5: map merge requires map or sequence of maps as the value");
+        check(
+            "a: {<<: 1}",
+            "1:5: map merge requires map or sequence of maps as the value",
+        );
     }
 }

@@ -14,8 +14,16 @@ pub(super) struct Repeated {
 
 /// All of them.
 pub(super) fn repeated() -> [Repeated; 4] {
-    let every = |seconds, graph| Repeated { every: Duration::from_secs(seconds), graph };
-    [every(3, order), every(20, thumbnails), every(60, crawl), every(120, report)]
+    let every = |seconds, graph| Repeated {
+        every: Duration::from_secs(seconds),
+        graph,
+    };
+    [
+        every(3, order),
+        every(20, thumbnails),
+        every(60, crawl),
+        every(120, report),
+    ]
 }
 
 /// Some orders fail at the payment, for good or for one attempt.
@@ -35,10 +43,17 @@ fn order(number: u64) -> Value {
 
 /// A job before many, and one after them.
 fn thumbnails(number: u64) -> Value {
-    let names: Vec<_> = (1..=24).map(|width| format!("resize-{}", width * 40)).collect();
-    let mut jobs =
-        vec![json!({"name": "fetch", "handler": "image.fetch", "params": {"image": format!("{number}.jpeg")}})];
-    jobs.extend(names.iter().map(|name| json!({"name": name, "handler": "image.resize", "after": "fetch"})));
+    let names: Vec<_> = (1..=24)
+        .map(|width| format!("resize-{}", width * 40))
+        .collect();
+    let mut jobs = vec![
+        json!({"name": "fetch", "handler": "image.fetch", "params": {"image": format!("{number}.jpeg")}}),
+    ];
+    jobs.extend(
+        names
+            .iter()
+            .map(|name| json!({"name": name, "handler": "image.resize", "after": "fetch"})),
+    );
     jobs.push(json!({"name": "publish", "handler": "image.publish", "after": names}));
     json!({"name": "thumbnails", "tags": ["images"], "jobs": jobs})
 }
@@ -47,7 +62,8 @@ fn thumbnails(number: u64) -> Value {
 fn crawl(number: u64) -> Value {
     let names: Vec<_> = (1..=40).map(|page| format!("page-{page}")).collect();
     let limits = json!([{"domain": "partner", "entries": [["client", "crawler"]]}]);
-    let page = |name| json!({"name": name, "handler": "partner.page", "queue": "crawl", "limits": limits});
+    let page =
+        |name| json!({"name": name, "handler": "partner.page", "queue": "crawl", "limits": limits});
     let mut jobs: Vec<_> = names.iter().map(page).collect();
     jobs.push(json!({"name": "index", "handler": "partner.index", "after": names}));
     json!({"name": "crawl", "tags": ["partner"], "globals": {"run": number}, "jobs": jobs})
@@ -65,7 +81,12 @@ fn report(number: u64) -> Value {
             "after": [name(step - 1, job), name(step - 1, job + 1)],
         }),
     };
-    let jobs: Vec<_> = (1..=5).flat_map(|step| (0..WIDTH).map(move |number| (step, number))).collect();
-    let jobs: Vec<_> = jobs.into_iter().map(|(step, number)| job(step, number)).collect();
+    let jobs: Vec<_> = (1..=5)
+        .flat_map(|step| (0..WIDTH).map(move |number| (step, number)))
+        .collect();
+    let jobs: Vec<_> = jobs
+        .into_iter()
+        .map(|(step, number)| job(step, number))
+        .collect();
     json!({"name": "report", "tags": ["nightly"], "globals": {"run": number}, "jobs": jobs})
 }

@@ -28,8 +28,16 @@ fn call(number: u64) -> Value {
         return json!({"domain": "partner", "descriptors": [described(&[("client", "crawler")])]});
     }
     let user = format!("user-{}", rare(60));
-    let route = if fastrand::u8(..10) == 0 { "/checkout" } else { "/search" };
-    let plan = if fastrand::u8(..3) == 0 { "pro" } else { "free" };
+    let route = if fastrand::u8(..10) == 0 {
+        "/checkout"
+    } else {
+        "/search"
+    };
+    let plan = if fastrand::u8(..3) == 0 {
+        "pro"
+    } else {
+        "free"
+    };
     let key = format!("{plan}-{}", rare(12));
     let descriptors = [
         described(&[("route", route)]),
@@ -46,6 +54,9 @@ fn rare(end: u32) -> u32 {
 }
 
 fn described(entries: &[(&str, &str)]) -> Value {
-    let entries: Vec<_> = entries.iter().map(|(key, value)| json!({"key": key, "value": value})).collect();
+    let entries: Vec<_> = entries
+        .iter()
+        .map(|(key, value)| json!({"key": key, "value": value}))
+        .collect();
     json!({"entries": entries})
 }

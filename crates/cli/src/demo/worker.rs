@@ -40,7 +40,8 @@ pub(super) async fn run(api: &Remote, name: &str) {
     });
     loop {
         let answer = post(api, "/v1/jobs/claim", &claim).await;
-        let Some(claimed) = answer.and_then(|text| serde_json::from_str::<Claimed>(&text).ok()) else {
+        let Some(claimed) = answer.and_then(|text| serde_json::from_str::<Claimed>(&text).ok())
+        else {
             sleep(PAUSE).await;
             continue;
         };
@@ -87,9 +88,11 @@ fn ended(job: &Job) -> Value {
         ("bank.charge", order) if order % DECLINED == DECLINED - 1 => {
             failed("CardDeclined", "the bank declined the card", "never")
         }
-        ("bank.charge", order) if order % BUSY == 0 && job.attempt == 1 => {
-            failed("BankBusy", "the bank did not answer within 300 ms", "policy")
-        }
+        ("bank.charge", order) if order % BUSY == 0 && job.attempt == 1 => failed(
+            "BankBusy",
+            "the bank did not answer within 300 ms",
+            "policy",
+        ),
         (handler, _) => json!({"outcome": "succeeded", "output": {"by": handler}}),
     }
 }

@@ -31,19 +31,33 @@ pub(super) struct Log {
 impl Log {
     pub(super) async fn run(&self, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
         let job = self.named.path(remote).await?;
-        if self.follow { follow(&job, remote, screen).await } else { whole(&job, remote, screen).await }
+        if self.follow {
+            follow(&job, remote, screen).await
+        } else {
+            whole(&job, remote, screen).await
+        }
     }
 }
 
 /// The lines after a place, or the first that are kept.
 async fn page(job: &str, after: Option<&String>, remote: &Remote) -> Result<LogPage, Failure> {
-    remote.read(&Ask::get(Query::default().with("after", after).of(&format!("{job}/log")))).await
+    remote
+        .read(&Ask::get(
+            Query::default()
+                .with("after", after)
+                .of(&format!("{job}/log")),
+        ))
+        .await
 }
 
 async fn whole(job: &str, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
     let (mut items, mut after, mut dropped) = (Vec::new(), None, 0);
     while items.len() < MOST {
-        let LogPage { items: found, dropped: before, next } = page(job, after.as_ref(), remote).await?;
+        let LogPage {
+            items: found,
+            dropped: before,
+            next,
+        } = page(job, after.as_ref(), remote).await?;
         dropped += before;
         if found.is_empty() || after.as_ref() == Some(&next) {
             break;
@@ -53,7 +67,11 @@ async fn whole(job: &str, remote: &Remote, screen: &Screen) -> Result<Exit, Fail
     let text = |item: &RawValue| Ok(remote.parse::<wire::LogLine>(item.get())?.text);
     let more = (dropped > 0).then(|| not_kept(dropped));
     screen.list(&items, text, more.as_deref(), || {
-        if items.is_empty() { Ok("no lines\n".to_owned()) } else { lines(&items, remote) }
+        if items.is_empty() {
+            Ok("no lines\n".to_owned())
+        } else {
+            lines(&items, remote)
+        }
     })?;
     Ok(Exit::Done)
 }
@@ -61,7 +79,11 @@ async fn whole(job: &str, remote: &Remote, screen: &Screen) -> Result<Exit, Fail
 async fn follow(job: &str, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
     let (mut after, mut over) = (None, false);
     loop {
-        let LogPage { items, dropped, next } = page(job, after.as_ref(), remote).await?;
+        let LogPage {
+            items,
+            dropped,
+            next,
+        } = page(job, after.as_ref(), remote).await?;
         if dropped > 0 && screen.is_table() {
             screen.line(&format!("{} {}", screen.dots(), not_kept(dropped)))?;
         }
@@ -90,7 +112,9 @@ fn not_kept(lines: u64) -> String {
 fn show(items: &[Box<RawValue>], remote: &Remote, screen: &Screen) -> Result<(), Failure> {
     match screen.format {
         Format::Table | Format::Wide => print(&lines(items, remote)?),
-        Format::Json => items.iter().try_for_each(|item| screen.object(item.get(), "", || Ok(String::new()))),
+        Format::Json => items
+            .iter()
+            .try_for_each(|item| screen.object(item.get(), "", || Ok(String::new()))),
         Format::Yaml | Format::Name if items.is_empty() => Ok(()),
         Format::Yaml | Format::Name => {
             let text = |item: &RawValue| Ok(remote.parse::<wire::LogLine>(item.get())?.text);
@@ -104,7 +128,11 @@ fn lines(items: &[Box<RawValue>], remote: &Remote) -> Result<String, Failure> {
     let line = |item: &RawValue| {
         let wire::LogLine { at, attempt, text } = remote.parse(item.get())?;
         let head = format!("{}  {attempt}  ", at.to_the_second());
-        Ok(format!("{}{}\n", printable(&head), indented(&text, head.chars().count())))
+        Ok(format!(
+            "{}{}\n",
+            printable(&head),
+            indented(&text, head.chars().count())
+        ))
     };
     items.iter().map(|item| line(item)).collect()
 }

@@ -40,23 +40,41 @@ struct Rate {
 fn line(of: &Status) -> String {
     let mut parts = vec![of.code.replace('_', " "), shown(&of.entries)];
     match &of.limit {
-        Some(Rate { requests_per_unit, unit }) => parts.push(format!("{requests_per_unit} per {unit}")),
+        Some(Rate {
+            requests_per_unit,
+            unit,
+        }) => parts.push(format!("{requests_per_unit} per {unit}")),
         None => parts.push("no limit".to_owned()),
     }
     parts.extend(of.remaining.map(|hits| format!("{hits} left")));
-    parts.extend(of.reset_ms.map(|millis| format!("resets in {}", short(Duration::from_millis(millis)))));
+    parts.extend(
+        of.reset_ms
+            .map(|millis| format!("resets in {}", short(Duration::from_millis(millis)))),
+    );
     printable(&parts.join("  ")) + "\n"
 }
 
-pub(super) async fn check(check: &Check, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
-    let entries: Vec<_> = check.entries.iter().map(|(key, value)| json!({"key": key, "value": value})).collect();
+pub(super) async fn check(
+    check: &Check,
+    remote: &Remote,
+    screen: &Screen,
+) -> Result<Exit, Failure> {
+    let entries: Vec<_> = check
+        .entries
+        .iter()
+        .map(|(key, value)| json!({"key": key, "value": value}))
+        .collect();
     let body = json!({
         "domain": check.domain,
         "descriptors": [{"entries": entries}],
         "hits_addend": check.hits,
     });
-    let text = remote.text(&Ask::post("/v1/limits/check", body.to_string()).without_effect()).await?;
+    let text = remote
+        .text(&Ask::post("/v1/limits/check", body.to_string()).without_effect())
+        .await?;
     let checked: Checked = remote.parse(&text)?;
-    screen.object(&text, &checked.code, || Ok(checked.descriptors.iter().map(line).collect()))?;
+    screen.object(&text, &checked.code, || {
+        Ok(checked.descriptors.iter().map(line).collect())
+    })?;
     Ok(Exit::Done)
 }

@@ -52,11 +52,23 @@ struct Full {
 
 pub(super) async fn list(wanted: &List, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
     let query = Query::default().with("queue", wanted.queue.as_ref());
-    let Pages { items, more, incomplete } = pages_of(PAGE, "/v1/limits", &query, wanted.limit, remote).await?;
+    let Pages {
+        items,
+        more,
+        incomplete,
+    } = pages_of(PAGE, "/v1/limits", &query, wanted.limit, remote).await?;
     let name = |item: &RawValue| Ok(remote.parse::<Key>(item.get())?.name());
-    let more = more.map(|_| format!("there are more: --limit {}", wanted.limit.saturating_mul(10)));
+    let more = more.map(|_| {
+        format!(
+            "there are more: --limit {}",
+            wanted.limit.saturating_mul(10)
+        )
+    });
     screen.list(&items, name, more.as_deref(), || {
-        let keys: Vec<Key> = items.iter().map(|item| remote.parse(item.get())).collect::<Result<_, _>>()?;
+        let keys: Vec<Key> = items
+            .iter()
+            .map(|item| remote.parse(item.get()))
+            .collect::<Result<_, _>>()?;
         Ok(match keys.is_empty() {
             true => "no job with a limit waits\n".to_owned(),
             false => table(&keys, screen).text(screen),
@@ -68,12 +80,35 @@ pub(super) async fn list(wanted: &List, remote: &Remote, screen: &Screen) -> Res
 /// A line for each limit; those of jobs with several follow each other.
 fn table(keys: &[Key], screen: &Screen) -> Table {
     let now = Moment::now();
-    let moment = |at: Moment| if screen.is_wide() { at.to_string() } else { at.relative(now) };
-    let mut table = Table::new(&["QUEUE", "HANDLER", "WAITING", "OLDEST", "LIMIT", "USED", "FULL UNTIL"]);
+    let moment = |at: Moment| {
+        if screen.is_wide() {
+            at.to_string()
+        } else {
+            at.relative(now)
+        }
+    };
+    let mut table = Table::new(&[
+        "QUEUE",
+        "HANDLER",
+        "WAITING",
+        "OLDEST",
+        "LIMIT",
+        "USED",
+        "FULL UNTIL",
+    ]);
     for key in keys {
-        let oldest = key.oldest_ready_at.map(|at| short(now.since(at))).unwrap_or_default();
+        let oldest = key
+            .oldest_ready_at
+            .map(|at| short(now.since(at)))
+            .unwrap_or_default();
         for (index, in_use) in key.limits.iter().enumerate() {
-            let first = |text: &str| if index == 0 { Cell::from(text) } else { Cell::from("") };
+            let first = |text: &str| {
+                if index == 0 {
+                    Cell::from(text)
+                } else {
+                    Cell::from("")
+                }
+            };
             let full = key.full.as_ref().filter(|full| full.index == index);
             table.row(vec![
                 first(&key.queue),
@@ -93,14 +128,25 @@ impl Key {
     /// What tells it from all others: its queue, its handler and its limits.
     fn name(&self) -> String {
         let limits = self.limits.iter().map(|in_use| in_use.limit.to_string());
-        [self.queue.clone(), self.handler.clone()].into_iter().chain(limits).collect::<Vec<_>>().join("  ")
+        [self.queue.clone(), self.handler.clone()]
+            .into_iter()
+            .chain(limits)
+            .collect::<Vec<_>>()
+            .join("  ")
     }
 }
 
 impl InUse {
     fn used(&self) -> String {
         match (&self.r#use, self.running) {
-            (Some(Use { used, requests_per_unit, unit }), _) => format!("{used} of {requests_per_unit} per {unit}"),
+            (
+                Some(Use {
+                    used,
+                    requests_per_unit,
+                    unit,
+                }),
+                _,
+            ) => format!("{used} of {requests_per_unit} per {unit}"),
             (None, Some(running)) => format!("{} at work", counted(running, "job")),
             (None, None) => "no such limit".to_owned(),
         }

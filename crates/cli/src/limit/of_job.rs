@@ -23,7 +23,10 @@ impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();
         if let Some(domain) = &self.domain {
-            parts.push(format!("{} of {domain}", counted(self.hits.unwrap_or(1), "unit")));
+            parts.push(format!(
+                "{} of {domain}",
+                counted(self.hits.unwrap_or(1), "unit")
+            ));
         }
         if let Some(most) = self.concurrency {
             let of = match self.of.as_deref() {
@@ -33,7 +36,11 @@ impl fmt::Display for Limit {
             };
             parts.push(format!("at most {}{of} at a time", counted(most, "job")));
         }
-        parts.extend(self.entries.iter().map(|(key, value)| format!("{key}={value}")));
+        parts.extend(
+            self.entries
+                .iter()
+                .map(|(key, value)| format!("{key}={value}")),
+        );
         f.write_str(&printable(&parts.join("  ")))
     }
 }

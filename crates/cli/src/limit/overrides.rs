@@ -46,7 +46,11 @@ impl Override {
     fn name(&self) -> String {
         match &self.rule {
             Some(rule) => rule.clone(),
-            None => format!("{}  {}", self.domain.as_deref().unwrap_or_default(), shown(&self.entries)),
+            None => format!(
+                "{}  {}",
+                self.domain.as_deref().unwrap_or_default(),
+                shown(&self.entries)
+            ),
         }
     }
 
@@ -59,7 +63,11 @@ impl Override {
     }
 
     fn callers(&self) -> &'static str {
-        if self.gateway { "jobs, requests" } else { "jobs" }
+        if self.gateway {
+            "jobs, requests"
+        } else {
+            "jobs"
+        }
     }
 
     fn until(&self, screen: &Screen, now: Moment) -> String {
@@ -76,21 +84,33 @@ impl Override {
             Some(_) => format!("ends {}", self.until(screen, Moment::now())),
             None => "until it is removed".to_owned(),
         };
-        printable(&format!("{}  {} for {}, {until}", self.name(), self.effect(), self.callers())) + "\n"
+        printable(&format!(
+            "{}  {} for {}, {until}",
+            self.name(),
+            self.effect(),
+            self.callers()
+        )) + "\n"
     }
 }
 
 pub(super) async fn list(remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
     let Listed { items, unreadable } = remote.read(&Ask::get(PATH)).await?;
     let of = |item: &RawValue| remote.parse::<Override>(item.get());
-    let more =
-        (unreadable > 0).then(|| format!("{} of a later version have no effect", counted(unreadable, "override")));
+    let more = (unreadable > 0).then(|| {
+        format!(
+            "{} of a later version have no effect",
+            counted(unreadable, "override")
+        )
+    });
     screen.list(
         &items,
         |item| Ok(of(item)?.name()),
         more.as_deref(),
         || {
-            let overrides: Vec<Override> = items.iter().map(|item| of(item)).collect::<Result<_, _>>()?;
+            let overrides: Vec<Override> = items
+                .iter()
+                .map(|item| of(item))
+                .collect::<Result<_, _>>()?;
             Ok(match overrides.is_empty() {
                 true => "nothing is paused, throttled or scaled\n".to_owned(),
                 false => table(&overrides, screen).text(screen),
@@ -102,9 +122,21 @@ pub(super) async fn list(remote: &Remote, screen: &Screen) -> Result<Exit, Failu
 
 fn table(overrides: &[Override], screen: &Screen) -> Table {
     let now = Moment::now();
-    let mut table = Table::new(&["LIMIT OR KEY", "EFFECT", "FOR", "UNTIL", "BY", "SINCE", "REASON"]);
+    let mut table = Table::new(&[
+        "LIMIT OR KEY",
+        "EFFECT",
+        "FOR",
+        "UNTIL",
+        "BY",
+        "SINCE",
+        "REASON",
+    ]);
     for each in overrides {
-        let since = if screen.is_wide() { each.at.to_string() } else { each.at.relative(now) };
+        let since = if screen.is_wide() {
+            each.at.to_string()
+        } else {
+            each.at.relative(now)
+        };
         table.row(vec![
             Cell::from(each.name()),
             Cell::of_state(&each.effect(), "paused"),
@@ -118,33 +150,63 @@ fn table(overrides: &[Override], screen: &Screen) -> Table {
     table
 }
 
-pub(super) async fn pause(pause: &Pause, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
+pub(super) async fn pause(
+    pause: &Pause,
+    remote: &Remote,
+    screen: &Screen,
+) -> Result<Exit, Failure> {
     let mut fields = pause.target.fields();
     fields.insert("pause".to_owned(), json!(true));
     fields.insert("gateway".to_owned(), json!(pause.gateway));
     set(fields, &pause.terms, remote, screen).await
 }
 
-pub(super) async fn scale(scale: &Scale, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
+pub(super) async fn scale(
+    scale: &Scale,
+    remote: &Remote,
+    screen: &Screen,
+) -> Result<Exit, Failure> {
     let mut fields = scale.target.fields();
     fields.insert("scale".to_owned(), json!(scale.by));
     set(fields, &scale.terms, remote, screen).await
 }
 
-async fn set(mut fields: Map<String, Value>, terms: &Terms, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
-    let lasts = terms.lasts.map(|span| ("for".to_owned(), json!(format!("{}us", span.as_micros()))));
-    fields.extend(lasts.into_iter().chain(terms.reason.as_ref().map(|text| ("reason".to_owned(), json!(text)))));
-    let text = remote.text(&Ask::put(PATH, Value::from(fields).to_string())).await?;
+async fn set(
+    mut fields: Map<String, Value>,
+    terms: &Terms,
+    remote: &Remote,
+    screen: &Screen,
+) -> Result<Exit, Failure> {
+    let lasts = terms
+        .lasts
+        .map(|span| ("for".to_owned(), json!(format!("{}us", span.as_micros()))));
+    fields.extend(
+        lasts.into_iter().chain(
+            terms
+                .reason
+                .as_ref()
+                .map(|text| ("reason".to_owned(), json!(text))),
+        ),
+    );
+    let text = remote
+        .text(&Ask::put(PATH, Value::from(fields).to_string()))
+        .await?;
     let set: Override = remote.parse(&text)?;
     screen.object(&text, &set.name(), || Ok(set.line(screen)))?;
     Ok(Exit::Done)
 }
 
-pub(super) async fn resume(target: &Target, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
+pub(super) async fn resume(
+    target: &Target,
+    remote: &Remote,
+    screen: &Screen,
+) -> Result<Exit, Failure> {
     remote.text(&Ask::delete(target.query().of(PATH))).await?;
     let mut fields = target.fields();
     fields.insert("removed".to_owned(), json!(true));
     let name = target.name();
-    screen.object(&Value::from(fields).to_string(), &name, || Ok(format!("{}  resumed\n", printable(&name))))?;
+    screen.object(&Value::from(fields).to_string(), &name, || {
+        Ok(format!("{}  resumed\n", printable(&name)))
+    })?;
     Ok(Exit::Done)
 }

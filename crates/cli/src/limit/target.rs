@@ -21,13 +21,19 @@ pub(super) struct Target {
 
 /// Reads an entry, for clap.
 pub(super) fn entry(text: &str) -> Result<(String, String), String> {
-    let (key, value) = text.split_once('=').ok_or("expected a key and a value, such as tenant=acme")?;
+    let (key, value) = text
+        .split_once('=')
+        .ok_or("expected a key and a value, such as tenant=acme")?;
     Ok((key.to_owned(), value.to_owned()))
 }
 
 /// Entries as people write them.
 pub(super) fn shown(entries: &[(String, String)]) -> String {
-    entries.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join("  ")
+    entries
+        .iter()
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect::<Vec<_>>()
+        .join("  ")
 }
 
 impl Target {
@@ -46,16 +52,25 @@ impl Target {
 
     /// The same in an address.
     pub(super) fn query(&self) -> Query {
-        let entries = self.domain.as_ref().map(|_| json!(self.entries).to_string());
+        let entries = self
+            .domain
+            .as_ref()
+            .map(|_| json!(self.entries).to_string());
         let query = Query::default().with("rule", self.rule.as_ref());
-        query.with("domain", self.domain.as_ref()).with("entries", entries)
+        query
+            .with("domain", self.domain.as_ref())
+            .with("entries", entries)
     }
 
     /// Its name for people.
     pub(super) fn name(&self) -> String {
         match (&self.rule, &self.domain) {
             (Some(rule), _) => rule.clone(),
-            (None, domain) => format!("{}  {}", domain.as_deref().unwrap_or_default(), shown(&self.entries)),
+            (None, domain) => format!(
+                "{}  {}",
+                domain.as_deref().unwrap_or_default(),
+                shown(&self.entries)
+            ),
         }
     }
 }

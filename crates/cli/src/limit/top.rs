@@ -50,11 +50,25 @@ impl Top {
     /// Two tables.
     fn text(&self, screen: &Screen) -> String {
         let now = Moment::now();
-        let moment = |at: Moment| if screen.is_wide() { at.to_string() } else { at.relative(now) };
+        let moment = |at: Moment| {
+            if screen.is_wide() {
+                at.to_string()
+            } else {
+                at.relative(now)
+            }
+        };
         let mut keys = Table::new(&["HITS", "DOMAIN", "KEY"]);
         for key in &self.keys {
-            let hits = if key.is_estimate { format!("about {}", key.hits) } else { key.hits.to_string() };
-            keys.row(vec![hits.into(), Cell::from(&key.domain), Cell::from(shown(&key.entries))]);
+            let hits = if key.is_estimate {
+                format!("about {}", key.hits)
+            } else {
+                key.hits.to_string()
+            };
+            keys.row(vec![
+                hits.into(),
+                Cell::from(&key.domain),
+                Cell::from(shown(&key.entries)),
+            ]);
         }
         let mut refusals = Table::new(&["REFUSED", "CALLER", "DOMAIN", "KEY"]);
         for refusal in &self.refusals {

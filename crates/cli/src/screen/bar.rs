@@ -21,7 +21,10 @@ pub(crate) struct Bar<'a> {
 
 impl<'a> Bar<'a> {
     pub(crate) fn new(screen: &'a Screen) -> Self {
-        Self { screen, shown: None }
+        Self {
+            screen,
+            shown: None,
+        }
     }
 
     /// Draws it, if standard error is a terminal.
@@ -31,7 +34,11 @@ impl<'a> Bar<'a> {
             return;
         }
         let filled = MARKS * workflow.job_counts.percent() as usize / 100;
-        let (full, empty) = if self.screen.terminal.glyphs == Glyphs::Unicode { ("█", "░") } else { ("#", ".") };
+        let (full, empty) = if self.screen.terminal.glyphs == Glyphs::Unicode {
+            ("█", "░")
+        } else {
+            ("#", ".")
+        };
         let bar = format!("{}{}", full.repeat(filled), empty.repeat(MARKS - filled));
         let text = format!("{bar} {} {}", workflow.status, workflow.progress());
         // A line that wraps cannot be overwritten. The terminal may be narrower now, so its width is read each time.
@@ -44,7 +51,10 @@ impl<'a> Bar<'a> {
 
     /// Writes a line that stays, above the bar if there is one.
     pub(crate) fn remark(&self, text: &str) {
-        let (before, after) = self.shown.as_ref().map_or(("", ""), |shown| (CLEAR, shown.as_str()));
+        let (before, after) = self
+            .shown
+            .as_ref()
+            .map_or(("", ""), |shown| (CLEAR, shown.as_str()));
         let _ = write!(io::stderr().lock(), "{before}{text}\n{after}");
     }
 }

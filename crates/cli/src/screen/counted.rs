@@ -12,6 +12,9 @@ mod tests {
 
     #[test]
     fn one_is_not_many() {
-        assert_eq!([0, 1, 2].map(|number| counted(number, "job")), ["0 jobs", "1 job", "2 jobs"]);
+        assert_eq!(
+            [0, 1, 2].map(|number| counted(number, "job")),
+            ["0 jobs", "1 job", "2 jobs"]
+        );
     }
 }

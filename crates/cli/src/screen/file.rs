@@ -22,7 +22,9 @@ pub(crate) fn write(file: &Path, text: &str) -> io::Result<()> {
 }
 
 fn replace(file: &Path, permissions: Option<fs::Permissions>, text: &str) -> io::Result<()> {
-    let Some(beside) = beside(file) else { return fs::write(file, text) };
+    let Some(beside) = beside(file) else {
+        return fs::write(file, text);
+    };
     let new = match File::create_new(&beside) {
         // A file may be open to us in a folder that is not.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied && permissions.is_some() => {
@@ -79,7 +81,10 @@ mod tests {
         fs::hard_link(at("new"), at("other")).unwrap();
         check("new", "4");
         assert!(fs::symlink_metadata(at("link")).unwrap().is_symlink());
-        assert_eq!(["new", "other"].map(|name| fs::read_to_string(at(name)).unwrap()), ["4", "4"]);
+        assert_eq!(
+            ["new", "other"].map(|name| fs::read_to_string(at(name)).unwrap()),
+            ["4", "4"]
+        );
         assert!(write(&at("none/new"), "5").is_err());
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 3);
         fs::remove_dir_all(folder).unwrap();

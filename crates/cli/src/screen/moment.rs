@@ -17,7 +17,9 @@ pub(crate) struct Moment(Timestamp);
 impl<'de> Deserialize<'de> for Moment {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        text.parse().map(Self).map_err(|_| de::Error::custom("it is not a time of RFC 3339"))
+        text.parse()
+            .map(Self)
+            .map_err(|_| de::Error::custom("it is not a time of RFC 3339"))
     }
 }
 
@@ -48,15 +50,24 @@ impl Moment {
             return format!("in {}", short(self.since(now)));
         }
         let since = now.since(self);
-        if since < Duration::from_secs(1) { "just now".to_owned() } else { format!("{} ago", short(since)) }
+        if since < Duration::from_secs(1) {
+            "just now".to_owned()
+        } else {
+            format!("{} ago", short(since))
+        }
     }
 
     /// A time that a person wrote: RFC 3339, a date, or a span that is counted back from `now`.
     pub(crate) fn parse(text: &str, now: Self) -> Option<Self> {
         if let Some(span) = span(text) {
-            return Some(Self(now.0.checked_sub(span).ok()?.max(Timestamp::UNIX_EPOCH)));
+            return Some(Self(
+                now.0.checked_sub(span).ok()?.max(Timestamp::UNIX_EPOCH),
+            ));
         }
-        text.parse().or_else(|_| format!("{text}T00:00:00Z").parse()).ok().map(Self)
+        text.parse()
+            .or_else(|_| format!("{text}T00:00:00Z").parse())
+            .ok()
+            .map(Self)
     }
 }
 
@@ -66,7 +77,11 @@ impl Moment {
 /// It is not a span of at most a hundred years.
 pub fn span_of(text: &str) -> Result<Duration, String> {
     let number = text.trim().parse::<f64>().is_ok();
-    let hint = if number { format!("a number without a unit; write {text}s or {text}ms") } else { String::new() };
+    let hint = if number {
+        format!("a number without a unit; write {text}s or {text}ms")
+    } else {
+        String::new()
+    };
     let expected = || "expected a time span such as 500ms, 30s, 1h30m or 7d".to_owned();
     span(text).ok_or_else(|| if number { hint } else { expected() })
 }
@@ -74,7 +89,9 @@ pub fn span_of(text: &str) -> Result<Duration, String> {
 fn span(text: &str) -> Option<Duration> {
     let span = SpanParser::new().parse_span(text).ok()?;
     let span = span.to_duration(SpanRelativeTo::days_are_24_hours()).ok()?;
-    Duration::try_from(span).ok().filter(|span| *span <= LONGEST)
+    Duration::try_from(span)
+        .ok()
+        .filter(|span| *span <= LONGEST)
 }
 
 /// The one or two largest units of a span.
@@ -107,7 +124,9 @@ mod tests {
 
     #[test]
     fn spans_are_shown_by_their_largest_units() {
-        let check = |millis: u64, expected: &str| assert_eq!(short(Duration::from_millis(millis)), expected);
+        let check = |millis: u64, expected: &str| {
+            assert_eq!(short(Duration::from_millis(millis)), expected)
+        };
         for (millis, expected) in [
             (0, "0us"),
             (999, "999ms"),
@@ -125,7 +144,9 @@ mod tests {
 
     #[test]
     fn moments_are_told_from_now() {
-        let check = |micros: i64, expected: &str| assert_eq!(moment(micros).relative(moment(NOW)), expected);
+        let check = |micros: i64, expected: &str| {
+            assert_eq!(moment(micros).relative(moment(NOW)), expected)
+        };
         check(NOW, "just now");
         check(NOW - 61_000_000, "1m1s ago");
         check(NOW + 2_000_000, "in 2.0s");
@@ -135,14 +156,19 @@ mod tests {
     fn people_write_spans_dates_and_times() {
         let check = |text: &str, expected: Option<&str>| {
             assert_eq!(
-                Moment::parse(text, moment(NOW)).map(|moment| moment.to_string()).as_deref(),
+                Moment::parse(text, moment(NOW))
+                    .map(|moment| moment.to_string())
+                    .as_deref(),
                 expected,
                 "{text}"
             );
         };
         check("1h", Some("2026-11-21T11:00:00.000000Z"));
         check("2026-11-20", Some("2026-11-20T00:00:00.000000Z"));
-        check("2026-11-20T10:00:00+02:00", Some("2026-11-20T08:00:00.000000Z"));
+        check(
+            "2026-11-20T10:00:00+02:00",
+            Some("2026-11-20T08:00:00.000000Z"),
+        );
         check("36500d", Some("1970-01-01T00:00:00.000000Z"));
         for text in ["", "yesterday", "2026-11", "7"] {
             check(text, None);

@@ -17,12 +17,24 @@ pub(crate) fn steers(c: char) -> bool {
 /// A drawing, which has line breaks and tabs, and colours where `colour` allows them. Other sequences for terminals are made
 /// harmless.
 pub(crate) fn drawing(text: &str, colour: Colour) -> String {
-    let line = |line: &str| line.split('\t').map(printable).collect::<Vec<_>>().join("\t");
+    let line = |line: &str| {
+        line.split('\t')
+            .map(printable)
+            .collect::<Vec<_>>()
+            .join("\t")
+    };
     let mut parts = text.split("\u{1b}[");
-    let mut out: String =
-        parts.next().unwrap_or_default().split_inclusive('\n').map(|part| lined(part, line)).collect();
+    let mut out: String = parts
+        .next()
+        .unwrap_or_default()
+        .split_inclusive('\n')
+        .map(|part| lined(part, line))
+        .collect();
     for part in parts {
-        let digits = part.len() - part.trim_start_matches(|c: char| c.is_ascii_digit() || c == ';').len();
+        let digits = part.len()
+            - part
+                .trim_start_matches(|c: char| c.is_ascii_digit() || c == ';')
+                .len();
         let is_colour = colour == Colour::Ansi && part[digits..].starts_with('m');
         let (code, rest) = part.split_at(if is_colour { digits + 1 } else { 0 });
         out += if is_colour { "\u{1b}[" } else { "\u{FFFD}[" };
@@ -34,7 +46,10 @@ pub(crate) fn drawing(text: &str, colour: Colour) -> String {
 
 /// A line and its end.
 fn lined(text: &str, line: impl Fn(&str) -> String) -> String {
-    text.strip_suffix('\n').map_or_else(|| line(text), |text| line(text.strip_suffix('\r').unwrap_or(text)) + "\n")
+    text.strip_suffix('\n').map_or_else(
+        || line(text),
+        |text| line(text.strip_suffix('\r').unwrap_or(text)) + "\n",
+    )
 }
 
 /// JSON that means the same, with the characters that control a terminal escaped.
@@ -54,7 +69,10 @@ pub(crate) fn escaped_json(json: &str) -> String {
 
 /// The same for a text of several lines: its line breaks stay, and each line but the first begins with `indent` spaces.
 pub(crate) fn indented(text: &str, indent: usize) -> String {
-    let lines: Vec<String> = text.lines().map(|line| printable(&line.replace('\t', "    "))).collect();
+    let lines: Vec<String> = text
+        .lines()
+        .map(|line| printable(&line.replace('\t', "    ")))
+        .collect();
     lines.join(&format!("\n{}", " ".repeat(indent)))
 }
 
@@ -66,16 +84,28 @@ mod tests {
     fn names_cannot_steer_a_terminal() {
         let check = |text: &str, expected: &str| assert_eq!(printable(text), expected);
         check("plain é 漢", "plain é 漢");
-        check("\u{1b}[31mred\r\n\t", "\u{FFFD}[31mred\u{FFFD}\u{FFFD}\u{FFFD}");
+        check(
+            "\u{1b}[31mred\r\n\t",
+            "\u{FFFD}[31mred\u{FFFD}\u{FFFD}\u{FFFD}",
+        );
         check("a\u{202e}b\u{9b}c\u{7f}", "a\u{FFFD}b\u{FFFD}c\u{FFFD}");
     }
 
     #[test]
     fn a_drawing_has_only_lines_and_colours() {
-        let check = |text: &str, colour, expected: &str| assert_eq!(drawing(text, colour), expected);
-        check("a\tb\r\nc \u{1b}[1;31mred\u{1b}[0m\n", Colour::Ansi, "a\tb\nc \u{1b}[1;31mred\u{1b}[0m\n");
+        let check =
+            |text: &str, colour, expected: &str| assert_eq!(drawing(text, colour), expected);
+        check(
+            "a\tb\r\nc \u{1b}[1;31mred\u{1b}[0m\n",
+            Colour::Ansi,
+            "a\tb\nc \u{1b}[1;31mred\u{1b}[0m\n",
+        );
         check("\u{1b}[31mred", Colour::None, "\u{FFFD}[31mred");
-        check("\u{1b}]0;t\u{7}\u{1b}[2J\u{9b}1m\r", Colour::Ansi, "\u{FFFD}]0;t\u{FFFD}\u{FFFD}[2J\u{FFFD}1m\u{FFFD}");
+        check(
+            "\u{1b}]0;t\u{7}\u{1b}[2J\u{9b}1m\r",
+            Colour::Ansi,
+            "\u{FFFD}]0;t\u{FFFD}\u{FFFD}[2J\u{FFFD}1m\u{FFFD}",
+        );
     }
 
     #[test]
@@ -91,6 +121,9 @@ mod tests {
     fn line_breaks_stay_where_there_is_room_for_lines() {
         let check = |text: &str, expected: &str| assert_eq!(indented(text, 2), expected);
         check("{\n\t\"t\": 1\r\n}\n", "{\n      \"t\": 1\n  }");
-        check("a\rb\u{1b}[2J\u{7}\nc", "a\u{FFFD}b\u{FFFD}[2J\u{FFFD}\n  c");
+        check(
+            "a\rb\u{1b}[2J\u{7}\nc",
+            "a\u{FFFD}b\u{FFFD}[2J\u{FFFD}\n  c",
+        );
     }
 }

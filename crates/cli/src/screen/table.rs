@@ -50,7 +50,11 @@ enum Wrap {
 impl<T: AsRef<str>> From<T> for Cell {
     fn from(text: T) -> Self {
         // A name with a line break in it must not look like two rows.
-        Self { lines: vec![line(text.as_ref())], state: None, wrap: Wrap::Early }
+        Self {
+            lines: vec![line(text.as_ref())],
+            state: None,
+            wrap: Wrap::Early,
+        }
     }
 }
 
@@ -58,26 +62,42 @@ impl Cell {
     /// A text in the colour of a state.
     #[must_use]
     pub fn of_state(text: &str, state: &str) -> Self {
-        Self { state: Some(state.to_owned()), ..Self::short(text) }
+        Self {
+            state: Some(state.to_owned()),
+            ..Self::short(text)
+        }
     }
 
     /// A short text that is broken only when nothing else can be.
     pub(crate) fn short(text: &str) -> Self {
-        Self { wrap: Wrap::Late, ..Self::from(text) }
+        Self {
+            wrap: Wrap::Late,
+            ..Self::from(text)
+        }
     }
 
     /// A text whose line breaks stay.
     pub(crate) fn lines(text: &str) -> Self {
-        Self { lines: lines(text), ..Self::default() }
+        Self {
+            lines: lines(text),
+            ..Self::default()
+        }
     }
 
     /// A text that is never broken.
     pub(crate) fn whole(text: &str) -> Self {
-        Self { wrap: Wrap::Never, ..Self::from(text) }
+        Self {
+            wrap: Wrap::Never,
+            ..Self::from(text)
+        }
     }
 
     fn width(&self) -> usize {
-        self.lines.iter().map(|line| line.width()).max().unwrap_or(0)
+        self.lines
+            .iter()
+            .map(|line| line.width())
+            .max()
+            .unwrap_or(0)
     }
 }
 
@@ -93,13 +113,19 @@ impl Table {
     /// A table with this head and no rows.
     #[must_use]
     pub fn new(head: &[&'static str]) -> Self {
-        Self { head: head.to_vec(), rows: Vec::new() }
+        Self {
+            head: head.to_vec(),
+            rows: Vec::new(),
+        }
     }
 
     /// Adds a row, with a cell for each column.
     pub fn row(&mut self, cells: Vec<Cell>) {
         debug_assert_eq!(cells.len(), self.head.len());
-        self.rows.push(Row { cells, note: Vec::new() });
+        self.rows.push(Row {
+            cells,
+            note: Vec::new(),
+        });
     }
 
     /// Puts a text below the last row, on lines of its own.
@@ -112,12 +138,16 @@ impl Table {
     /// The text of the table, as wide as the screen allows.
     #[must_use]
     pub fn text(&self, screen: &Screen) -> String {
-        let used: Vec<usize> =
-            (0..self.head.len()).filter(|&at| self.rows.iter().any(|row| row.cells[at].width() > 0)).collect();
+        let used: Vec<usize> = (0..self.head.len())
+            .filter(|&at| self.rows.iter().any(|row| row.cells[at].width() > 0))
+            .collect();
         let widths = self.widths(&used, screen.terminal.width);
         let head: Vec<Cell> = used.iter().map(|&at| Cell::from(self.head[at])).collect();
         let mut out = match screen.terminal.colour {
-            Colour::Ansi => format!("\u{1b}[1m{}\u{1b}[0m\n", block(&head, &widths, screen).trim_end()),
+            Colour::Ansi => format!(
+                "\u{1b}[1m{}\u{1b}[0m\n",
+                block(&head, &widths, screen).trim_end()
+            ),
             Colour::None => block(&head, &widths, screen),
         };
         for row in &self.rows {
@@ -133,8 +163,17 @@ impl Table {
 
     /// Each column as wide as its text, but the widest ones narrower when the screen is.
     fn widths(&self, used: &[usize], most: usize) -> Vec<usize> {
-        let of = |at: usize| self.rows.iter().map(|row| row.cells[at].width()).max().unwrap_or(0);
-        let widths: Vec<usize> = used.iter().map(|&at| of(at).max(self.head[at].width())).collect();
+        let of = |at: usize| {
+            self.rows
+                .iter()
+                .map(|row| row.cells[at].width())
+                .max()
+                .unwrap_or(0)
+        };
+        let widths: Vec<usize> = used
+            .iter()
+            .map(|&at| of(at).max(self.head[at].width()))
+            .collect();
         let room = most.saturating_sub(GAP * used.len().saturating_sub(1));
         let narrowed = |(latest, least): (Wrap, usize)| {
             let least = |at: usize| match self.wrap(at) <= latest {
@@ -144,16 +183,27 @@ impl Table {
             let least: Vec<usize> = used.iter().map(|&at| least(at)).collect();
             narrow(widths.clone(), &least, room)
         };
-        let tried =
-            [(Wrap::Early, LEAST), (Wrap::Early, NARROW), (Wrap::Late, LEAST), (Wrap::Late, NARROW)].map(narrowed);
+        let tried = [
+            (Wrap::Early, LEAST),
+            (Wrap::Early, NARROW),
+            (Wrap::Late, LEAST),
+            (Wrap::Late, NARROW),
+        ]
+        .map(narrowed);
         // When nothing fits, narrow columns help nobody.
-        let fitting = tried.iter().find(|widths| widths.iter().sum::<usize>() <= room);
+        let fitting = tried
+            .iter()
+            .find(|widths| widths.iter().sum::<usize>() <= room);
         fitting.unwrap_or(&tried[0]).clone()
     }
 
     /// How the cells of a column are broken.
     fn wrap(&self, at: usize) -> Wrap {
-        self.rows.iter().map(|row| row.cells[at].wrap).max().unwrap_or_default()
+        self.rows
+            .iter()
+            .map(|row| row.cells[at].wrap)
+            .max()
+            .unwrap_or_default()
     }
 }
 
@@ -161,10 +211,13 @@ impl Table {
 fn narrow(mut widths: Vec<usize>, least: &[usize], room: usize) -> Vec<usize> {
     while let total = widths.iter().sum::<usize>()
         && total > room
-        && let Some(place) =
-            (0..widths.len()).filter(|&place| widths[place] > least[place]).max_by_key(|&place| widths[place])
+        && let Some(place) = (0..widths.len())
+            .filter(|&place| widths[place] > least[place])
+            .max_by_key(|&place| widths[place])
     {
-        let wanted = widths[place].saturating_sub(total - room).max(widths[place] / 2);
+        let wanted = widths[place]
+            .saturating_sub(total - room)
+            .max(widths[place] / 2);
         widths[place] = wanted.max(least[place]);
     }
     widths
@@ -173,7 +226,10 @@ fn narrow(mut widths: Vec<usize>, least: &[usize], room: usize) -> Vec<usize> {
 /// One row: as many lines as its highest cell has.
 fn block(cells: &[Cell], widths: &[usize], screen: &Screen) -> String {
     let wrap = |(cell, &most): (&Cell, &usize)| -> Vec<String> {
-        cell.lines.iter().flat_map(|line| wrapped(line, most)).collect()
+        cell.lines
+            .iter()
+            .flat_map(|line| wrapped(line, most))
+            .collect()
     };
     let columns: Vec<Vec<String>> = cells.iter().zip(widths).map(wrap).collect();
     let height = columns.iter().map(Vec::len).max().unwrap_or(0);
@@ -187,7 +243,10 @@ fn block(cells: &[Cell], widths: &[usize], screen: &Screen) -> String {
                 owed = 0;
             }
             owed += most - text.width().min(*most) + GAP;
-            out += &cell.state.as_ref().map_or_else(|| text.to_owned(), |state| screen.paint(text, state));
+            out += &cell
+                .state
+                .as_ref()
+                .map_or_else(|| text.to_owned(), |state| screen.paint(text, state));
         }
         out.push('\n');
     }
@@ -217,7 +276,10 @@ pub(crate) fn wrapped(text: &str, most: usize) -> Vec<String> {
         }
     }
     lines.push(line);
-    lines.iter().map(|line| line.trim_end().to_owned()).collect()
+    lines
+        .iter()
+        .map(|line| line.trim_end().to_owned())
+        .collect()
 }
 
 /// The places where a line may break: a whole word, or the parts between punctuation of a word that is longer than a line.
@@ -225,7 +287,8 @@ fn parts(word: &str, most: usize) -> Vec<&str> {
     if word.trim_end().width() <= most {
         return vec![word];
     }
-    word.split_inclusive(['-', '_', '.', '/', ':', ',']).collect()
+    word.split_inclusive(['-', '_', '.', '/', ':', ','])
+        .collect()
 }
 
 /// `text`, or as much of it as has room before `dots`.
@@ -253,11 +316,33 @@ mod tests {
 
     fn check(most: usize, colour: Colour, expected: &str) {
         let mut table = Table::new(&["ID", "STATE", "EMPTY", "TEXT"]);
-        table.row(vec!["1".into(), Cell::of_state("failed", "failed"), "".into(), "what is long goes on".into()]);
+        table.row(vec![
+            "1".into(),
+            Cell::of_state("failed", "failed"),
+            "".into(),
+            "what is long goes on".into(),
+        ]);
         table.note("a note that is long, too\nof two lines");
-        table.row(vec!["漢字".into(), "".into(), "".into(), "e\u{301}\u{1b}[2J".into()]);
-        let terminal = Terminal { width: most, glyphs: Glyphs::Unicode, colour };
-        assert_eq!(table.text(&Screen { format: Format::Table, asked: None, terminal, live: true }), expected);
+        table.row(vec![
+            "漢字".into(),
+            "".into(),
+            "".into(),
+            "e\u{301}\u{1b}[2J".into(),
+        ]);
+        let terminal = Terminal {
+            width: most,
+            glyphs: Glyphs::Unicode,
+            colour,
+        };
+        assert_eq!(
+            table.text(&Screen {
+                format: Format::Table,
+                asked: None,
+                terminal,
+                live: true
+            }),
+            expected
+        );
     }
 
     #[test]
@@ -290,22 +375,66 @@ mod tests {
             "59m59s".into(),
         ]);
         let shown = |width| {
-            let terminal = Terminal { width, glyphs: Glyphs::Unicode, colour: Colour::None };
-            table.text(&Screen { format: Format::Table, asked: None, terminal, live: true })
+            let terminal = Terminal {
+                width,
+                glyphs: Glyphs::Unicode,
+                colour: Colour::None,
+            };
+            table.text(&Screen {
+                format: Format::Table,
+                asked: None,
+                terminal,
+                live: true,
+            })
         };
         let text = shown(80);
         assert!(text.lines().all(|line| line.width() <= 80), "{text}");
-        assert!([id, status, jobs].iter().all(|part| text.contains(part)), "{text}");
+        assert!(
+            [id, status, jobs].iter().all(|part| text.contains(part)),
+            "{text}"
+        );
         // There is no room for all of it: the id is still whole.
         let text = shown(75);
-        assert!(text.lines().all(|line| line.width() <= 75) && text.contains(id), "{text}");
-        let mut table =
-            Table::new(&["NAME", "PENDING", "RUNNING", "PAUSED", "SUCCEEDED", "FAILED", "CANCELLED", "TOTAL"]);
-        table.row(
-            ["a-long-name-of-a-workflow", "1", "2", "3", "4", "5", "6", "7"].into_iter().map(Cell::from).collect(),
+        assert!(
+            text.lines().all(|line| line.width() <= 75) && text.contains(id),
+            "{text}"
         );
-        let terminal = Terminal { width: 80, glyphs: Glyphs::Unicode, colour: Colour::None };
-        let text = table.text(&Screen { format: Format::Table, asked: None, terminal, live: true });
+        let mut table = Table::new(&[
+            "NAME",
+            "PENDING",
+            "RUNNING",
+            "PAUSED",
+            "SUCCEEDED",
+            "FAILED",
+            "CANCELLED",
+            "TOTAL",
+        ]);
+        table.row(
+            [
+                "a-long-name-of-a-workflow",
+                "1",
+                "2",
+                "3",
+                "4",
+                "5",
+                "6",
+                "7",
+            ]
+            .into_iter()
+            .map(Cell::from)
+            .collect(),
+        );
+        let terminal = Terminal {
+            width: 80,
+            glyphs: Glyphs::Unicode,
+            colour: Colour::None,
+        };
+        let text = table.text(&Screen {
+            format: Format::Table,
+            asked: None,
+            terminal,
+            live: true,
+        });
         assert!(text.lines().all(|line| line.width() <= 80), "{text}");
     }
 
@@ -321,9 +450,15 @@ mod tests {
             wrapped("waits for a, bcdefghijkl and 145 more", 10),
             ["waits for", "a,", "bcdefghijk", "l and 145", "more"]
         );
-        assert_eq!(wrapped("nightly-report-of-all", 9), ["nightly-", "report-", "of-all"]);
+        assert_eq!(
+            wrapped("nightly-report-of-all", 9),
+            ["nightly-", "report-", "of-all"]
+        );
         assert_eq!(wrapped("漢字漢字", 5), ["漢字", "漢字"]);
         assert_eq!(wrapped("", 5), [""]);
-        assert_eq!((cut("漢字漢字", 5, "…"), cut("ab", 2, "…")), ("漢字…".to_owned(), "ab".to_owned()));
+        assert_eq!(
+            (cut("漢字漢字", 5, "…"), cut("ab", 2, "…")),
+            ("漢字…".to_owned(), "ab".to_owned())
+        );
     }
 }

@@ -12,7 +12,10 @@ const MAX_DEPTH: usize = 128;
 pub(crate) fn document(json: &str) -> Result<String, serde_json::Error> {
     // The writer relies on a text without mistakes.
     let json: &RawValue = serde_json::from_str(json)?;
-    let mut writer = Writer { rest: json.get(), out: "---\n".to_owned() };
+    let mut writer = Writer {
+        rest: json.get(),
+        out: "---\n".to_owned(),
+    };
     writer.value(0, Lead::Line)?;
     Ok(writer.out)
 }
@@ -46,7 +49,9 @@ impl<'a> Writer<'a> {
             return Ok(());
         }
         if depth == MAX_DEPTH {
-            return Err(serde_json::Error::custom(format!("more than {MAX_DEPTH} lists and maps inside each other")));
+            return Err(serde_json::Error::custom(format!(
+                "more than {MAX_DEPTH} lists and maps inside each other"
+            )));
         }
         self.block(depth, lead)
     }
@@ -89,12 +94,19 @@ impl<'a> Writer<'a> {
             return serde_json::from_str::<String>(raw).map(|read| text(&read));
         }
         if self.rest.starts_with(['{', '[']) {
-            let empty = if self.rest.starts_with('{') { "{}" } else { "[]" };
+            let empty = if self.rest.starts_with('{') {
+                "{}"
+            } else {
+                "[]"
+            };
             self.skip(1);
             self.skip(1);
             return Ok(empty.to_owned());
         }
-        let end = self.rest.find([',', ']', '}', ' ', '\t', '\r', '\n']).unwrap_or(self.rest.len());
+        let end = self
+            .rest
+            .find([',', ']', '}', ' ', '\t', '\r', '\n'])
+            .unwrap_or(self.rest.len());
         Ok(number(self.take(end)))
     }
 
@@ -123,12 +135,18 @@ fn string_length(json: &str) -> usize {
 
 /// A number. YAML 1.1 knows no exponent without a sign and without a point before it.
 fn number(json: &str) -> String {
-    let Some((digits, exponent)) = json.split_once(['e', 'E']).filter(|_| json.ends_with(|c: char| c.is_ascii_digit()))
+    let Some((digits, exponent)) = json
+        .split_once(['e', 'E'])
+        .filter(|_| json.ends_with(|c: char| c.is_ascii_digit()))
     else {
         return json.to_owned();
     };
     let point = if digits.contains('.') { "" } else { ".0" };
-    let sign = if exponent.starts_with(['+', '-']) { "" } else { "+" };
+    let sign = if exponent.starts_with(['+', '-']) {
+        ""
+    } else {
+        "+"
+    };
     format!("{digits}{point}e{sign}{exponent}")
 }
 
@@ -160,7 +178,11 @@ mod tests {
     use super::*;
 
     fn check(json: &str, expected: &str) {
-        assert_eq!(document(json).unwrap(), format!("---\n{expected}\n"), "{json}");
+        assert_eq!(
+            document(json).unwrap(),
+            format!("---\n{expected}\n"),
+            "{json}"
+        );
     }
 
     #[test]
@@ -186,7 +208,12 @@ mod tests {
     fn depth_is_bounded() {
         let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
         check(&nested(129), &format!("{}[]", "- ".repeat(128)));
-        assert!(document(&nested(130)).unwrap_err().to_string().contains("inside each other"));
+        assert!(
+            document(&nested(130))
+                .unwrap_err()
+                .to_string()
+                .contains("inside each other")
+        );
         assert!(document(&nested(100_000)).is_err());
         assert!(
             document(&"[".repeat(100_000)).is_err()
@@ -197,8 +224,14 @@ mod tests {
 
     #[test]
     fn numbers_stay_numbers_in_yaml_1_1() {
-        check("[1e5, 1E-2, 1.0e2, -2.5E+3, -0, 0.5]", "- 1.0e+5\n- 1.0e-2\n- 1.0e+2\n- -2.5e+3\n- -0\n- 0.5");
-        check(r#"["1e5", "\ufffe\uffff", true, false]"#, "- \"1e5\"\n- \"\\ufffe\\uffff\"\n- true\n- false");
+        check(
+            "[1e5, 1E-2, 1.0e2, -2.5E+3, -0, 0.5]",
+            "- 1.0e+5\n- 1.0e-2\n- 1.0e+2\n- -2.5e+3\n- -0\n- 0.5",
+        );
+        check(
+            r#"["1e5", "\ufffe\uffff", true, false]"#,
+            "- \"1e5\"\n- \"\\ufffe\\uffff\"\n- true\n- false",
+        );
     }
 
     #[test]

@@ -70,9 +70,17 @@ impl Refused {
 }
 
 /// Acts on as many of the oldest as were counted, so that no more are changed than were counted.
-pub(crate) async fn act_on_oldest(deed: Deed, filter: &Value, counted: Outcome, remote: &Remote) -> Outcome {
+pub(crate) async fn act_on_oldest(
+    deed: Deed,
+    filter: &Value,
+    counted: Outcome,
+    remote: &Remote,
+) -> Outcome {
     let most = counted.matched;
-    let mut outcome = Outcome { end: End::Whole, ..Outcome::counted(0, counted.incomplete) };
+    let mut outcome = Outcome {
+        end: End::Whole,
+        ..Outcome::counted(0, counted.incomplete)
+    };
     if let Err(failure) = outcome.pages(deed, filter, most, remote).await {
         outcome.matched = most;
         outcome.end = End::BrokenOff(failure);
@@ -83,10 +91,22 @@ pub(crate) async fn act_on_oldest(deed: Deed, filter: &Value, counted: Outcome, 
 impl Outcome {
     /// `matched` were found, and nothing was done.
     pub(crate) fn counted(matched: u64, incomplete: Option<Incomplete>) -> Self {
-        Self { matched, done: 0, failed: Vec::new(), incomplete, end: End::DryRun }
+        Self {
+            matched,
+            done: 0,
+            failed: Vec::new(),
+            incomplete,
+            end: End::DryRun,
+        }
     }
 
-    async fn pages(&mut self, deed: Deed, filter: &Value, most: u64, remote: &Remote) -> Result<(), Failure> {
+    async fn pages(
+        &mut self,
+        deed: Deed,
+        filter: &Value,
+        most: u64,
+        remote: &Remote,
+    ) -> Result<(), Failure> {
         let (mut cursor, mut patience) = (None, Patience::default());
         while self.matched < most {
             let limit = (most - self.matched).min(MOST);
@@ -97,7 +117,9 @@ impl Outcome {
             if let Some(cursor) = &cursor {
                 body["cursor"] = json!(cursor);
             }
-            let page: Page = remote.read(&Ask::post("/v1/workflows:bulk", body.to_string())).await?;
+            let page: Page = remote
+                .read(&Ask::post("/v1/workflows:bulk", body.to_string()))
+                .await?;
             let found = usize::try_from(page.matched).unwrap_or(usize::MAX);
             let next = self.take(page, deed);
             if next.is_none() || next == cursor {
@@ -113,9 +135,13 @@ impl Outcome {
     fn take(&mut self, page: Page, deed: Deed) -> Option<String> {
         // Somebody else removed these meanwhile, which is what was asked for.
         let is_gone = |refused: &Refused| deed == Deed::Remove && refused.status == Some(ABSENT);
-        let (gone, failed): (Vec<Refused>, Vec<Refused>) = page.failed.into_iter().partition(is_gone);
+        let (gone, failed): (Vec<Refused>, Vec<Refused>) =
+            page.failed.into_iter().partition(is_gone);
         self.matched = self.matched.saturating_add(page.matched);
-        self.done = self.done.saturating_add(page.done).saturating_add(gone.len() as u64);
+        self.done = self
+            .done
+            .saturating_add(page.done)
+            .saturating_add(gone.len() as u64);
         self.failed.extend(failed);
         self.incomplete = page.incomplete.or(self.incomplete.take());
         page.next_cursor
@@ -123,7 +149,13 @@ impl Outcome {
 
     /// Prints what was done and what was not, and says how the program ends.
     pub(crate) fn told(self, deed: Deed, screen: &Screen) -> Result<Exit, Failure> {
-        let Self { matched, done, failed, incomplete, end } = &self;
+        let Self {
+            matched,
+            done,
+            failed,
+            incomplete,
+            end,
+        } = &self;
         let is_dry = matches!(end, End::DryRun);
         let answered = *done > 0 || !failed.is_empty();
         if answered || !matches!(end, End::BrokenOff(_)) {
@@ -133,11 +165,16 @@ impl Outcome {
             if let Some(incomplete) = incomplete {
                 json["incomplete"] = json!(incomplete);
             }
-            screen.object(&json.to_string(), &matched.to_string(), || Ok(self.line(deed)))?;
+            screen.object(&json.to_string(), &matched.to_string(), || {
+                Ok(self.line(deed))
+            })?;
         }
         for Refused { id, error, .. } in failed.iter().take(TOLD) {
             // A line is one failure, whatever is in its texts.
-            complain(&Failure::new(Exit::Refused, format!("{}: {}", printable(id), printable(&error.detail))));
+            complain(&Failure::new(
+                Exit::Refused,
+                format!("{}: {}", printable(id), printable(&error.detail)),
+            ));
         }
         self.exit()
     }
@@ -154,14 +191,21 @@ impl Outcome {
 
     fn exit(self) -> Result<Exit, Failure> {
         let (all, many) = (counted(self.matched, "workflow"), self.failed.len());
-        let faults = self.failed.iter().filter(|refused| refused.is_fault()).count();
+        let faults = self
+            .failed
+            .iter()
+            .filter(|refused| refused.is_fault())
+            .count();
         match (self.end, many, faults) {
             (End::BrokenOff(failure), _, _) => Err(failure),
             (_, 0, _) => Incomplete::exit(self.incomplete.as_ref()),
-            (_, _, 0) => Err(Failure::new(Exit::Refused, format!("{many} of {all} refused"))),
-            _ => {
-                Err(Failure::unavailable(format!("{many} of {all} failed, {faults} of them by a fault of the server")))
-            }
+            (_, _, 0) => Err(Failure::new(
+                Exit::Refused,
+                format!("{many} of {all} refused"),
+            )),
+            _ => Err(Failure::unavailable(format!(
+                "{many} of {all} failed, {faults} of them by a fault of the server"
+            ))),
         }
     }
 }
@@ -171,19 +215,42 @@ mod tests {
     use super::*;
 
     fn refused(status: u16) -> Refused {
-        let error = Reason { code: "code".to_owned(), detail: "detail".to_owned() };
-        Refused { id: "id".to_owned(), status: Some(status), error }
+        let error = Reason {
+            code: "code".to_owned(),
+            detail: "detail".to_owned(),
+        };
+        Refused {
+            id: "id".to_owned(),
+            status: Some(status),
+            error,
+        }
     }
 
     #[test]
     fn the_gravest_failure_decides_how_it_ends() {
         let check = |deed: Deed, statuses: &[u16], exit: Exit, expected: u64| {
             let failed: Vec<Refused> = statuses.iter().copied().map(refused).collect();
-            let mut outcome = Outcome { end: End::Whole, ..Outcome::counted(0, None) };
+            let mut outcome = Outcome {
+                end: End::Whole,
+                ..Outcome::counted(0, None)
+            };
             let done = 3 - failed.len() as u64;
-            outcome.take(Page { matched: 3, done, failed, next_cursor: None, incomplete: None }, deed);
+            outcome.take(
+                Page {
+                    matched: 3,
+                    done,
+                    failed,
+                    next_cursor: None,
+                    incomplete: None,
+                },
+                deed,
+            );
             assert_eq!(outcome.done, expected, "{statuses:?}");
-            assert_eq!(outcome.exit().unwrap_or_else(|failure| failure.exit), exit, "{statuses:?}");
+            assert_eq!(
+                outcome.exit().unwrap_or_else(|failure| failure.exit),
+                exit,
+                "{statuses:?}"
+            );
         };
         check(Deed::Cancel, &[], Exit::Done, 3);
         check(Deed::Cancel, &[409], Exit::Refused, 2);

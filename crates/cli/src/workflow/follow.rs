@@ -43,13 +43,23 @@ pub(crate) async fn wait(wait: &Wait, remote: &Remote, screen: &Screen) -> Resul
 }
 
 /// Shows progress on a terminal, and elsewhere every change, until the workflow is over.
-pub(crate) async fn watch(watch: &Watch, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
+pub(crate) async fn watch(
+    watch: &Watch,
+    remote: &Remote,
+    screen: &Screen,
+) -> Result<Exit, Failure> {
     let mut bounds = Bounds::new(&watch.until);
     let first = found(&watch.id, &mut bounds, remote).await?;
     if screen.live && screen.is_table() {
         return progress(first, &mut bounds, remote, screen).await;
     }
-    let last = followed(first, &mut bounds, remote, (screen, Show::Changes(Bar::new(screen)))).await?;
+    let last = followed(
+        first,
+        &mut bounds,
+        remote,
+        (screen, Show::Changes(Bar::new(screen))),
+    )
+    .await?;
     Ok(outcome(&last.summary))
 }
 
@@ -67,8 +77,19 @@ pub(crate) async fn run(
     progress(first, &mut bounds, remote, screen).await
 }
 
-async fn progress(first: Last, bounds: &mut Bounds, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
-    let last = followed(first, bounds, remote, (screen, Show::Progress(Bar::new(screen)))).await?;
+async fn progress(
+    first: Last,
+    bounds: &mut Bounds,
+    remote: &Remote,
+    screen: &Screen,
+) -> Result<Exit, Failure> {
+    let last = followed(
+        first,
+        bounds,
+        remote,
+        (screen, Show::Progress(Bar::new(screen))),
+    )
+    .await?;
     ended(&last, screen)
 }
 
@@ -80,7 +101,11 @@ async fn found(which: &Which, bounds: &mut Bounds, remote: &Remote) -> Result<La
 
 async fn look(id: String, remote: &Remote) -> Result<Last, Failure> {
     let text = remote.text(&Ask::get(path(&id))).await?;
-    Ok(Last { summary: remote.parse(&text)?, id, text })
+    Ok(Last {
+        summary: remote.parse(&text)?,
+        id,
+        text,
+    })
 }
 
 /// Follows a workflow until it is over or the time is.
@@ -108,20 +133,43 @@ fn outcome(workflow: &Summary) -> Exit {
 }
 
 /// Says how a workflow ended, or how far it came.
-fn ended(Last { summary: workflow, text, .. }: &Last, screen: &Screen) -> Result<Exit, Failure> {
+fn ended(
+    Last {
+        summary: workflow,
+        text,
+        ..
+    }: &Last,
+    screen: &Screen,
+) -> Result<Exit, Failure> {
     let outcome = outcome(workflow);
     screen.object(text, &workflow.id, || {
         let status = screen.paint(&workflow.status, &workflow.status);
-        let duration = workflow.duration(Moment::now()).map(|duration| format!(" in {}", short(duration)));
+        let duration = workflow
+            .duration(Moment::now())
+            .map(|duration| format!(" in {}", short(duration)));
         let duration = duration.filter(|_| workflow.is_over()).unwrap_or_default();
         let counts = &workflow.job_counts;
         let others = workflow.listed(|word| word != "succeeded" && word != "failed");
-        let others = if others.is_empty() { others } else { format!(", {others}") };
-        let jobs = format!("{} succeeded, {} failed{others}", counts.succeeded, counts.failed);
+        let others = if others.is_empty() {
+            others
+        } else {
+            format!(", {others}")
+        };
+        let jobs = format!(
+            "{} succeeded, {} failed{others}",
+            counts.succeeded, counts.failed
+        );
         let id = printable(&workflow.id);
-        let line = format!("{id}  {}  {status}{duration}: {jobs}\n", printable(&workflow.name));
+        let line = format!(
+            "{id}  {}  {status}{duration}: {jobs}\n",
+            printable(&workflow.name)
+        );
         let hint = format!("`tidegate workflow show {id} --jobs failed` shows why\n");
-        Ok(if outcome == Exit::Failed { line + &hint } else { line })
+        Ok(if outcome == Exit::Failed {
+            line + &hint
+        } else {
+            line
+        })
     })?;
     Ok(outcome)
 }

@@ -88,7 +88,9 @@ impl Statuses {
 
 impl Chosen {
     pub(crate) fn is_empty(&self) -> bool {
-        [&self.name, &self.tag, &self.since, &self.until].into_iter().all(Option::is_none)
+        [&self.name, &self.tag, &self.since, &self.until]
+            .into_iter()
+            .all(Option::is_none)
     }
 
     /// As the parameters of a list. Spans are counted back from `now`.
@@ -96,8 +98,14 @@ impl Chosen {
         Ok(Query::default()
             .with("name", self.name.as_ref())
             .with("tag", self.tag.as_ref())
-            .with("created_after", moment("since", self.since.as_ref(), now)?.map(|since| since.to_string()))
-            .with("created_before", moment("until", self.until.as_ref(), now)?.map(|until| until.to_string())))
+            .with(
+                "created_after",
+                moment("since", self.since.as_ref(), now)?.map(|since| since.to_string()),
+            )
+            .with(
+                "created_before",
+                moment("until", self.until.as_ref(), now)?.map(|until| until.to_string()),
+            ))
     }
 
     /// As the filter of an action on what was created before `as_of`. Spans are counted back from `now`.
@@ -107,7 +115,10 @@ impl Chosen {
         now: Moment,
         as_of: Option<Moment>,
     ) -> Result<serde_json::Value, Failure> {
-        let before = moment("until", self.until.as_ref(), now)?.into_iter().chain(as_of).min();
+        let before = moment("until", self.until.as_ref(), now)?
+            .into_iter()
+            .chain(as_of)
+            .min();
         Ok(json!({
             "status": statuses, "name": self.name, "tag": self.tag,
             "created_after": moment("since", self.since.as_ref(), now)?.map(|since| since.to_string()),
@@ -133,7 +144,12 @@ pub(crate) struct Pages {
 }
 
 /// Reads pages until there are `limit` items, or no more. Items that come meanwhile shift nothing.
-pub(crate) async fn pages(path: &str, query: &Query, limit: usize, remote: &Remote) -> Result<Pages, Failure> {
+pub(crate) async fn pages(
+    path: &str,
+    query: &Query,
+    limit: usize,
+    remote: &Remote,
+) -> Result<Pages, Failure> {
     pages_of(PAGE, path, query, limit, remote).await
 }
 
@@ -149,7 +165,10 @@ pub(crate) async fn pages_of(
     let mut incomplete = None;
     while items.len() < limit {
         let size = (limit - items.len()).min(most).to_string();
-        let page = query.clone().with("limit", Some(size)).with("cursor", cursor.as_ref());
+        let page = query
+            .clone()
+            .with("limit", Some(size))
+            .with("cursor", cursor.as_ref());
         let page: Page = remote.read(&Ask::get(page.of(path))).await?;
         let found = page.items.len();
         items.extend(page.items);
@@ -160,7 +179,11 @@ pub(crate) async fn pages_of(
         }
         patience.page(found)?;
     }
-    Ok(Pages { items, more: cursor, incomplete })
+    Ok(Pages {
+        items,
+        more: cursor,
+        incomplete,
+    })
 }
 
 /// Counts pages without items. Some are usual: for a name together with a tag, the server looks through all with the tag.
@@ -191,12 +214,23 @@ pub(crate) async fn list(list: &List, remote: &Remote, screen: &Screen) -> Resul
         None => ("newest", list.newest),
     };
     let statuses = Some(list.statuses.or(&[]).join(",")).filter(|statuses| !statuses.is_empty());
-    let query = list.chosen.query(Moment::now())?.with("status", statuses).with("order", Some(order));
-    let Pages { items, more, incomplete } = pages("/v1/workflows", &query, limit, remote).await?;
+    let query = list
+        .chosen
+        .query(Moment::now())?
+        .with("status", statuses)
+        .with("order", Some(order));
+    let Pages {
+        items,
+        more,
+        incomplete,
+    } = pages("/v1/workflows", &query, limit, remote).await?;
     let id = |item: &RawValue| Ok(remote.parse::<Summary>(item.get())?.id);
     let more = more.map(|_| format!("there are more: --{order} {}", limit.saturating_mul(10)));
     screen.list(&items, id, more.as_deref(), || {
-        let items: Vec<Summary> = items.iter().map(|item| remote.parse(item.get())).collect::<Result<_, _>>()?;
+        let items: Vec<Summary> = items
+            .iter()
+            .map(|item| remote.parse(item.get()))
+            .collect::<Result<_, _>>()?;
         if items.is_empty() {
             return Ok("no workflows\n".to_owned());
         }
@@ -208,7 +242,18 @@ pub(crate) async fn list(list: &List, remote: &Remote, screen: &Screen) -> Resul
 fn table(items: &[Summary], screen: &Screen) -> Table {
     let now = Moment::now();
     let mut table = Table::new(if screen.is_wide() {
-        &["ID", "NAME", "STATUS", "SUCCEEDED", "CREATED", "STARTED", "FINISHED", "DURATION", "EXPIRES", "TAGS"]
+        &[
+            "ID",
+            "NAME",
+            "STATUS",
+            "SUCCEEDED",
+            "CREATED",
+            "STARTED",
+            "FINISHED",
+            "DURATION",
+            "EXPIRES",
+            "TAGS",
+        ]
     } else {
         &["ID", "NAME", "STATUS", "SUCCEEDED", "CREATED", "DURATION"]
     });
@@ -221,9 +266,19 @@ fn table(items: &[Summary], screen: &Screen) -> Table {
             Cell::short(&jobs(item)),
         ];
         if screen.is_wide() {
-            let exact = |moment: Option<Moment>| Cell::from(moment.map(Moment::to_the_second).unwrap_or_default());
-            row.extend([exact(Some(item.created_at)), exact(item.started_at), exact(item.finished_at)]);
-            row.extend([duration.into(), exact(item.expires_at), item.tags.join(",").into()]);
+            let exact = |moment: Option<Moment>| {
+                Cell::from(moment.map(Moment::to_the_second).unwrap_or_default())
+            };
+            row.extend([
+                exact(Some(item.created_at)),
+                exact(item.started_at),
+                exact(item.finished_at),
+            ]);
+            row.extend([
+                duration.into(),
+                exact(item.expires_at),
+                item.tags.join(",").into(),
+            ]);
         } else {
             row.extend([item.created_at.relative(now).into(), duration.into()]);
         }
@@ -243,7 +298,11 @@ pub(crate) fn status(item: &Summary) -> String {
 /// How many jobs succeeded, such as `3/7, 1 failed`.
 fn jobs(item: &Summary) -> String {
     let jobs = &item.job_counts;
-    let failed = if jobs.failed > 0 { format!(", {} failed", jobs.failed) } else { String::new() };
+    let failed = if jobs.failed > 0 {
+        format!(", {} failed", jobs.failed)
+    } else {
+        String::new()
+    };
     format!("{}/{}{failed}", jobs.succeeded, jobs.total)
 }
 
@@ -277,54 +336,117 @@ async fn all_names(query: Query, remote: &Remote) -> Result<String, Failure> {
     }
     let mut patience = Patience::default();
     while let Some(Value::String(cursor)) = all.remove("next_cursor") {
-        let mut page: Map<String, Value> =
-            remote.read(&Ask::get(query.clone().with("cursor", Some(cursor)).of(COUNT))).await?;
-        let names = page.get_mut("by_name").and_then(Value::as_object_mut).map(std::mem::take).unwrap_or_default();
+        let mut page: Map<String, Value> = remote
+            .read(&Ask::get(
+                query.clone().with("cursor", Some(cursor)).of(COUNT),
+            ))
+            .await?;
+        let names = page
+            .get_mut("by_name")
+            .and_then(Value::as_object_mut)
+            .map(std::mem::take)
+            .unwrap_or_default();
         patience.page(names.len())?;
         if let Some(known) = all.get_mut("by_name").and_then(Value::as_object_mut) {
             known.extend(names);
         }
-        all.extend(["next_cursor", "incomplete"].into_iter().filter_map(|name| page.remove_entry(name)));
+        all.extend(
+            ["next_cursor", "incomplete"]
+                .into_iter()
+                .filter_map(|name| page.remove_entry(name)),
+        );
     }
     Ok(Value::Object(all).to_string())
 }
 
-pub(crate) async fn count(count: &Count, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
+pub(crate) async fn count(
+    count: &Count,
+    remote: &Remote,
+    screen: &Screen,
+) -> Result<Exit, Failure> {
     if screen.is_name() && !count.by_name {
-        return Err(Failure::usage("-o name: without --by-name this command prints numbers and no names"));
+        return Err(Failure::usage(
+            "-o name: without --by-name this command prints numbers and no names",
+        ));
     }
     let query = count.chosen.query(Moment::now())?;
     let text = match count.by_name {
-        true => all_names(query.with("by", Some("name")).with("limit", Some(PAGE.to_string())), remote).await?,
+        true => {
+            all_names(
+                query
+                    .with("by", Some("name"))
+                    .with("limit", Some(PAGE.to_string())),
+                remote,
+            )
+            .await?
+        }
         false => remote.text(&Ask::get(query.of(COUNT))).await?,
     };
     let (table, names) = if count.by_name {
         let counted: Named = remote.parse(&text)?;
-        (by_name(&counted), counted.by_name.keys().map(|name| printable(name)).collect::<Vec<_>>())
+        (
+            by_name(&counted),
+            counted
+                .by_name
+                .keys()
+                .map(|name| printable(name))
+                .collect::<Vec<_>>(),
+        )
     } else {
-        (by_status(&remote.parse(&text)?), STATUSES.map(str::to_owned).to_vec())
+        (
+            by_status(&remote.parse(&text)?),
+            STATUSES.map(str::to_owned).to_vec(),
+        )
     };
     screen.object(&text, &names.join("\n"), || Ok(table.text(screen)))?;
     Incomplete::exit(remote.parse::<Completeness>(&text)?.incomplete.as_ref())
 }
 
-fn by_status(Counted { total, by_status, .. }: &Counted) -> Table {
+fn by_status(
+    Counted {
+        total, by_status, ..
+    }: &Counted,
+) -> Table {
     let mut table = Table::new(&["STATUS", "WORKFLOWS"]);
     for status in STATUSES {
         let number = by_status.get(status).copied().unwrap_or_default();
-        table.row(vec![Cell::of_state(status, status), number.to_string().into()]);
+        table.row(vec![
+            Cell::of_state(status, status),
+            number.to_string().into(),
+        ]);
     }
     table.row(vec!["total".into(), total.to_string().into()]);
     table
 }
 
 fn by_name(Named { by_name }: &Named) -> Table {
-    let mut table = Table::new(&["NAME", "PENDING", "RUNNING", "PAUSED", "SUCCEEDED", "FAILED", "CANCELLED", "TOTAL"]);
+    let mut table = Table::new(&[
+        "NAME",
+        "PENDING",
+        "RUNNING",
+        "PAUSED",
+        "SUCCEEDED",
+        "FAILED",
+        "CANCELLED",
+        "TOTAL",
+    ]);
     for (name, by_status) in by_name {
-        let of = |status| by_status.get(status).copied().unwrap_or_default().to_string();
+        let of = |status| {
+            by_status
+                .get(status)
+                .copied()
+                .unwrap_or_default()
+                .to_string()
+        };
         let mut row = vec![Cell::from(name)];
         row.extend(STATUSES.map(|status| Cell::from(of(status))));
-        row.push(by_status.values().fold(0_u64, |sum, count| sum.saturating_add(*count)).to_string().into());
+        row.push(
+            by_status
+                .values()
+                .fold(0_u64, |sum, count| sum.saturating_add(*count))
+                .to_string()
+                .into(),
+        );
         table.row(row);
     }
     table
@@ -338,17 +460,28 @@ mod tests {
     fn of_two_ends_of_a_filter_the_earlier_one_counts() {
         let now = Moment::parse("2026-11-21T12:00:00Z", Moment::now()).unwrap();
         let check = |until: Option<&str>, as_of: Option<&str>, before: Option<&str>| {
-            let chosen = Chosen { until: until.map(str::to_owned), ..Chosen::default() };
+            let chosen = Chosen {
+                until: until.map(str::to_owned),
+                ..Chosen::default()
+            };
             let as_of = as_of.and_then(|as_of| Moment::parse(as_of, now));
             let filter = chosen.filter(&[], now, as_of).unwrap();
-            assert_eq!(filter["created_before"].as_str(), before, "{until:?} {as_of:?}");
+            assert_eq!(
+                filter["created_before"].as_str(),
+                before,
+                "{until:?} {as_of:?}"
+            );
         };
         let as_of = Some("2026-11-21T12:00:00.000001Z");
         check(None, as_of, as_of);
         check(Some("1h"), as_of, Some("2026-11-21T11:00:00.000000Z"));
         check(Some("2026-11-22"), as_of, as_of);
         // An older server says no moment.
-        check(Some("2026-11-22"), None, Some("2026-11-22T00:00:00.000000Z"));
+        check(
+            Some("2026-11-22"),
+            None,
+            Some("2026-11-22T00:00:00.000000Z"),
+        );
         check(None, None, None);
     }
 }

@@ -80,7 +80,11 @@ impl Show {
     }
 
     fn jobs<'a>(&self, workflow: &'a Summary) -> Vec<&'a Job> {
-        workflow.jobs.iter().filter(|job| self.wants(&job.state)).collect()
+        workflow
+            .jobs
+            .iter()
+            .filter(|job| self.wants(&job.state))
+            .collect()
     }
 }
 
@@ -91,10 +95,20 @@ pub(crate) fn shown_states() -> PossibleValuesParser {
 pub(crate) async fn show(show: &Show, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
     let path = show.id.path(remote).await?;
     let view = if screen.is_table() { "jobs" } else { "full" };
-    let text = remote.text(&Ask::whole(format!("{path}?view={view}"))).await?;
+    let text = remote
+        .text(&Ask::whole(format!("{path}?view={view}")))
+        .await?;
     let workflow: Summary = remote.parse(&text)?;
-    let shown = if screen.is_table() { shown(show, &workflow, remote, screen).await? } else { String::new() };
-    let text = if show.jobs.is_empty() || screen.is_table() { text } else { chosen(&text, show, remote)? };
+    let shown = if screen.is_table() {
+        shown(show, &workflow, remote, screen).await?
+    } else {
+        String::new()
+    };
+    let text = if show.jobs.is_empty() || screen.is_table() {
+        text
+    } else {
+        chosen(&text, show, remote)?
+    };
     screen.object(&text, &workflow.id, || Ok(shown))?;
     Ok(Exit::Done)
 }
@@ -121,10 +135,20 @@ fn chosen(text: &str, show: &Show, remote: &Remote) -> Result<String, Failure> {
     }
     // `jobs` is a part of `text`, so the difference of their addresses is its place.
     let start = jobs.as_ptr() as usize - text.as_ptr() as usize;
-    Ok(format!("{}[{}]{}", &text[..start], kept.join(","), &text[start + jobs.len()..]))
+    Ok(format!(
+        "{}[{}]{}",
+        &text[..start],
+        kept.join(","),
+        &text[start + jobs.len()..]
+    ))
 }
 
-async fn shown(show: &Show, workflow: &Summary, remote: &Remote, screen: &Screen) -> Result<String, Failure> {
+async fn shown(
+    show: &Show,
+    workflow: &Summary,
+    remote: &Remote,
+    screen: &Screen,
+) -> Result<String, Failure> {
     let now = Moment::now();
     let mut parts = Vec::new();
     if !show.no_overview {
@@ -139,7 +163,11 @@ async fn shown(show: &Show, workflow: &Summary, remote: &Remote, screen: &Screen
     } else if chosen.is_empty() {
         parts.push(format!("no job is {}\n", show.jobs.join(" or ")));
     } else {
-        let most = if show.jobs.is_empty() { USUAL } else { usize::MAX };
+        let most = if show.jobs.is_empty() {
+            USUAL
+        } else {
+            usize::MAX
+        };
         let errors = errors(&workflow.id, &chosen, remote).await?;
         parts.push(jobs(&chosen[..chosen.len().min(most)], &errors, (now, screen)).text(screen));
         if chosen.len() > most {
@@ -155,32 +183,69 @@ async fn shown(show: &Show, workflow: &Summary, remote: &Remote, screen: &Screen
 
 fn overview(workflow: &Summary, now: Moment, screen: &Screen) -> String {
     let moment = |moment: Moment| format!("{}  {}", moment.to_the_second(), moment.relative(now));
-    let jobs: Vec<String> =
-        workflow.present().map(|(word, number)| screen.paint(&format!("{number} {word}"), word)).collect();
+    let jobs: Vec<String> = workflow
+        .present()
+        .map(|(word, number)| screen.paint(&format!("{number} {word}"), word))
+        .collect();
     let mut lines = vec![
         ("workflow", printable(&workflow.id)),
         ("name", printable(&workflow.name)),
         ("tags", printable(&workflow.tags.join(", "))),
         ("status", screen.paint(&status(workflow), &workflow.status)),
-        ("jobs", format!("{}: {}", workflow.job_counts.total, jobs.join(", "))),
+        (
+            "jobs",
+            format!("{}: {}", workflow.job_counts.total, jobs.join(", ")),
+        ),
         ("created", moment(workflow.created_at)),
     ];
-    let more = [("started", workflow.started_at), ("finished", workflow.finished_at)];
-    lines.extend(more.into_iter().filter_map(|(name, at)| Some((name, moment(at?)))));
-    lines.extend(workflow.duration(now).map(|duration| ("duration", short(duration))));
+    let more = [
+        ("started", workflow.started_at),
+        ("finished", workflow.finished_at),
+    ];
+    lines.extend(
+        more.into_iter()
+            .filter_map(|(name, at)| Some((name, moment(at?)))),
+    );
+    lines.extend(
+        workflow
+            .duration(now)
+            .map(|duration| ("duration", short(duration))),
+    );
     lines.extend(workflow.expires_at.map(|at| ("kept until", moment(at))));
-    let line =
-        |(name, text): (&str, String)| if text.is_empty() { String::new() } else { format!("{name:<10} {text}\n") };
+    let line = |(name, text): (&str, String)| {
+        if text.is_empty() {
+            String::new()
+        } else {
+            format!("{name:<10} {text}\n")
+        }
+    };
     lines.into_iter().map(line).collect()
 }
 
 /// The graph as text, as wide as the screen. The server draws it; only this end knows the terminal.
 async fn drawing(path: &str, remote: &Remote, screen: &Screen) -> Result<String, Failure> {
     let query = Query::default()
-        .with("width", Some(screen.terminal.width.clamp(LEAST_WIDTH, MOST_WIDTH).to_string()))
-        .with("ascii", Some((screen.terminal.glyphs == Glyphs::Ascii).to_string()))
-        .with("colour", Some((screen.terminal.colour == Colour::Ansi).to_string()));
-    let text = remote.text(&Ask::get(query.of(&format!("{path}/graph.txt")))).await?;
+        .with(
+            "width",
+            Some(
+                screen
+                    .terminal
+                    .width
+                    .clamp(LEAST_WIDTH, MOST_WIDTH)
+                    .to_string(),
+            ),
+        )
+        .with(
+            "ascii",
+            Some((screen.terminal.glyphs == Glyphs::Ascii).to_string()),
+        )
+        .with(
+            "colour",
+            Some((screen.terminal.colour == Colour::Ansi).to_string()),
+        );
+    let text = remote
+        .text(&Ask::get(query.of(&format!("{path}/graph.txt"))))
+        .await?;
     Ok(printable::drawing(&text, screen.terminal.colour))
 }
 
@@ -188,9 +253,19 @@ async fn drawing(path: &str, remote: &Remote, screen: &Screen) -> Result<String,
 async fn errors(id: &str, jobs: &[&Job], remote: &Remote) -> Result<Vec<String>, Failure> {
     let mut errors = Vec::new();
     for job in jobs.iter().filter(|job| job.state == "failed").take(ERRORS) {
-        let full: Job = remote.read(&Ask::get(format!("{}/jobs/{}", path(id), escaped(&job.name)))).await?;
+        let full: Job = remote
+            .read(&Ask::get(format!(
+                "{}/jobs/{}",
+                path(id),
+                escaped(&job.name)
+            )))
+            .await?;
         let error = full.errors.last();
-        errors.push(error.map(|error| format!("{}: {}", error.kind, error.message)).unwrap_or_default());
+        errors.push(
+            error
+                .map(|error| format!("{}: {}", error.kind, error.message))
+                .unwrap_or_default(),
+        );
     }
     Ok(errors)
 }
@@ -198,21 +273,45 @@ async fn errors(id: &str, jobs: &[&Job], remote: &Remote) -> Result<Vec<String>,
 /// A row for each job, and why it is not running or what went wrong: below it, or in a column of a wide table.
 pub(crate) fn jobs(jobs: &[&Job], errors: &[String], (now, screen): (Moment, &Screen)) -> Table {
     let mut table = Table::new(if screen.is_wide() {
-        &["JOB", "STATE", "HANDLER", "QUEUE", "ATTEMPT", "WORKER", "READY", "STARTED", "FINISHED", "DURATION", "WHY"]
+        &[
+            "JOB", "STATE", "HANDLER", "QUEUE", "ATTEMPT", "WORKER", "READY", "STARTED",
+            "FINISHED", "DURATION", "WHY",
+        ]
     } else {
         &["JOB", "STATE", "ATTEMPT", "WORKER", "DURATION"]
     });
     let mut errors = errors.iter();
     for job in jobs {
-        let error = if job.state == "failed" { errors.next().cloned().unwrap_or_default() } else { String::new() };
-        let why = job.why_not_running.as_ref().map_or(error, |why| why.text.clone());
+        let error = if job.state == "failed" {
+            errors.next().cloned().unwrap_or_default()
+        } else {
+            String::new()
+        };
+        let why = job
+            .why_not_running
+            .as_ref()
+            .map_or(error, |why| why.text.clone());
         let duration = job.duration(now).map(short).unwrap_or_default();
         let worker = job.worker.clone().unwrap_or_default();
-        let mut row = vec![Cell::from(&job.name), Cell::of_state(&job.state, &job.state)];
+        let mut row = vec![
+            Cell::from(&job.name),
+            Cell::of_state(&job.state, &job.state),
+        ];
         if screen.is_wide() {
-            let exact = |moment: Option<Moment>| Cell::from(moment.map(Moment::to_the_second).unwrap_or_default());
-            row.extend([Cell::from(&job.handler), Cell::from(&job.queue), attempt(job).into(), worker.into()]);
-            row.extend([exact(job.ready_at), exact(job.started_at), exact(job.finished_at)]);
+            let exact = |moment: Option<Moment>| {
+                Cell::from(moment.map(Moment::to_the_second).unwrap_or_default())
+            };
+            row.extend([
+                Cell::from(&job.handler),
+                Cell::from(&job.queue),
+                attempt(job).into(),
+                worker.into(),
+            ]);
+            row.extend([
+                exact(job.ready_at),
+                exact(job.started_at),
+                exact(job.finished_at),
+            ]);
             row.extend([duration.into(), Cell::lines(&why)]);
             table.row(row);
         } else {
@@ -237,10 +336,19 @@ pub(crate) fn attempt(job: &Job) -> String {
     }
 }
 
-pub(crate) async fn graph(graph: &Graph, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
+pub(crate) async fn graph(
+    graph: &Graph,
+    remote: &Remote,
+    screen: &Screen,
+) -> Result<Exit, Failure> {
     let Graph { id, form, file } = graph;
-    if matches!(screen.asked, Some(Format::Json | Format::Yaml | Format::Name)) {
-        return Err(Failure::usage("--output: a graph has its own forms: --form text, svg, dot, mermaid or json"));
+    if matches!(
+        screen.asked,
+        Some(Format::Json | Format::Yaml | Format::Name)
+    ) {
+        return Err(Failure::usage(
+            "--output: a graph has its own forms: --form text, svg, dot, mermaid or json",
+        ));
     }
     let path = id.path(remote).await?;
     let text = match form {
@@ -252,12 +360,16 @@ pub(crate) async fn graph(graph: &Graph, remote: &Remote, screen: &Screen) -> Re
     };
     let end = if text.ends_with('\n') { "" } else { "\n" };
     match file {
-        None if screen.live && *form != Form::Text => print(&(printable::drawing(&text, Colour::None) + end))?,
+        None if screen.live && *form != Form::Text => {
+            print(&(printable::drawing(&text, Colour::None) + end))?
+        }
         None => print(&format!("{text}{end}"))?,
         Some(file) => {
             let shown = file.display();
             let written = file::write(file, &format!("{text}{end}"));
-            written.map_err(|error| Failure::new(Exit::Output, format!("{shown} cannot be written: {error}")))?;
+            written.map_err(|error| {
+                Failure::new(Exit::Output, format!("{shown} cannot be written: {error}"))
+            })?;
             if screen.is_table() {
                 screen.line(&format!("written to {}", printable(&shown.to_string())))?;
             }

@@ -113,7 +113,10 @@ impl Deed {
     /// Refuses statuses that it can never change.
     fn check(self, statuses: &[String]) -> Result<(), Failure> {
         let accepted = self.accepts();
-        match statuses.iter().find(|status| !accepted.contains(&status.as_str())) {
+        match statuses
+            .iter()
+            .find(|status| !accepted.contains(&status.as_str()))
+        {
             None => Ok(()),
             Some(status) => Err(Failure::usage(format!(
                 "--status {status}: {} applies only to workflows that are {}",
@@ -127,10 +130,21 @@ impl Deed {
 impl Targets {
     /// These and no filter.
     pub(crate) fn named(ids: Vec<Which>) -> Self {
-        Self { ids, statuses: Statuses::default(), chosen: Chosen::default(), yes: false, dry_run: false }
+        Self {
+            ids,
+            statuses: Statuses::default(),
+            chosen: Chosen::default(),
+            yes: false,
+            dry_run: false,
+        }
     }
 
-    pub(crate) async fn each(&self, deed: Deed, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
+    pub(crate) async fn each(
+        &self,
+        deed: Deed,
+        remote: &Remote,
+        screen: &Screen,
+    ) -> Result<Exit, Failure> {
         if self.ids.is_empty() {
             self.check(screen)?;
             return self.all(deed, remote, screen).await;
@@ -138,7 +152,14 @@ impl Targets {
         for_each(&self.ids, async |which| match deed {
             Deed::Remove => remove(which, remote, screen).await,
             Deed::Expire(keep) => expire(which, keep, remote, screen).await,
-            deed => act(&Ask::post(format!("{}:{}", which.path(remote).await?, deed.word()), ""), remote, screen).await,
+            deed => {
+                act(
+                    &Ask::post(format!("{}:{}", which.path(remote).await?, deed.word()), ""),
+                    remote,
+                    screen,
+                )
+                .await
+            }
         })
         .await
     }
@@ -163,7 +184,9 @@ impl Targets {
         deed.check(&statuses)?;
         // One moment for both, so that --since and --until mean the same when somebody took long to answer.
         let now = Moment::now();
-        let counted: Counted = remote.read(&Ask::get(self.chosen.query(now)?.of("/v1/workflows:count"))).await?;
+        let counted: Counted = remote
+            .read(&Ask::get(self.chosen.query(now)?.of("/v1/workflows:count")))
+            .await?;
         let matched = statuses
             .iter()
             .filter_map(|status| counted.by_status.get(status))
@@ -177,22 +200,44 @@ impl Targets {
         }
         // By the server's clock: what is created while the person thinks was not counted.
         let filter = self.chosen.filter(&statuses, now, counted.as_of)?;
-        act_on_oldest(deed, &filter, outcome, remote).await.told(deed, screen)
+        act_on_oldest(deed, &filter, outcome, remote)
+            .await
+            .told(deed, screen)
     }
 }
 
 /// Asks the person at the terminal. A program cannot be asked, so it has to give `--yes`.
 fn confirmed(deed: Deed, matched: u64) -> Result<bool, Failure> {
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
-        let (all, them) = (counted(matched, "workflow"), if matched == 1 { "it" } else { "them" });
-        let text = format!("the filter finds {all}, and nobody can be asked; add --yes to {} {them}", deed.name());
+        let (all, them) = (
+            counted(matched, "workflow"),
+            if matched == 1 { "it" } else { "them" },
+        );
+        let text = format!(
+            "the filter finds {all}, and nobody can be asked; add --yes to {} {them}",
+            deed.name()
+        );
         return Err(Failure::usage(text));
     }
-    let unread = |error| Failure::new(Exit::Output, format!("the question cannot be asked: {error}"));
-    write!(io::stderr(), "{} {}? [y/N] ", deed.name(), counted(matched, "workflow")).map_err(unread)?;
+    let unread = |error| {
+        Failure::new(
+            Exit::Output,
+            format!("the question cannot be asked: {error}"),
+        )
+    };
+    write!(
+        io::stderr(),
+        "{} {}? [y/N] ",
+        deed.name(),
+        counted(matched, "workflow")
+    )
+    .map_err(unread)?;
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer).map_err(unread)?;
-    Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
+    Ok(matches!(
+        answer.trim().to_ascii_lowercase().as_str(),
+        "y" | "yes"
+    ))
 }
 
 async fn remove(which: &Which, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
@@ -203,11 +248,22 @@ async fn remove(which: &Which, remote: &Remote, screen: &Screen) -> Result<Exit,
     Ok(Exit::Done)
 }
 
-async fn expire(which: &Which, keep: Keep, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
+async fn expire(
+    which: &Which,
+    keep: Keep,
+    remote: &Remote,
+    screen: &Screen,
+) -> Result<Exit, Failure> {
     let id = which.id(remote).await?;
     let body = json!({ "after": keep.word() }).to_string();
-    let text = remote.text(&Ask::post(format!("{}:expire", path(&id)), body)).await?;
-    let kept = if screen.is_table() { kept(&remote.parse(&text)?, keep, remote).await? } else { String::new() };
+    let text = remote
+        .text(&Ask::post(format!("{}:expire", path(&id)), body))
+        .await?;
+    let kept = if screen.is_table() {
+        kept(&remote.parse(&text)?, keep, remote).await?
+    } else {
+        String::new()
+    };
     screen.object(&text, &id, || Ok(format!("{}  {kept}\n", printable(&id))))?;
     Ok(Exit::Done)
 }
@@ -221,7 +277,13 @@ async fn kept(acted: &Acted, keep: Keep, remote: &Remote) -> Result<String, Fail
         Keep::For(span) if !is_over => format!("kept for {} after its end", short(span)),
         Keep::For(_) => {
             let workflow: Summary = remote.read(&Ask::get(path(&acted.id))).await?;
-            let until = |at: Moment| format!("kept until {}  {}", at.to_the_second(), at.relative(Moment::now()));
+            let until = |at: Moment| {
+                format!(
+                    "kept until {}  {}",
+                    at.to_the_second(),
+                    at.relative(Moment::now())
+                )
+            };
             workflow.expires_at.map(until).unwrap_or_default()
         }
     })
@@ -234,16 +296,22 @@ mod tests {
     #[test]
     fn statuses_that_an_action_never_changes_are_refused() {
         let check = |deed: Deed, status: &str, expected: Option<&str>| {
-            let found = deed.check(&[status.to_owned()]).err().map(|failure| failure.text);
+            let found = deed
+                .check(&[status.to_owned()])
+                .err()
+                .map(|failure| failure.text);
             assert_eq!(found.as_deref(), expected, "{deed:?} {status}");
         };
         check(Deed::Remove, "failed", None);
         check(Deed::Remove, "pending", None);
         check(Deed::Retry, "running", None);
         check(Deed::Expire(Keep::Forever), "running", None);
-        let remove =
-            "--status running: remove applies only to workflows that are pending, succeeded, failed, cancelled";
+        let remove = "--status running: remove applies only to workflows that are pending, succeeded, failed, cancelled";
         check(Deed::Remove, "running", Some(remove));
-        check(Deed::Pause, "failed", Some("--status failed: pause applies only to workflows that are running"));
+        check(
+            Deed::Pause,
+            "failed",
+            Some("--status failed: pause applies only to workflows that are running"),
+        );
     }
 }

@@ -20,7 +20,10 @@ async fn a_dead_server_costs_its_own_keys_only_and_is_found_when_it_is_back() {
         add(&client, key, 1).await;
     }
     client.settle().await;
-    let of_first: Vec<bool> = keys.iter().map(|key| servers[0].value(key).is_some()).collect();
+    let of_first: Vec<bool> = keys
+        .iter()
+        .map(|key| servers[0].value(key).is_some())
+        .collect();
     assert!(of_first.contains(&true) && of_first.contains(&false));
 
     servers[0].kill();
@@ -31,10 +34,19 @@ async fn a_dead_server_costs_its_own_keys_only_and_is_found_when_it_is_back() {
     assert!(client.stats().failed_reads == 1);
 
     servers[0].restart();
-    until("the server is used again", async || !client.read(&keys, Instant::now() + PATIENCE).await.contains(&Unknown))
-        .await;
+    until("the server is used again", async || {
+        !client
+            .read(&keys, Instant::now() + PATIENCE)
+            .await
+            .contains(&Unknown)
+    })
+    .await;
     for (key, of_first) in keys.iter().zip(&of_first) {
-        assert_eq!(add(&client, key, 1).await, if *of_first { Missing } else { Count(1) }, "it came back empty");
+        assert_eq!(
+            add(&client, key, 1).await,
+            if *of_first { Missing } else { Count(1) },
+            "it came back empty"
+        );
     }
 }
 
@@ -46,7 +58,10 @@ async fn a_silent_server_is_waited_for_once_and_then_refused_at_once() {
     client.settle().await;
     server.pause();
     assert_eq!(add(&client, "a", 1).await, Unknown);
-    until("the server is given up", async || client.stats().closed == 1).await;
+    until("the server is given up", async || {
+        client.stats().closed == 1
+    })
+    .await;
     // A thousand calls would take 100 s if each waited.
     let asked = Instant::now();
     for _ in 0..1_000 {
@@ -55,7 +70,10 @@ async fn a_silent_server_is_waited_for_once_and_then_refused_at_once() {
     assert!(asked.elapsed() < PATIENCE, "{:?}", asked.elapsed());
     assert!(client.stats().dropped_changes >= 1_000);
     server.resume();
-    until("the server is used again", async || read(&client, &["b"]).await == [Missing]).await;
+    until("the server is used again", async || {
+        read(&client, &["b"]).await == [Missing]
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -85,8 +103,16 @@ async fn garbage_is_no_answer_and_ends_the_connection() {
         endless,
     ] {
         let client = patient(&[says(text).await]);
-        assert_eq!(read(&client, &["a"]).await, [Unknown], "{:?}", String::from_utf8_lossy(text));
-        until("the connection is closed", async || client.stats().closed >= 1).await;
+        assert_eq!(
+            read(&client, &["a"]).await,
+            [Unknown],
+            "{:?}",
+            String::from_utf8_lossy(text)
+        );
+        until("the connection is closed", async || {
+            client.stats().closed >= 1
+        })
+        .await;
         assert_eq!(client.stats().waiting_bytes, 0);
     }
 }
@@ -95,8 +121,15 @@ async fn garbage_is_no_answer_and_ends_the_connection() {
 async fn replies_that_nobody_asked_for_end_the_connection() {
     let address = says(b"END\r\nEND\r\n").await;
     let client = patient(&[address]);
-    assert_eq!(read(&client, &["a"]).await, [Missing], "the first one was due");
-    until("the connection is closed", async || client.stats().closed >= 1).await;
+    assert_eq!(
+        read(&client, &["a"]).await,
+        [Missing],
+        "the first one was due"
+    );
+    until("the connection is closed", async || {
+        client.stats().closed >= 1
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -113,7 +146,10 @@ async fn a_server_that_sends_a_value_without_end_is_given_up() {
     .await;
     let client = client(&[address], SHORT);
     assert_eq!(read(&client, &["a"]).await, [Unknown]);
-    until("the connection is closed", async || client.stats().closed >= 1).await;
+    until("the connection is closed", async || {
+        client.stats().closed >= 1
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -124,7 +160,10 @@ async fn an_error_of_the_server_is_an_answer() {
     client.change(refund("a", 1, Unknown));
     client.settle().await;
     let stats = client.stats();
-    assert_eq!((stats.failed_reads, stats.failed_changes, stats.closed), (1, 1, 0));
+    assert_eq!(
+        (stats.failed_reads, stats.failed_changes, stats.closed),
+        (1, 1, 0)
+    );
 }
 
 #[tokio::test]
@@ -141,7 +180,11 @@ async fn what_waits_for_a_slow_server_is_bounded() {
     let stats = client.stats();
     assert!(stats.waiting_bytes <= 4 * 1024 * 1024, "{stats:?}");
     assert!(stats.dropped_changes > 50_000, "{stats:?}");
-    assert_eq!(read(&client, &["a"]).await, [Unknown], "a call finds no room and does not wait");
+    assert_eq!(
+        read(&client, &["a"]).await,
+        [Unknown],
+        "a call finds no room and does not wait"
+    );
 }
 
 #[tokio::test]
@@ -164,5 +207,9 @@ async fn a_server_that_takes_connections_and_closes_them_is_not_hammered() {
     for _ in 0..500 {
         assert_eq!(read(&client, &["a"]).await, [Unknown]);
     }
-    assert!(client.stats().opened + client.stats().connect_failures < 50, "{:?}", client.stats());
+    assert!(
+        client.stats().opened + client.stats().connect_failures < 50,
+        "{:?}",
+        client.stats()
+    );
 }

@@ -35,19 +35,31 @@ pub(crate) async fn add(client: &Client, key: &str, hits: u64) -> Found {
 
 /// Adds to a counter of which this is known.
 pub(crate) fn charge(key: &str, hits: u64, found: Found) -> Charge<'_> {
-    Charge { key: key.as_bytes(), change: Change::Add, hits, found, expiry: Expiry::after(60, 0) }
+    Charge {
+        key: key.as_bytes(),
+        change: Change::Add,
+        hits,
+        found,
+        expiry: Expiry::after(60, 0),
+    }
 }
 
 /// Takes back from a counter of which this is known.
 pub(crate) fn refund(key: &str, hits: u64, found: Found) -> Charge<'_> {
-    Charge { change: Change::Subtract, ..charge(key, hits, found) }
+    Charge {
+        change: Change::Subtract,
+        ..charge(key, hits, found)
+    }
 }
 
 /// Waits until something is so.
 pub(crate) async fn until(what: &str, mut is: impl AsyncFnMut() -> bool) {
     let started = Instant::now();
     while !is().await {
-        assert!(started.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}");
+        assert!(
+            started.elapsed() < PATIENCE,
+            "{what}: not within {PATIENCE:?}"
+        );
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
 }
@@ -65,14 +77,19 @@ where
             tokio::spawn(serve(number, stream));
         }
     });
-    Address::Tcp { host: "127.0.0.1".to_owned(), port }
+    Address::Tcp {
+        host: "127.0.0.1".to_owned(),
+        port,
+    }
 }
 
 /// Answers whatever comes with this text, as often as something comes.
 pub(crate) async fn says(text: &'static [u8]) -> Address {
     peer(move |_, mut stream| async move {
         let mut buffer = [0; 4096];
-        while stream.read(&mut buffer).await.is_ok_and(|read| read > 0) && stream.write_all(text).await.is_ok() {}
+        while stream.read(&mut buffer).await.is_ok_and(|read| read > 0)
+            && stream.write_all(text).await.is_ok()
+        {}
     })
     .await
 }

@@ -21,7 +21,9 @@ impl Authority {
     fn new() -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         // OpenSSL takes a certificate for self-signed when it has the name of its issuer.
-        params.distinguished_name.push(DnType::CommonName, "authority");
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "authority");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
         let folder = tempfile::tempdir().unwrap();
@@ -31,7 +33,10 @@ impl Authority {
 
     fn pair(&self, name: &str) -> (String, String) {
         let key = KeyPair::generate().unwrap();
-        let certificate = CertificateParams::new(vec![name.to_owned()]).unwrap().signed_by(&key, &self.issuer).unwrap();
+        let certificate = CertificateParams::new(vec![name.to_owned()])
+            .unwrap()
+            .signed_by(&key, &self.issuer)
+            .unwrap();
         (certificate.pem(), key.serialize_pem())
     }
 
@@ -60,7 +65,10 @@ impl Authority {
 fn client(host: &str, server: &MemcachedServer, tls: Tls) -> Client {
     let mut config = Config::default();
     (config.tls, config.timeout) = (Some(Connector::new(&tls).unwrap()), PATIENCE);
-    let address = Address::Tcp { host: host.to_owned(), port: server.port() };
+    let address = Address::Tcp {
+        host: host.to_owned(),
+        port: server.port(),
+    };
     Client::new(config, Servers::new(vec![address]))
 }
 
@@ -78,13 +86,22 @@ async fn counters_are_kept_over_tls() {
 async fn another_name_or_authority_is_refused() {
     let authority = Authority::new();
     let server = authority.serve("memcached.example", "");
-    assert_eq!(read(&client("localhost", &server, authority.trusted()), &["a"]).await, [Unknown]);
+    assert_eq!(
+        read(&client("localhost", &server, authority.trusted()), &["a"]).await,
+        [Unknown]
+    );
     let mut nameless = authority.trusted();
     nameless.verification = Verification::WithoutName;
-    assert_eq!(read(&client("localhost", &server, nameless), &["a"]).await, [Missing]);
+    assert_eq!(
+        read(&client("localhost", &server, nameless), &["a"]).await,
+        [Missing]
+    );
     let mut stranger = Authority::new().trusted();
     stranger.verification = Verification::WithoutName;
-    assert_eq!(read(&client("localhost", &server, stranger), &["a"]).await, [Unknown]);
+    assert_eq!(
+        read(&client("localhost", &server, stranger), &["a"]).await,
+        [Unknown]
+    );
 }
 
 #[tokio::test]
@@ -93,7 +110,16 @@ async fn a_server_may_ask_for_a_certificate() {
     let server = authority.serve("localhost", ",ssl_verify_mode=2");
     let mut tls = authority.trusted();
     let (chain, key) = authority.pair("tidegate");
-    tls.client = Some(ClientCertificate { chain: chain.into_bytes(), key: key.into_bytes() });
-    assert_eq!(read(&client("localhost", &server, tls), &["a"]).await, [Missing]);
-    assert_eq!(read(&client("localhost", &server, authority.trusted()), &["a"]).await, [Unknown]);
+    tls.client = Some(ClientCertificate {
+        chain: chain.into_bytes(),
+        key: key.into_bytes(),
+    });
+    assert_eq!(
+        read(&client("localhost", &server, tls), &["a"]).await,
+        [Missing]
+    );
+    assert_eq!(
+        read(&client("localhost", &server, authority.trusted()), &["a"]).await,
+        [Unknown]
+    );
 }

@@ -79,8 +79,16 @@ impl Batch {
     /// Starts a unit. A unit without commands is dropped.
     pub fn unit(&mut self) -> UnitBuilder<'_> {
         let first = self.commands.len() as u32;
-        let unit = Unit { commands_end: first, placement: Placement::Anywhere, transaction: false };
-        UnitBuilder { batch: self, unit, first }
+        let unit = Unit {
+            commands_end: first,
+            placement: Placement::Anywhere,
+            transaction: false,
+        };
+        UnitBuilder {
+            batch: self,
+            unit,
+            first,
+        }
     }
 
     /// Encodes a key of `unit`. The first one decides which node runs the unit.
@@ -144,11 +152,17 @@ impl UnitBuilder<'_> {
                     push_bulk(&mut batch.encoded, bytes);
                 }
                 Arg::Integer(value) => {
-                    push_bulk(&mut batch.encoded, itoa::Buffer::new().format(value).as_bytes());
+                    push_bulk(
+                        &mut batch.encoded,
+                        itoa::Buffer::new().format(value).as_bytes(),
+                    );
                 }
             }
         }
-        batch.commands.push(Command { end: batch.encoded.len() as u32, repeat });
+        batch.commands.push(Command {
+            end: batch.encoded.len() as u32,
+            repeat,
+        });
         let is_first = unit.commands_end == *first;
         unit.transaction |= is_first && name == "MULTI";
         unit.commands_end += 1;
@@ -167,7 +181,10 @@ mod tests {
     #[test]
     fn commands_are_encoded_as_redis_expects() {
         let mut batch = Batch::new();
-        batch.unit().command("INCRBY", &[Arg::Key(b"k"), Arg::Integer(-12)]).command("GET", &[Arg::Key(b"")]);
+        batch
+            .unit()
+            .command("INCRBY", &[Arg::Key(b"k"), Arg::Integer(-12)])
+            .command("GET", &[Arg::Key(b"")]);
         assert_eq!(
             String::from_utf8(batch.encoded.clone()).unwrap(),
             "*3\r\n$6\r\nINCRBY\r\n$1\r\nk\r\n$3\r\n-12\r\n*2\r\n$3\r\nGET\r\n$0\r\n\r\n"
@@ -181,18 +198,37 @@ mod tests {
         let check = |name: &'static str, args: &[Arg<'_>], refused: bool| {
             let mut batch = Batch::new();
             batch.unit().command(name, args);
-            assert_eq!(batch.refused, refused.then_some(NotSent::Refused { command: name }), "{name}");
+            assert_eq!(
+                batch.refused,
+                refused.then_some(NotSent::Refused { command: name }),
+                "{name}"
+            );
         };
-        for name in ["SUBSCRIBE", "subscribe", "SUNSUBSCRIBE", "PUNSUBSCRIBE", "Monitor", "SYNC", "PSYNC"] {
+        for name in [
+            "SUBSCRIBE",
+            "subscribe",
+            "SUNSUBSCRIBE",
+            "PUNSUBSCRIBE",
+            "Monitor",
+            "SYNC",
+            "PSYNC",
+        ] {
             check(name, &[], true);
         }
         check("CLIENT", &[Arg::Bytes(b"reply"), Arg::Bytes(b"OFF")], true);
         check("client", &[Arg::Bytes(b"REPLY"), Arg::Bytes(b"SKIP")], true);
-        check("CLIENT", &[Arg::Bytes(b"TRACKING"), Arg::Bytes(b"ON")], false);
+        check(
+            "CLIENT",
+            &[Arg::Bytes(b"TRACKING"), Arg::Bytes(b"ON")],
+            false,
+        );
         check("get", &[Arg::Key(b"reply")], false);
         check("WAIT", &[Arg::Integer(1), Arg::Integer(0)], true);
         let mut batch = Batch::new();
-        batch.unit().command("SET", &[Arg::Key(b"k")]).confirmed_by("WAIT", &[Arg::Integer(1), Arg::Integer(9)]);
+        batch
+            .unit()
+            .command("SET", &[Arg::Key(b"k")])
+            .confirmed_by("WAIT", &[Arg::Integer(1), Arg::Integer(9)]);
         assert_eq!(batch.refused, None);
         batch.unit().confirmed_by("BLPOP", &[]);
         assert_eq!(batch.refused, Some(NotSent::Refused { command: "BLPOP" }));
@@ -202,7 +238,10 @@ mod tests {
     fn keys_of_a_unit_must_share_a_slot() {
         let check = |keys: [&str; 2], expected: Option<NotSent>| {
             let mut batch = Batch::new();
-            batch.unit().command("MGET", &[Arg::Key(keys[0].as_bytes()), Arg::Key(keys[1].as_bytes())]);
+            batch.unit().command(
+                "MGET",
+                &[Arg::Key(keys[0].as_bytes()), Arg::Key(keys[1].as_bytes())],
+            );
             assert_eq!(batch.refused, expected);
         };
         check(["a", "a"], None);
@@ -218,6 +257,13 @@ mod tests {
         batch.unit();
         batch.unit().command("PING", &[]);
         batch.unit();
-        assert_eq!(batch.units.iter().map(|unit| unit.commands_end).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(
+            batch
+                .units
+                .iter()
+                .map(|unit| unit.commands_end)
+                .collect::<Vec<_>>(),
+            [1, 2]
+        );
     }
 }

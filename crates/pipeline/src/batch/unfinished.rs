@@ -27,24 +27,34 @@ impl Batch {
             return self.unfinished_transaction(commands, outcomes);
         }
         let tail = self.tail_of(commands.clone());
-        let begun = commands.clone().any(|command| outcomes[command].may_have_run());
+        let begun = commands
+            .clone()
+            .any(|command| outcomes[command].may_have_run());
         let again = |&command: &usize| {
             let outcome = &outcomes[command];
             self.commands[command].repeat != Repeat::Behind
-                && (outcome.may_be_sent_again() || (command >= tail && outcome.may_be_repeated(begun)))
+                && (outcome.may_be_sent_again()
+                    || (command >= tail && outcome.may_be_repeated(begun)))
         };
-        let Some(first) = commands.clone().find(again) else { return SmallVec::new() };
+        let Some(first) = commands.clone().find(again) else {
+            return SmallVec::new();
+        };
         (first..commands.end)
             .filter(|command| again(command) || self.commands[*command].repeat != Repeat::Never)
             .collect()
     }
 
     /// A transaction goes again as a whole, and only if it did not run.
-    fn unfinished_transaction(&self, commands: Range<usize>, outcomes: &[Outcome]) -> SmallVec<[usize; 2]> {
+    fn unfinished_transaction(
+        &self,
+        commands: Range<usize>,
+        outcomes: &[Outcome],
+    ) -> SmallVec<[usize; 2]> {
         let exec = commands.end - 1;
         let harmless = self.tail_of(commands.clone()) == commands.start;
         let again = |command: usize| {
-            outcomes[command].may_be_sent_again() || (harmless && outcomes[command].may_be_repeated(false))
+            outcomes[command].may_be_sent_again()
+                || (harmless && outcomes[command].may_be_repeated(false))
         };
         match !outcomes[exec].ran() && commands.clone().any(again) {
             true => commands.collect(),
@@ -56,7 +66,11 @@ impl Batch {
     /// that end a unit, from the first one without an answer, if a command before them may have run. None if there are none.
     ///
     /// Other unfinished commands are not sent, because no caller waits for their replies.
-    pub(crate) fn left_behind(&self, units: impl Iterator<Item = u32>, mut outcomes: &[Outcome]) -> Option<Self> {
+    pub(crate) fn left_behind(
+        &self,
+        units: impl Iterator<Item = u32>,
+        mut outcomes: &[Outcome],
+    ) -> Option<Self> {
         if outcomes.iter().all(Outcome::ran) {
             return None;
         }
@@ -68,7 +82,12 @@ impl Batch {
             let (before, behind) = own.split_at(tail - commands.start);
             let first = behind.iter().position(|outcome| !outcome.is_answered());
             if let Some(first) = first.filter(|_| before.iter().any(Outcome::may_have_run)) {
-                left.append(self, unit, &(tail + first..commands.end).collect::<Vec<_>>(), Asking::No);
+                left.append(
+                    self,
+                    unit,
+                    &(tail + first..commands.end).collect::<Vec<_>>(),
+                    Asking::No,
+                );
             }
         }
         (!left.is_empty()).then_some(left)
@@ -88,23 +107,34 @@ impl Batch {
     /// Where the repeatable commands begin that end a unit.
     fn tail_of(&self, mut commands: Range<usize>) -> usize {
         let start = commands.start;
-        commands.rfind(|&command| self.commands[command].repeat != Repeat::Anytime).map_or(start, |last| last + 1)
+        commands
+            .rfind(|&command| self.commands[command].repeat != Repeat::Anytime)
+            .map_or(start, |last| last + 1)
     }
 
     /// Whether a command of a unit ran.
     pub(crate) fn has_begun(&self, unit: u32, outcomes: &[Outcome]) -> bool {
-        outcomes[self.commands_of(unit..unit + 1)].iter().any(Outcome::ran)
+        outcomes[self.commands_of(unit..unit + 1)]
+            .iter()
+            .any(Outcome::ran)
     }
 
     /// Whether a command of a unit may have run that is not among those to send again.
     pub(crate) fn may_have_begun(&self, unit: u32, again: &[usize], outcomes: &[Outcome]) -> bool {
-        self.commands_of(unit..unit + 1).any(|command| !again.contains(&command) && outcomes[command].may_have_run())
+        self.commands_of(unit..unit + 1)
+            .any(|command| !again.contains(&command) && outcomes[command].may_have_run())
     }
 
     /// Appends commands of `from` as one unit. With `asking`, each is told to run at a node its slot is moving to.
     ///
     /// Returns where each command of `from` is now.
-    pub(crate) fn append(&mut self, from: &Self, unit: u32, commands: &[usize], asking: Asking) -> Vec<usize> {
+    pub(crate) fn append(
+        &mut self,
+        from: &Self,
+        unit: u32,
+        commands: &[usize],
+        asking: Asking,
+    ) -> Vec<usize> {
         let transaction = from.units[unit as usize].transaction;
         let mut places = Vec::with_capacity(commands.len());
         for (position, &command) in commands.iter().enumerate() {
@@ -113,16 +143,28 @@ impl Batch {
                 self.push(b"*1\r\n$6\r\nASKING\r\n", Repeat::Anytime);
             }
             places.push(self.commands.len());
-            self.push(&from.encoded[from.bytes_of(command..command + 1)], from.commands[command].repeat);
+            self.push(
+                &from.encoded[from.bytes_of(command..command + 1)],
+                from.commands[command].repeat,
+            );
         }
-        let placement = from.slot_of(unit).map_or(Placement::Anywhere, Placement::Slot);
-        self.units.push(Unit { commands_end: self.commands.len() as u32, placement, transaction });
+        let placement = from
+            .slot_of(unit)
+            .map_or(Placement::Anywhere, Placement::Slot);
+        self.units.push(Unit {
+            commands_end: self.commands.len() as u32,
+            placement,
+            transaction,
+        });
         places
     }
 
     fn push(&mut self, encoded: &[u8], repeat: Repeat) {
         self.encoded.extend_from_slice(encoded);
-        self.commands.push(Command { end: self.encoded.len() as u32, repeat });
+        self.commands.push(Command {
+            end: self.encoded.len() as u32,
+            repeat,
+        });
     }
 }
 
@@ -149,7 +191,10 @@ mod tests {
     }
 
     fn rejected() -> Outcome {
-        Outcome::Rejected(Rejected { kind: Rejection::TryAgain, message: "TRYAGAIN".into() })
+        Outcome::Rejected(Rejected {
+            kind: Rejection::TryAgain,
+            message: "TRYAGAIN".into(),
+        })
     }
 
     fn unknown() -> Outcome {
@@ -157,11 +202,16 @@ mod tests {
     }
 
     fn lost() -> Outcome {
-        Outcome::Unknown(Unknown::ConnectionLost { node: "n".into(), reason: "reset".into() })
+        Outcome::Unknown(Unknown::ConnectionLost {
+            node: "n".into(),
+            reason: "reset".into(),
+        })
     }
 
     fn failed() -> Outcome {
-        Outcome::ServerError(ServerError { message: "WRONGTYPE".into() })
+        Outcome::ServerError(ServerError {
+            message: "WRONGTYPE".into(),
+        })
     }
 
     fn check(batch: &Batch, unit: &[Outcome], expected: &[usize]) {
@@ -198,7 +248,11 @@ mod tests {
         let mut batch = Batch::new();
         batch.unit().command("PING", &[]);
         let key = Arg::Key(b"k");
-        batch.unit().repeatable("SET", &[key]).command("INCR", &[key]).repeatable("EXPIRE", &[key]);
+        batch
+            .unit()
+            .repeatable("SET", &[key])
+            .command("INCR", &[key])
+            .repeatable("EXPIRE", &[key]);
         check(&batch, &[lost(), lost(), lost()], &[3]);
         check(&batch, &[ran(), rejected(), ran()], &[2, 3]);
     }
@@ -226,7 +280,10 @@ mod tests {
     fn a_harmless_unit_goes_again_whatever_became_of_it() {
         let mut batch = Batch::new();
         batch.unit().command("PING", &[]);
-        batch.unit().repeatable("GET", &[Arg::Key(b"k")]).repeatable("TTL", &[Arg::Key(b"k")]);
+        batch
+            .unit()
+            .repeatable("GET", &[Arg::Key(b"k")])
+            .repeatable("TTL", &[Arg::Key(b"k")]);
         check(&batch, &[lost(), lost()], &[1, 2]);
         check(&batch, &[ran(), lost()], &[2]);
         check(&batch, &[unknown(), unknown()], &[]);
@@ -238,7 +295,11 @@ mod tests {
         let mut batch = Batch::new();
         batch.unit().command("PING", &[]);
         let (key, wait) = (Arg::Key(b"k"), [Arg::Integer(1), Arg::Integer(100)]);
-        batch.unit().command("INCR", &[key]).command("INCR", &[key]).confirmed_by("WAIT", &wait);
+        batch
+            .unit()
+            .command("INCR", &[key])
+            .command("INCR", &[key])
+            .confirmed_by("WAIT", &wait);
         check(&batch, &[ran(), ran(), ran()], &[]);
         check(&batch, &[ran(), ran(), rejected()], &[]);
         check(&batch, &[ran(), ran(), lost()], &[]);
@@ -251,8 +312,14 @@ mod tests {
     fn a_transaction_goes_again_as_a_whole() {
         let mut batch = Batch::new();
         batch.unit().command("PING", &[]);
-        batch.unit().command("MULTI", &[]).command("INCRBY", &[Arg::Key(b"k"), Arg::Integer(1)]).command("EXEC", &[]);
-        let aborted = Outcome::ServerError(ServerError { message: "EXECABORT Transaction discarded".into() });
+        batch
+            .unit()
+            .command("MULTI", &[])
+            .command("INCRBY", &[Arg::Key(b"k"), Arg::Integer(1)])
+            .command("EXEC", &[]);
+        let aborted = Outcome::ServerError(ServerError {
+            message: "EXECABORT Transaction discarded".into(),
+        });
         check(&batch, &[ran(), rejected(), aborted], &[1, 2, 3]);
         check(&batch, &[ran(), ran(), rejected()], &[1, 2, 3]);
         check(&batch, &[ran(), ran(), ran()], &[]);
@@ -268,10 +335,28 @@ mod tests {
         assert_eq!(again.append(&batch, 2, &[3, 4], Asking::Yes), [5, 6]);
         assert_eq!(again.append(&batch, 1, &[2], Asking::No), [7]);
         let names = String::from_utf8(again.encoded.clone()).unwrap();
-        let names: Vec<&str> = names.split("\r\n").filter(|part| part.len() > 3 && part.is_ascii()).collect();
-        let names: Vec<&str> = names.into_iter().filter(|name| name.chars().all(|c| c.is_ascii_uppercase())).collect();
-        assert_eq!(names, ["ASKING", "INCRBY", "ASKING", "EXPIRE", "ASKING", "MULTI", "EXEC", "EXPIRE"]);
-        assert_eq!(again.units.iter().map(|unit| unit.commands_end).collect::<Vec<_>>(), [4, 7, 8]);
+        let names: Vec<&str> = names
+            .split("\r\n")
+            .filter(|part| part.len() > 3 && part.is_ascii())
+            .collect();
+        let names: Vec<&str> = names
+            .into_iter()
+            .filter(|name| name.chars().all(|c| c.is_ascii_uppercase()))
+            .collect();
+        assert_eq!(
+            names,
+            [
+                "ASKING", "INCRBY", "ASKING", "EXPIRE", "ASKING", "MULTI", "EXEC", "EXPIRE"
+            ]
+        );
+        assert_eq!(
+            again
+                .units
+                .iter()
+                .map(|unit| unit.commands_end)
+                .collect::<Vec<_>>(),
+            [4, 7, 8]
+        );
         assert_eq!(
             (0..3).map(|unit| again.slot_of(unit)).collect::<Vec<_>>(),
             [Some(Slot::of(b"k")), None, Some(Slot::of(b"k"))]

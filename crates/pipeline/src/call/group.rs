@@ -20,7 +20,11 @@ pub(crate) struct Group {
 
 impl Group {
     pub(crate) fn new(call: &Arc<Call>, index: usize) -> Self {
-        Self { call: Arc::clone(call), index, ended: false }
+        Self {
+            call: Arc::clone(call),
+            index,
+            ended: false,
+        }
     }
 
     pub(crate) fn load(&self) -> Load {
@@ -71,7 +75,10 @@ impl Group {
         let progress = self.call.progress();
         if progress.abandoned {
             drop(progress);
-            return self.call.batch.left_behind(self.units().indices(), &outcomes);
+            return self
+                .call
+                .batch
+                .left_behind(self.units().indices(), &outcomes);
         }
         self.end(progress, Stage::Done(outcomes));
         None

@@ -34,7 +34,8 @@ impl LeftBehind {
     /// Dropping the future loses nothing.
     pub(crate) async fn take(&self) -> Vec<Batch> {
         loop {
-            let batches = std::mem::take(&mut *self.batches.lock().unwrap_or_else(PoisonError::into_inner));
+            let batches =
+                std::mem::take(&mut *self.batches.lock().unwrap_or_else(PoisonError::into_inner));
             if !batches.is_empty() {
                 return batches;
             }

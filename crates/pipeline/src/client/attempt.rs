@@ -59,14 +59,19 @@ impl Sender {
         deadline: Instant,
     ) -> (Attempt, Vec<Outcome>) {
         let attempt = self.route(batch, targets, deadline);
-        let guard = AbandonOnDrop { call: &attempt.call, context: &self.context };
+        let guard = AbandonOnDrop {
+            call: &attempt.call,
+            context: &self.context,
+        };
         let in_time = attempt.run(&self.context.config).await;
         std::mem::forget(guard);
         let outcomes = attempt.call.leave(|group, why| {
             let node = Arc::clone(&attempt.nodes[group].name);
             match (why, in_time) {
                 (Unanswered::Dropped(written), _) => dropped(written, node),
-                (Unanswered::NotDone(Written::Perhaps), _) => Outcome::Unknown(Unknown::DeadlineExceeded { node }),
+                (Unanswered::NotDone(Written::Perhaps), _) => {
+                    Outcome::Unknown(Unknown::DeadlineExceeded { node })
+                }
                 (Unanswered::NotDone(Written::Never), Err(DeadlinePassed)) => {
                     Outcome::NotSent(NotSent::DeadlineExceeded { node })
                 }
@@ -93,14 +98,20 @@ impl Sender {
                 (route, topology.epoch)
             }
         };
-        Attempt { call: Call::new(batch, groups, deadline.into()), nodes, epoch }
+        Attempt {
+            call: Call::new(batch, groups, deadline.into()),
+            nodes,
+            epoch,
+        }
     }
 }
 
 impl Sender {
     /// Says of commands whose slot has no owner what the servers that were asked for it answered.
     pub(crate) fn explain(&self, outcomes: &mut [Outcome]) {
-        let Backend::Cluster(cluster) = &self.backend else { return };
+        let Backend::Cluster(cluster) = &self.backend else {
+            return;
+        };
         for outcome in outcomes {
             if let Outcome::NotSent(NotSent::NoOwner { reason, .. }) = outcome {
                 *reason = cluster.failure();
@@ -128,7 +139,11 @@ impl Drop for Sender {
 impl Attempt {
     /// The node that a unit was sent to; none when none was known.
     pub(crate) fn node_of(&self, unit: u32) -> Option<&Arc<Node>> {
-        let group = self.call.groups.iter().position(|group| group.contains(unit))?;
+        let group = self
+            .call
+            .groups
+            .iter()
+            .position(|group| group.contains(unit))?;
         Some(&self.nodes[group])
     }
 
@@ -136,13 +151,22 @@ impl Attempt {
     ///
     /// At most so many are under way at once. The parts of a group that was cut because it is large count as one: they are
     /// written one behind the other, and none waits for the reply to another.
-    async fn run(&self, Config { parallelism, grouping, .. }: &Config) -> Result<(), DeadlinePassed> {
+    async fn run(
+        &self,
+        Config {
+            parallelism,
+            grouping,
+            ..
+        }: &Config,
+    ) -> Result<(), DeadlinePassed> {
         let (call, groups, limit) = (&self.call, self.nodes.len(), parallelism.groups());
         if groups <= limit {
             self.submit(0..groups);
             return call.until(groups).await;
         }
-        let mut waiting = whole_groups(&call.batch, &call.groups, &self.nodes, *grouping).into_iter().peekable();
+        let mut waiting = whole_groups(&call.batch, &call.groups, &self.nodes, *grouping)
+            .into_iter()
+            .peekable();
         let mut under_way: Vec<GroupParts> = Vec::new();
         while waiting.peek().is_some() {
             let done = call.done();
@@ -172,7 +196,9 @@ impl Attempt {
             }
             let together = groups.clone().skip(at).filter(same);
             let mut total = Load::default();
-            together.clone().for_each(|group| total.add(call.groups[group].load));
+            together
+                .clone()
+                .for_each(|group| total.add(call.groups[group].load));
             node.submit(together.map(|index| Group::new(call, index)), total);
         }
     }

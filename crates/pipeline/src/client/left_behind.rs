@@ -22,7 +22,12 @@ const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
 pub(crate) async fn send_left_behind(sender: Weak<Sender>, context: Arc<ClientContext>) {
     loop {
         let mut left = Batch::new();
-        context.left_behind.take().await.iter().for_each(|batch| left.append_all(batch));
+        context
+            .left_behind
+            .take()
+            .await
+            .iter()
+            .for_each(|batch| left.append_all(batch));
         let until = Instant::now() + MAX_RETRY_TIME;
         let mut attempts = 0;
         while !left.is_empty() && Instant::now() < until {
@@ -30,7 +35,9 @@ pub(crate) async fn send_left_behind(sender: Weak<Sender>, context: Arc<ClientCo
                 sleep(context.config.backoff(attempts)).await;
             }
             attempts += 1;
-            let Some(sender) = sender.upgrade() else { return };
+            let Some(sender) = sender.upgrade() else {
+                return;
+            };
             left = send_for_a_while(&sender, left).await;
         }
     }
@@ -45,7 +52,10 @@ async fn send_for_a_while(sender: &Sender, batch: Batch) -> Batch {
     let batch = &attempt.call.batch;
     let mut left = Batch::new();
     for unit in 0..batch.units.len() as u32 {
-        if !outcomes[batch.commands_of(unit..unit + 1)].iter().all(Outcome::is_answered) {
+        if !outcomes[batch.commands_of(unit..unit + 1)]
+            .iter()
+            .all(Outcome::is_answered)
+        {
             left.append_unit(batch, unit);
         }
     }
@@ -64,8 +74,15 @@ pub(crate) async fn resend_or_leave(
 ) -> Vec<Outcome> {
     let batch = &first.call.batch;
     // A command without an outcome is still in a connection, which leaves it behind itself.
-    let units = (0..batch.units.len() as u32).filter(|&unit| !batch.unfinished(unit, &outcomes).is_empty()).collect();
-    let mut resending = Resending { sender, batch, units, outcomes };
+    let units = (0..batch.units.len() as u32)
+        .filter(|&unit| !batch.unfinished(unit, &outcomes).is_empty())
+        .collect();
+    let mut resending = Resending {
+        sender,
+        batch,
+        units,
+        outcomes,
+    };
     resend(sender, first, &mut resending.outcomes, deadline).await;
     resending.leave();
     std::mem::take(&mut resending.outcomes)

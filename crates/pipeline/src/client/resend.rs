@@ -19,28 +19,45 @@ const RETRY_MAX: Duration = Duration::from_millis(500);
 
 /// Sends the units again that did not run in the `first` attempt, until they did, nothing more can be done, or the
 /// deadline is near.
-pub(crate) async fn resend(sender: &Sender, first: &Attempt, outcomes: &mut [Outcome], deadline: Instant) {
+pub(crate) async fn resend(
+    sender: &Sender,
+    first: &Attempt,
+    outcomes: &mut [Outcome],
+    deadline: Instant,
+) {
     let batch = &first.call.batch;
     let mut epoch = first.epoch;
     let mut unfinished = unfinished_units(first, outcomes);
     let (mut bound, mut place) = (RETRY_MIN, None);
     loop {
-        let retries: Vec<Retry> =
-            unfinished.iter_mut().map(|unit| unit.retry(&sender.backend, outcomes, epoch)).collect();
-        retries.iter().for_each(|retry| sender.tally.redirected(retry));
-        let redirected = retries.iter().any(|retry| matches!(retry, Retry::Redirect(..)));
+        let retries: Vec<Retry> = unfinished
+            .iter_mut()
+            .map(|unit| unit.retry(&sender.backend, outcomes, epoch))
+            .collect();
+        retries
+            .iter()
+            .for_each(|retry| sender.tally.redirected(retry));
+        let redirected = retries
+            .iter()
+            .any(|retry| matches!(retry, Retry::Redirect(..)));
         if !redirected {
             if !retries.iter().any(|retry| matches!(retry, Retry::Wait)) {
                 return;
             }
             place = place.or_else(|| enter(sender, batch, &unfinished, &retries, outcomes));
             if place.is_none() {
-                let waits = unfinished.iter().zip(&retries).filter(|(_, retry)| matches!(retry, Retry::Wait));
+                let waits = unfinished
+                    .iter()
+                    .zip(&retries)
+                    .filter(|(_, retry)| matches!(retry, Retry::Wait));
                 return waits.for_each(|(unit, _)| unit.refuse(outcomes));
             }
             let lacks_owner = unfinished.iter().any(|unit| unit.lacks_owner(outcomes));
             let owner_lacking_since = lacks_owner.then_some(epoch);
-            if wait(&sender.backend, bound, owner_lacking_since, deadline).await.is_err() {
+            if wait(&sender.backend, bound, owner_lacking_since, deadline)
+                .await
+                .is_err()
+            {
                 return;
             }
             if let Some(newer) = in_vain(&sender.backend, batch, &unfinished, outcomes) {
@@ -51,7 +68,9 @@ pub(crate) async fn resend(sender: &Sender, first: &Attempt, outcomes: &mut [Out
         }
         // Redirected units go at once. The others must not delay them and are sent in the next round.
         let round = Round::new(batch, &unfinished, retries, redirected);
-        sender.tally.sent_again(round.sent.iter().map(|sent| sent.places.len()).sum());
+        sender
+            .tally
+            .sent_again(round.sent.iter().map(|sent| sent.places.len()).sum());
         let (attempt, results) = sender.attempt(round.batch, &round.targets, deadline).await;
         epoch = attempt.epoch;
         for (unit, sent) in round.sent.iter().enumerate() {
@@ -71,16 +90,33 @@ fn enter<'a>(
     retries: &[Retry],
     outcomes: &[Outcome],
 ) -> Option<Place<'a>> {
-    let has_begun = |unit: &UnfinishedUnit| batch.may_have_begun(unit.unit, &unit.commands, outcomes);
-    let progress = if unfinished.iter().any(has_begun) { Progress::Begun } else { Progress::None };
-    let mut waits = unfinished.iter().zip(retries).filter(|(_, retry)| matches!(retry, Retry::Wait));
-    let node = waits.find_map(|(unit, _)| unit.asked.as_ref()).map_or_else(Arc::default, |node| Arc::clone(&node.name));
+    let has_begun =
+        |unit: &UnfinishedUnit| batch.may_have_begun(unit.unit, &unit.commands, outcomes);
+    let progress = if unfinished.iter().any(has_begun) {
+        Progress::Begun
+    } else {
+        Progress::None
+    };
+    let mut waits = unfinished
+        .iter()
+        .zip(retries)
+        .filter(|(_, retry)| matches!(retry, Retry::Wait));
+    let node = waits
+        .find_map(|(unit, _)| unit.asked.as_ref())
+        .map_or_else(Arc::default, |node| Arc::clone(&node.name));
     sender.waiting.enter(node, batch.load(), progress)
 }
 
 /// The latest snapshot by which no unit has a node that can be asked; none when one has.
-fn in_vain(backend: &Backend, batch: &Batch, unfinished: &[UnfinishedUnit], outcomes: &[Outcome]) -> Option<u64> {
-    let Backend::Cluster(cluster) = backend else { return None };
+fn in_vain(
+    backend: &Backend,
+    batch: &Batch,
+    unfinished: &[UnfinishedUnit],
+    outcomes: &[Outcome],
+) -> Option<u64> {
+    let Backend::Cluster(cluster) = backend else {
+        return None;
+    };
     let topology = cluster.topology();
     let lacks_owner = |unit: &UnfinishedUnit| unit.still_lacks_owner(&topology, batch, outcomes);
     unfinished.iter().all(lacks_owner).then_some(topology.epoch)
@@ -115,13 +151,19 @@ async fn wait(
     match (backend, owner_lacking_since) {
         (Backend::Cluster(cluster), Some(epoch)) => {
             // Those who came together need not look again together.
-            let until = until.max(Instant::now() + RETRY_MAX.mul_f64(0.5 + 0.5 * fastrand::f64())).min(deadline);
+            let until = until
+                .max(Instant::now() + RETRY_MAX.mul_f64(0.5 + 0.5 * fastrand::f64()))
+                .min(deadline);
             let _ = timeout_at(until.into(), cluster.renewed(epoch)).await;
         }
         _ if until < deadline => sleep_until(until.into()).await,
         _ => return Err(OutOfTime),
     }
-    if Instant::now() < deadline { Ok(()) } else { Err(OutOfTime) }
+    if Instant::now() < deadline {
+        Ok(())
+    } else {
+        Err(OutOfTime)
+    }
 }
 
 /// One attempt at some of the unfinished units.
@@ -142,8 +184,17 @@ struct SentUnit {
 }
 
 impl Round {
-    fn new(batch: &Batch, unfinished: &[UnfinishedUnit], retries: Vec<Retry>, redirected: bool) -> Self {
-        let mut round = Self { batch: Batch::new(), targets: Vec::new(), sent: Vec::new() };
+    fn new(
+        batch: &Batch,
+        unfinished: &[UnfinishedUnit],
+        retries: Vec<Retry>,
+        redirected: bool,
+    ) -> Self {
+        let mut round = Self {
+            batch: Batch::new(),
+            targets: Vec::new(),
+            sent: Vec::new(),
+        };
         for (at, (unit, retry)) in unfinished.iter().zip(retries).enumerate() {
             let (target, asking) = match retry {
                 Retry::Redirect(node, asking) => (Some(node), asking),
@@ -152,7 +203,10 @@ impl Round {
             };
             let places = round.batch.append(batch, unit.unit, &unit.commands, asking);
             round.targets.push(target);
-            round.sent.push(SentUnit { unfinished: at, places });
+            round.sent.push(SentUnit {
+                unfinished: at,
+                places,
+            });
         }
         round
     }

@@ -51,7 +51,12 @@ pub(crate) enum Retry {
 
 impl UnfinishedUnit {
     /// Takes note of what became of an attempt at the node that was `asked`.
-    pub(crate) fn take_note(&mut self, batch: &Batch, outcomes: &[Outcome], asked: Option<&Arc<Node>>) {
+    pub(crate) fn take_note(
+        &mut self,
+        batch: &Batch,
+        outcomes: &[Outcome],
+        asked: Option<&Arc<Node>>,
+    ) {
         self.asked = asked.cloned();
         self.commands = batch.unfinished(self.unit, outcomes);
         self.begun = batch.has_begun(self.unit, outcomes);
@@ -60,11 +65,19 @@ impl UnfinishedUnit {
     /// Whether no node is known that can be asked.
     pub(crate) fn lacks_owner(&self, outcomes: &[Outcome]) -> bool {
         let reason = &outcomes[self.commands[0]];
-        matches!(reason, Outcome::NotSent(NotSent::NoOwner { .. } | NotSent::Unavailable { .. }))
+        matches!(
+            reason,
+            Outcome::NotSent(NotSent::NoOwner { .. } | NotSent::Unavailable { .. })
+        )
     }
 
     /// Whether there still is no node that can be asked: to send it again now would be in vain.
-    pub(crate) fn still_lacks_owner(&self, topology: &Topology, batch: &Batch, outcomes: &[Outcome]) -> bool {
+    pub(crate) fn still_lacks_owner(
+        &self,
+        topology: &Topology,
+        batch: &Batch,
+        outcomes: &[Outcome],
+    ) -> bool {
         let owner = match batch.slot_of(self.unit) {
             Some(slot) => topology.owner(slot).filter(|node| !node.is_down()),
             None => topology.nodes.iter().find(|node| !node.is_down()),
@@ -86,10 +99,16 @@ impl UnfinishedUnit {
 
     /// Decides by the first command that did not run: the commands of a unit share a key.
     pub(crate) fn retry(&mut self, backend: &Backend, outcomes: &[Outcome], epoch: u64) -> Retry {
-        let reason = self.commands.iter().map(|&command| &outcomes[command]).find(|outcome| !outcome.ran());
+        let reason = self
+            .commands
+            .iter()
+            .map(|&command| &outcomes[command])
+            .find(|outcome| !outcome.ran());
         match (backend, reason) {
             (Backend::Single(node), Some(outcome)) => self.retry_at_single(node, outcome),
-            (Backend::Cluster(cluster), Some(outcome)) => self.retry_in_cluster(cluster, outcome, epoch),
+            (Backend::Cluster(cluster), Some(outcome)) => {
+                self.retry_in_cluster(cluster, outcome, epoch)
+            }
             (_, None) => Retry::GiveUp,
         }
     }
@@ -97,7 +116,10 @@ impl UnfinishedUnit {
     fn retry_in_cluster(&mut self, cluster: &Arc<Cluster>, outcome: &Outcome, epoch: u64) -> Retry {
         match outcome {
             Outcome::NotSent(NotSent::Unavailable { .. })
-                if self.asked.as_ref().is_some_and(|node| node.down_for() > LONGEST_FAILOVER) =>
+                if self
+                    .asked
+                    .as_ref()
+                    .is_some_and(|node| node.down_for() > LONGEST_FAILOVER) =>
             {
                 Retry::GiveUp
             }
@@ -116,8 +138,12 @@ impl UnfinishedUnit {
 
     /// Another node owns the slot: the topology is corrected, and the unit goes to the new owner.
     fn moved(&mut self, cluster: &Arc<Cluster>, slot: u16, endpoint: &str, epoch: u64) -> Retry {
-        let Some(asked) = self.asked.clone() else { return Retry::GiveUp };
-        let Some((slot, node)) = self.redirect_target(cluster, &asked, slot, endpoint) else { return Retry::Wait };
+        let Some(asked) = self.asked.clone() else {
+            return Retry::GiveUp;
+        };
+        let Some((slot, node)) = self.redirect_target(cluster, &asked, slot, endpoint) else {
+            return Retry::Wait;
+        };
         cluster.moved(slot, &node, epoch);
         // A node that names itself is another server behind the same address: only a new connection finds it.
         if Arc::ptr_eq(&node, &asked) {
@@ -129,7 +155,9 @@ impl UnfinishedUnit {
 
     /// The slot is moving, and the keys are at the other node already. The topology stays as it is.
     fn ask(&mut self, cluster: &Arc<Cluster>, slot: u16, endpoint: &str) -> Retry {
-        let Some(asked) = self.asked.clone() else { return Retry::GiveUp };
+        let Some(asked) = self.asked.clone() else {
+            return Retry::GiveUp;
+        };
         match self.redirect_target(cluster, &asked, slot, endpoint) {
             Some((_, node)) => Retry::Redirect(node, Asking::Yes),
             None => Retry::Wait,
@@ -161,7 +189,8 @@ impl UnfinishedUnit {
         }
         // An address may follow the primary, so that only a new connection finds the primary; and only a new connection
         // authenticates.
-        if let (Rejection::ReadOnly | Rejection::Unauthenticated, Some(node)) = (kind, &self.asked) {
+        if let (Rejection::ReadOnly | Rejection::Unauthenticated, Some(node)) = (kind, &self.asked)
+        {
             node.renew();
         }
         Retry::Wait
@@ -186,6 +215,11 @@ impl UnfinishedUnit {
     }
 
     fn is_read_only_for_long(&mut self) -> bool {
-        !self.begun && self.read_only_since.get_or_insert_with(Instant::now).elapsed() >= READ_ONLY
+        !self.begun
+            && self
+                .read_only_since
+                .get_or_insert_with(Instant::now)
+                .elapsed()
+                >= READ_ONLY
     }
 }

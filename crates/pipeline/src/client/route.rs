@@ -12,7 +12,10 @@ use crate::node::Node;
 
 /// A larger group is cut here, between units, so that other callers' commands get between its parts and the server's
 /// replies stay small.
-const LARGEST_GROUP: Load = Load { commands: 512, bytes: 256 * 1024 };
+const LARGEST_GROUP: Load = Load {
+    commands: 512,
+    bytes: 256 * 1024,
+};
 
 /// The groups of a batch, and the node of each, in two lists of the same order.
 #[derive(Debug, Default)]
@@ -48,9 +51,19 @@ impl Route {
     }
 
     /// The last group of a node whose first unit satisfies `joins`.
-    fn last_group(&mut self, node: &Arc<Node>, joins: impl Fn(u32) -> bool) -> Option<&mut UnitSet> {
-        let same_node = self.groups.iter_mut().zip(&self.nodes).filter(|(_, other)| Arc::ptr_eq(other, node));
-        same_node.map(|(group, _)| group).rfind(|group| group.first().is_some_and(&joins))
+    fn last_group(
+        &mut self,
+        node: &Arc<Node>,
+        joins: impl Fn(u32) -> bool,
+    ) -> Option<&mut UnitSet> {
+        let same_node = self
+            .groups
+            .iter_mut()
+            .zip(&self.nodes)
+            .filter(|(_, other)| Arc::ptr_eq(other, node));
+        same_node
+            .map(|(group, _)| group)
+            .rfind(|group| group.first().is_some_and(&joins))
     }
 }
 
@@ -71,7 +84,10 @@ pub(crate) fn whole_groups(
         same_node && units.is_some_and(|(one, other)| travel_together(batch, grouping, one, other))
     };
     for part in 0..parts.len() {
-        match groups.iter_mut().find(|group| belong_together(group[0], part)) {
+        match groups
+            .iter_mut()
+            .find(|group| belong_together(group[0], part))
+        {
             Some(group) => group.push(part),
             None => groups.push(GroupParts::from_elem(part, 1)),
         }

@@ -40,8 +40,15 @@ pub(crate) struct Place<'a> {
 impl Waiting {
     /// Nobody waits. The bounds are those of a node's queue.
     pub(crate) fn new(config: &Config) -> Self {
-        let bound = Load { commands: config.queue_commands, bytes: config.queue_bytes };
-        Self { loads: Mutex::default(), bound, refused: AtomicU64::new(0) }
+        let bound = Load {
+            commands: config.queue_commands,
+            bytes: config.queue_bytes,
+        };
+        Self {
+            loads: Mutex::default(),
+            bound,
+            refused: AtomicU64::new(0),
+        }
     }
 
     fn loads(&self) -> MutexGuard<'_, HashMap<Arc<str>, Load>> {
@@ -52,7 +59,12 @@ impl Waiting {
     /// other call waits.
     ///
     /// As much room again is kept for calls that have begun. Others cannot take it from them.
-    pub(crate) fn enter(&self, node: Arc<str>, load: Load, progress: Progress) -> Option<Place<'_>> {
+    pub(crate) fn enter(
+        &self,
+        node: Arc<str>,
+        load: Load,
+        progress: Progress,
+    ) -> Option<Place<'_>> {
         let mut bound = self.bound;
         if progress == Progress::Begun {
             bound.add(self.bound);
@@ -64,12 +76,20 @@ impl Waiting {
             return None;
         }
         all.add(load);
-        Some(Place { waiting: self, node, load })
+        Some(Place {
+            waiting: self,
+            node,
+            load,
+        })
     }
 
     pub(crate) fn stats(&self) -> Stats {
         let retrying = self.loads().values().map(|load| load.commands as u64).sum();
-        Stats { retrying, overloads: self.refused.load(Relaxed), ..Stats::default() }
+        Stats {
+            retrying,
+            overloads: self.refused.load(Relaxed),
+            ..Stats::default()
+        }
     }
 }
 
@@ -104,10 +124,19 @@ mod tests {
         let begun = enter(call(4, 10), Progress::Begun);
         assert!(begun.is_some());
         assert!(enter(call(1, 1), Progress::Begun).is_none());
-        assert_eq!((waiting.stats().retrying, waiting.stats().overloads), (8, 2));
+        assert_eq!(
+            (waiting.stats().retrying, waiting.stats().overloads),
+            (8, 2)
+        );
         drop(first);
-        assert!(enter(call(1, 1), Progress::None).is_none(), "those that have begun count");
-        assert!(enter(call(1, 191), Progress::Begun).is_none(), "so many bytes");
+        assert!(
+            enter(call(1, 1), Progress::None).is_none(),
+            "those that have begun count"
+        );
+        assert!(
+            enter(call(1, 191), Progress::Begun).is_none(),
+            "so many bytes"
+        );
         let other = waiting.enter("b".into(), call(4, 100), Progress::None);
         assert!(other.is_some(), "another node has room of its own");
         drop((begun, other));

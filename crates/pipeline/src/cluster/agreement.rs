@@ -22,7 +22,11 @@ pub(crate) struct SnapshotSummary {
 impl SnapshotSummary {
     pub(crate) fn from_topology(topology: &Topology) -> Self {
         Self {
-            nodes: topology.nodes.iter().map(|node| node.address.clone()).collect(),
+            nodes: topology
+                .nodes
+                .iter()
+                .map(|node| node.address.clone())
+                .collect(),
             owners: topology.owner_count(),
             covered: topology.covered(),
             cluster_epoch: topology.cluster_epoch,
@@ -64,7 +68,12 @@ struct HeldView {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Conclusion {
     /// This view is believed.
-    Believed { view: View, owners: HashSet<Address>, votes: usize, is_regression: bool },
+    Believed {
+        view: View,
+        owners: HashSet<Address>,
+        votes: usize,
+        is_regression: bool,
+    },
     /// The view with the most votes is a regression, and lacks the majority that this needs. These are its owners.
     Unconfirmed { owners: HashSet<Address> },
     /// All servers that answered name no owner.
@@ -75,7 +84,12 @@ pub(crate) enum Conclusion {
 
 impl Agreement {
     pub(crate) fn new(known: SnapshotSummary) -> Self {
-        Self { known, held: Vec::new(), votes: 0, ownerless: 0 }
+        Self {
+            known,
+            held: Vec::new(),
+            votes: 0,
+            ownerless: 0,
+        }
     }
 
     /// Number of servers that answered.
@@ -90,10 +104,18 @@ impl Agreement {
             return;
         }
         self.votes += 1;
-        let same = self.held.iter().position(|held| held.view.ranges == view.ranges);
+        let same = self
+            .held
+            .iter()
+            .position(|held| held.view.ranges == view.ranges);
         let at = same.unwrap_or_else(|| {
             let owners = view.ranges.iter().map(|(_, owner)| owner.clone()).collect();
-            self.held.push(HeldView { view: view.clone(), owners, votes: 0, own_votes: 0 });
+            self.held.push(HeldView {
+                view: view.clone(),
+                owners,
+                votes: 0,
+                own_votes: 0,
+            });
             self.held.len() - 1
         });
         let held = &mut self.held[at];
@@ -105,12 +127,24 @@ impl Agreement {
 
     pub(crate) fn conclusion(&self) -> Conclusion {
         let rank = |held: &&HeldView| (held.votes, held.view.covered(), held.view.cluster_epoch);
-        if let Some(held) = self.held.iter().filter(|held| self.counts(held)).max_by_key(rank) {
+        if let Some(held) = self
+            .held
+            .iter()
+            .filter(|held| self.counts(held))
+            .max_by_key(rank)
+        {
             let (view, owners) = (held.view.clone(), held.owners.clone());
-            return Conclusion::Believed { view, owners, votes: held.votes, is_regression: self.is_regression(held) };
+            return Conclusion::Believed {
+                view,
+                owners,
+                votes: held.votes,
+                is_regression: self.is_regression(held),
+            };
         }
         match self.held.iter().max_by_key(rank) {
-            Some(held) => Conclusion::Unconfirmed { owners: held.owners.clone() },
+            Some(held) => Conclusion::Unconfirmed {
+                owners: held.owners.clone(),
+            },
             None if self.ownerless > 0 => Conclusion::Ownerless,
             None => Conclusion::NoAnswer,
         }
@@ -122,8 +156,11 @@ impl Agreement {
     }
 
     fn is_regression(&self, held: &HeldView) -> bool {
-        let is_older = held.view.cluster_epoch.is_some() && held.view.cluster_epoch < self.known.cluster_epoch;
-        held.view.covered() < self.known.covered || held.owners.len() < self.known.owners || is_older
+        let is_older =
+            held.view.cluster_epoch.is_some() && held.view.cluster_epoch < self.known.cluster_epoch;
+        held.view.covered() < self.known.covered
+            || held.owners.len() < self.known.owners
+            || is_older
     }
 }
 
@@ -139,7 +176,10 @@ mod tests {
             let first = at as u16 * width;
             (first..=first + width - 1, node(name))
         };
-        View { ranges: ranges.map(range).collect(), cluster_epoch: Some(cluster_epoch) }
+        View {
+            ranges: ranges.map(range).collect(),
+            cluster_epoch: Some(cluster_epoch),
+        }
     }
 
     fn node(name: char) -> Address {
@@ -150,31 +190,59 @@ mod tests {
         let view = view(shares, cluster_epoch);
         let owners: HashSet<Address> = view.ranges.iter().map(|(_, owner)| owner.clone()).collect();
         let (covered, cluster_epoch) = (view.covered(), view.cluster_epoch);
-        SnapshotSummary { nodes: owners.iter().cloned().collect(), owners: owners.len(), covered, cluster_epoch }
+        SnapshotSummary {
+            nodes: owners.iter().cloned().collect(),
+            owners: owners.len(),
+            covered,
+            cluster_epoch,
+        }
     }
 
     /// Lets each server give a view with an epoch, and compares the shares of the view that is believed.
-    fn check(why: &str, snapshot: SnapshotSummary, answers: &[(char, &str, u64)], expected: Result<&str, Conclusion>) {
+    fn check(
+        why: &str,
+        snapshot: SnapshotSummary,
+        answers: &[(char, &str, u64)],
+        expected: Result<&str, Conclusion>,
+    ) {
         let mut agreement = Agreement::new(snapshot);
         for (from, shares, cluster_epoch) in answers {
             agreement.add(&node(*from), view(shares, *cluster_epoch));
         }
         let conclusion = match agreement.conclusion() {
             Conclusion::Believed { view, .. } => Ok(view.ranges),
-            Conclusion::Unconfirmed { .. } => Err(Conclusion::Unconfirmed { owners: HashSet::new() }),
+            Conclusion::Unconfirmed { .. } => Err(Conclusion::Unconfirmed {
+                owners: HashSet::new(),
+            }),
             other => Err(other),
         };
-        assert_eq!(conclusion, expected.map(|shares| view(shares, 0).ranges), "{why}");
+        assert_eq!(
+            conclusion,
+            expected.map(|shares| view(shares, 0).ranges),
+            "{why}"
+        );
     }
 
     fn unconfirmed() -> Result<&'static str, Conclusion> {
-        Err(Conclusion::Unconfirmed { owners: HashSet::new() })
+        Err(Conclusion::Unconfirmed {
+            owners: HashSet::new(),
+        })
     }
 
     #[test]
     fn what_takes_nothing_away_is_believed_by_its_votes() {
-        check("one server is enough", known("abc", 3), &[('b', "abc", 3)], Ok("abc"));
-        check("a failover", known("abc", 3), &[('b', "Abc", 4), ('c', "Abc", 4)], Ok("Abc"));
+        check(
+            "one server is enough",
+            known("abc", 3),
+            &[('b', "abc", 3)],
+            Ok("abc"),
+        );
+        check(
+            "a failover",
+            known("abc", 3),
+            &[('b', "Abc", 4), ('c', "Abc", 4)],
+            Ok("Abc"),
+        );
         check(
             "a failover of which not all have heard",
             known("abc", 3),
@@ -182,34 +250,109 @@ mod tests {
             Ok("Abc"),
         );
         let late = [('c', "abc", 3), ('d', "abc", 3), ('b', "Abc", 4)];
-        check("a failover of which one has heard waits for the next time", known("abc", 3), &late, Ok("abc"));
-        check("a new owner", known("abc", 3), &[('a', "abcd", 4)], Ok("abcd"));
+        check(
+            "a failover of which one has heard waits for the next time",
+            known("abc", 3),
+            &late,
+            Ok("abc"),
+        );
+        check(
+            "a new owner",
+            known("abc", 3),
+            &[('a', "abcd", 4)],
+            Ok("abcd"),
+        );
         let moved = [('s', "xyz", 9), ('x', "xyz", 9)];
-        check("all nodes moved, and as many came", known("abc", 3), &moved, Ok("xyz"));
+        check(
+            "all nodes moved, and as many came",
+            known("abc", 3),
+            &moved,
+            Ok("xyz"),
+        );
     }
 
     #[test]
     fn servers_that_were_cut_off_or_left_behind_take_nothing_away() {
         let minority = [('a', "abc", 3), ('b', "Abc", 4), ('c', "Abc", 4)];
-        check("a minority that was cut off is outvoted", known("Abc", 4), &minority, Ok("Abc"));
-        check("and is not believed alone", known("Abc", 4), &minority[..1], unconfirmed());
-        check("a replica that hears nothing", known("Abc", 4), &[('r', "abc", 3), ('c', "Abc", 4)], Ok("Abc"));
+        check(
+            "a minority that was cut off is outvoted",
+            known("Abc", 4),
+            &minority,
+            Ok("Abc"),
+        );
+        check(
+            "and is not believed alone",
+            known("Abc", 4),
+            &minority[..1],
+            unconfirmed(),
+        );
+        check(
+            "a replica that hears nothing",
+            known("Abc", 4),
+            &[('r', "abc", 3), ('c', "Abc", 4)],
+            Ok("Abc"),
+        );
         let stale = [('r', "ab", 2), ('s', "ab", 2)];
-        check("two that agree on less are not the owners of it", known("abc", 3), &stale, unconfirmed());
-        check("against one that knows all", known("abc", 3), &[stale[0], stale[1], ('c', "abc", 3)], Ok("abc"));
-        let half = [('a', "ab", 2), ('b', "ab", 2), ('c', "abcd", 3), ('d', "abcd", 3)];
-        check("owners that were left behind are not most of all", known("abcd", 3), &half, Ok("abcd"));
+        check(
+            "two that agree on less are not the owners of it",
+            known("abc", 3),
+            &stale,
+            unconfirmed(),
+        );
+        check(
+            "against one that knows all",
+            known("abc", 3),
+            &[stale[0], stale[1], ('c', "abc", 3)],
+            Ok("abc"),
+        );
+        let half = [
+            ('a', "ab", 2),
+            ('b', "ab", 2),
+            ('c', "abcd", 3),
+            ('d', "abcd", 3),
+        ];
+        check(
+            "owners that were left behind are not most of all",
+            known("abcd", 3),
+            &half,
+            Ok("abcd"),
+        );
         let slots = [('a', "ab.", 2), ('r', "ab.", 2)];
-        check("two that agree take no slots away", known("abc", 3), &slots, unconfirmed());
-        check("one that was reset and made alone", known("abc", 3), &[('c', "..c", 0), ('a', "abc", 3)], Ok("abc"));
+        check(
+            "two that agree take no slots away",
+            known("abc", 3),
+            &slots,
+            unconfirmed(),
+        );
+        check(
+            "one that was reset and made alone",
+            known("abc", 3),
+            &[('c', "..c", 0), ('a', "abc", 3)],
+            Ok("abc"),
+        );
     }
 
     #[test]
     fn a_cluster_that_works_may_take_away() {
         let smaller = [('s', "xy.", 7), ('x', "xy.", 7), ('y', "xy.", 7)];
-        check("all moved, and slots were lost", known("abc", 3), &smaller, Ok("xy."));
-        check("a seed alone cannot say so", known("abc", 3), &smaller[..1], unconfirmed());
-        check("nor can half of its owners", known("abc", 3), &smaller[..2], unconfirmed());
+        check(
+            "all moved, and slots were lost",
+            known("abc", 3),
+            &smaller,
+            Ok("xy."),
+        );
+        check(
+            "a seed alone cannot say so",
+            known("abc", 3),
+            &smaller[..1],
+            unconfirmed(),
+        );
+        check(
+            "nor can half of its owners",
+            known("abc", 3),
+            &smaller[..2],
+            unconfirmed(),
+        );
         check(
             "all moved to a new cluster with few epochs",
             known("abc", 30),
@@ -222,14 +365,29 @@ mod tests {
             &[('a', "ab", 5), ('b', "ab", 5), ('c', "ab", 5)],
             Ok("ab"),
         );
-        check("a cluster of one gave slots away", known("aa", 3), &[('a', "a.", 3)], Ok("a."));
-        check("all slots went to one node", known("abc", 3), &[('a', "a", 5)], Ok("a"));
+        check(
+            "a cluster of one gave slots away",
+            known("aa", 3),
+            &[('a', "a.", 3)],
+            Ok("a."),
+        );
+        check(
+            "all slots went to one node",
+            known("abc", 3),
+            &[('a', "a", 5)],
+            Ok("a"),
+        );
     }
 
     #[test]
     fn at_the_start_anything_is_better_than_nothing() {
         check("no answer", known(".", 0), &[], Err(Conclusion::NoAnswer));
-        check("no owner", known("abc", 3), &[('a', ".", 0), ('b', ".", 0)], Err(Conclusion::Ownerless));
+        check(
+            "no owner",
+            known("abc", 3),
+            &[('a', ".", 0), ('b', ".", 0)],
+            Err(Conclusion::Ownerless),
+        );
         check(
             "a server without an owner has no vote",
             known("abc", 3),
@@ -237,15 +395,38 @@ mod tests {
             Ok("abc"),
         );
         let forming = [('a', "a..", 1), ('b', "ab.", 2), ('c', "..c", 3)];
-        check("nodes that have not met: the one that knows most", known(".", 0), &forming, Ok("ab."));
+        check(
+            "nodes that have not met: the one that knows most",
+            known(".", 0),
+            &forming,
+            Ok("ab."),
+        );
         let formed = [('a', "abc", 3), ('b', "ab.", 2)];
-        check("a cluster that has just formed", known("ab.", 2), &formed, Ok("abc"));
+        check(
+            "a cluster that has just formed",
+            known("ab.", 2),
+            &formed,
+            Ok("abc"),
+        );
     }
 
     #[test]
     fn an_epoch_that_is_not_said_is_not_compared() {
         let mut agreement = Agreement::new(known("abc", 3));
-        agreement.add(&node('a'), View { cluster_epoch: None, ..view("Abc", 0) });
-        assert!(matches!(agreement.conclusion(), Conclusion::Believed { is_regression: false, votes: 1, .. }));
+        agreement.add(
+            &node('a'),
+            View {
+                cluster_epoch: None,
+                ..view("Abc", 0)
+            },
+        );
+        assert!(matches!(
+            agreement.conclusion(),
+            Conclusion::Believed {
+                is_regression: false,
+                votes: 1,
+                ..
+            }
+        ));
     }
 }

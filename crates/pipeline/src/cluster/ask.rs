@@ -44,8 +44,12 @@ pub(crate) async fn ask(
 }
 
 /// Bounds the time of a question to one server.
-pub(crate) async fn within_ask_timeout<T>(attempt: impl Future<Output = Result<T, String>>) -> Result<T, String> {
-    timeout(ASK_TIMEOUT, attempt).await.unwrap_or_else(|_| Err(format!("no answer within {ASK_TIMEOUT:?}")))
+pub(crate) async fn within_ask_timeout<T>(
+    attempt: impl Future<Output = Result<T, String>>,
+) -> Result<T, String> {
+    timeout(ASK_TIMEOUT, attempt)
+        .await
+        .unwrap_or_else(|_| Err(format!("no answer within {ASK_TIMEOUT:?}")))
 }
 
 /// Logs that a server did not say what it was asked: once a minute for each server.
@@ -133,7 +137,13 @@ mod tests {
     fn a_server_that_does_not_answer_is_told_of_once_a_minute() {
         let (silent, start) = (LogThrottle::new(), Instant::now());
         let at = |node: &str, seconds| silent.count(node, start + Duration::from_secs(seconds));
-        assert_eq!([at("a:1", 0), at("b:1", 1), at("a:1", 1), at("a:1", 59)], [Some(1), Some(1), None, None]);
-        assert_eq!([at("a:1", 60), at("a:1", 61), at("b:1", 62)], [Some(3), None, Some(1)]);
+        assert_eq!(
+            [at("a:1", 0), at("b:1", 1), at("a:1", 1), at("a:1", 59)],
+            [Some(1), Some(1), None, None]
+        );
+        assert_eq!(
+            [at("a:1", 60), at("a:1", 61), at("b:1", 62)],
+            [Some(3), None, Some(1)]
+        );
     }
 }

@@ -61,7 +61,11 @@ impl Discovery {
     ///
     /// # Errors
     /// No server can tell, or those that answer may not take away what is known. In words, with what they answered.
-    pub(crate) async fn view(&self, known: SnapshotSummary, context: &Arc<ClientContext>) -> Result<View, String> {
+    pub(crate) async fn view(
+        &self,
+        known: SnapshotSummary,
+        context: &Arc<ClientContext>,
+    ) -> Result<View, String> {
         match self {
             Self::Cluster(seeds) => Inquiry::new(known, seeds, context).view().await,
             Self::Sentinel(sentinels) => sentinels.view(context).await,
@@ -142,12 +146,21 @@ impl Inquiry {
     /// Asks more servers if further answers may change the conclusion. Returns whether it is final.
     fn ask_more_unless_final(&mut self, conclusion: &Conclusion, is_late: bool) -> bool {
         match conclusion {
-            Conclusion::Believed { votes, is_regression: false, .. } => {
+            Conclusion::Believed {
+                votes,
+                is_regression: false,
+                ..
+            } => {
                 let is_certain = 2 * votes > self.agreement.answers() + self.under_way.len();
                 return is_certain || is_late || self.under_way.is_empty();
             }
             // The owners in the view can confirm it, and all known servers may object.
-            Conclusion::Believed { is_regression: true, owners, .. } | Conclusion::Unconfirmed { owners } => {
+            Conclusion::Believed {
+                is_regression: true,
+                owners,
+                ..
+            }
+            | Conclusion::Unconfirmed { owners } => {
                 self.ask_first(owners.iter().cloned().collect());
             }
             Conclusion::Ownerless | Conclusion::NoAnswer => {
@@ -168,12 +181,17 @@ impl Inquiry {
     }
 
     fn ask_more(&mut self, count: usize) {
-        let room = MAX_UNDER_WAY.saturating_sub(self.under_way.len()).min(count);
+        let room = MAX_UNDER_WAY
+            .saturating_sub(self.under_way.len())
+            .min(count);
         let mut begun = 0;
         while begun < room {
-            let Some(address) = self.not_asked.pop_front() else { return };
+            let Some(address) = self.not_asked.pop_front() else {
+                return;
+            };
             if self.asked.insert(address.clone()) {
-                self.under_way.spawn(ask_for_owners(address, Arc::clone(&self.context)));
+                self.under_way
+                    .spawn(ask_for_owners(address, Arc::clone(&self.context)));
                 begun += 1;
             }
         }
@@ -181,9 +199,15 @@ impl Inquiry {
 }
 
 /// Asks one server who owns what. The error says why it does not say.
-async fn ask_for_owners(address: Address, context: Arc<ClientContext>) -> (Address, Result<View, String>) {
+async fn ask_for_owners(
+    address: Address,
+    context: Arc<ClientContext>,
+) -> (Address, Result<View, String>) {
     let mut question = Batch::new();
-    question.unit().command("CLUSTER", &[Arg::Bytes(b"SLOTS")]).command("CLUSTER", &[Arg::Bytes(b"INFO")]);
+    question
+        .unit()
+        .command("CLUSTER", &[Arg::Bytes(b"SLOTS")])
+        .command("CLUSTER", &[Arg::Bytes(b"INFO")]);
     let answer = ask_server(&address, &context, &question).await;
     let told = |reason: String| {
         warn_of_silence(&address, &reason);
@@ -195,7 +219,10 @@ async fn ask_for_owners(address: Address, context: Arc<ClientContext>) -> (Addre
                 let reachable = |(slots, owner)| Some((slots, context.config.reachable(owner)?));
                 // Some users may not run CLUSTER INFO, and some servers do not know it: then the epoch is not known.
                 let cluster_epoch = info.reply().ok().and_then(current_epoch);
-                Ok(View { ranges: ranges.into_iter().filter_map(reachable).collect(), cluster_epoch })
+                Ok(View {
+                    ranges: ranges.into_iter().filter_map(reachable).collect(),
+                    cluster_epoch,
+                })
             }
             None => Err(UNREADABLE.to_owned()),
         },
@@ -213,11 +240,20 @@ mod tests {
 
     #[test]
     fn a_seed_is_always_among_the_first_that_are_asked() {
-        let address = |port: usize| Address::Tcp { host: "node".to_owned(), port: port as u16 };
-        let (nodes, seeds): (Vec<_>, Vec<_>) = ((1..100).map(address).collect(), (200..203).map(address).collect());
+        let address = |port: usize| Address::Tcp {
+            host: "node".to_owned(),
+            port: port as u16,
+        };
+        let (nodes, seeds): (Vec<_>, Vec<_>) = (
+            (1..100).map(address).collect(),
+            (200..203).map(address).collect(),
+        );
         for _ in 0..100 {
             let order = sources(&nodes, &seeds);
-            assert!(seeds.contains(&order[0]) && nodes.contains(&order[1]), "{order:?}");
+            assert!(
+                seeds.contains(&order[0]) && nodes.contains(&order[1]),
+                "{order:?}"
+            );
             assert_eq!(order.len(), nodes.len() + seeds.len());
         }
     }

@@ -76,7 +76,8 @@ struct Subject {
 
 impl Subject {
     fn is_of(&self, config: &Config) -> bool {
-        self.servers == config.servers && AddressMap::are_same(self.address_map.as_ref(), config.address_map.as_ref())
+        self.servers == config.servers
+            && AddressMap::are_same(self.address_map.as_ref(), config.address_map.as_ref())
     }
 }
 
@@ -91,7 +92,11 @@ impl Knowledge {
         }
         let knowledge = Arc::new(Self::new());
         let (servers, address_map) = (config.servers.clone(), config.address_map.clone());
-        known.push(Subject { servers, address_map, knowledge: Arc::downgrade(&knowledge) });
+        known.push(Subject {
+            servers,
+            address_map,
+            knowledge: Arc::downgrade(&knowledge),
+        });
         knowledge
     }
 
@@ -116,7 +121,11 @@ impl Knowledge {
     /// Takes a new view, which replaces what redirects said.
     pub(crate) fn learn(&self, view: View) {
         let mut state = self.state();
-        *state = State { version: state.version + 1, view: Some(Arc::new(view)), ..State::default() };
+        *state = State {
+            version: state.version + 1,
+            view: Some(Arc::new(view)),
+            ..State::default()
+        };
         drop(state);
         self.changes.send_modify(|changes| *changes += 1);
     }
@@ -154,7 +163,10 @@ impl Knowledge {
         Changes {
             view: state.view.clone().filter(|_| is_newer),
             moved: state.moved[from..].to_vec(),
-            seen: Seen { version: state.version, moved: state.moved.len() },
+            seen: Seen {
+                version: state.version,
+                moved: state.moved.len(),
+            },
         }
     }
 }
@@ -175,22 +187,37 @@ mod tests {
     fn a_client_takes_over_what_is_new_to_it() {
         let knowledge = Knowledge::new();
         let changes = knowledge.since(Seen::default());
-        assert_eq!((changes.view, changes.moved, changes.seen), (None, Vec::new(), Seen::default()));
-        let view = View { ranges: vec![(0..=9, address(1))], cluster_epoch: None };
+        assert_eq!(
+            (changes.view, changes.moved, changes.seen),
+            (None, Vec::new(), Seen::default())
+        );
+        let view = View {
+            ranges: vec![(0..=9, address(1))],
+            cluster_epoch: None,
+        };
         knowledge.learn(view.clone());
         knowledge.moved(1, slot(3), &address(2));
         knowledge.moved(1, slot(3), &address(2));
         let changes = knowledge.since(Seen::default());
-        assert_eq!((changes.view.as_deref(), &changes.moved[..]), (Some(&view), &[(slot(3), address(2))][..]));
+        assert_eq!(
+            (changes.view.as_deref(), &changes.moved[..]),
+            (Some(&view), &[(slot(3), address(2))][..])
+        );
         let seen = changes.seen;
         knowledge.moved(1, slot(3), &address(1));
         let changes = knowledge.since(seen);
-        assert_eq!((changes.view, &changes.moved[..]), (None, &[(slot(3), address(1))][..]));
+        assert_eq!(
+            (changes.view, &changes.moved[..]),
+            (None, &[(slot(3), address(1))][..])
+        );
         knowledge.learn(view.clone());
         // What a redirect said to somebody with an older view.
         knowledge.moved(1, slot(4), &address(2));
         let changes = knowledge.since(seen);
-        assert_eq!((changes.view.as_deref(), &changes.moved[..]), (Some(&view), &[][..]));
+        assert_eq!(
+            (changes.view.as_deref(), &changes.moved[..]),
+            (Some(&view), &[][..])
+        );
     }
 
     #[test]
@@ -200,9 +227,18 @@ mod tests {
         assert!(Arc::ptr_eq(&one, &other));
         let mut mapped = config();
         mapped.address_map = Some(AddressMap::new(|address| address));
-        assert!(!Arc::ptr_eq(&one, &Knowledge::of(&mapped)), "addresses mean something else there");
-        assert!(!Arc::ptr_eq(&one, &Knowledge::of(&Config::cluster(vec![address(3)]))));
-        one.learn(View { ranges: Vec::new(), cluster_epoch: None });
+        assert!(
+            !Arc::ptr_eq(&one, &Knowledge::of(&mapped)),
+            "addresses mean something else there"
+        );
+        assert!(!Arc::ptr_eq(
+            &one,
+            &Knowledge::of(&Config::cluster(vec![address(3)]))
+        ));
+        one.learn(View {
+            ranges: Vec::new(),
+            cluster_epoch: None,
+        });
         drop((one, other));
         assert_eq!(Knowledge::of(&config()).since(Seen::default()).view, None);
     }

@@ -44,7 +44,11 @@ pub(crate) struct Refresher {
 
 impl Refresher {
     pub(crate) fn new(cluster: &Arc<Cluster>) -> Self {
-        Self { cluster: Arc::clone(cluster), seen: Seen::default(), changes: cluster.knowledge.changes() }
+        Self {
+            cluster: Arc::clone(cluster),
+            seen: Seen::default(),
+            changes: cluster.knowledge.changes(),
+        }
     }
 
     /// Runs for ever.
@@ -80,7 +84,8 @@ impl Refresher {
         }
         for (slot, owner) in &changes.moved {
             let owner = self.cluster.node_at(owner);
-            self.cluster.correct(&self.cluster.topology.load_full(), *slot, &owner);
+            self.cluster
+                .correct(&self.cluster.topology.load_full(), *slot, &owner);
         }
         self.seen = changes.seen;
     }
@@ -132,7 +137,10 @@ impl Cluster {
         if self.topology.load().epoch == 0 {
             return self.recently();
         }
-        let at_most = self.discovery.interval().mul_f64(0.8 + 0.4 * fastrand::f64());
+        let at_most = self
+            .discovery
+            .interval()
+            .mul_f64(0.8 + 0.4 * fastrand::f64());
         match timeout(at_most, self.context.refresh_wanted.notified()).await {
             Ok(()) => Some(Instant::now()),
             Err(_) => self.recently(),
@@ -153,7 +161,9 @@ impl Cluster {
 /// Over how much time the processes that use a cluster of so many primaries spread their refreshes.
 fn spread(nodes: usize) -> Duration {
     let tens = u32::try_from(nodes / 10).unwrap_or(u32::MAX);
-    SPREAD.saturating_mul(tens.saturating_add(1)).min(SPREAD_AT_MOST)
+    SPREAD
+        .saturating_mul(tens.saturating_add(1))
+        .min(SPREAD_AT_MOST)
 }
 
 #[cfg(test)]
@@ -186,8 +196,19 @@ mod tests {
 
     #[test]
     fn refreshes_spread_more_the_larger_the_cluster() {
-        for (nodes, millis) in [(0, 100), (3, 100), (10, 200), (100, 1_100), (1_000, 5_000), (usize::MAX, 5_000)] {
-            assert_eq!(spread(nodes), Duration::from_millis(millis), "{nodes} nodes");
+        for (nodes, millis) in [
+            (0, 100),
+            (3, 100),
+            (10, 200),
+            (100, 1_100),
+            (1_000, 5_000),
+            (usize::MAX, 5_000),
+        ] {
+            assert_eq!(
+                spread(nodes),
+                Duration::from_millis(millis),
+                "{nodes} nodes"
+            );
         }
     }
 }

@@ -62,8 +62,15 @@ mod tests {
         const WAITING: usize = 1_000;
         let (renewal, came) = (Renewal::default(), AtomicBool::new(false));
         let wakes: Vec<Arc<Wakes>> = (0..WAITING).map(|_| Arc::default()).collect();
-        let woken = || wakes.iter().filter(|wakes| wakes.0.load(SeqCst) > 0).count();
-        let mut waiting: Vec<_> = (0..WAITING).map(|_| Box::pin(renewal.wait(|| came.load(SeqCst)))).collect();
+        let woken = || {
+            wakes
+                .iter()
+                .filter(|wakes| wakes.0.load(SeqCst) > 0)
+                .count()
+        };
+        let mut waiting: Vec<_> = (0..WAITING)
+            .map(|_| Box::pin(renewal.wait(|| came.load(SeqCst))))
+            .collect();
         let mut poll = |at: usize| {
             let waker = Waker::from(Arc::clone(&wakes[at]));
             waiting[at].as_mut().poll(&mut Context::from_waker(&waker))
@@ -74,7 +81,11 @@ mod tests {
         assert_eq!(woken(), AT_ONCE);
         for at in 0..WAITING {
             assert_eq!(poll(at), Poll::Ready(()));
-            assert_eq!(woken(), (AT_ONCE + at + 1).min(WAITING), "in the order in which they came");
+            assert_eq!(
+                woken(),
+                (AT_ONCE + at + 1).min(WAITING),
+                "in the order in which they came"
+            );
         }
     }
 }

@@ -12,7 +12,9 @@ use tracing::warn;
 
 use crate::batch::Batch;
 use crate::batch::builder::Arg;
-use crate::cluster::ask::{Failures, ask, ask_server, warn_of_sentinel, warn_of_silence, within_ask_timeout};
+use crate::cluster::ask::{
+    Failures, ask, ask_server, warn_of_sentinel, warn_of_silence, within_ask_timeout,
+};
 use crate::cluster::view::View;
 use crate::config::address::Address;
 use crate::config::credentials::Credentials;
@@ -34,9 +36,21 @@ pub(crate) struct Sentinels {
 }
 
 impl Sentinels {
-    pub(crate) fn new(master: String, addresses: Vec<Address>, credentials: Option<Credentials>) -> Arc<Self> {
-        let login = Login { credentials, database: 0, protocol: Protocol::Resp2 };
-        Arc::new(Self { master, login, addresses })
+    pub(crate) fn new(
+        master: String,
+        addresses: Vec<Address>,
+        credentials: Option<Credentials>,
+    ) -> Arc<Self> {
+        let login = Login {
+            credentials,
+            database: 0,
+            protocol: Protocol::Resp2,
+        };
+        Arc::new(Self {
+            master,
+            login,
+            addresses,
+        })
     }
 
     /// Asks all sentinels at once. The primary is the server that more than half of them name. Without such a majority, it is
@@ -44,7 +58,10 @@ impl Sentinels {
     ///
     /// # Errors
     /// Why no primary is known: what sentinels answered, and what the servers did that they name.
-    pub(crate) async fn view(self: &Arc<Self>, context: &Arc<ClientContext>) -> Result<View, String> {
+    pub(crate) async fn view(
+        self: &Arc<Self>,
+        context: &Arc<ClientContext>,
+    ) -> Result<View, String> {
         let mut asked = JoinSet::new();
         for sentinel in &self.addresses {
             asked.spawn(Arc::clone(self).ask(sentinel.clone(), Arc::clone(context)));
@@ -52,7 +69,9 @@ impl Sentinels {
         let (mut named, mut failures) = (Vec::<NamedPrimary>::new(), Failures::default());
         while let Some(answered) = asked.join_next().await {
             // A task that panicked has no answer.
-            let Ok((sentinel, answer)) = answered else { continue };
+            let Ok((sentinel, answer)) = answered else {
+                continue;
+            };
             let address = match answer {
                 Ok(address) => address,
                 Err(reason) => {
@@ -61,10 +80,16 @@ impl Sentinels {
                     continue;
                 }
             };
-            let at = named.iter().position(|named| named.address == address).unwrap_or_else(|| {
-                named.push(NamedPrimary { address, sentinels: 0 });
-                named.len() - 1
-            });
+            let at = named
+                .iter()
+                .position(|named| named.address == address)
+                .unwrap_or_else(|| {
+                    named.push(NamedPrimary {
+                        address,
+                        sentinels: 0,
+                    });
+                    named.len() - 1
+                });
             named[at].sentinels += 1;
             if 2 * named[at].sentinels > self.addresses.len() {
                 // The answers of a minority do not count then: it may be cut off, together with an old primary.
@@ -79,7 +104,12 @@ impl Sentinels {
         named.sort_by_key(|named| Reverse(named.sentinels));
         for NamedPrimary { address, .. } in named {
             match check_primary(&address, context).await {
-                Ok(()) => return Ok(View { ranges: vec![(0..=(SLOTS - 1) as u16, address)], cluster_epoch: None }),
+                Ok(()) => {
+                    return Ok(View {
+                        ranges: vec![(0..=(SLOTS - 1) as u16, address)],
+                        cluster_epoch: None,
+                    });
+                }
                 Err(reason) => failures.add(&format_args!("the primary {address}"), &reason),
             }
         }
@@ -96,9 +126,16 @@ impl Sentinels {
         (sentinel, answer)
     }
 
-    async fn primary(&self, sentinel: &Address, context: &ClientContext) -> Result<Address, String> {
+    async fn primary(
+        &self,
+        sentinel: &Address,
+        context: &ClientContext,
+    ) -> Result<Address, String> {
         let mut question = Batch::new();
-        let arguments = [Arg::Bytes(b"GET-MASTER-ADDR-BY-NAME"), Arg::Bytes(self.master.as_bytes())];
+        let arguments = [
+            Arg::Bytes(b"GET-MASTER-ADDR-BY-NAME"),
+            Arg::Bytes(self.master.as_bytes()),
+        ];
         question.unit().command("SENTINEL", &arguments);
         let outcomes = ask(sentinel, context, &self.login, &question).await?;
         let reply = match outcomes.into_iter().next() {
@@ -107,10 +144,13 @@ impl Sentinels {
             Some(Outcome::Rejected(rejected)) => return Err(rejected.to_string()),
             _ => return Err("no answer that can be used".to_owned()),
         };
-        let primary =
-            primary_address(&reply).ok_or_else(|| format!("it does not know the master {:?}", self.master))?;
+        let primary = primary_address(&reply)
+            .ok_or_else(|| format!("it does not know the master {:?}", self.master))?;
         let named = primary.to_string();
-        context.config.reachable(primary).ok_or_else(|| format!("it is unknown how {named} is reached"))
+        context
+            .config
+            .reachable(primary)
+            .ok_or_else(|| format!("it is unknown how {named} is reached"))
     }
 
     /// Listens for messages that another server became primary, and asks for a refresh at each.
@@ -126,9 +166,15 @@ impl Sentinels {
     /// Listens to one sentinel until the connection breaks.
     async fn listen_to(&self, sentinel: &Address, context: &ClientContext) {
         let subscription = handshake::subscribe(sentinel, context, &self.login, b"+switch-master");
-        let Ok(mut socket) = within_ask_timeout(subscription).await else { return };
+        let Ok(mut socket) = within_ask_timeout(subscription).await else {
+            return;
+        };
         let mut buffer = BytesMut::with_capacity(512);
-        while socket.read_buf(&mut buffer).await.is_ok_and(|read| read > 0) {
+        while socket
+            .read_buf(&mut buffer)
+            .await
+            .is_ok_and(|read| read > 0)
+        {
             // The message only says that something changed. The sentinels are asked for the rest.
             buffer.clear();
             context.refresh_wanted.notify_one();
@@ -145,8 +191,12 @@ struct NamedPrimary {
 
 /// Reads host and port; none when the sentinel does not know the master.
 fn primary_address(reply: &Reply) -> Option<Address> {
-    let Reply::Array(fields) = reply else { return None };
-    let [Ok(Reply::Bulk(host)), Ok(Reply::Bulk(port))] = &fields[..] else { return None };
+    let Reply::Array(fields) = reply else {
+        return None;
+    };
+    let [Ok(Reply::Bulk(host)), Ok(Reply::Bulk(port))] = &fields[..] else {
+        return None;
+    };
     let host = std::str::from_utf8(host).ok()?.to_owned();
     let port = std::str::from_utf8(port).ok()?.parse().ok()?;
     Some(Address::Tcp { host, port })

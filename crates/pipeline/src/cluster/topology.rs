@@ -28,11 +28,27 @@ pub(crate) struct Topology {
 impl Topology {
     pub(crate) fn empty() -> Self {
         let owners = (0..SLOTS).map(|_| AtomicU16::new(NO_OWNER)).collect();
-        Self { epoch: 0, version: 0, cluster_epoch: None, nodes: Vec::new(), owners }
+        Self {
+            epoch: 0,
+            version: 0,
+            cluster_epoch: None,
+            nodes: Vec::new(),
+            owners,
+        }
     }
 
-    pub(crate) fn new(epoch: u64, version: u64, view: &View, mut node_at: impl FnMut(&Address) -> Arc<Node>) -> Self {
-        let mut topology = Self { epoch, version, cluster_epoch: view.cluster_epoch, ..Self::empty() };
+    pub(crate) fn new(
+        epoch: u64,
+        version: u64,
+        view: &View,
+        mut node_at: impl FnMut(&Address) -> Arc<Node>,
+    ) -> Self {
+        let mut topology = Self {
+            epoch,
+            version,
+            cluster_epoch: view.cluster_epoch,
+            ..Self::empty()
+        };
         for (slots, address) in &view.ranges {
             let index = topology.index_of(&node_at(address));
             for slot in slots.clone() {
@@ -44,12 +60,16 @@ impl Topology {
 
     /// The owner of a slot.
     pub(crate) fn owner(&self, slot: Slot) -> Option<&Arc<Node>> {
-        self.nodes.get(usize::from(self.owners[slot.index()].load(Relaxed)))
+        self.nodes
+            .get(usize::from(self.owners[slot.index()].load(Relaxed)))
     }
 
     /// How many slots have an owner.
     pub(crate) fn covered(&self) -> usize {
-        self.owners.iter().filter(|owner| owner.load(Relaxed) != NO_OWNER).count()
+        self.owners
+            .iter()
+            .filter(|owner| owner.load(Relaxed) != NO_OWNER)
+            .count()
     }
 
     /// How many nodes own a slot.
@@ -74,9 +94,19 @@ impl Topology {
 
     /// A copy in which `node` owns `slot`.
     pub(crate) fn with_owner(&self, slot: Slot, node: &Arc<Node>) -> Self {
-        let owners = self.owners.iter().map(|owner| AtomicU16::new(owner.load(Relaxed))).collect();
+        let owners = self
+            .owners
+            .iter()
+            .map(|owner| AtomicU16::new(owner.load(Relaxed)))
+            .collect();
         let (epoch, nodes) = (self.epoch + 1, self.nodes.clone());
-        let mut copy = Self { epoch, version: self.version, cluster_epoch: self.cluster_epoch, nodes, owners };
+        let mut copy = Self {
+            epoch,
+            version: self.version,
+            cluster_epoch: self.cluster_epoch,
+            nodes,
+            owners,
+        };
         let index = copy.index_of(node);
         copy.owners[slot.index()].store(index, Relaxed);
         copy

@@ -19,17 +19,28 @@ impl View {
     ///
     /// `asked` is the server that answered: it stands where the reply leaves the host open.
     pub(crate) fn read(reply: &Reply, asked: &Address) -> Option<Self> {
-        let Reply::Array(rows) = reply else { return None };
+        let Reply::Array(rows) = reply else {
+            return None;
+        };
         let mut ranges = Vec::with_capacity(rows.len());
         for row in rows {
-            let Ok(Reply::Array(fields)) = row else { return None };
-            let [Ok(Reply::Integer(first)), Ok(Reply::Integer(last)), Ok(Reply::Array(primary)), ..] = &fields[..]
+            let Ok(Reply::Array(fields)) = row else {
+                return None;
+            };
+            let [
+                Ok(Reply::Integer(first)),
+                Ok(Reply::Integer(last)),
+                Ok(Reply::Array(primary)),
+                ..,
+            ] = &fields[..]
             else {
                 return None;
             };
             let first = Slot::new(u16::try_from(*first).ok()?)?;
             let last = Slot::new(u16::try_from(*last).ok()?)?;
-            let [Ok(host), Ok(Reply::Integer(port)), ..] = &primary[..] else { return None };
+            let [Ok(host), Ok(Reply::Integer(port)), ..] = &primary[..] else {
+                return None;
+            };
             let host = match host {
                 Reply::Bulk(host) | Reply::Simple(host) => std::str::from_utf8(host).ok()?,
                 Reply::Null => "",
@@ -40,7 +51,10 @@ impl View {
             }
         }
         ranges.sort_by_key(|(slots, _)| *slots.start());
-        Some(Self { ranges, cluster_epoch: None })
+        Some(Self {
+            ranges,
+            cluster_epoch: None,
+        })
     }
 
     /// How many slots have an owner.
@@ -53,13 +67,20 @@ impl View {
 pub(crate) fn current_epoch(info: &Reply) -> Option<u64> {
     let Reply::Bulk(text) = info else { return None };
     let mut lines = std::str::from_utf8(text).ok()?.lines();
-    lines.find_map(|line| line.strip_prefix("cluster_current_epoch:"))?.trim().parse().ok()
+    lines
+        .find_map(|line| line.strip_prefix("cluster_current_epoch:"))?
+        .trim()
+        .parse()
+        .ok()
 }
 
 /// Reads the `host:port` of a redirect. An IPv6 address stands there without brackets.
 pub(crate) fn endpoint(text: &str, asked: &Address) -> Option<Address> {
     let (host, port) = text.rsplit_once(':')?;
-    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let host = host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'))
+        .unwrap_or(host);
     address(host, port.parse().ok()?, asked)
 }
 
@@ -70,7 +91,10 @@ fn address(host: &str, port: u16, asked: &Address) -> Option<Address> {
         ("", Address::Unix(_)) => return None,
         (host, _) => host,
     };
-    (port != 0).then(|| Address::Tcp { host: host.to_owned(), port })
+    (port != 0).then(|| Address::Tcp {
+        host: host.to_owned(),
+        port,
+    })
 }
 
 #[cfg(test)]
@@ -83,9 +107,23 @@ mod tests {
     }
 
     fn row(first: i64, last: i64, host: Reply, port: i64) -> Result<Reply, ServerError> {
-        let primary = Ok(Reply::Array(vec![Ok(host), Ok(Reply::Integer(port)), bulk("id"), Ok(Reply::Array(vec![]))]));
-        let replica = Ok(Reply::Array(vec![bulk("10.0.0.9"), Ok(Reply::Integer(9)), bulk("id")]));
-        Ok(Reply::Array(vec![Ok(Reply::Integer(first)), Ok(Reply::Integer(last)), primary, replica]))
+        let primary = Ok(Reply::Array(vec![
+            Ok(host),
+            Ok(Reply::Integer(port)),
+            bulk("id"),
+            Ok(Reply::Array(vec![])),
+        ]));
+        let replica = Ok(Reply::Array(vec![
+            bulk("10.0.0.9"),
+            Ok(Reply::Integer(9)),
+            bulk("id"),
+        ]));
+        Ok(Reply::Array(vec![
+            Ok(Reply::Integer(first)),
+            Ok(Reply::Integer(last)),
+            primary,
+            replica,
+        ]))
     }
 
     fn asked() -> Address {
@@ -102,8 +140,15 @@ mod tests {
             row(16383, 16383, host("?"), 7003),
         ]);
         let view = View::read(&reply, &asked()).unwrap();
-        let expected = [(0..=5460, "10.0.0.1:7000"), (5461..=10922, "10.0.0.2:7001"), (10923..=16382, "10.0.0.1:7002")];
-        let expected: Vec<_> = expected.into_iter().map(|(slots, text)| (slots, text.parse().unwrap())).collect();
+        let expected = [
+            (0..=5460, "10.0.0.1:7000"),
+            (5461..=10922, "10.0.0.2:7001"),
+            (10923..=16382, "10.0.0.1:7002"),
+        ];
+        let expected: Vec<_> = expected
+            .into_iter()
+            .map(|(slots, text)| (slots, text.parse().unwrap()))
+            .collect();
         assert_eq!(view.ranges, expected);
         assert_eq!(view.covered(), 16383);
     }
@@ -114,7 +159,10 @@ mod tests {
         for reply in [
             Reply::Null,
             Reply::Array(vec![Ok(Reply::Integer(1))]),
-            Reply::Array(vec![Ok(Reply::Array(vec![Ok(Reply::Integer(0)), Ok(Reply::Integer(1))]))]),
+            Reply::Array(vec![Ok(Reply::Array(vec![
+                Ok(Reply::Integer(0)),
+                Ok(Reply::Integer(1)),
+            ]))]),
             Reply::Array(vec![row(0, 16384, host.clone(), 1)]),
             Reply::Array(vec![row(-1, 5, host.clone(), 1)]),
             Reply::Array(vec![row(0, 5, host, 70_000)]),
@@ -125,8 +173,16 @@ mod tests {
 
     #[test]
     fn the_epoch_stands_in_cluster_info() {
-        let check = |text: &str, expected| assert_eq!(current_epoch(&Reply::Bulk(text.to_owned().into())), expected);
-        check("cluster_state:ok\r\ncluster_current_epoch:12\r\ncluster_my_epoch:3\r\n", Some(12));
+        let check = |text: &str, expected| {
+            assert_eq!(
+                current_epoch(&Reply::Bulk(text.to_owned().into())),
+                expected
+            )
+        };
+        check(
+            "cluster_state:ok\r\ncluster_current_epoch:12\r\ncluster_my_epoch:3\r\n",
+            Some(12),
+        );
         check("cluster_state:ok\r\n", None);
         check("cluster_current_epoch:x\r\n", None);
         assert_eq!(current_epoch(&Reply::Array(Vec::new())), None);

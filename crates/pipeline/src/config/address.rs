@@ -52,7 +52,9 @@ impl AddressMap {
 
     /// None when the caller's function panics: then it is unknown where the server is.
     pub(crate) fn translate(&self, address: Address) -> Option<Address> {
-        guarded("address map", || (self.0)(address)).inspect_err(|error| warn!(error, "an address is unknown")).ok()
+        guarded("address map", || (self.0)(address))
+            .inspect_err(|error| warn!(error, "an address is unknown"))
+            .ok()
     }
 }
 
@@ -61,12 +63,16 @@ impl FromStr for Address {
 
     /// Reads `host:port`, `[ipv6]:port`, or a path that starts with `/` or `.`.
     fn from_str(text: &str) -> Result<Self, ConfigError> {
-        let invalid = || ConfigError::Address { text: text.to_owned() };
+        let invalid = || ConfigError::Address {
+            text: text.to_owned(),
+        };
         if text.starts_with(['/', '.']) {
             return Ok(Self::Unix(PathBuf::from(text)));
         }
         let (host, port) = text.rsplit_once(':').ok_or_else(invalid)?;
-        let bracketed = host.strip_prefix('[').and_then(|inner| inner.strip_suffix(']'));
+        let bracketed = host
+            .strip_prefix('[')
+            .and_then(|inner| inner.strip_suffix(']'));
         let host = match bracketed {
             Some(inner) => inner,
             None if host.contains(':') => return Err(invalid()),
@@ -76,7 +82,10 @@ impl FromStr for Address {
         if host.is_empty() {
             return Err(invalid());
         }
-        Ok(Self::Tcp { host: host.to_owned(), port })
+        Ok(Self::Tcp {
+            host: host.to_owned(),
+            port,
+        })
     }
 }
 
@@ -102,10 +111,23 @@ mod tests {
 
     #[test]
     fn addresses_read_back_as_written() {
-        for text in ["localhost:6379", "[::1]:1", "/run/redis.sock", "10.0.0.1:65535"] {
+        for text in [
+            "localhost:6379",
+            "[::1]:1",
+            "/run/redis.sock",
+            "10.0.0.1:65535",
+        ] {
             assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
         }
-        for text in ["", "localhost", ":6379", "::1:6379", "host:port", "host:65536", "host:-1"] {
+        for text in [
+            "",
+            "localhost",
+            ":6379",
+            "::1:6379",
+            "host:port",
+            "host:65536",
+            "host:-1",
+        ] {
             assert!(text.parse::<Address>().is_err(), "{text}");
         }
     }

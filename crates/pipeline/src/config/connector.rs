@@ -5,12 +5,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::client::WebPkiServerVerifier;
-use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use tokio_rustls::rustls::client::danger::{
+    HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
+};
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use tokio_rustls::rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, Error as RustlsError, RootCertStore, SignatureScheme,
+    CertificateError, ClientConfig, DigitallySignedStruct, Error as RustlsError, RootCertStore,
+    SignatureScheme,
 };
 
 use crate::config::tls::{Tls, TlsError, Verification};
@@ -28,7 +31,10 @@ impl Connector {
     /// # Errors
     /// They cannot be used.
     pub fn new(tls: &Tls) -> Result<Self, TlsError> {
-        Ok(Self { tls: Arc::new(Mutex::new(connector(tls)?)), server_name: None })
+        Ok(Self {
+            tls: Arc::new(Mutex::new(connector(tls)?)),
+            server_name: None,
+        })
     }
 
     /// A clone that expects certificates for this name at every server, wherever it is, and names it to the servers (SNI). A
@@ -38,13 +44,19 @@ impl Connector {
     /// It is neither a name nor an address.
     pub fn with_server_name(&self, name: &str) -> Result<Self, TlsError> {
         let server_name = name_in_certificate(name);
-        let server_name = server_name.ok_or_else(|| TlsError::Unusable(format!("{name:?} is no server name")))?;
-        Ok(Self { server_name: Some(server_name), ..self.clone() })
+        let server_name =
+            server_name.ok_or_else(|| TlsError::Unusable(format!("{name:?} is no server name")))?;
+        Ok(Self {
+            server_name: Some(server_name),
+            ..self.clone()
+        })
     }
 
     /// The name that the certificate of a server at `host` must have; none when there is no such name.
     pub(crate) fn name_of(&self, host: &str) -> Option<ServerName<'static>> {
-        self.server_name.clone().or_else(|| name_in_certificate(host))
+        self.server_name
+            .clone()
+            .or_else(|| name_in_certificate(host))
     }
 
     /// From now on, sockets are encrypted as `other` does at this moment; those that are open stay as they are.
@@ -55,7 +67,10 @@ impl Connector {
 
     /// For one socket.
     pub(crate) fn current(&self) -> TlsConnector {
-        self.tls.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.tls
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 }
 
@@ -70,7 +85,10 @@ fn connector(tls: &Tls) -> Result<TlsConnector, TlsError> {
     let verifier = WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider))
         .build()
         .map_err(|error| TlsError::Unusable(error.to_string()))?;
-    let verifier = Arc::new(Verifier { inner: verifier, verification: tls.verification });
+    let verifier = Arc::new(Verifier {
+        inner: verifier,
+        verification: tls.verification,
+    });
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| TlsError::Unusable(error.to_string()))?
@@ -80,9 +98,15 @@ fn connector(tls: &Tls) -> Result<TlsConnector, TlsError> {
         None => builder.with_no_client_auth(),
         Some(client) => {
             let chain = certificates("client certificate", &client.chain)?;
-            let key = PrivateKeyDer::from_pem_slice(&client.key)
-                .map_err(|error| TlsError::Unreadable { what: "client key", reason: error.to_string() })?;
-            builder.with_client_auth_cert(chain, key).map_err(|error| TlsError::Unusable(error.to_string()))?
+            let key = PrivateKeyDer::from_pem_slice(&client.key).map_err(|error| {
+                TlsError::Unreadable {
+                    what: "client key",
+                    reason: error.to_string(),
+                }
+            })?;
+            builder
+                .with_client_auth_cert(chain, key)
+                .map_err(|error| TlsError::Unusable(error.to_string()))?
         }
     };
     Ok(TlsConnector::from(Arc::new(config)))
@@ -93,7 +117,9 @@ fn roots(tls: &Tls) -> Result<RootCertStore, TlsError> {
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if let Some(authorities) = &tls.authorities {
         for certificate in certificates("certificate authorities", authorities)? {
-            roots.add(certificate).map_err(|error| TlsError::Unusable(error.to_string()))?;
+            roots
+                .add(certificate)
+                .map_err(|error| TlsError::Unusable(error.to_string()))?;
         }
     }
     Ok(roots)
@@ -103,7 +129,11 @@ fn certificates(what: &'static str, pem: &[u8]) -> Result<Vec<CertificateDer<'st
     let unreadable = |reason: String| TlsError::Unreadable { what, reason };
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     let certificates = certificates.map_err(|error| unreadable(error.to_string()))?;
-    if certificates.is_empty() { Err(unreadable("no certificate in it".to_owned())) } else { Ok(certificates) }
+    if certificates.is_empty() {
+        Err(unreadable("no certificate in it".to_owned()))
+    } else {
+        Ok(certificates)
+    }
 }
 
 /// Checks as rustls does, but may let the name pass.
@@ -122,12 +152,19 @@ impl ServerCertVerifier for Verifier {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, RustlsError> {
-        let verified = self.inner.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
+        let verified = self.inner.verify_server_cert(
+            end_entity,
+            intermediates,
+            server_name,
+            ocsp_response,
+            now,
+        );
         match (verified, self.verification) {
             // The chain is checked before the name, so it is good when only the name is wrong.
             (
                 Err(RustlsError::InvalidCertificate(
-                    CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+                    CertificateError::NotValidForName
+                    | CertificateError::NotValidForNameContext { .. },
                 )),
                 Verification::WithoutName,
             ) => Ok(ServerCertVerified::assertion()),
@@ -141,7 +178,8 @@ impl ServerCertVerifier for Verifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, RustlsError> {
-        self.inner.verify_tls12_signature(message, certificate, signature)
+        self.inner
+            .verify_tls12_signature(message, certificate, signature)
     }
 
     fn verify_tls13_signature(
@@ -150,7 +188,8 @@ impl ServerCertVerifier for Verifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, RustlsError> {
-        self.inner.verify_tls13_signature(message, certificate, signature)
+        self.inner
+            .verify_tls13_signature(message, certificate, signature)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
@@ -171,18 +210,35 @@ mod tests {
     #[test]
     fn a_certificate_names_a_host_without_the_dot_at_its_end() {
         let connector = Connector::new(&Tls::default()).unwrap();
-        for (host, name) in [("cache.example.", "cache.example"), ("cache.example", "cache.example"), ("::1", "::1")] {
-            assert_eq!(connector.name_of(host), Some(ServerName::try_from(name).unwrap()));
+        for (host, name) in [
+            ("cache.example.", "cache.example"),
+            ("cache.example", "cache.example"),
+            ("::1", "::1"),
+        ] {
+            assert_eq!(
+                connector.name_of(host),
+                Some(ServerName::try_from(name).unwrap())
+            );
         }
-        assert!([".", ""].iter().all(|host| connector.name_of(host).is_none()));
+        assert!(
+            [".", ""]
+                .iter()
+                .all(|host| connector.name_of(host).is_none())
+        );
     }
 
     #[test]
     fn a_given_name_holds_for_every_host() {
         let connector = Connector::new(&Tls::default()).unwrap();
         let named = connector.with_server_name("cache.example.").unwrap();
-        assert_eq!(named.name_of("10.0.0.1"), Some(ServerName::try_from("cache.example").unwrap()));
-        assert_eq!(connector.name_of("10.0.0.1"), Some(ServerName::try_from("10.0.0.1").unwrap()));
+        assert_eq!(
+            named.name_of("10.0.0.1"),
+            Some(ServerName::try_from("cache.example").unwrap())
+        );
+        assert_eq!(
+            connector.name_of("10.0.0.1"),
+            Some(ServerName::try_from("10.0.0.1").unwrap())
+        );
         assert!(connector.with_server_name("not a name").is_err());
     }
 }

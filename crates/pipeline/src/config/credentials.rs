@@ -35,13 +35,16 @@ impl CredentialsProvider {
 impl fmt::Debug for Credentials {
     // A password must not reach a log through a debug print of the configuration around it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Credentials").field("username", &self.username).finish_non_exhaustive()
+        f.debug_struct("Credentials")
+            .field("username", &self.username)
+            .finish_non_exhaustive()
     }
 }
 
 impl fmt::Debug for CredentialsProvider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CredentialsProvider").finish_non_exhaustive()
+        f.debug_struct("CredentialsProvider")
+            .finish_non_exhaustive()
     }
 }
 
@@ -51,7 +54,10 @@ mod tests {
 
     #[test]
     fn a_password_is_not_printed() {
-        let credentials = Credentials { username: Some("ada".into()), password: "secret".into() };
+        let credentials = Credentials {
+            username: Some("ada".into()),
+            password: "secret".into(),
+        };
         assert!(!format!("{credentials:?}").contains("secret"));
     }
 }

@@ -6,7 +6,9 @@ use thiserror::Error;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ConfigError {
     /// Not an address.
-    #[error("'{text}' is not an address: expected host:port, [ipv6]:port or a path of a unix socket")]
+    #[error(
+        "'{text}' is not an address: expected host:port, [ipv6]:port or a path of a unix socket"
+    )]
     Address {
         /// What was given.
         text: String,

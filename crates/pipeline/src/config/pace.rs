@@ -24,7 +24,11 @@ impl ConnectPace {
     #[must_use]
     pub fn new(per_second: NonZero<u32>, burst: NonZero<u32>) -> Self {
         let interval = Duration::from_secs(1) / per_second.get();
-        Self { interval, burst: burst.get(), full_at: Arc::default() }
+        Self {
+            interval,
+            burst: burst.get(),
+            full_at: Arc::default(),
+        }
     }
 
     /// Waits until the next connect may begin.
@@ -61,7 +65,10 @@ impl Default for ConnectPace {
 
 impl fmt::Debug for ConnectPace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ConnectPace").field("interval", &self.interval).field("burst", &self.burst).finish()
+        f.debug_struct("ConnectPace")
+            .field("interval", &self.interval)
+            .field("burst", &self.burst)
+            .finish()
     }
 }
 
@@ -71,14 +78,20 @@ mod tests {
 
     /// Asks for permits at the given milliseconds, and compares how long each waits, in milliseconds.
     fn check(per_second: u32, burst: u32, asked: &[u64], waits: &[u64]) {
-        let pace = ConnectPace::new(NonZero::new(per_second).unwrap(), NonZero::new(burst).unwrap());
+        let pace = ConnectPace::new(
+            NonZero::new(per_second).unwrap(),
+            NonZero::new(burst).unwrap(),
+        );
         let start = Instant::now() + Duration::from_secs(60);
         let found: Vec<u64> = asked
             .iter()
             .map(|&at| start + Duration::from_millis(at))
             .map(|now| (pace.clone().reserve(now) - now).as_millis() as u64)
             .collect();
-        assert_eq!(found, waits, "{per_second} a second, {burst} at once, asked at {asked:?}");
+        assert_eq!(
+            found, waits,
+            "{per_second} a second, {burst} at once, asked at {asked:?}"
+        );
     }
 
     #[test]
@@ -90,6 +103,11 @@ mod tests {
 
     #[test]
     fn quiet_time_refills_no_more_than_one_burst() {
-        check(10, 2, &[0, 0, 100, 100, 10_000, 10_000, 10_000], &[0, 0, 0, 100, 0, 0, 100]);
+        check(
+            10,
+            2,
+            &[0, 0, 100, 100, 10_000, 10_000, 10_000],
+            &[0, 0, 0, 100, 0, 0, 100],
+        );
     }
 }

@@ -21,8 +21,11 @@ impl Parallelism {
     /// A negative setting.
     pub fn new(setting: i64, pool_size: usize) -> Result<Self, ConfigError> {
         let pool_size = NonZero::new(pool_size).unwrap_or(NonZero::<usize>::MIN);
-        let setting = usize::try_from(setting).map_err(|_| ConfigError::NegativeParallelism { setting })?;
-        Ok(Self(NonZero::new(setting).map_or(pool_size, |setting| setting.min(pool_size))))
+        let setting =
+            usize::try_from(setting).map_err(|_| ConfigError::NegativeParallelism { setting })?;
+        Ok(Self(
+            NonZero::new(setting).map_or(pool_size, |setting| setting.min(pool_size)),
+        ))
     }
 
     pub(crate) fn groups(self) -> usize {
@@ -37,7 +40,11 @@ mod tests {
     #[test]
     fn parallelism_follows_the_pool_size() {
         let check = |setting, pool_size, expected| {
-            assert_eq!(Parallelism::new(setting, pool_size).unwrap().groups(), expected, "({setting}, {pool_size})");
+            assert_eq!(
+                Parallelism::new(setting, pool_size).unwrap().groups(),
+                expected,
+                "({setting}, {pool_size})"
+            );
         };
         check(1, 10, 1);
         check(0, 10, 10);
@@ -45,6 +52,9 @@ mod tests {
         check(20, 10, 10);
         check(0, 0, 1);
         let refused = Parallelism::new(-1, 10).unwrap_err().to_string();
-        assert!(refused.starts_with("redis cluster pipeline parallelism must be >= 0"), "{refused}");
+        assert!(
+            refused.starts_with("redis cluster pipeline parallelism must be >= 0"),
+            "{refused}"
+        );
     }
 }

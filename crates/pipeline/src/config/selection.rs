@@ -48,7 +48,15 @@ impl Selection {
     #[inline]
     pub(crate) fn fills_first(self) -> usize {
         match self {
-            Self::CorePool { size, fill: Fill::First } | Self::PowerOfTwo { core: size, fill: Fill::First, .. } => size,
+            Self::CorePool {
+                size,
+                fill: Fill::First,
+            }
+            | Self::PowerOfTwo {
+                core: size,
+                fill: Fill::First,
+                ..
+            } => size,
             _ => 0,
         }
     }

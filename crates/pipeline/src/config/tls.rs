@@ -53,7 +53,9 @@ pub enum TlsError {
 
 impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tls").field("verification", &self.verification).finish_non_exhaustive()
+        f.debug_struct("Tls")
+            .field("verification", &self.verification)
+            .finish_non_exhaustive()
     }
 }
 

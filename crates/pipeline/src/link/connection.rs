@@ -94,7 +94,12 @@ impl From<String> for Stop {
 
 impl<H: Host> Connection<H> {
     pub(crate) fn new(host: H, link: LinkId, greeted: ReadySocket) -> Self {
-        let ReadySocket { socket, decoder, read, .. } = greeted;
+        let ReadySocket {
+            socket,
+            decoder,
+            read,
+            ..
+        } = greeted;
         let watchdog = Watchdog::new(host.config());
         Self {
             host,
@@ -160,7 +165,11 @@ impl<H: Host> Connection<H> {
             Poll::Ready(wrote) => wrote.map_err(|error| error.to_string())?,
             Poll::Pending => false,
         };
-        Ok(if read || filled || wrote { TurnResult::Worked } else { TurnResult::Nothing })
+        Ok(if read || filled || wrote {
+            TurnResult::Worked
+        } else {
+            TurnResult::Nothing
+        })
     }
 
     /// Reads once and completes what the bytes answer. True when there were bytes, or replies held back.
@@ -193,14 +202,26 @@ impl<H: Host> Connection<H> {
         let mut replies = 0;
         let mut until_half = Stagger::first_half(self.owed.groups());
         let mut last_finished = None;
-        let Self { decoder, read: buffer, owed, released, .. } = self;
+        let Self {
+            decoder,
+            read: buffer,
+            owed,
+            released,
+            ..
+        } = self;
         let decoded = decoder.decode(buffer, |answer| {
             replies += 1;
-            let Some(finished) = owed.answer(Outcome::of(answer))? else { return Ok(()) };
+            let Some(finished) = owed.answer(Outcome::of(answer))? else {
+                return Ok(());
+            };
             released.add(finished.load);
             last_finished = Some(finished.since);
             until_half -= 1;
-            if until_half == 0 { Err(Stop::Halfway) } else { Ok(()) }
+            if until_half == 0 {
+                Err(Stop::Halfway)
+            } else {
+                Ok(())
+            }
         });
         if let Some(since) = last_finished {
             self.watchdog.answered(since);
@@ -237,7 +258,10 @@ impl<H: Host> Connection<H> {
             for group in taken.drain(..) {
                 self.append(group, now);
             }
-            count(&self.host.counters().commands, self.owed.commands() - before);
+            count(
+                &self.host.counters().commands,
+                self.owed.commands() - before,
+            );
             self.expire(now);
         }
         self.taken = taken;
@@ -250,7 +274,9 @@ impl<H: Host> Connection<H> {
         let deadline = group.call.deadline;
         if deadline <= now {
             self.released.add(load);
-            return group.refuse(NotSent::DeadlineExceeded { node: Arc::clone(self.host.name()) });
+            return group.refuse(NotSent::DeadlineExceeded {
+                node: Arc::clone(self.host.name()),
+            });
         }
         if !group.start() {
             self.released.add(load);
@@ -260,14 +286,17 @@ impl<H: Host> Connection<H> {
         let start = self.written + self.write.len() as u64;
         let batch = &group.call.batch;
         for units in &group.units().ranges {
-            self.write.extend_from_slice(&batch.encoded[batch.bytes_of(batch.commands_of(units.clone()))]);
+            self.write.extend_from_slice(
+                &batch.encoded[batch.bytes_of(batch.commands_of(units.clone()))],
+            );
         }
         self.owed.push(group, start, now);
     }
 
     /// Tells the callers whose deadline has passed. Their replies are still read, so that other callers get theirs.
     fn expire(&mut self, now: Instant) {
-        self.deadlines.expire(now, self.owed.deadlines(), Group::expire);
+        self.deadlines
+            .expire(now, self.owed.deadlines(), Group::expire);
     }
 
     /// Writes what the kernel takes. True when all of it went.
@@ -310,7 +339,9 @@ impl<H: Host> Connection<H> {
     fn poll_watchdog(&mut self, cx: &mut Context<'_>) -> Poll<String> {
         loop {
             let oldest = self.owed.oldest();
-            let Some(limit) = self.watchdog.limit(oldest) else { return Poll::Pending };
+            let Some(limit) = self.watchdog.limit(oldest) else {
+                return Poll::Pending;
+            };
             ready!(self.watchdog.poll_timer(self.deadlines.before(limit), cx));
             let now = Instant::now();
             self.expire(now);
@@ -322,7 +353,10 @@ impl<H: Host> Connection<H> {
                 Verdict::Idle => {}
                 Verdict::Overdue => self.host.report(self.link, Event::ReplyOverdue),
                 Verdict::Stalled => {
-                    return Poll::Ready(format!("no reply for {:?}", self.host.config().stall_timeout));
+                    return Poll::Ready(format!(
+                        "no reply for {:?}",
+                        self.host.config().stall_timeout
+                    ));
                 }
             }
             if let Some(limit) = self.watchdog.limit(oldest) {

@@ -20,7 +20,10 @@ impl Deadlines {
     /// Adds the deadline of a group.
     #[inline]
     pub(crate) fn add(&mut self, deadline: Instant) {
-        self.earliest = Some(self.earliest.map_or(deadline, |earliest| earliest.min(deadline)));
+        self.earliest = Some(
+            self.earliest
+                .map_or(deadline, |earliest| earliest.min(deadline)),
+        );
     }
 
     /// The next moment to call [`Deadlines::expire`], if that is before `limit`; else `limit`.
@@ -48,7 +51,9 @@ impl Deadlines {
                 self.add(deadline);
             }
         }
-        self.earliest = self.earliest.map(|earliest| earliest.max(now + SEARCH_AT_MOST_EVERY));
+        self.earliest = self
+            .earliest
+            .map(|earliest| earliest.max(now + SEARCH_AT_MOST_EVERY));
     }
 }
 
@@ -61,11 +66,17 @@ mod tests {
         let start = Instant::now();
         let at = |millis| start + Duration::from_millis(millis);
         let mut kept = Deadlines::default();
-        deadlines.iter().for_each(|&deadline| kept.add(at(deadline)));
+        deadlines
+            .iter()
+            .for_each(|&deadline| kept.add(at(deadline)));
         let mut found = Vec::new();
-        kept.expire(at(now), deadlines.iter().map(|&deadline| (at(deadline), deadline)), |deadline| {
-            found.push(deadline);
-        });
+        kept.expire(
+            at(now),
+            deadlines.iter().map(|&deadline| (at(deadline), deadline)),
+            |deadline| {
+                found.push(deadline);
+            },
+        );
         assert_eq!(found, expired, "{deadlines:?} at {now}");
         assert_eq!(kept.earliest, next.map(at), "{deadlines:?} at {now}");
     }
@@ -86,6 +97,9 @@ mod tests {
         deadlines.add(start);
         let next = start + Duration::from_micros(100);
         deadlines.expire(start, [(start, ()), (next, ())].into_iter(), |()| {});
-        assert_eq!(deadlines.before(start + Duration::from_secs(1)), start + SEARCH_AT_MOST_EVERY);
+        assert_eq!(
+            deadlines.before(start + Duration::from_secs(1)),
+            start + SEARCH_AT_MOST_EVERY
+        );
     }
 }

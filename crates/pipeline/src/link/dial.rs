@@ -95,7 +95,9 @@ mod tests {
 
     fn black_hole() -> BlackHole {
         let listener = socket();
-        listener.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
+        listener
+            .bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into())
+            .unwrap();
         listener.listen(0).unwrap();
         let address = listener.local_addr().unwrap();
         let [first, second] = [socket(), socket()].map(|client| {
@@ -103,7 +105,10 @@ mod tests {
             let _ = client.connect(&address);
             client
         });
-        BlackHole { address: address.as_socket().unwrap(), _sockets: [listener, first, second] }
+        BlackHole {
+            address: address.as_socket().unwrap(),
+            _sockets: [listener, first, second],
+        }
     }
 
     async fn listener() -> (TcpListener, SocketAddr) {
@@ -120,7 +125,10 @@ mod tests {
     async fn check(before: &[SocketAddr]) {
         let (_listener, address) = listener().await;
         let addresses = [before, &[address]].concat();
-        let stream = timeout(PATIENCE, dial_any(&addresses)).await.expect("an address takes all the time").unwrap();
+        let stream = timeout(PATIENCE, dial_any(&addresses))
+            .await
+            .expect("an address takes all the time")
+            .unwrap();
         assert_eq!(stream.peer_addr().unwrap(), address);
     }
 
@@ -128,7 +136,10 @@ mod tests {
     async fn an_address_that_does_not_answer_leaves_time_for_the_others() {
         let hole = black_hole();
         let alone = timeout(Duration::from_millis(500), TcpStream::connect(hole.address)).await;
-        assert!(alone.is_err(), "the address answers: the test shows nothing");
+        assert!(
+            alone.is_err(),
+            "the address answers: the test shows nothing"
+        );
         check(&[hole.address]).await;
         check(&[refusing().await, hole.address, refusing().await]).await;
         let holes = [(); 20].map(|()| black_hole());
@@ -140,10 +151,19 @@ mod tests {
         check(&[]).await;
         check(&[refusing().await]).await;
         let all = [refusing().await, refusing().await];
-        let error = timeout(PATIENCE, dial_any(&all)).await.unwrap().unwrap_err();
+        let error = timeout(PATIENCE, dial_any(&all))
+            .await
+            .unwrap()
+            .unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
-        assert!(error.to_string().starts_with(&all[1].to_string()), "{error}");
-        assert_eq!(dial_any(&[]).await.unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert!(
+            error.to_string().starts_with(&all[1].to_string()),
+            "{error}"
+        );
+        assert_eq!(
+            dial_any(&[]).await.unwrap_err().kind(),
+            io::ErrorKind::NotFound
+        );
     }
 
     #[tokio::test]

@@ -67,7 +67,11 @@ impl Login {
             Some(provider) => Some(provider.ask()?),
             None => config.credentials.clone(),
         };
-        Ok(Self { credentials, database: config.database, protocol: config.protocol })
+        Ok(Self {
+            credentials,
+            database: config.database,
+            protocol: config.protocol,
+        })
     }
 }
 
@@ -75,7 +79,11 @@ impl Login {
 ///
 /// # Errors
 /// What went wrong, in words without secrets.
-pub(crate) async fn open(address: &Address, context: &ClientContext, probe: Probe) -> Result<ReadySocket, String> {
+pub(crate) async fn open(
+    address: &Address,
+    context: &ClientContext,
+    probe: Probe,
+) -> Result<ReadySocket, String> {
     let login = Login::of(&context.config)?;
     let attempt = async {
         let mut ready = log_in(address, context, &login).await?;
@@ -138,33 +146,55 @@ pub(crate) async fn subscribe(
     within(context, attempt).await
 }
 
-async fn within<T>(context: &ClientContext, attempt: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+async fn within<T>(
+    context: &ClientContext,
+    attempt: impl Future<Output = Result<T, String>>,
+) -> Result<T, String> {
     let limit = context.config.connect_timeout;
-    timeout(limit, attempt).await.unwrap_or_else(|_| Err(format!("no answer within {limit:?}")))
+    timeout(limit, attempt)
+        .await
+        .unwrap_or_else(|_| Err(format!("no answer within {limit:?}")))
 }
 
-async fn log_in(address: &Address, context: &ClientContext, login: &Login) -> Result<ReadySocket, String> {
-    let socket = Socket::connect(address, context.config.tls.as_ref()).await.map_err(|error| error.to_string())?;
+async fn log_in(
+    address: &Address,
+    context: &ClientContext,
+    login: &Login,
+) -> Result<ReadySocket, String> {
+    let socket = Socket::connect(address, context.config.tls.as_ref())
+        .await
+        .map_err(|error| error.to_string())?;
     let mut ready = ReadySocket::new(socket, login.protocol);
     if login.protocol == Protocol::Resp3 {
         let answer = ready.exchange(&hello(login)).await;
         match answer {
             Ok(_) => {}
             // With a server that does not know or allow HELLO, the same connection uses RESP2.
-            Err(error) if ["NOPROTO", "ERR unknown command", "NOPERM"].iter().any(|code| error.starts_with(code)) => {
+            Err(error)
+                if ["NOPROTO", "ERR unknown command", "NOPERM"]
+                    .iter()
+                    .any(|code| error.starts_with(code)) =>
+            {
                 (ready.protocol, ready.decoder) = (Protocol::Resp2, Decoder::new(Protocol::Resp2));
             }
             Err(error) => return Err(error),
         }
     }
     // A server that loads its data counts as reachable: it rejects the commands themselves, and they are sent again.
-    ready.exchange(&login_commands(login, ready.protocol)).await?;
+    ready
+        .exchange(&login_commands(login, ready.protocol))
+        .await?;
     Ok(ready)
 }
 
 impl ReadySocket {
     pub(crate) fn new(socket: Socket, protocol: Protocol) -> Self {
-        Self { socket, protocol, decoder: Decoder::new(protocol), read: BytesMut::with_capacity(512) }
+        Self {
+            socket,
+            protocol,
+            decoder: Decoder::new(protocol),
+            read: BytesMut::with_capacity(512),
+        }
     }
 
     /// Writes commands and reads their replies, while nobody else uses the socket. An error reply ends the exchange.
@@ -172,7 +202,9 @@ impl ReadySocket {
         let mut outcomes = Vec::with_capacity(batch.len());
         let collect = |outcome| match outcome {
             Outcome::ServerError(error) => Err(without_arguments(&error.to_string())),
-            Outcome::Rejected(rejected) if rejected.kind == Rejection::Unauthenticated => Err(rejected.to_string()),
+            Outcome::Rejected(rejected) if rejected.kind == Rejection::Unauthenticated => {
+                Err(rejected.to_string())
+            }
             outcome => {
                 outcomes.push(outcome);
                 Ok(())
@@ -189,18 +221,32 @@ impl ReadySocket {
         mut each: impl FnMut(Outcome) -> Result<(), String>,
     ) -> Result<(), String> {
         self.check_nothing_left()?;
-        self.socket.write_all(&batch.encoded).await.map_err(|error| error.to_string())?;
-        self.socket.flush().await.map_err(|error| error.to_string())?;
+        self.socket
+            .write_all(&batch.encoded)
+            .await
+            .map_err(|error| error.to_string())?;
+        self.socket
+            .flush()
+            .await
+            .map_err(|error| error.to_string())?;
         let mut replies = 0;
         while replies < batch.len() {
-            let read = self.socket.read_buf(&mut self.read).await.map_err(|error| error.to_string())?;
+            let read = self
+                .socket
+                .read_buf(&mut self.read)
+                .await
+                .map_err(|error| error.to_string())?;
             if read == 0 {
                 return Err("closed by the server during the handshake".to_owned());
             }
             let decoded = self.decoder.decode(&mut self.read, |answer| {
                 each(Outcome::of(answer))?;
                 replies += 1;
-                if replies == batch.len() { Err(ExchangeEnd::Complete) } else { Ok(()) }
+                if replies == batch.len() {
+                    Err(ExchangeEnd::Complete)
+                } else {
+                    Ok(())
+                }
             });
             if let Err(ExchangeEnd::Failed(reason)) = decoded {
                 return Err(reason);
@@ -212,23 +258,36 @@ impl ReadySocket {
     /// A reply that was not asked for would be taken for the answer to the next command. Only a push may be left, or its
     /// beginning: then the rest of it arrives next.
     fn check_nothing_left(&mut self) -> Result<(), String> {
-        self.decoder.decode(&mut self.read, |_| Err(UNEXPECTED_REPLY.to_owned()))?;
+        self.decoder
+            .decode(&mut self.read, |_| Err(UNEXPECTED_REPLY.to_owned()))?;
         let is_push = self.protocol == Protocol::Resp3 && self.read.first() == Some(&b'>');
-        if self.read.is_empty() || is_push { Ok(()) } else { Err(UNEXPECTED_REPLY.to_owned()) }
+        if self.read.is_empty() || is_push {
+            Ok(())
+        } else {
+            Err(UNEXPECTED_REPLY.to_owned())
+        }
     }
 }
 
 /// Redis repeats the arguments of a command that it does not know, such as an AUTH that was renamed: the password would be
 /// logged.
 fn without_arguments(error: &str) -> String {
-    error.split(", with args beginning with").next().unwrap_or_default().to_owned()
+    error
+        .split(", with args beginning with")
+        .next()
+        .unwrap_or_default()
+        .to_owned()
 }
 
 fn hello(login: &Login) -> Batch {
     let mut arguments = vec![Arg::Integer(3)];
     if let Some(Credentials { username, password }) = &login.credentials {
         let username = username.as_deref().unwrap_or("default");
-        arguments.extend([Arg::Bytes(b"AUTH"), Arg::Bytes(username.as_bytes()), Arg::Bytes(password.as_bytes())]);
+        arguments.extend([
+            Arg::Bytes(b"AUTH"),
+            Arg::Bytes(username.as_bytes()),
+            Arg::Bytes(password.as_bytes()),
+        ]);
     }
     let mut batch = Batch::new();
     batch.unit().command("HELLO", &arguments);
@@ -240,12 +299,16 @@ fn login_commands(login: &Login, protocol: Protocol) -> Batch {
     if let (Some(credentials), Protocol::Resp2) = (&login.credentials, protocol) {
         let password = Arg::Bytes(credentials.password.as_bytes());
         match &credentials.username {
-            Some(username) => batch.unit().command("AUTH", &[Arg::Bytes(username.as_bytes()), password]),
+            Some(username) => batch
+                .unit()
+                .command("AUTH", &[Arg::Bytes(username.as_bytes()), password]),
             None => batch.unit().command("AUTH", &[password]),
         };
     }
     if login.database != 0 {
-        batch.unit().command("SELECT", &[Arg::Integer(i64::from(login.database))]);
+        batch
+            .unit()
+            .command("SELECT", &[Arg::Integer(i64::from(login.database))]);
     }
     batch.unit().command("PING", &[]);
     batch
@@ -254,7 +317,9 @@ fn login_commands(login: &Login, protocol: Protocol) -> Batch {
 /// Calls a script that no server has. Nothing runs and nothing is stored, but a server that delays writes delays this too.
 fn write_probe() -> Batch {
     let mut batch = Batch::new();
-    batch.unit().command("EVALSHA", &[Arg::Bytes(&[b'0'; 40]), Arg::Integer(0)]);
+    batch
+        .unit()
+        .command("EVALSHA", &[Arg::Bytes(&[b'0'; 40]), Arg::Integer(0)]);
     batch
 }
 

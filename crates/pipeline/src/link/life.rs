@@ -81,13 +81,16 @@ pub(crate) fn next(standing: Standing, event: Event) -> (Standing, Effect) {
         (Serving, Event::Replaced) => (Retiring, Effect::Wake),
         (_, Event::NotNeeded) => (Retiring, Effect::Close(CloseReason::NotNeeded)),
 
-        (Abandoned, Event::TurnWithLoad | Event::TurnWithoutLoad) => (Abandoned, Effect::Close(CloseReason::Abandoned)),
+        (Abandoned, Event::TurnWithLoad | Event::TurnWithoutLoad) => {
+            (Abandoned, Effect::Close(CloseReason::Abandoned))
+        }
         (Retiring, Event::TurnWithoutLoad) => (Retiring, Effect::Close(CloseReason::Retired)),
 
         (_, Event::TurnWithLoad | Event::TurnWithoutLoad)
-        | (_, Event::ReplyOverdue | Event::BytesArrived | Event::OtherLinkAnswered | Event::Replaced) => {
-            (standing, Effect::Nothing)
-        }
+        | (
+            _,
+            Event::ReplyOverdue | Event::BytesArrived | Event::OtherLinkAnswered | Event::Replaced,
+        ) => (standing, Effect::Nothing),
     }
 }
 
@@ -98,7 +101,8 @@ mod tests {
     /// Checks what an event does to links that serve, are silent, retire, are abandoned and are closed, in this order.
     fn check(event: Event, expected: [(Standing, Effect); 5]) {
         use Standing::{Abandoned, Closed, Retiring, Serving, Silent};
-        let found = [Serving, Silent, Retiring, Abandoned, Closed].map(|standing| next(standing, event));
+        let found =
+            [Serving, Silent, Retiring, Abandoned, Closed].map(|standing| next(standing, event));
         assert_eq!(found, expected, "{event:?}");
     }
 
@@ -111,27 +115,69 @@ mod tests {
         let closed = (Closed, Nothing);
         check(
             Event::ReplyOverdue,
-            [(Silent, ReturnQueue), (Silent, Nothing), (Retiring, Nothing), (Abandoned, Nothing), closed],
+            [
+                (Silent, ReturnQueue),
+                (Silent, Nothing),
+                (Retiring, Nothing),
+                (Abandoned, Nothing),
+                closed,
+            ],
         );
         check(
             Event::BytesArrived,
-            [(Serving, Nothing), (Serving, Nothing), (Retiring, Nothing), (Serving, Nothing), closed],
+            [
+                (Serving, Nothing),
+                (Serving, Nothing),
+                (Retiring, Nothing),
+                (Serving, Nothing),
+                closed,
+            ],
         );
         check(
             Event::OtherLinkAnswered,
-            [(Serving, Nothing), (Abandoned, Wake), (Retiring, Nothing), (Abandoned, Nothing), closed],
+            [
+                (Serving, Nothing),
+                (Abandoned, Wake),
+                (Retiring, Nothing),
+                (Abandoned, Nothing),
+                closed,
+            ],
         );
         check(
             Event::Replaced,
-            [(Retiring, Wake), (Silent, Nothing), (Retiring, Nothing), (Abandoned, Nothing), closed],
+            [
+                (Retiring, Wake),
+                (Silent, Nothing),
+                (Retiring, Nothing),
+                (Abandoned, Nothing),
+                closed,
+            ],
         );
         let not_needed = (Retiring, Close(Reason::NotNeeded));
-        check(Event::NotNeeded, [not_needed, not_needed, not_needed, not_needed, closed]);
+        check(
+            Event::NotNeeded,
+            [not_needed, not_needed, not_needed, not_needed, closed],
+        );
         let abandoned = (Abandoned, Close(Reason::Abandoned));
-        check(Event::TurnWithLoad, [(Serving, Nothing), (Silent, Nothing), (Retiring, Nothing), abandoned, closed]);
+        check(
+            Event::TurnWithLoad,
+            [
+                (Serving, Nothing),
+                (Silent, Nothing),
+                (Retiring, Nothing),
+                abandoned,
+                closed,
+            ],
+        );
         check(
             Event::TurnWithoutLoad,
-            [(Serving, Nothing), (Silent, Nothing), (Retiring, Close(Reason::Retired)), abandoned, closed],
+            [
+                (Serving, Nothing),
+                (Silent, Nothing),
+                (Retiring, Close(Reason::Retired)),
+                abandoned,
+                closed,
+            ],
         );
         let lost = (Closed, ReportLoss);
         check(Event::Ended, [lost, lost, closed, lost, closed]);

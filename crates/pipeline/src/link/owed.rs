@@ -61,7 +61,9 @@ impl Owed {
     /// The groups with their deadlines.
     #[inline]
     pub(crate) fn deadlines(&self) -> impl Iterator<Item = (Instant, &Group)> {
-        self.groups.iter().map(|owed| (owed.group.call.deadline, &owed.group))
+        self.groups
+            .iter()
+            .map(|owed| (owed.group.call.deadline, &owed.group))
     }
 
     /// Adds a group whose first byte is at `start` in the stream of written bytes.
@@ -69,7 +71,13 @@ impl Owed {
     pub(crate) fn push(&mut self, group: Group, start: u64, since: Instant) {
         let commands = group.load().commands;
         self.commands += commands;
-        self.groups.push_back(OwedGroup { group, outcomes: Vec::with_capacity(commands), commands, start, since });
+        self.groups.push_back(OwedGroup {
+            group,
+            outcomes: Vec::with_capacity(commands),
+            commands,
+            start,
+            since,
+        });
     }
 
     /// Gives the next reply to the group it is for. Returns the group's end when that was its last one.
@@ -86,8 +94,14 @@ impl Owed {
         if head.outcomes.len() < head.commands {
             return Ok(None);
         }
-        let head = self.groups.pop_front().expect("the head was just looked at");
-        let finished = Finished { load: head.group.load(), since: head.since };
+        let head = self
+            .groups
+            .pop_front()
+            .expect("the head was just looked at");
+        let finished = Finished {
+            load: head.group.load(),
+            since: head.since,
+        };
         self.left_behind.extend(head.group.finish(head.outcomes));
         Ok(Some(finished))
     }
@@ -95,7 +109,13 @@ impl Owed {
     /// Tells the callers what is known of their commands, after the connection to `node` broke with `written` bytes sent.
     pub(crate) fn fail(&mut self, node: &Arc<str>, written: u64, reason: &Arc<str>) {
         self.commands = 0;
-        for OwedGroup { group, mut outcomes, start, .. } in self.groups.drain(..) {
+        for OwedGroup {
+            group,
+            mut outcomes,
+            start,
+            ..
+        } in self.groups.drain(..)
+        {
             let missing: Vec<Outcome> = command_ends(&group, start)
                 .skip(outcomes.len())
                 .map(|end| lost(end <= written, node, reason))
@@ -124,7 +144,11 @@ fn lost(all_written: bool, node: &Arc<str>, reason: &Arc<str>) -> Outcome {
 /// Where each command of a group ends in the stream of written bytes.
 fn command_ends(group: &Group, start: u64) -> impl Iterator<Item = u64> {
     let batch = &group.call.batch;
-    let commands = group.units().ranges.iter().flat_map(|units| batch.commands_of(units.clone()));
+    let commands = group
+        .units()
+        .ranges
+        .iter()
+        .flat_map(|units| batch.commands_of(units.clone()));
     commands.scan(start, |end, command| {
         *end += batch.bytes_of(command..command + 1).len() as u64;
         Some(*end)
@@ -150,7 +174,11 @@ mod tests {
             batch.unit().command("PING", &[]);
             units.push(unit, batch.load_of(unit));
         }
-        let call = Call::new(batch, [units].into_iter().collect(), Instant::now() + Duration::from_secs(60));
+        let call = Call::new(
+            batch,
+            [units].into_iter().collect(),
+            Instant::now() + Duration::from_secs(60),
+        );
         owed.push(Group::new(&call, 0), start, Instant::now());
         call
     }
@@ -175,11 +203,20 @@ mod tests {
             let (first, second) = (push(&mut owed, 2, 0), push(&mut owed, 1, 2 * PING));
             assert_eq!((owed.groups(), owed.commands()), (2, 3));
             assert!(owed.answer(reply(1)).unwrap().is_none());
-            assert_eq!(owed.answer(reply(2)).unwrap().unwrap().load, Load { commands: 2, bytes: 2 * PING as usize });
+            assert_eq!(
+                owed.answer(reply(2)).unwrap().unwrap().load,
+                Load {
+                    commands: 2,
+                    bytes: 2 * PING as usize
+                }
+            );
             assert_eq!((owed.groups(), owed.commands()), (1, 1));
             assert!(owed.answer(reply(3)).unwrap().is_some());
             assert_eq!((owed.groups(), owed.commands()), (0, 0));
-            assert_eq!((outcomes(&first), outcomes(&second)), (vec![reply(1), reply(2)], vec![reply(3)]));
+            assert_eq!(
+                (outcomes(&first), outcomes(&second)),
+                (vec![reply(1), reply(2)], vec![reply(3)])
+            );
         });
     }
 
@@ -209,8 +246,10 @@ mod tests {
             // One byte of the third command is missing.
             owed.fail(&"node".into(), 100 + 3 * PING - 1, &"reset".into());
             let (node, reason): (Arc<str>, Arc<str>) = ("node".into(), "reset".into());
-            let unknown =
-                Outcome::Unknown(Unknown::ConnectionLost { node: Arc::clone(&node), reason: Arc::clone(&reason) });
+            let unknown = Outcome::Unknown(Unknown::ConnectionLost {
+                node: Arc::clone(&node),
+                reason: Arc::clone(&reason),
+            });
             let not_sent = Outcome::NotSent(NotSent::ConnectionLost { node, reason });
             assert_eq!(outcomes(&call), [reply(1), unknown, not_sent]);
             assert_eq!((owed.groups(), owed.commands()), (0, 0));

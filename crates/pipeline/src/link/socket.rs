@@ -45,7 +45,9 @@ impl Socket {
                 let stream = dial(host, *port).await?;
                 stream.set_nodelay(true)?;
                 set_keepalive(&stream)?;
-                let Some(connector) = connector else { return Ok(Self::Tcp(stream)) };
+                let Some(connector) = connector else {
+                    return Ok(Self::Tcp(stream));
+                };
                 let no_name = || io::Error::other(format!("a certificate cannot name {host:?}"));
                 let name = connector.name_of(host).ok_or_else(no_name)?;
                 let mut stream = connector.current().connect(name, stream).await?;
@@ -61,14 +63,23 @@ impl Socket {
 fn set_keepalive(stream: &TcpStream) -> io::Result<()> {
     let socket = SockRef::from(stream);
     let second = Duration::from_secs(1);
-    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(second).with_interval(second).with_retries(3))?;
+    socket.set_tcp_keepalive(
+        &TcpKeepalive::new()
+            .with_time(second)
+            .with_interval(second)
+            .with_retries(3),
+    )?;
     #[cfg(target_os = "linux")]
     socket.set_tcp_user_timeout(Some(5 * second))?;
     Ok(())
 }
 
 impl AsyncRead for Socket {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_read(cx, buffer),
             Self::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
@@ -78,7 +89,11 @@ impl AsyncRead for Socket {
 }
 
 impl AsyncWrite for Socket {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
             Self::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),

@@ -37,12 +37,20 @@ impl Stagger {
     /// After how many finished groups the rest is held back.
     #[inline]
     pub(crate) fn first_half(owed: usize) -> usize {
-        if owed >= FROM { owed.div_ceil(2) } else { usize::MAX }
+        if owed >= FROM {
+            owed.div_ceil(2)
+        } else {
+            usize::MAX
+        }
     }
 
     /// The first half was given out.
     pub(crate) fn hold(&mut self, buffer: &[u8]) {
-        *self = if buffer.is_empty() { Self::Nothing } else { Self::Half };
+        *self = if buffer.is_empty() {
+            Self::Nothing
+        } else {
+            Self::Half
+        };
     }
 
     /// Begins a turn.
@@ -76,10 +84,16 @@ mod tests {
     #[test]
     fn the_second_half_waits_for_one_write() {
         let mut stagger = Stagger::default();
-        assert_eq!((stagger.begin_turn(), stagger.waits()), (ReadStep::Read, false));
+        assert_eq!(
+            (stagger.begin_turn(), stagger.waits()),
+            (ReadStep::Read, false)
+        );
         stagger.hold(b":1\r\n");
         assert!(stagger.waits());
-        assert_eq!((stagger.begin_turn(), stagger.waits()), (ReadStep::WriteFirst, false));
+        assert_eq!(
+            (stagger.begin_turn(), stagger.waits()),
+            (ReadStep::WriteFirst, false)
+        );
         assert_eq!(stagger.begin_turn(), ReadStep::GiveOut);
         assert_eq!(stagger.begin_turn(), ReadStep::Read);
     }

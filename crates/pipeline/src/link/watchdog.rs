@@ -118,7 +118,12 @@ impl Watchdog {
     }
 
     /// What `now` means, after the timer for `limit` has fired.
-    pub(crate) fn verdict(&mut self, now: Instant, limit: Instant, oldest: Option<Instant>) -> Verdict {
+    pub(crate) fn verdict(
+        &mut self,
+        now: Instant,
+        limit: Instant,
+        oldest: Option<Instant>,
+    ) -> Verdict {
         if now < limit {
             return Verdict::Wait;
         }
@@ -145,7 +150,9 @@ impl Watchdog {
     fn longest_silence(&self) -> Duration {
         match self.reported {
             true => self.stall_timeout,
-            false => OVERDUE_AFTER.max(self.reply_time * 10).min(self.stall_timeout),
+            false => OVERDUE_AFTER
+                .max(self.reply_time * 10)
+                .min(self.stall_timeout),
         }
     }
 }
@@ -167,7 +174,13 @@ mod tests {
     }
 
     /// Compares the limit, and the verdict so long after it, with a reply owed since the last bytes arrived or without one.
-    fn check(watchdog: &mut Watchdog, owes: Option<Instant>, limit: Instant, late: Duration, verdict: Verdict) {
+    fn check(
+        watchdog: &mut Watchdog,
+        owes: Option<Instant>,
+        limit: Instant,
+        late: Duration,
+        verdict: Verdict,
+    ) {
         assert_eq!(watchdog.limit(owes), Some(limit));
         assert_eq!(watchdog.verdict(limit + late, limit, owes), verdict);
     }
@@ -178,27 +191,63 @@ mod tests {
     async fn silence_is_reported_and_then_ends_the_connection() {
         let start = Instant::now();
         let mut watchdog = watchdog(start, STALL);
-        assert_eq!(watchdog.verdict(start, start + OVERDUE_AFTER, Some(start)), Verdict::Wait);
-        check(&mut watchdog, Some(start), start + OVERDUE_AFTER, ON_TIME, Verdict::Overdue);
-        check(&mut watchdog, Some(start), start + STALL, ON_TIME, Verdict::Stalled);
+        assert_eq!(
+            watchdog.verdict(start, start + OVERDUE_AFTER, Some(start)),
+            Verdict::Wait
+        );
+        check(
+            &mut watchdog,
+            Some(start),
+            start + OVERDUE_AFTER,
+            ON_TIME,
+            Verdict::Overdue,
+        );
+        check(
+            &mut watchdog,
+            Some(start),
+            start + STALL,
+            ON_TIME,
+            Verdict::Stalled,
+        );
     }
 
     #[tokio::test]
     async fn bytes_end_the_silence() {
         let start = Instant::now();
         let mut watchdog = watchdog(start, STALL);
-        check(&mut watchdog, Some(start), start + OVERDUE_AFTER, ON_TIME, Verdict::Overdue);
+        check(
+            &mut watchdog,
+            Some(start),
+            start + OVERDUE_AFTER,
+            ON_TIME,
+            Verdict::Overdue,
+        );
         let later = start + Duration::from_secs(1);
         assert!(watchdog.bytes_arrived(later), "the silence was reported");
-        assert!(!watchdog.bytes_arrived(later), "and its end is reported once");
-        check(&mut watchdog, Some(start), later + OVERDUE_AFTER, ON_TIME, Verdict::Overdue);
+        assert!(
+            !watchdog.bytes_arrived(later),
+            "and its end is reported once"
+        );
+        check(
+            &mut watchdog,
+            Some(start),
+            later + OVERDUE_AFTER,
+            ON_TIME,
+            Verdict::Overdue,
+        );
     }
 
     #[tokio::test]
     async fn a_short_stall_timeout_ends_the_connection_at_once() {
         let start = Instant::now();
         let stall = Duration::from_millis(100);
-        check(&mut watchdog(start, stall), Some(start), start + stall, ON_TIME, Verdict::Stalled);
+        check(
+            &mut watchdog(start, stall),
+            Some(start),
+            start + stall,
+            ON_TIME,
+            Verdict::Stalled,
+        );
     }
 
     #[tokio::test]
@@ -206,7 +255,13 @@ mod tests {
         let start = Instant::now();
         let mut watchdog = watchdog(start, STALL);
         watchdog.reply_time = Duration::from_millis(200);
-        check(&mut watchdog, Some(start), start + Duration::from_secs(2), ON_TIME, Verdict::Overdue);
+        check(
+            &mut watchdog,
+            Some(start),
+            start + Duration::from_secs(2),
+            ON_TIME,
+            Verdict::Overdue,
+        );
     }
 
     #[tokio::test]
@@ -215,7 +270,13 @@ mod tests {
         let mut watchdog = watchdog(start, STALL);
         let (limit, late) = (start + OVERDUE_AFTER, LATE_TIMER + Duration::from_millis(1));
         check(&mut watchdog, Some(start), limit, late, Verdict::Wait);
-        check(&mut watchdog, Some(start), limit + late + OVERDUE_AFTER, ON_TIME, Verdict::Overdue);
+        check(
+            &mut watchdog,
+            Some(start),
+            limit + late + OVERDUE_AFTER,
+            ON_TIME,
+            Verdict::Overdue,
+        );
     }
 
     #[tokio::test]
@@ -228,8 +289,20 @@ mod tests {
             now = now.max(limit) + LATE_TIMER + Duration::from_millis(40);
             verdicts.push(watchdog.verdict(now, limit, Some(start)));
         }
-        assert_eq!(verdicts, [Verdict::Wait, Verdict::Overdue, Verdict::Wait, Verdict::Stalled]);
-        assert!(now < start + 2 * OVERDUE_AFTER + 2 * STALL, "{:?}", now - start);
+        assert_eq!(
+            verdicts,
+            [
+                Verdict::Wait,
+                Verdict::Overdue,
+                Verdict::Wait,
+                Verdict::Stalled
+            ]
+        );
+        assert!(
+            now < start + 2 * OVERDUE_AFTER + 2 * STALL,
+            "{:?}",
+            now - start
+        );
     }
 
     #[tokio::test]
@@ -237,7 +310,13 @@ mod tests {
         let start = Instant::now();
         let mut watchdog = watchdog(start, STALL);
         check(&mut watchdog, None, start + IDLE, ON_TIME, Verdict::Idle);
-        check(&mut watchdog, None, start + 2 * IDLE, ON_TIME, Verdict::Idle);
+        check(
+            &mut watchdog,
+            None,
+            start + 2 * IDLE,
+            ON_TIME,
+            Verdict::Idle,
+        );
         watchdog.idle_timeout = Duration::ZERO;
         assert_eq!(watchdog.limit(None), None);
     }

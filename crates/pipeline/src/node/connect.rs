@@ -99,11 +99,17 @@ impl Node {
     /// Whether a single server is silent for less time than its callers wait: a pause of it must not fail them.
     fn may_still_answer(&self, state: &State) -> bool {
         let is_single = matches!(self.config().servers, Servers::Single(_));
-        is_single && state.pool.has_silent() && state.pool.oldest_owed() < self.config().silence_timeout
+        is_single
+            && state.pool.has_silent()
+            && state.pool.oldest_owed() < self.config().silence_timeout
     }
 
     /// From now on callers are refused with the reason. Returns the groups that wait.
-    fn mark_down(&self, state: &mut State, reason: &Arc<str>) -> impl Iterator<Item = Group> + use<> {
+    fn mark_down(
+        &self,
+        state: &mut State,
+        reason: &Arc<str>,
+    ) -> impl Iterator<Item = Group> + use<> {
         let since = match state.connect {
             ConnectState::Down { since, .. } => since,
             _ => {
@@ -111,7 +117,10 @@ impl Node {
                 Instant::now()
             }
         };
-        state.connect = ConnectState::Down { reason: Arc::clone(reason), since };
+        state.connect = ConnectState::Down {
+            reason: Arc::clone(reason),
+            since,
+        };
         state.pool.drain()
     }
 
@@ -129,7 +138,8 @@ impl Node {
         }
         let id = state.pool.open();
         count(&self.counters.opened, 1);
-        self.context.spawn_unbounded(Arc::clone(self).serve(id, greeted));
+        self.context
+            .spawn_unbounded(Arc::clone(self).serve(id, greeted));
     }
 
     /// Runs a connection until it ends.

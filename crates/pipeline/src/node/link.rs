@@ -61,20 +61,28 @@ impl Link {
     /// Takes back the groups that the connection has not taken.
     pub(crate) fn empty_queue(&mut self) -> VecDeque<Group> {
         let queue = std::mem::take(&mut self.queue);
-        queue.iter().for_each(|group| self.load.remove(group.load()));
+        queue
+            .iter()
+            .for_each(|group| self.load.remove(group.load()));
         queue
     }
 
     /// How long a reply takes now: as long as others did, or as the oldest one has taken already.
     pub(crate) fn expected_reply_time(&self) -> Duration {
-        self.reply_time.max(self.oldest.map_or(Duration::ZERO, |oldest| oldest.elapsed()))
+        self.reply_time.max(
+            self.oldest
+                .map_or(Duration::ZERO, |oldest| oldest.elapsed()),
+        )
     }
 
     /// What selection sees of it.
     pub(crate) fn candidate(&self, more: Load, cap: Load) -> Candidate {
         let accepts = self.is_serving() && selection::accepts(self.load, more, cap);
         let reply_time = u64::try_from(self.reply_time.as_nanos()).unwrap_or(u64::MAX);
-        Candidate { accepts, cost: (self.load.commands as u64).saturating_mul(reply_time.saturating_add(1)) }
+        Candidate {
+            accepts,
+            cost: (self.load.commands as u64).saturating_mul(reply_time.saturating_add(1)),
+        }
     }
 
     pub(crate) fn push(&mut self, group: Group, load: Load) {
@@ -88,7 +96,11 @@ impl Link {
 
     /// Takes note of a turn, and moves the queue into `groups`.
     #[inline]
-    pub(crate) fn turn(&mut self, turn: &Turn<'_>, groups: &mut Vec<Group>) -> Result<(), CloseReason> {
+    pub(crate) fn turn(
+        &mut self,
+        turn: &Turn<'_>,
+        groups: &mut Vec<Group>,
+    ) -> Result<(), CloseReason> {
         self.load.remove(turn.released);
         self.oldest = turn.oldest;
         self.reply_time = turn.reply_time;

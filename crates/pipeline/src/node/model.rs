@@ -22,7 +22,10 @@ const SWITCHES: usize = 3;
 
 /// Runs `model` in all orders, inside a runtime that runs nothing: what is spawned stays there.
 fn check(model: impl Fn() + Send + Sync + 'static) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     let _inside = runtime.enter();
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(SWITCHES);
@@ -52,14 +55,19 @@ fn pong() -> Outcome {
 }
 
 fn lost() -> Outcome {
-    Outcome::Unknown(Unknown::ConnectionLost { node: "n".into(), reason: "reset".into() })
+    Outcome::Unknown(Unknown::ConnectionLost {
+        node: "n".into(),
+        reason: "reset".into(),
+    })
 }
 
 fn unanswered(_group: usize, why: Unanswered) -> Outcome {
     match why {
         Unanswered::Dropped(_) => lost(),
         Unanswered::NotDone(Written::Never) => Outcome::NotSent(NotSent::Skipped),
-        Unanswered::NotDone(Written::Perhaps) => Outcome::Unknown(Unknown::DeadlineExceeded { node: "n".into() }),
+        Unanswered::NotDone(Written::Perhaps) => {
+            Outcome::Unknown(Unknown::DeadlineExceeded { node: "n".into() })
+        }
     }
 }
 
@@ -74,13 +82,28 @@ async fn take(node: &Arc<Node>, link: LinkId) -> Result<Vec<Group>, CloseReason>
     poll_fn(|cx| {
         let mut groups = Vec::new();
         turn(node, link, cx.waker(), &mut groups)?;
-        if groups.is_empty() { Poll::Pending } else { Poll::Ready(Ok(groups)) }
+        if groups.is_empty() {
+            Poll::Pending
+        } else {
+            Poll::Ready(Ok(groups))
+        }
     })
     .await
 }
 
-fn turn(node: &Arc<Node>, link: LinkId, waker: &Waker, groups: &mut Vec<Group>) -> Result<(), CloseReason> {
-    let turn = Turn { link, released: Load::default(), oldest: None, reply_time: Duration::ZERO, waker };
+fn turn(
+    node: &Arc<Node>,
+    link: LinkId,
+    waker: &Waker,
+    groups: &mut Vec<Group>,
+) -> Result<(), CloseReason> {
+    let turn = Turn {
+        link,
+        released: Load::default(),
+        oldest: None,
+        reply_time: Duration::ZERO,
+        waker,
+    };
     node.take(&turn, groups)
 }
 
@@ -114,7 +137,9 @@ fn a_caller_that_leaves_knows_whether_its_command_is_written() {
         let started = connection.join().unwrap();
         match outcome {
             Outcome::NotSent(_) => assert!(!started, "not sent, and written all the same"),
-            Outcome::Unknown(Unknown::DeadlineExceeded { .. }) | Outcome::Reply(_) => assert!(started),
+            Outcome::Unknown(Unknown::DeadlineExceeded { .. }) | Outcome::Reply(_) => {
+                assert!(started)
+            }
             other => panic!("{other:?}"),
         }
     });
@@ -186,10 +211,18 @@ fn a_caller_without_a_connection_sets_its_own_timer() {
         let polls = Arc::new(Polls::default());
         let waker = Waker::from(Arc::clone(&polls));
         let mut until = Box::pin(call.until(1));
-        assert!(until.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        assert!(
+            until
+                .as_mut()
+                .poll(&mut Context::from_waker(&waker))
+                .is_pending()
+        );
         let _group = connection.join().unwrap();
         let woken = polls.0.load(std::sync::atomic::Ordering::SeqCst);
-        assert!(woken > 0 || call.needs_own_timer(), "nobody watches the deadline");
+        assert!(
+            woken > 0 || call.needs_own_timer(),
+            "nobody watches the deadline"
+        );
     });
 }
 
@@ -251,7 +284,10 @@ fn a_full_queue_a_broken_connection_and_a_closing_client_leave_nobody_waiting() 
         let call = call(&node);
         node.submit([group(&call)].into_iter(), call.groups[0].load);
         let outcome = wait(&call);
-        assert!(outcome == lost() || outcome == Outcome::NotSent(NotSent::Closed), "{outcome:?}");
+        assert!(
+            outcome == lost() || outcome == Outcome::NotSent(NotSent::Closed),
+            "{outcome:?}"
+        );
         connection.join().unwrap();
         closing.join().unwrap();
     });

@@ -64,7 +64,10 @@ impl Pool {
             large: Queue::default(),
             reserved: None,
             selection: config.selection,
-            cap: Load { commands: config.in_flight_commands, bytes: config.in_flight_bytes },
+            cap: Load {
+                commands: config.in_flight_commands,
+                bytes: config.in_flight_bytes,
+            },
             max: config.max_connections,
             candidates: Vec::new(),
             rng: Rng::new(),
@@ -80,7 +83,10 @@ impl Pool {
     }
 
     fn link(&mut self, id: LinkId) -> &mut Link {
-        self.links.iter_mut().find(|link| link.id == id).expect("a link lives as long as its connection")
+        self.links
+            .iter_mut()
+            .find(|link| link.id == id)
+            .expect("a link lives as long as its connection")
     }
 
     /// Plays an event on a link, and does to the queues what follows.
@@ -109,7 +115,12 @@ impl Pool {
     }
 
     fn apply_where(&mut self, concerns: impl Fn(&Link) -> bool, event: Event) {
-        let concerned: Vec<LinkId> = self.links.iter().filter(|link| concerns(link)).map(|link| link.id).collect();
+        let concerned: Vec<LinkId> = self
+            .links
+            .iter()
+            .filter(|link| concerns(link))
+            .map(|link| link.id)
+            .collect();
         for id in concerned {
             self.apply(id, event);
         }
@@ -127,7 +138,11 @@ impl Pool {
     /// Removes a link whose connection has ended; says also what the node is to do about it.
     pub(crate) fn remove(&mut self, id: LinkId) -> (Link, Effect) {
         let effect = self.apply(id, Event::Ended);
-        let at = self.links.iter().position(|link| link.id == id).expect("a link is removed once");
+        let at = self
+            .links
+            .iter()
+            .position(|link| link.id == id)
+            .expect("a link is removed once");
         (self.links.remove(at), effect)
     }
 
@@ -170,7 +185,8 @@ impl Pool {
     pub(crate) fn place(&mut self, groups: impl Iterator<Item = Group>, total: Load) -> Demand {
         let is_large = total.bytes > LARGE;
         let lane = self.lane(is_large);
-        let is_shared = is_large && lane == Lane::Any && self.links.iter().any(|link| link.load.commands > 0);
+        let is_shared =
+            is_large && lane == Lane::Any && self.links.iter().any(|link| link.load.commands > 0);
         match self.room_for_all(total, lane) {
             Some(at) => groups.for_each(|group| {
                 let load = group.load();
@@ -189,10 +205,15 @@ impl Pool {
     ///
     /// Else the parts of the call would wait for replies to each other. The bound on bytes holds.
     fn room_for_all(&self, total: Load, lane: Lane) -> Option<usize> {
-        if total.commands <= self.cap.commands || total.bytes > self.cap.bytes || self.waiting().commands > 0 {
+        if total.commands <= self.cap.commands
+            || total.bytes > self.cap.bytes
+            || self.waiting().commands > 0
+        {
             return None;
         }
-        self.links.iter().position(|link| lane.has(link.id) && link.is_serving() && link.load == Load::default())
+        self.links
+            .iter()
+            .position(|link| lane.has(link.id) && link.is_serving() && link.load == Load::default())
     }
 
     fn place_one(&mut self, group: Group, lane: Lane) {
@@ -204,10 +225,11 @@ impl Pool {
         // Groups already waiting go first: else a large one that fits nowhere could wait for ever.
         if queue.is_empty() {
             self.candidates.clear();
-            self.candidates.extend(self.links.iter().map(|link| match lane.has(link.id) {
-                true => link.candidate(load, self.cap),
-                false => Candidate::EXCLUDED,
-            }));
+            self.candidates
+                .extend(self.links.iter().map(|link| match lane.has(link.id) {
+                    true => link.candidate(load, self.cap),
+                    false => Candidate::EXCLUDED,
+                }));
             if let Some(at) = self.selection.select(&self.candidates, &mut self.rng) {
                 return self.links[at].push(group, load);
             }
@@ -231,7 +253,8 @@ impl Pool {
     /// The connection reserved for large groups, if there is another one for the rest.
     fn reserved(&self) -> Option<LinkId> {
         let reserved = self.reserved?;
-        let serves = self.serving().any(|link| link.id == reserved) && self.serving().any(|link| link.id != reserved);
+        let serves = self.serving().any(|link| link.id == reserved)
+            && self.serving().any(|link| link.id != reserved);
         serves.then_some(reserved)
     }
 
@@ -239,12 +262,24 @@ impl Pool {
     ///
     /// # Errors
     /// The connection should close.
-    pub(crate) fn take(&mut self, turn: &Turn<'_>, groups: &mut Vec<Group>) -> Result<Demand, CloseReason> {
+    pub(crate) fn take(
+        &mut self,
+        turn: &Turn<'_>,
+        groups: &mut Vec<Group>,
+    ) -> Result<Demand, CloseReason> {
         let waited = self.head_waited();
         let reserved = self.reserved();
         let cap = self.cap;
-        let Self { links, queue, large, .. } = self;
-        let link = links.iter_mut().find(|link| link.id == turn.link).expect("a link lives as long as its connection");
+        let Self {
+            links,
+            queue,
+            large,
+            ..
+        } = self;
+        let link = links
+            .iter_mut()
+            .find(|link| link.id == turn.link)
+            .expect("a link lives as long as its connection");
         link.turn(turn, groups)?;
         if !large.is_empty() && reserved.is_none_or(|id| id == link.id) {
             link.take_waiting(large, cap, groups);
@@ -266,7 +301,11 @@ impl Pool {
         }
         let serving = self.serving().count();
         let reply_times = self.serving().map(Link::expected_reply_time);
-        let delay = waited.max(selection::queue_delay(self.queue.load(), self.cap, reply_times));
+        let delay = waited.max(selection::queue_delay(
+            self.queue.load(),
+            self.cap,
+            reply_times,
+        ));
         match serving < self.max && (serving < core || selection::is_worth_a_connection(delay)) {
             true => Demand::Another,
             false => Demand::Met,
@@ -281,7 +320,9 @@ impl Pool {
             return Duration::ZERO;
         }
         let since_open = self.serving().map(|link| link.opened.elapsed()).min();
-        self.queue.head_age().min(since_open.unwrap_or(Duration::MAX))
+        self.queue
+            .head_age()
+            .min(since_open.unwrap_or(Duration::MAX))
     }
 
     /// Puts groups back that a connection had not taken.

@@ -36,13 +36,18 @@ impl Queue {
 
     /// How long the next group has waited.
     pub(crate) fn head_age(&self) -> Duration {
-        self.waiting.front().map_or(Duration::ZERO, |head| head.since.elapsed())
+        self.waiting
+            .front()
+            .map_or(Duration::ZERO, |head| head.since.elapsed())
     }
 
     pub(crate) fn push(&mut self, group: Group) {
         group.leave_timer_to_caller();
         self.load.add(group.load());
-        self.waiting.push_back(Waiting { group, since: Instant::now() });
+        self.waiting.push_back(Waiting {
+            group,
+            since: Instant::now(),
+        });
     }
 
     pub(crate) fn pop(&mut self) -> Option<Group> {
@@ -63,13 +68,18 @@ impl Queue {
 
     /// Drops the next group when its caller has left. True when it did.
     pub(crate) fn drop_abandoned(&mut self) -> bool {
-        let is_abandoned = self.waiting.front().is_some_and(|head| head.group.is_abandoned());
+        let is_abandoned = self
+            .waiting
+            .front()
+            .is_some_and(|head| head.group.is_abandoned());
         is_abandoned && self.pop().is_some()
     }
 
     /// Takes all of them.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Group> + use<> {
         self.load = Load::default();
-        std::mem::take(&mut self.waiting).into_iter().map(|waiting| waiting.group)
+        std::mem::take(&mut self.waiting)
+            .into_iter()
+            .map(|waiting| waiting.group)
     }
 }

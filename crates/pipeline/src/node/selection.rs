@@ -22,7 +22,10 @@ pub(crate) struct Candidate {
 
 impl Candidate {
     /// A connection that must not take the group.
-    pub(crate) const EXCLUDED: Self = Self { accepts: false, cost: u64::MAX };
+    pub(crate) const EXCLUDED: Self = Self {
+        accepts: false,
+        cost: u64::MAX,
+    };
 }
 
 /// A shorter wait for a connection costs less than another connection. To open one costs Redis as much as some hundred
@@ -43,7 +46,11 @@ pub(crate) fn accepts(load: Load, more: Load, cap: Load) -> bool {
 ///
 /// The mean over the connections is right while they answer at different moments, and too low while all answer at once.
 /// A connection that has answered nothing yet counts as fast, so that it is used before another one is opened.
-pub(crate) fn queue_delay(waiting: Load, cap: Load, reply_times: impl Iterator<Item = Duration>) -> Duration {
+pub(crate) fn queue_delay(
+    waiting: Load,
+    cap: Load,
+    reply_times: impl Iterator<Item = Duration>,
+) -> Duration {
     let share = |waiting: usize, cap: usize| waiting as f64 / cap as f64;
     let caps = share(waiting.commands, cap.commands).max(share(waiting.bytes, cap.bytes));
     if caps == 0.0 {
@@ -68,7 +75,11 @@ impl Selection {
                 first(ordered).or_else(|| random(rest, rng).map(|at| ordered.len() + at))
             }
             Self::CorePool { size, .. } => within_core(candidates, size, |core| {
-                let start = if core.is_empty() { 0 } else { rng.usize(..core.len()) };
+                let start = if core.is_empty() {
+                    0
+                } else {
+                    rng.usize(..core.len())
+                };
                 let turns = (start..core.len()).chain(0..start);
                 turns.into_iter().find(|&at| core[at].accepts)
             }),
@@ -86,8 +97,14 @@ fn first(candidates: &[Candidate]) -> Option<usize> {
 
 /// Draws with replacement, so that the work is bounded in any state of the connections. It may miss one that has room.
 fn random(candidates: &[Candidate], rng: &mut Rng) -> Option<usize> {
-    let tries = if candidates.len() < RANDOM_SEARCH_FROM { candidates.len() } else { candidates.len() * 3 / 4 };
-    (0..tries).map(|_| rng.usize(..candidates.len())).find(|&at| candidates[at].accepts)
+    let tries = if candidates.len() < RANDOM_SEARCH_FROM {
+        candidates.len()
+    } else {
+        candidates.len() * 3 / 4
+    };
+    (0..tries)
+        .map(|_| rng.usize(..candidates.len()))
+        .find(|&at| candidates[at].accepts)
 }
 
 fn within_core(
@@ -109,8 +126,14 @@ fn power_of_two(candidates: &[Candidate], effort: usize, rng: &mut Rng) -> Optio
     (0..pairs).find_map(|_| {
         let one = rng.usize(..candidates.len());
         let other = (one + rng.usize(1..candidates.len())) % candidates.len();
-        let (better, worse) = if candidates[one].cost <= candidates[other].cost { (one, other) } else { (other, one) };
-        [better, worse].into_iter().find(|&at| candidates[at].accepts)
+        let (better, worse) = if candidates[one].cost <= candidates[other].cost {
+            (one, other)
+        } else {
+            (other, one)
+        };
+        [better, worse]
+            .into_iter()
+            .find(|&at| candidates[at].accepts)
     })
 }
 
@@ -121,12 +144,17 @@ mod tests {
 
     /// Connections that accept, by place; all cost the same.
     fn candidates(accepting: &[bool]) -> Vec<Candidate> {
-        accepting.iter().map(|&accepts| Candidate { accepts, cost: 1 }).collect()
+        accepting
+            .iter()
+            .map(|&accepts| Candidate { accepts, cost: 1 })
+            .collect()
     }
 
     fn draws(policy: Selection, candidates: &[Candidate]) -> Vec<Option<usize>> {
         let mut rng = Rng::with_seed(7);
-        let mut draws: Vec<_> = (0..200).map(|_| policy.select(candidates, &mut rng)).collect();
+        let mut draws: Vec<_> = (0..200)
+            .map(|_| policy.select(candidates, &mut rng))
+            .collect();
         draws.sort_unstable();
         draws.dedup();
         draws
@@ -139,7 +167,11 @@ mod tests {
     }
 
     fn pairs(core: usize, fill: Fill) -> Selection {
-        Selection::PowerOfTwo { core, effort: 5, fill }
+        Selection::PowerOfTwo {
+            core,
+            effort: 5,
+            fill,
+        }
     }
 
     #[test]
@@ -173,17 +205,29 @@ mod tests {
         // With replacement a free one may be missed: a connection is opened then, although one is free.
         let found = draws(policy, &candidates(&[false, false, false, false, true]));
         assert_eq!(found, [None, Some(4)]);
-        assert_eq!(draws(Selection::Linear { space: 0 }, &candidates(&[true, true])), [Some(0), Some(1)]);
+        assert_eq!(
+            draws(Selection::Linear { space: 0 }, &candidates(&[true, true])),
+            [Some(0), Some(1)]
+        );
         let mut many = candidates(&[false; 200]);
         many[199].accepts = true;
-        assert_eq!(draws(Selection::Linear { space: 0 }, &many), [None, Some(199)]);
+        assert_eq!(
+            draws(Selection::Linear { space: 0 }, &many),
+            [None, Some(199)]
+        );
     }
 
     #[test]
     fn core_pool_shares_among_the_core_then_spills() {
         let found = draws(core(5, Fill::OnDemand), &candidates(&[true; 10]));
         assert_eq!(found, (0..5).map(Some).collect::<Vec<_>>());
-        assert_eq!(draws(core(5, Fill::OnDemand), &candidates(&[false, false, false, false, false, true])), [Some(5)]);
+        assert_eq!(
+            draws(
+                core(5, Fill::OnDemand),
+                &candidates(&[false, false, false, false, false, true])
+            ),
+            [Some(5)]
+        );
         assert_eq!(draws(core(5, Fill::OnDemand), &[]), [None]);
     }
 
@@ -193,9 +237,17 @@ mod tests {
             for policy in [core(size, Fill::First), pairs(size, Fill::First)] {
                 assert_eq!(policy.fills_first(), size);
                 let found = draws(policy, &candidates(&[true; 5]));
-                assert_eq!(found, (0..size.min(5)).map(Some).collect::<Vec<_>>(), "{policy:?}");
+                assert_eq!(
+                    found,
+                    (0..size.min(5)).map(Some).collect::<Vec<_>>(),
+                    "{policy:?}"
+                );
             }
-            for policy in [core(size, Fill::OnDemand), pairs(size, Fill::OnDemand), LINEAR] {
+            for policy in [
+                core(size, Fill::OnDemand),
+                pairs(size, Fill::OnDemand),
+                LINEAR,
+            ] {
                 assert_eq!(policy.fills_first(), 0);
             }
         }
@@ -203,8 +255,13 @@ mod tests {
 
     /// Compares the delay in microseconds when `waiting` commands of ten bytes wait and connections take 100 of them.
     fn check_delay(waiting: usize, reply_times: &[u64], expected: u64) {
-        let load = |commands| Load { commands, bytes: commands * 10 };
-        let reply_times = reply_times.iter().map(|&micros| Duration::from_micros(micros));
+        let load = |commands| Load {
+            commands,
+            bytes: commands * 10,
+        };
+        let reply_times = reply_times
+            .iter()
+            .map(|&micros| Duration::from_micros(micros));
         let delay = queue_delay(load(waiting), load(100), reply_times);
         assert_eq!(delay.as_micros(), u128::from(expected), "{waiting} wait");
     }
@@ -220,12 +277,28 @@ mod tests {
         check_delay(100, &[1_000, 0], 0);
         check_delay(0, &[], 0);
         assert_eq!(
-            queue_delay(Load { commands: 1, bytes: 10 }, Load { commands: 1, bytes: 1 }, [].into_iter()),
+            queue_delay(
+                Load {
+                    commands: 1,
+                    bytes: 10
+                },
+                Load {
+                    commands: 1,
+                    bytes: 1
+                },
+                [].into_iter()
+            ),
             Duration::MAX
         );
         let bytes = queue_delay(
-            Load { commands: 1, bytes: 500 },
-            Load { commands: 100, bytes: 100 },
+            Load {
+                commands: 1,
+                bytes: 500,
+            },
+            Load {
+                commands: 100,
+                bytes: 100,
+            },
             [Duration::from_millis(1)].into_iter(),
         );
         assert_eq!(bytes, Duration::from_millis(5));
@@ -239,13 +312,25 @@ mod tests {
 
     #[test]
     fn the_cheaper_of_two_is_preferred_and_the_other_is_the_fallback() {
-        let mut two = vec![Candidate { accepts: true, cost: 9 }, Candidate { accepts: true, cost: 3 }];
+        let mut two = vec![
+            Candidate {
+                accepts: true,
+                cost: 9,
+            },
+            Candidate {
+                accepts: true,
+                cost: 3,
+            },
+        ];
         assert_eq!(draws(pairs(0, Fill::OnDemand), &two), [Some(1)]);
         two[1].accepts = false;
         assert_eq!(draws(pairs(0, Fill::OnDemand), &two), [Some(0)]);
         assert_eq!(draws(pairs(0, Fill::OnDemand), &two[..1]), [Some(0)]);
         let found = draws(pairs(5, Fill::OnDemand), &candidates(&[true; 10]));
         assert_eq!(found, (0..5).map(Some).collect::<Vec<_>>());
-        assert_eq!(draws(pairs(1, Fill::OnDemand), &candidates(&[false, true])), [Some(1)]);
+        assert_eq!(
+            draws(pairs(1, Fill::OnDemand), &candidates(&[false, true])),
+            [Some(1)]
+        );
     }
 }

@@ -91,7 +91,11 @@ mod tests {
         };
         let old = "ERR unknown command `SSUBSCRIBE`, with args beginning with: `a`, ";
         check(old, |message| Refusal::Unsupported { message });
-        check("NOPERM this user has no permissions", |message| Refusal::NotPermitted { message });
-        check("ERR wrong number of arguments", |message| Refusal::Other { message });
+        check("NOPERM this user has no permissions", |message| {
+            Refusal::NotPermitted { message }
+        });
+        check("ERR wrong number of arguments", |message| Refusal::Other {
+            message,
+        });
     }
 }

@@ -42,8 +42,17 @@ pub(super) enum Standing {
 
 impl Mailbox {
     pub(super) fn new(options: &SubscriberOptions) -> Self {
-        let SubscriberOptions { queue_messages, queue_bytes, .. } = *options;
-        Self { queue_messages, queue_bytes, state: Mutex::default(), arrived: Notify::new() }
+        let SubscriberOptions {
+            queue_messages,
+            queue_bytes,
+            ..
+        } = *options;
+        Self {
+            queue_messages,
+            queue_bytes,
+            state: Mutex::default(),
+            arrived: Notify::new(),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -59,7 +68,9 @@ impl Mailbox {
         } else {
             state.bytes += bytes;
             // A copy, because the payload may be a small part of a large buffer.
-            state.messages.push_back((channel.clone(), Bytes::copy_from_slice(payload)));
+            state
+                .messages
+                .push_back((channel.clone(), Bytes::copy_from_slice(payload)));
         }
         drop(state);
         self.arrived.notify_one();
@@ -71,9 +82,12 @@ impl Mailbox {
     pub(super) fn stands(&self, channel: &Bytes, standing: Standing) {
         let mut state = self.state();
         let is_failure = standing != Standing::Subscribed;
-        let failed = state.standings.get(channel).is_some_and(|last| *last != Standing::Subscribed);
-        let same_kind =
-            state.standings.get(channel).map(std::mem::discriminant) == Some(std::mem::discriminant(&standing));
+        let failed = state
+            .standings
+            .get(channel)
+            .is_some_and(|last| *last != Standing::Subscribed);
+        let same_kind = state.standings.get(channel).map(std::mem::discriminant)
+            == Some(std::mem::discriminant(&standing));
         let is_weaker = failed && matches!(standing, Standing::Unsubscribed(_));
         if is_failure && failed && (same_kind || is_weaker) {
             return;
@@ -92,7 +106,11 @@ impl Mailbox {
         state.standings.remove(channel);
         state.news.retain(|other| other != channel);
         state.messages.retain(|(other, _)| other != channel);
-        state.bytes = state.messages.iter().map(|(channel, payload)| channel.len() + payload.len()).sum();
+        state.bytes = state
+            .messages
+            .iter()
+            .map(|(channel, payload)| channel.len() + payload.len())
+            .sum();
     }
 
     /// Nothing more will come.
@@ -125,7 +143,9 @@ impl State {
             return Some(standing.told_of(channel));
         }
         if self.missed > 0 {
-            return Some(SubscriberEvent::Missed { messages: std::mem::take(&mut self.missed) });
+            return Some(SubscriberEvent::Missed {
+                messages: std::mem::take(&mut self.missed),
+            });
         }
         let (channel, payload) = self.messages.pop_front()?;
         self.bytes -= channel.len() + payload.len();
@@ -149,7 +169,11 @@ mod tests {
     use crate::subscriber::Delivery;
 
     fn mailbox(queue_messages: usize, queue_bytes: usize) -> Mailbox {
-        let options = SubscriberOptions { queue_messages, queue_bytes, ..SubscriberOptions::new(Delivery::Broadcast) };
+        let options = SubscriberOptions {
+            queue_messages,
+            queue_bytes,
+            ..SubscriberOptions::new(Delivery::Broadcast)
+        };
         Mailbox::new(&options)
     }
 
@@ -158,16 +182,27 @@ mod tests {
     }
 
     fn message(payload: &'static str) -> SubscriberEvent {
-        SubscriberEvent::Message { channel: "c".into(), payload: payload.into() }
+        SubscriberEvent::Message {
+            channel: "c".into(),
+            payload: payload.into(),
+        }
     }
 
     /// Which of three messages of three bytes wait, and how many were missed.
     fn check(messages: usize, bytes: usize, kept: usize) {
         let mailbox = mailbox(messages, bytes);
-        ["11", "22", "33"].iter().for_each(|payload| mailbox.message(&"c".into(), payload.as_bytes()));
-        let missed = (kept < 3).then_some(SubscriberEvent::Missed { messages: 3 - kept as u64 });
+        ["11", "22", "33"]
+            .iter()
+            .for_each(|payload| mailbox.message(&"c".into(), payload.as_bytes()));
+        let missed = (kept < 3).then_some(SubscriberEvent::Missed {
+            messages: 3 - kept as u64,
+        });
         let waiting = ["11", "22", "33"].into_iter().take(kept).map(message);
-        assert_eq!(events(&mailbox), missed.into_iter().chain(waiting).collect::<Vec<_>>(), "{messages}, {bytes}");
+        assert_eq!(
+            events(&mailbox),
+            missed.into_iter().chain(waiting).collect::<Vec<_>>(),
+            "{messages}, {bytes}"
+        );
         mailbox.message(&"c".into(), b"44");
         assert_eq!(events(&mailbox), [message("44")], "there is room again");
     }
@@ -186,9 +221,15 @@ mod tests {
         let channel = Bytes::from("c");
         for round in 0..100 {
             mailbox.stands(&channel, Standing::Subscribed);
-            mailbox.stands(&channel, Standing::Unsubscribed(format!("loss {round}").into()));
+            mailbox.stands(
+                &channel,
+                Standing::Unsubscribed(format!("loss {round}").into()),
+            );
         }
-        let lost = SubscriberEvent::Unsubscribed { channel: channel.clone(), reason: "loss 99".into() };
+        let lost = SubscriberEvent::Unsubscribed {
+            channel: channel.clone(),
+            reason: "loss 99".into(),
+        };
         assert_eq!(events(&mailbox), [lost]);
         mailbox.stands(&channel, Standing::Unsubscribed("still".into()));
         assert_eq!(events(&mailbox), [], "a failure after a failure is no news");
@@ -205,7 +246,13 @@ mod tests {
             mailbox.stands(&channel, Standing::Unsubscribed("lost".into()));
             mailbox.stands(&channel, Standing::Refused(refusal.clone()));
         }
-        assert_eq!(events(&mailbox), [SubscriberEvent::Refused { channel: channel.clone(), refusal: refusal.clone() }]);
+        assert_eq!(
+            events(&mailbox),
+            [SubscriberEvent::Refused {
+                channel: channel.clone(),
+                refusal: refusal.clone()
+            }]
+        );
         mailbox.stands(&channel, Standing::Refused(refusal));
         assert_eq!(events(&mailbox), []);
     }
@@ -217,7 +264,10 @@ mod tests {
         mailbox.message(&"c".into(), b"11");
         mailbox.message(&"d".into(), b"22");
         mailbox.forget(&"c".into());
-        let left = SubscriberEvent::Message { channel: "d".into(), payload: "22".into() };
+        let left = SubscriberEvent::Message {
+            channel: "d".into(),
+            payload: "22".into(),
+        };
         assert_eq!(events(&mailbox), [left]);
     }
 }

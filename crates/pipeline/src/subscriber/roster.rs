@@ -122,9 +122,13 @@ impl Roster {
     /// Gives channels that are nowhere to a node. Returns when to try again, if some are left.
     fn place(&mut self) -> Option<Instant> {
         let now = Instant::now();
-        let nowhere = self.channels.iter().filter(|(_, channel)| channel.at.is_none());
-        let mut waiting: Vec<(Bytes, Instant)> =
-            nowhere.map(|(name, channel)| (name.clone(), channel.not_before)).collect();
+        let nowhere = self
+            .channels
+            .iter()
+            .filter(|(_, channel)| channel.at.is_none());
+        let mut waiting: Vec<(Bytes, Instant)> = nowhere
+            .map(|(name, channel)| (name.clone(), channel.not_before))
+            .collect();
         for (name, not_before) in &mut waiting {
             if *not_before <= now {
                 *not_before = match self.place_one(name, now) {
@@ -133,7 +137,9 @@ impl Roster {
                 };
             }
         }
-        let left = waiting.iter().filter(|(name, _)| self.channels[name].at.is_none());
+        let left = waiting
+            .iter()
+            .filter(|(name, _)| self.channels[name].at.is_none());
         left.map(|(_, again)| *again).min()
     }
 
@@ -151,8 +157,14 @@ impl Roster {
             self.open(address);
         }
         let order = Order::Subscribe(name.clone());
-        self.posts[address].orders.try_send(order).map_err(|_| now + AGAIN_MAX)?;
-        let channel = self.channels.get_mut(name).expect("only channels of the roster are placed");
+        self.posts[address]
+            .orders
+            .try_send(order)
+            .map_err(|_| now + AGAIN_MAX)?;
+        let channel = self
+            .channels
+            .get_mut(name)
+            .expect("only channels of the roster are placed");
         channel.at = Some(address.clone());
         Ok(())
     }
@@ -167,11 +179,19 @@ impl Roster {
         if self.options.delivery == Delivery::Sharded {
             return topology.owner(Slot::of(name)).cloned();
         }
-        let used = topology.nodes.iter().find(|node| self.posts.contains_key(&node.address));
+        let used = topology
+            .nodes
+            .iter()
+            .find(|node| self.posts.contains_key(&node.address));
         let now = Instant::now();
-        let is_rested = |node: &&Arc<Node>| self.resting.get(&node.address).is_none_or(|(_, until)| *until <= now);
+        let is_rested = |node: &&Arc<Node>| {
+            self.resting
+                .get(&node.address)
+                .is_none_or(|(_, until)| *until <= now)
+        };
         let rested: Vec<&Arc<Node>> = topology.nodes.iter().filter(is_rested).collect();
-        used.or_else(|| fastrand::choice(rested).or_else(|| fastrand::choice(&topology.nodes))).cloned()
+        used.or_else(|| fastrand::choice(rested).or_else(|| fastrand::choice(&topology.nodes)))
+            .cloned()
     }
 
     /// Starts a session.
@@ -190,20 +210,35 @@ impl Roster {
             mailbox: Arc::clone(&self.mailbox),
         };
         self.sender.context.spawn(stop.clone(), session.run());
-        let post = Post { session: self.sessions, subscribed: None, orders, stop };
+        let post = Post {
+            session: self.sessions,
+            subscribed: None,
+            orders,
+            stop,
+        };
         self.posts.insert(address.clone(), post);
     }
 
     fn hear(&mut self, report: Report) {
-        let Report { address, session, news } = report;
+        let Report {
+            address,
+            session,
+            news,
+        } = report;
         // A session that was ended may have reported a moment before.
-        if self.posts.get(&address).is_none_or(|post| post.session != session) {
+        if self
+            .posts
+            .get(&address)
+            .is_none_or(|post| post.session != session)
+        {
             return;
         }
         match news {
             News::Ended(reason) => self.ended(&address, &reason.into()),
             News::Subscribed(name) => {
-                let Some(channel) = self.channel_at(&name, &address) else { return };
+                let Some(channel) = self.channel_at(&name, &address) else {
+                    return;
+                };
                 channel.refusals = 0;
                 if let Some(post) = self.posts.get_mut(&address) {
                     post.subscribed.get_or_insert_with(Instant::now);
@@ -211,9 +246,14 @@ impl Roster {
                 self.mailbox.stands(&name, Standing::Subscribed);
             }
             News::Unsubscribed(name) => {
-                let Some(channel) = self.channel_at(&name, &address) else { return };
+                let Some(channel) = self.channel_at(&name, &address) else {
+                    return;
+                };
                 channel.at = None;
-                self.mailbox.stands(&name, Standing::Unsubscribed("its slot moved to another node".into()));
+                self.mailbox.stands(
+                    &name,
+                    Standing::Unsubscribed("its slot moved to another node".into()),
+                );
                 self.want_refresh();
             }
             News::Refused(name, error) => self.refused(&name, &address, error),
@@ -222,13 +262,19 @@ impl Roster {
 
     /// A channel, if it is listened to at this node.
     fn channel_at(&mut self, name: &[u8], address: &Address) -> Option<&mut Channel> {
-        self.channels.get_mut(name).filter(|channel| channel.at.as_ref() == Some(address))
+        self.channels
+            .get_mut(name)
+            .filter(|channel| channel.at.as_ref() == Some(address))
     }
 
     /// The channels of a session that has ended look for a place again.
     fn ended(&mut self, address: &Address, reason: &Arc<str>) {
-        let Some(post) = self.posts.remove(address) else { return };
-        let worked = post.subscribed.is_some_and(|since| since.elapsed() >= SHORT_LIFE);
+        let Some(post) = self.posts.remove(address) else {
+            return;
+        };
+        let worked = post
+            .subscribed
+            .is_some_and(|since| since.elapsed() >= SHORT_LIFE);
         let failures = match self.resting.get(address) {
             Some((failures, _)) if !worked => failures.saturating_add(1),
             _ => 1,
@@ -246,16 +292,21 @@ impl Roster {
         for (name, channel) in &mut self.channels {
             if channel.at.as_ref() == Some(address) {
                 channel.at = None;
-                self.mailbox.stands(name, Standing::Unsubscribed(Arc::clone(reason)));
+                self.mailbox
+                    .stands(name, Standing::Unsubscribed(Arc::clone(reason)));
             }
         }
     }
 
     /// A node answered with an error: another node has the channel, or the time is wrong, or it is refused for good.
     fn refused(&mut self, name: &Bytes, address: &Address, error: ServerError) {
-        let Some(channel) = self.channel_at(name, address) else { return };
+        let Some(channel) = self.channel_at(name, address) else {
+            return;
+        };
         channel.at = None;
-        let bound = AGAIN_MIN.saturating_mul(1 << channel.refusals.min(16)).min(AGAIN_MAX);
+        let bound = AGAIN_MIN
+            .saturating_mul(1 << channel.refusals.min(16))
+            .min(AGAIN_MAX);
         channel.refusals = channel.refusals.saturating_add(1);
         let refusals = channel.refusals;
         channel.not_before = Instant::now() + bound.mul_f64(fastrand::f64());
@@ -270,15 +321,21 @@ impl Roster {
             }
             _ => {
                 channel.not_before = Instant::now() + REFUSED_AGAIN;
-                self.mailbox.stands(name, Standing::Refused(Refusal::of(message)));
+                self.mailbox
+                    .stands(name, Standing::Refused(Refusal::of(message)));
             }
         }
     }
 
     fn redirected(&self, asked: &Address, kind: &Rejection) {
-        let Backend::Cluster(cluster) = &self.sender.backend else { return };
+        let Backend::Cluster(cluster) = &self.sender.backend else {
+            return;
+        };
         let target = match kind {
-            Rejection::Moved { slot, endpoint: text } => {
+            Rejection::Moved {
+                slot,
+                endpoint: text,
+            } => {
                 let owner = endpoint(text, asked).and_then(|address| cluster.node_named(address));
                 Slot::new(*slot).zip(owner)
             }
@@ -299,7 +356,12 @@ impl Roster {
     /// Adds and removes channels, as the reader wants.
     fn follow_wanted(&mut self) {
         let wanted = self.wanted.borrow_and_update().clone();
-        let gone: Vec<Bytes> = self.channels.keys().filter(|name| !wanted.contains(*name)).cloned().collect();
+        let gone: Vec<Bytes> = self
+            .channels
+            .keys()
+            .filter(|name| !wanted.contains(*name))
+            .cloned()
+            .collect();
         for name in gone {
             self.leave(&name);
             self.channels.remove(&name);
@@ -307,13 +369,19 @@ impl Roster {
         }
         let now = Instant::now();
         for name in wanted {
-            self.channels.entry(name).or_insert(Channel { at: None, not_before: now, refusals: 0 });
+            self.channels.entry(name).or_insert(Channel {
+                at: None,
+                not_before: now,
+                refusals: 0,
+            });
         }
     }
 
     /// Channels leave nodes that are not theirs any more, when the topology is another one than before.
     fn follow_topology(&mut self) {
-        let Backend::Cluster(cluster) = &self.sender.backend else { return };
+        let Backend::Cluster(cluster) = &self.sender.backend else {
+            return;
+        };
         let topology = cluster.topology();
         if topology.epoch == self.epoch {
             return;
@@ -322,24 +390,48 @@ impl Roster {
         let stays = |name: &[u8], address: &Address| match self.options.delivery {
             Delivery::Broadcast => topology.nodes.iter().any(|node| node.address == *address),
             // A slot without an owner has none who could do better.
-            Delivery::Sharded => topology.owner(Slot::of(name)).is_none_or(|node| node.address == *address),
+            Delivery::Sharded => topology
+                .owner(Slot::of(name))
+                .is_none_or(|node| node.address == *address),
         };
-        let placed = self.channels.iter().filter_map(|(name, channel)| Some((name, channel.at.as_ref()?)));
-        let astray: Vec<Bytes> =
-            placed.filter(|(name, address)| !stays(name, address)).map(|(name, _)| name.clone()).collect();
+        let placed = self
+            .channels
+            .iter()
+            .filter_map(|(name, channel)| Some((name, channel.at.as_ref()?)));
+        let astray: Vec<Bytes> = placed
+            .filter(|(name, address)| !stays(name, address))
+            .map(|(name, _)| name.clone())
+            .collect();
         drop(topology);
         for name in astray {
             self.leave(&name);
-            self.mailbox.stands(&name, Standing::Unsubscribed("its node changed".into()));
+            self.mailbox
+                .stands(&name, Standing::Unsubscribed("its node changed".into()));
         }
     }
 
     /// Ends the subscription of a channel at its node, and the connection with the last one.
     fn leave(&mut self, name: &Bytes) {
-        let Some(address) = self.channels.get_mut(name).and_then(|channel| channel.at.take()) else { return };
-        let is_last = self.channels.values().all(|channel| channel.at.as_ref() != Some(&address));
-        let Some(post) = self.posts.get(&address) else { return };
-        if is_last || post.orders.try_send(Order::Unsubscribe(name.clone())).is_err() {
+        let Some(address) = self
+            .channels
+            .get_mut(name)
+            .and_then(|channel| channel.at.take())
+        else {
+            return;
+        };
+        let is_last = self
+            .channels
+            .values()
+            .all(|channel| channel.at.as_ref() != Some(&address));
+        let Some(post) = self.posts.get(&address) else {
+            return;
+        };
+        if is_last
+            || post
+                .orders
+                .try_send(Order::Unsubscribe(name.clone()))
+                .is_err()
+        {
             post.stop.cancel();
             self.posts.remove(&address);
             self.evict(&address, &"the connection was replaced".into());

@@ -101,8 +101,12 @@ impl Session {
 
     async fn open_and_listen(&mut self) -> Result<Infallible, String> {
         self.context.config.connect_pace.permit().await;
-        let ReadySocket { socket, protocol, read, .. } =
-            handshake::open(&self.address, &self.context, Probe::Ping).await?;
+        let ReadySocket {
+            socket,
+            protocol,
+            read,
+            ..
+        } = handshake::open(&self.address, &self.context, Probe::Ping).await?;
         let connection = Connection {
             session: self,
             socket,
@@ -116,7 +120,11 @@ impl Session {
     }
 
     async fn report(&self, news: News) {
-        let report = Report { address: self.address.clone(), session: self.id, news };
+        let report = Report {
+            address: self.address.clone(),
+            session: self.id,
+            news,
+        };
         // Without a roster the subscriber is gone, and so is this session in a moment.
         let _ = self.reports.send(report).await;
     }
@@ -166,7 +174,10 @@ impl Connection<'_> {
             }
         }
         match self.buffer.len() > self.session.largest_message.max(READ_SIZE) {
-            true => Err(format!("a message of more than {} bytes", self.session.largest_message)),
+            true => Err(format!(
+                "a message of more than {} bytes",
+                self.session.largest_message
+            )),
             false => Ok(()),
         }
     }
@@ -179,7 +190,10 @@ impl Connection<'_> {
                 }
             }
             Push::Subscribed(channel) => {
-                let Some(Asked::Subscribe(asked)) = self.asked.pop_front().filter(|asked| asked.is_for(&channel))
+                let Some(Asked::Subscribe(asked)) = self
+                    .asked
+                    .pop_front()
+                    .filter(|asked| asked.is_for(&channel))
                 else {
                     return Err("a subscription that was not asked for".to_owned());
                 };
@@ -187,7 +201,8 @@ impl Connection<'_> {
                 self.session.report(News::Subscribed(asked)).await;
             }
             Push::Unsubscribed(channel) => {
-                if matches!(self.asked.front(), Some(Asked::Unsubscribe(asked)) if *asked == channel) {
+                if matches!(self.asked.front(), Some(Asked::Unsubscribe(asked)) if *asked == channel)
+                {
                     self.asked.pop_front();
                 } else if let Some(channel) = self.subscribed.take(&channel) {
                     self.session.report(News::Unsubscribed(channel)).await;
@@ -205,12 +220,18 @@ impl Connection<'_> {
             Outcome::Rejected(rejected) if rejected.kind == Rejection::Unauthenticated => {
                 return Err(rejected.to_string());
             }
-            Outcome::Rejected(rejected) => ServerError { message: rejected.message },
+            Outcome::Rejected(rejected) => ServerError {
+                message: rejected.message,
+            },
             Outcome::ServerError(error) => error,
-            Outcome::NotSent(_) | Outcome::Unknown(_) => return Err("an answer that is none".to_owned()),
+            Outcome::NotSent(_) | Outcome::Unknown(_) => {
+                return Err("an answer that is none".to_owned());
+            }
         };
         match self.asked.pop_front() {
-            Some(Asked::Subscribe(channel)) => self.session.report(News::Refused(channel, error)).await,
+            Some(Asked::Subscribe(channel)) => {
+                self.session.report(News::Refused(channel, error)).await
+            }
             // The slot of its channel has moved already, and the subscription with it.
             Some(Asked::Unsubscribe(_)) => {}
             Some(Asked::Ping) | None => return Err(error.to_string()),

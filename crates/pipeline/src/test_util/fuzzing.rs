@@ -24,8 +24,12 @@ use crate::wire::resp::Decoder;
 ///
 /// # Errors
 /// The stream is malformed; what came before is returned all the same.
-pub fn decode<'a>(protocol: Protocol, pieces: impl Iterator<Item = &'a [u8]>) -> (Vec<Outcome>, Result<usize, String>) {
-    let (mut decoder, mut buffer, mut outcomes) = (Decoder::new(protocol), BytesMut::new(), Vec::new());
+pub fn decode<'a>(
+    protocol: Protocol,
+    pieces: impl Iterator<Item = &'a [u8]>,
+) -> (Vec<Outcome>, Result<usize, String>) {
+    let (mut decoder, mut buffer, mut outcomes) =
+        (Decoder::new(protocol), BytesMut::new(), Vec::new());
     for piece in pieces {
         buffer.extend_from_slice(piece);
         let decoded = decoder.decode(&mut buffer, |answer| {
@@ -79,13 +83,24 @@ impl Splitter {
     /// When no runtime can be made.
     #[must_use]
     pub fn new(nodes: u16) -> Self {
-        let runtime = Builder::new_current_thread().build().expect("a runtime without drivers needs no resources");
+        let runtime = Builder::new_current_thread()
+            .build()
+            .expect("a runtime without drivers needs no resources");
         let inside = runtime.enter();
-        let address = |port| Address::Tcp { host: "127.0.0.1".to_owned(), port };
-        let context = ClientContext::new(Config::single(address(1))).expect("the default configuration is valid");
-        let nodes = (1..=nodes).map(|port| Node::new(address(port), &context)).collect();
+        let address = |port| Address::Tcp {
+            host: "127.0.0.1".to_owned(),
+            port,
+        };
+        let context = ClientContext::new(Config::single(address(1)))
+            .expect("the default configuration is valid");
+        let nodes = (1..=nodes)
+            .map(|port| Node::new(address(port), &context))
+            .collect();
         drop(inside);
-        Self { nodes, _runtime: runtime }
+        Self {
+            nodes,
+            _runtime: runtime,
+        }
     }
 
     /// Splits a batch whose unit `unit` belongs to node `owner(unit)`. Then each group is answered with the indices of its
@@ -96,20 +111,32 @@ impl Splitter {
         grouping: Grouping,
         owner: impl Fn(u32) -> Option<usize>,
     ) -> (Vec<SplitGroup>, Vec<Outcome>) {
-        let route = Route::split(&batch, grouping, |unit| owner(unit).map(|node| &self.nodes[node]));
-        let groups = route.groups.iter().zip(&route.nodes).map(|(units, node)| SplitGroup {
-            node: self.nodes.iter().position(|other| Arc::ptr_eq(other, node)).unwrap_or(usize::MAX),
-            units: units.ranges.iter().cloned().flatten().collect(),
-            commands: units.load.commands,
-            bytes: units.load.bytes,
+        let route = Route::split(&batch, grouping, |unit| {
+            owner(unit).map(|node| &self.nodes[node])
         });
+        let groups = route
+            .groups
+            .iter()
+            .zip(&route.nodes)
+            .map(|(units, node)| SplitGroup {
+                node: self
+                    .nodes
+                    .iter()
+                    .position(|other| Arc::ptr_eq(other, node))
+                    .unwrap_or(usize::MAX),
+                units: units.ranges.iter().cloned().flatten().collect(),
+                commands: units.load.commands,
+                bytes: units.load.bytes,
+            });
         let groups = groups.collect();
         let call = Call::new(batch, route.groups, Instant::now());
         // Backwards, because groups may be answered in any order.
         for index in (0..call.groups.len()).rev() {
             let ranges = call.groups[index].ranges.iter();
             let commands = ranges.flat_map(|units| call.batch.commands_of(units.clone()));
-            let outcomes = commands.map(|command| Outcome::Reply(Reply::Integer(command as i64))).collect();
+            let outcomes = commands
+                .map(|command| Outcome::Reply(Reply::Integer(command as i64)))
+                .collect();
             Group::new(&call, index).finish(outcomes);
         }
         let outcomes = call.leave(|_, _: Unanswered| Outcome::NotSent(NotSent::Skipped));

@@ -32,19 +32,33 @@ impl RedisSentinels {
     /// As [`RedisServer::start`], and when the sentinels do not find each other.
     pub async fn start(password: &'static str) -> Self {
         let primary = RedisServer::start().await;
-        let replica = RedisServer::start_with(&["--replicaof", "127.0.0.1", &primary.port().to_string()]).await;
+        let replica =
+            RedisServer::start_with(&["--replicaof", "127.0.0.1", &primary.port().to_string()])
+                .await;
         tokio::task::spawn_blocking(move || {
-            let sentinels = (0..3).map(|_| Sentinel::start(primary.port(), password)).collect();
-            let all = Self { servers: [primary, replica], sentinels };
-            let auth = if password.is_empty() { String::new() } else { format!("AUTH {password}\r\n") };
+            let sentinels = (0..3)
+                .map(|_| Sentinel::start(primary.port(), password))
+                .collect();
+            let all = Self {
+                servers: [primary, replica],
+                sentinels,
+            };
+            let auth = if password.is_empty() {
+                String::new()
+            } else {
+                format!("AUTH {password}\r\n")
+            };
             for sentinel in &all.sentinels {
                 let ready = || {
-                    let info = ask(sentinel.port, &format!("{auth}INFO sentinel")).unwrap_or_default();
+                    let info =
+                        ask(sentinel.port, &format!("{auth}INFO sentinel")).unwrap_or_default();
                     info.contains("status=ok") && info.contains("slaves=1,sentinels=3")
                 };
                 assert!(super::until(ready), "the sentinels did not find each other");
             }
-            assert!(super::until(|| all.servers[1].raw("INFO replication").contains("master_link_status:up")));
+            assert!(super::until(|| all.servers[1]
+                .raw("INFO replication")
+                .contains("master_link_status:up")));
             all
         })
         .await
@@ -60,7 +74,10 @@ impl RedisSentinels {
     /// Addresses of the sentinels.
     #[must_use]
     pub fn addresses(&self) -> Vec<Address> {
-        let address = |sentinel: &Sentinel| Address::Tcp { host: "127.0.0.1".to_owned(), port: sentinel.port };
+        let address = |sentinel: &Sentinel| Address::Tcp {
+            host: "127.0.0.1".to_owned(),
+            port: sentinel.port,
+        };
         self.sentinels.iter().map(address).collect()
     }
 
@@ -96,9 +113,16 @@ impl Sentinel {
             .spawn()
             .expect("redis-server started a moment ago");
         // Owned before it is waited for: a panic must not leave the process behind.
-        let mut sentinel = Self { process, port, _folder: folder };
+        let mut sentinel = Self {
+            process,
+            port,
+            _folder: folder,
+        };
         let process = &mut sentinel.process;
-        assert!(wait_for(port, || matches!(process.try_wait(), Ok(None))), "the sentinel did not start");
+        assert!(
+            wait_for(port, || matches!(process.try_wait(), Ok(None))),
+            "the sentinel did not start"
+        );
         sentinel
     }
 }

@@ -23,7 +23,10 @@ pub(crate) struct Decoder {
 
 impl Decoder {
     pub(crate) fn new(protocol: Protocol) -> Self {
-        Self { protocol, scan: Scan::default() }
+        Self {
+            protocol,
+            scan: Scan::default(),
+        }
     }
 
     /// Takes the complete frames off the front of `buffer` and gives each to `take`. What stays in the buffer must be at its
@@ -82,8 +85,11 @@ impl Decoder {
                 return Ok(());
             }
             let parsed = match self.protocol {
-                Protocol::Resp2 => resp2::parse_frame(rest.clone()).map(|(frame, after)| (Some(reply(frame)), after)),
-                Protocol::Resp3 => resp3::parse_frame(rest.clone()).map(|(frame, after)| (reply3(frame), after)),
+                Protocol::Resp2 => resp2::parse_frame(rest.clone())
+                    .map(|(frame, after)| (Some(reply(frame)), after)),
+                Protocol::Resp3 => {
+                    resp3::parse_frame(rest.clone()).map(|(frame, after)| (reply3(frame), after))
+                }
             };
             let (reply, after) = match parsed {
                 Ok(parsed) => parsed,
@@ -105,7 +111,10 @@ impl Decoder {
 /// Takes the plain replies off the front, and returns how many bytes they are.
 ///
 /// Counters are answered with nothing else, and through the library these replies cost a tenth of a call.
-fn decode_plain<E>(bytes: &[u8], take: &mut impl FnMut(Answer) -> Result<(), E>) -> (usize, Result<(), E>) {
+fn decode_plain<E>(
+    bytes: &[u8],
+    take: &mut impl FnMut(Answer) -> Result<(), E>,
+) -> (usize, Result<(), E>) {
     let mut decoded = 0;
     while let Some((reply, length)) = plain(&bytes[decoded..]) {
         decoded += length;
@@ -121,13 +130,17 @@ fn plain(bytes: &[u8]) -> Option<(Reply, usize)> {
     const OK: &[u8] = b"+OK\r\n";
     const DIGITS: usize = 18;
     let Some(digits) = bytes.strip_prefix(b":") else {
-        return bytes.starts_with(OK).then_some((Reply::Simple(Bytes::from_static(b"OK")), OK.len()));
+        return bytes
+            .starts_with(OK)
+            .then_some((Reply::Simple(Bytes::from_static(b"OK")), OK.len()));
     };
     let mut value = 0;
     for (at, byte) in digits.iter().enumerate().take(DIGITS + 1) {
         match byte {
             b'0'..=b'9' if at < DIGITS => value = value * 10 + i64::from(byte - b'0'),
-            b'\r' if at > 0 && digits.get(at + 1) == Some(&b'\n') => return Some((Reply::Integer(value), at + 3)),
+            b'\r' if at > 0 && digits.get(at + 1) == Some(&b'\n') => {
+                return Some((Reply::Integer(value), at + 3));
+            }
             _ => return None,
         }
     }
@@ -146,7 +159,9 @@ fn reply(frame: Frame) -> Answer {
 }
 
 fn server_error(message: &[u8]) -> ServerError {
-    ServerError { message: Arc::from(String::from_utf8_lossy(message)) }
+    ServerError {
+        message: Arc::from(String::from_utf8_lossy(message)),
+    }
 }
 
 /// A reply of RESP3 in the types of RESP2; none for what is not the reply to a command.
@@ -157,13 +172,20 @@ fn reply3(frame: resp3::Frame) -> Option<Answer> {
         Frame::Integer(value) => Reply::Integer(value),
         Frame::Boolean(value) => Reply::Integer(i64::from(value)),
         Frame::SimpleString(bytes) => Reply::Simple(bytes),
-        Frame::BulkString(Some(bytes)) | Frame::BigNumber(bytes) | Frame::SpecialFloat(bytes) => Reply::Bulk(bytes),
+        Frame::BulkString(Some(bytes)) | Frame::BigNumber(bytes) | Frame::SpecialFloat(bytes) => {
+            Reply::Bulk(bytes)
+        }
         // Its first four bytes name the format.
         Frame::VerbatimString { payload } => Reply::Bulk(payload.slice(payload.len().min(4)..)),
         Frame::Double(value) => Reply::Bulk(value.to_string().into()),
         Frame::Null | Frame::BulkString(None) | Frame::Array(None) => Reply::Null,
         Frame::Array(Some(frames)) | Frame::Set(frames) => array(frames),
-        Frame::Map(pairs) => array(pairs.into_iter().flat_map(|(key, value)| [key, value]).collect()),
+        Frame::Map(pairs) => array(
+            pairs
+                .into_iter()
+                .flat_map(|(key, value)| [key, value])
+                .collect(),
+        ),
         Frame::Error(bytes) | Frame::BlobError(bytes) => return Some(Err(server_error(&bytes))),
         // A push is not a reply to a command, an attribute only describes what follows, and no server sends streamed types.
         _ => return None,
@@ -180,13 +202,19 @@ pub(crate) enum Incoming {
 }
 
 /// As [`decode`], for a connection that is subscribed.
-pub(crate) fn decode_incoming(protocol: Protocol, buffer: &mut BytesMut) -> Result<Vec<Incoming>, String> {
+pub(crate) fn decode_incoming(
+    protocol: Protocol,
+    buffer: &mut BytesMut,
+) -> Result<Vec<Incoming>, String> {
     let whole = std::mem::take(buffer).freeze();
     let (mut rest, mut all) = (whole.clone(), Vec::new());
     while !rest.is_empty() {
         let parsed = match protocol {
-            Protocol::Resp2 => resp2::parse_frame(rest.clone()).map(|(frame, after)| (Some(incoming2(frame)), after)),
-            Protocol::Resp3 => resp3::parse_frame(rest.clone()).map(|(frame, after)| (incoming3(frame), after)),
+            Protocol::Resp2 => resp2::parse_frame(rest.clone())
+                .map(|(frame, after)| (Some(incoming2(frame)), after)),
+            Protocol::Resp3 => {
+                resp3::parse_frame(rest.clone()).map(|(frame, after)| (incoming3(frame), after))
+            }
         };
         match parsed {
             Ok((incoming, after)) => {
@@ -215,7 +243,9 @@ fn incoming2(frame: Frame) -> Incoming {
 
 fn incoming3(frame: resp3::Frame) -> Option<Incoming> {
     match frame {
-        resp3::Frame::Push(fields) => Some(Incoming::Push(fields.into_iter().filter_map(reply3).collect())),
+        resp3::Frame::Push(fields) => Some(Incoming::Push(
+            fields.into_iter().filter_map(reply3).collect(),
+        )),
         frame => reply3(frame).map(Incoming::Answer),
     }
 }
@@ -248,14 +278,19 @@ mod tests {
     }
 
     fn server_error(message: &str) -> ServerError {
-        ServerError { message: message.into() }
+        ServerError {
+            message: message.into(),
+        }
     }
 
     #[test]
     fn each_type_of_reply_is_read() {
         check(":42\r\n", Ok(Reply::Integer(42)));
         check(":-9223372036854775808\r\n", Ok(Reply::Integer(i64::MIN)));
-        check(":999999999999999999\r\n", Ok(Reply::Integer(999_999_999_999_999_999)));
+        check(
+            ":999999999999999999\r\n",
+            Ok(Reply::Integer(999_999_999_999_999_999)),
+        );
         check(":9223372036854775807\r\n", Ok(Reply::Integer(i64::MAX)));
         check(":-1\r\n", Ok(Reply::Integer(-1)));
         check("+OK\r\n", Ok(Reply::Simple("OK".into())));
@@ -265,7 +300,10 @@ mod tests {
         check("*-1\r\n", Ok(Reply::Null));
         check(
             "*2\r\n:1\r\n-MOVED 1 a:1\r\n",
-            Ok(Reply::Array(vec![Ok(Reply::Integer(1)), Err(server_error("MOVED 1 a:1"))])),
+            Ok(Reply::Array(vec![
+                Ok(Reply::Integer(1)),
+                Err(server_error("MOVED 1 a:1")),
+            ])),
         );
     }
 
@@ -278,7 +316,9 @@ mod tests {
                 answers.push(answer);
                 Ok::<(), String>(())
             };
-            Decoder::new(Protocol::Resp3).decode(&mut buffer, take).unwrap();
+            Decoder::new(Protocol::Resp3)
+                .decode(&mut buffer, take)
+                .unwrap();
             assert_eq!(answers, expected, "{wire:?}");
         };
         let one = |reply: Reply| [Ok(reply)];
@@ -288,10 +328,22 @@ mod tests {
         check("#t\r\n", &one(Reply::Integer(1)));
         check("=8\r\ntxt:some\r\n", &one(bulk("some")));
         check(",1.5\r\n", &one(bulk("1.5")));
-        check("(123456789012345678901234567890\r\n", &one(bulk("123456789012345678901234567890")));
-        check("%1\r\n+a\r\n:1\r\n", &one(Reply::Array(vec![Ok(Reply::Simple("a".into())), Ok(Reply::Integer(1))])));
+        check(
+            "(123456789012345678901234567890\r\n",
+            &one(bulk("123456789012345678901234567890")),
+        );
+        check(
+            "%1\r\n+a\r\n:1\r\n",
+            &one(Reply::Array(vec![
+                Ok(Reply::Simple("a".into())),
+                Ok(Reply::Integer(1)),
+            ])),
+        );
         check("~1\r\n$1\r\nx\r\n", &one(Reply::Array(vec![Ok(bulk("x"))])));
-        check(">2\r\n+invalidate\r\n*1\r\n$1\r\nk\r\n:7\r\n", &one(Reply::Integer(7)));
+        check(
+            ">2\r\n+invalidate\r\n*1\r\n$1\r\nk\r\n:7\r\n",
+            &one(Reply::Integer(7)),
+        );
         check("-WRONGTYPE no\r\n", &[Err(server_error("WRONGTYPE no"))]);
     }
 
@@ -303,7 +355,12 @@ mod tests {
             let message = format!("{tag}3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\np\r\n");
             let wire = format!("{message}+PONG\r\n-NOPERM no\r\n{message}");
             let pong = Incoming::Answer(Ok(Reply::Simple("PONG".into())));
-            let expected = [push(), pong, Incoming::Answer(Err(server_error("NOPERM no"))), push()];
+            let expected = [
+                push(),
+                pong,
+                Incoming::Answer(Err(server_error("NOPERM no"))),
+                push(),
+            ];
             for cut in 0..wire.len() {
                 let mut buffer = BytesMut::from(&wire[..cut]);
                 let mut all = decode_incoming(protocol, &mut buffer).unwrap();
@@ -318,14 +375,24 @@ mod tests {
 
     #[test]
     fn what_is_not_taken_stays_in_the_buffer() {
-        for (wire, expected) in [(":1\r\n:2\r\n:3\r\n", ":3\r\n"), ("$1\r\na\r\n+b\r\n*0\r\n", "*0\r\n")] {
+        for (wire, expected) in [
+            (":1\r\n:2\r\n:3\r\n", ":3\r\n"),
+            ("$1\r\na\r\n+b\r\n*0\r\n", "*0\r\n"),
+        ] {
             let mut buffer = BytesMut::from(wire);
             let mut left = 2;
             let take = |_| {
                 left -= 1;
-                if left == 0 { Err("enough".to_owned()) } else { Ok(()) }
+                if left == 0 {
+                    Err("enough".to_owned())
+                } else {
+                    Ok(())
+                }
             };
-            assert_eq!(Decoder::new(Protocol::Resp2).decode(&mut buffer, take), Err("enough".to_owned()));
+            assert_eq!(
+                Decoder::new(Protocol::Resp2).decode(&mut buffer, take),
+                Err("enough".to_owned())
+            );
             assert_eq!(buffer, expected);
         }
     }
@@ -365,9 +432,15 @@ mod tests {
         for piece in wire.as_bytes().chunks(64) {
             buffer.extend_from_slice(piece);
             answers.extend(decode_more(&mut decoder, &mut buffer).unwrap());
-            assert!(started.elapsed() < Duration::from_secs(10), "after {} pieces' bytes", buffer.len());
+            assert!(
+                started.elapsed() < Duration::from_secs(10),
+                "after {} pieces' bytes",
+                buffer.len()
+            );
         }
-        let [Ok(Reply::Array(elements))] = &answers[..] else { panic!("{} answers", answers.len()) };
+        let [Ok(Reply::Array(elements))] = &answers[..] else {
+            panic!("{} answers", answers.len())
+        };
         assert_eq!(elements.len(), 100_000);
     }
 

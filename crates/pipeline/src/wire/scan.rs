@@ -23,7 +23,11 @@ pub(crate) enum Scan {
     Fresh,
     /// It is incomplete. So many bytes of it were looked at. For each array that is open, the outermost first, so many elements
     /// are still to come. The library is asked again at the latest when the buffer has `ask_at` bytes.
-    Within { scanned: usize, open: Vec<usize>, ask_at: usize },
+    Within {
+        scanned: usize,
+        open: Vec<usize>,
+        ask_at: usize,
+    },
     /// It has a part whose end is not known here: the library is asked at each read.
     Unknown,
 }
@@ -44,9 +48,11 @@ impl Scan {
         self.go_on(protocol, buffer);
         match self {
             Self::Fresh | Self::Unknown => true,
-            Self::Within { open, scanned, ask_at } => {
-                (open.is_empty() && *scanned <= buffer.len()) || buffer.len() >= *ask_at
-            }
+            Self::Within {
+                open,
+                scanned,
+                ask_at,
+            } => (open.is_empty() && *scanned <= buffer.len()) || buffer.len() >= *ask_at,
         }
     }
 
@@ -54,9 +60,17 @@ impl Scan {
     pub(crate) fn incomplete(&mut self, buffer: &[u8]) {
         let ask_at = 2 * buffer.len();
         match self {
-            Self::Fresh => *self = Self::Within { scanned: 0, open: vec![1], ask_at },
+            Self::Fresh => {
+                *self = Self::Within {
+                    scanned: 0,
+                    open: vec![1],
+                    ask_at,
+                }
+            }
             // The library sees an element more than is seen here.
-            Self::Within { open, scanned, .. } if open.is_empty() && *scanned <= buffer.len() => *self = Self::Unknown,
+            Self::Within { open, scanned, .. } if open.is_empty() && *scanned <= buffer.len() => {
+                *self = Self::Unknown
+            }
             Self::Within { ask_at: next, .. } => *next = ask_at,
             Self::Unknown => {}
         }
@@ -64,7 +78,9 @@ impl Scan {
 
     /// Looks at the elements that have arrived since the last time.
     fn go_on(&mut self, protocol: Protocol, buffer: &[u8]) {
-        let Self::Within { scanned, open, .. } = self else { return };
+        let Self::Within { scanned, open, .. } = self else {
+            return;
+        };
         while !open.is_empty() && *scanned <= buffer.len() {
             // Every element ends so. The end of a string may be seen only after more has arrived.
             let next = match buffer[..*scanned].ends_with(b"\r\n") || *scanned == 0 {
@@ -110,13 +126,25 @@ fn element(protocol: Protocol, buffer: &[u8], start: usize) -> Element {
         return Element::Unknown;
     }
     let Some((header, after)) = line(buffer, start) else {
-        return if may_go_on(&buffer[start..]) { Element::Incomplete } else { Element::Unknown };
+        return if may_go_on(&buffer[start..]) {
+            Element::Incomplete
+        } else {
+            Element::Unknown
+        };
     };
-    let Some((&tag, rest)) = header.split_first() else { return Element::Unknown };
+    let Some((&tag, rest)) = header.split_first() else {
+        return Element::Unknown;
+    };
     if header.len() > LONGEST_LINE || rest.iter().any(|byte| matches!(byte, b'\r' | b'\n')) {
         return Element::Unknown;
     }
-    let known = |known: bool, inside: usize| if known { Element::Ends { at: after, inside } } else { Element::Unknown };
+    let known = |known: bool, inside: usize| {
+        if known {
+            Element::Ends { at: after, inside }
+        } else {
+            Element::Unknown
+        }
+    };
     let container = |each: usize| match number(rest, MOST_ELEMENTS / each) {
         Some(count) => known(true, count * each),
         None => Element::Unknown,
@@ -149,7 +177,9 @@ fn may_go_on(begun: &[u8]) -> bool {
 
 /// A string whose content starts at `start`, and whose length is `length`.
 fn string(tag: u8, length: &[u8], buffer: &[u8], start: usize) -> Element {
-    let Some(length) = number(length, LONGEST_STRING) else { return Element::Unknown };
+    let Some(length) = number(length, LONGEST_STRING) else {
+        return Element::Unknown;
+    };
     if tag == b'=' {
         // Three letters and a colon come first.
         match buffer.get(start + 3) {
@@ -158,13 +188,20 @@ fn string(tag: u8, length: &[u8], buffer: &[u8], start: usize) -> Element {
             _ => return Element::Unknown,
         }
     }
-    Element::Ends { at: start + length + 2, inside: 0 }
+    Element::Ends {
+        at: start + length + 2,
+        inside: 0,
+    }
 }
 
 /// A number of at most `most`, as servers write it.
 fn number(text: &[u8], most: usize) -> Option<usize> {
     let plain = text == b"0" || (text.iter().all(u8::is_ascii_digit) && !text.starts_with(b"0"));
-    let number = std::str::from_utf8(text).ok().filter(|_| plain)?.parse().ok()?;
+    let number = std::str::from_utf8(text)
+        .ok()
+        .filter(|_| plain)?
+        .parse()
+        .ok()?;
     (number <= most).then_some(number)
 }
 
@@ -177,7 +214,8 @@ fn integer(text: &[u8]) -> bool {
 /// Whether this is a number with a fraction.
 fn float(text: &[u8]) -> bool {
     let text = std::str::from_utf8(text).unwrap_or_default();
-    text.starts_with(|first: char| first.is_ascii_digit() || first == '-') && text.parse::<f64>().is_ok()
+    text.starts_with(|first: char| first.is_ascii_digit() || first == '-')
+        && text.parse::<f64>().is_ok()
 }
 
 /// The line that starts at `start`, without its end, and where the next one starts.
@@ -202,23 +240,41 @@ mod tests {
                 scan.incomplete(buffer);
             }
         }
-        assert!(scan.may_be_complete(protocol, wire.as_bytes()), "{} bytes by {size}", wire.len());
+        assert!(
+            scan.may_be_complete(protocol, wire.as_bytes()),
+            "{} bytes by {size}",
+            wire.len()
+        );
         assert!(
             matches!(&scan, Scan::Within { open, scanned, .. } if open.is_empty() && *scanned == wire.len()),
             "{scan:?}"
         );
-        assert!(asked <= 2 * wire.len(), "{asked} bytes were read again of {}", wire.len());
+        assert!(
+            asked <= 2 * wire.len(),
+            "{asked} bytes were read again of {}",
+            wire.len()
+        );
     }
 
     #[test]
     fn the_end_of_a_reply_is_found_and_the_library_is_not_asked_before() {
-        let array = format!("*20000\r\n{}", "$5\r\nhello\r\n:7\r\n*2\r\n$-1\r\n*0\r\n+OK\r\n".repeat(5_000));
+        let array = format!(
+            "*20000\r\n{}",
+            "$5\r\nhello\r\n:7\r\n*2\r\n$-1\r\n*0\r\n+OK\r\n".repeat(5_000)
+        );
         for size in [1, 7, 100, 4096] {
             check(Protocol::Resp2, &array, size);
         }
-        let map = format!("%3000\r\n{}", "+a\r\n~2\r\n_\r\n#t\r\n,1.5\r\n=7\r\ntxt:abc\r\n".repeat(3_000 / 2));
+        let map = format!(
+            "%3000\r\n{}",
+            "+a\r\n~2\r\n_\r\n#t\r\n,1.5\r\n=7\r\ntxt:abc\r\n".repeat(3_000 / 2)
+        );
         check(Protocol::Resp3, &map, 64);
-        check(Protocol::Resp2, &format!("$100000\r\n{}\r\n", "\r\n".repeat(50_000)), 64);
+        check(
+            Protocol::Resp2,
+            &format!("$100000\r\n{}\r\n", "\r\n".repeat(50_000)),
+            64,
+        );
     }
 
     #[test]
@@ -234,7 +290,10 @@ mod tests {
         ] {
             let mut scan = Scan::default();
             scan.incomplete(b"*");
-            assert!(scan.may_be_complete(Protocol::Resp3, format!("{wire}\r\n").as_bytes()), "{wire:?}: {scan:?}");
+            assert!(
+                scan.may_be_complete(Protocol::Resp3, format!("{wire}\r\n").as_bytes()),
+                "{wire:?}: {scan:?}"
+            );
         }
     }
 }

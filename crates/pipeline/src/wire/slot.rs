@@ -16,7 +16,9 @@ impl Slot {
     /// Whether two keys are in the same one.
     pub(crate) fn is_shared(one: &[u8], other: &[u8]) -> bool {
         // With the same beginning up to the end of the braces nothing need be computed.
-        one == other || tagged(one).is_some_and(|tagged| other.starts_with(tagged)) || Self::of(one) == Self::of(other)
+        one == other
+            || tagged(one).is_some_and(|tagged| other.starts_with(tagged))
+            || Self::of(one) == Self::of(other)
     }
 
     pub(crate) fn new(number: u16) -> Option<Self> {
@@ -46,7 +48,11 @@ mod tests {
     #[test]
     fn only_the_first_non_empty_braces_count() {
         let check = |key: &str, hashed: &str| {
-            assert_eq!(Slot::of(key.as_bytes()), Slot(resp_rs::cluster::hash_slot(hashed.as_bytes())), "{key}");
+            assert_eq!(
+                Slot::of(key.as_bytes()),
+                Slot(resp_rs::cluster::hash_slot(hashed.as_bytes())),
+                "{key}"
+            );
         };
         assert_eq!(Slot::of(b"123456789"), Slot(0x31C3));
         check("{user}.name", "user");
@@ -60,9 +66,16 @@ mod tests {
     fn keys_share_a_slot_when_what_is_hashed_is_the_same() {
         let check = |one: &str, other: &str| {
             let same = Slot::of(one.as_bytes()) == Slot::of(other.as_bytes());
-            assert_eq!(Slot::is_shared(one.as_bytes(), other.as_bytes()), same, "{one} {other}");
+            assert_eq!(
+                Slot::is_shared(one.as_bytes(), other.as_bytes()),
+                same,
+                "{one} {other}"
+            );
         };
-        let keys = ["{a}1", "{a}2", "x{a}", "a", "{}a", "{}b", "{a", "{a1", "{{a}}", "{{a}b", "", "x{a}{b}", "x{b}{a}"];
+        let keys = [
+            "{a}1", "{a}2", "x{a}", "a", "{}a", "{}b", "{a", "{a1", "{{a}}", "{{a}b", "",
+            "x{a}{b}", "x{b}{a}",
+        ];
         for one in keys {
             keys.iter().for_each(|other| check(one, other));
         }
@@ -73,15 +86,25 @@ mod tests {
         // Few characters, so that braces meet in every order.
         let alphabet = b"{}ab{}";
         let mut rng = fastrand::Rng::with_seed(16_384);
-        let mut key =
-            || -> String { (0..rng.usize(1..12)).map(|_| char::from(alphabet[rng.usize(..alphabet.len())])).collect() };
+        let mut key = || -> String {
+            (0..rng.usize(1..12))
+                .map(|_| char::from(alphabet[rng.usize(..alphabet.len())]))
+                .collect()
+        };
         let keys: Vec<String> = (0..5_000).map(|_| key()).collect();
         let server = crate::test_util::RedisServer::start_with(&["--cluster-enabled", "yes"]).await;
-        let questions: Vec<String> = keys.iter().map(|key| format!("CLUSTER KEYSLOT {key}")).collect();
+        let questions: Vec<String> = keys
+            .iter()
+            .map(|key| format!("CLUSTER KEYSLOT {key}"))
+            .collect();
         let replies = server.raw(&questions.join("\r\n"));
         assert_eq!(replies.lines().count(), keys.len());
         for (key, reply) in keys.iter().zip(replies.lines()) {
-            assert_eq!(format!(":{}", Slot::of(key.as_bytes()).number()), reply, "{key}");
+            assert_eq!(
+                format!(":{}", Slot::of(key.as_bytes()).number()),
+                reply,
+                "{key}"
+            );
         }
     }
 }

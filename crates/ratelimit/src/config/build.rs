@@ -12,26 +12,61 @@ use super::scalar::{Content, Node as Yaml, Value, go_text};
 use crate::tree::{Level, Limit, Node, Rate, Unit};
 
 /// Adds a file to the domains.
-pub(super) fn file(file: File, same_domain: SameDomain, domains: &mut Domains, report: &mut Report<'_>) {
+pub(super) fn file(
+    file: File,
+    same_domain: SameDomain,
+    domains: &mut Domains,
+    report: &mut Report<'_>,
+) {
     let domain = file.domain;
     let path = Path::Top.key("domain");
     if domain.text.is_empty() {
-        report.add(position_or(&domain, file.start), &path, Problem::EmptyDomain);
+        report.add(
+            position_or(&domain, file.start),
+            &path,
+            Problem::EmptyDomain,
+        );
     } else if same_domain == SameDomain::Refuse && domains.get(&domain.text).is_some() {
-        report.add(domain.at, &path, Problem::DuplicateDomain(domain.text.clone()));
+        report.add(
+            domain.at,
+            &path,
+            Problem::DuplicateDomain(domain.text.clone()),
+        );
         // The descriptors are checked nevertheless.
-        level(&mut Level::default(), &domain.text, file.descriptors, &Path::Top.key("descriptors"), report);
+        level(
+            &mut Level::default(),
+            &domain.text,
+            file.descriptors,
+            &Path::Top.key("descriptors"),
+            report,
+        );
         return;
     }
     let root = domains.begin(&domain.text, report.file());
-    level(root, &domain.text, file.descriptors, &Path::Top.key("descriptors"), report);
+    level(
+        root,
+        &domain.text,
+        file.descriptors,
+        &Path::Top.key("descriptors"),
+        report,
+    );
 }
 
-fn level(level: &mut Level, parent: &str, descriptors: Vec<Descriptor>, path: &Path<'_>, report: &mut Report<'_>) {
+fn level(
+    level: &mut Level,
+    parent: &str,
+    descriptors: Vec<Descriptor>,
+    path: &Path<'_>,
+    report: &mut Report<'_>,
+) {
     for (index, descriptor) in descriptors.into_iter().enumerate() {
         let path = path.index(index);
         if descriptor.key.text.is_empty() {
-            report.add(position_or(&descriptor.key, descriptor.at), &path.key("key"), Problem::EmptyKey);
+            report.add(
+                position_or(&descriptor.key, descriptor.at),
+                &path.key("key"),
+                Problem::EmptyKey,
+            );
         }
         let composite = composite_key(&descriptor);
         let stats_key = format!("{parent}.{composite}");
@@ -61,11 +96,22 @@ fn node(
 ) -> Node {
     let metadata = metadata(descriptor.metadata.take(), path, report);
     if descriptor.share_threshold && !composite.contains('*') {
-        let at = position_or(&descriptor.value, position_or(&descriptor.key, descriptor.at));
-        report.add(at, &path.key("share_threshold"), Problem::ShareThreshold(composite.clone()));
+        let at = position_or(
+            &descriptor.value,
+            position_or(&descriptor.key, descriptor.at),
+        );
+        report.add(
+            at,
+            &path.key("share_threshold"),
+            Problem::ShareThreshold(composite.clone()),
+        );
     }
     if descriptor.pause_when_throttled && descriptor.rate_limit.is_none() {
-        report.add(descriptor.at, &path.key("pause_when_throttled"), Problem::PauseWithoutLimit);
+        report.add(
+            descriptor.at,
+            &path.key("pause_when_throttled"),
+            Problem::PauseWithoutLimit,
+        );
     }
     let limit = descriptor.rate_limit.map(|rate_limit| Limit {
         stats_key: stats_key.into(),
@@ -80,7 +126,13 @@ fn node(
         metadata,
     });
     let mut below = Level::default();
-    level(&mut below, stats_key, descriptor.descriptors, &path.key("descriptors"), report);
+    level(
+        &mut below,
+        stats_key,
+        descriptor.descriptors,
+        &path.key("descriptors"),
+        report,
+    );
     Node {
         key_length: descriptor.key.text.len(),
         composite: composite.into(),
@@ -92,7 +144,11 @@ fn node(
     }
 }
 
-fn metadata(metadata: Option<Metadata>, path: &Path<'_>, report: &mut Report<'_>) -> Map<String, Json> {
+fn metadata(
+    metadata: Option<Metadata>,
+    path: &Path<'_>,
+    report: &mut Report<'_>,
+) -> Map<String, Json> {
     let yaml = match metadata {
         None => return Map::new(),
         Some(Metadata::Ready(map)) => return map,
@@ -110,16 +166,27 @@ fn rate(rate_limit: &RateLimit, path: &Path<'_>, report: &mut Report<'_>) -> Rat
     let requests_per_unit = rate_limit.requests_per_unit;
     let at = position_or(&rate_limit.unit, rate_limit.at);
     match (unit(&rate_limit.unit.text), rate_limit.unlimited) {
-        (Some(unit), false) => return Rate::PerUnit { requests_per_unit, unit },
+        (Some(unit), false) => {
+            return Rate::PerUnit {
+                requests_per_unit,
+                unit,
+            };
+        }
         (None, true) => {}
         (Some(_), true) => report.add(at, &path.key("unit"), Problem::UnitWithUnlimited),
-        (None, false) => report.add(at, &path.key("unit"), Problem::InvalidUnit(rate_limit.unit.text.clone())),
+        (None, false) => report.add(
+            at,
+            &path.key("unit"),
+            Problem::InvalidUnit(rate_limit.unit.text.clone()),
+        ),
     }
     Rate::Unlimited { requests_per_unit }
 }
 
 fn unit(text: &str) -> Option<Unit> {
-    (1..=7).filter_map(Unit::from_number).find(|unit| unit.name().eq_ignore_ascii_case(text))
+    (1..=7)
+        .filter_map(Unit::from_number)
+        .find(|unit| unit.name().eq_ignore_ascii_case(text))
 }
 
 fn replaces(rate_limit: &RateLimit, path: &Path<'_>, report: &mut Report<'_>) -> Box<[Box<str>]> {
@@ -131,12 +198,20 @@ fn replaces(rate_limit: &RateLimit, path: &Path<'_>, report: &mut Report<'_>) ->
             report.add(name.at, &path.index(index), Problem::ReplacesSelf);
         }
     }
-    rate_limit.replaces.iter().map(|name| name.text.as_str().into()).collect()
+    rate_limit
+        .replaces
+        .iter()
+        .map(|name| name.text.as_str().into())
+        .collect()
 }
 
 /// The position of a field, or `otherwise` when the file does not have the field.
 fn position_or(field: &Field, otherwise: Position) -> Position {
-    if field.at == Position::default() { otherwise } else { field.at }
+    if field.at == Position::default() {
+        otherwise
+    } else {
+        field.at
+    }
 }
 
 /// The value as a protobuf Struct has it: numbers are doubles, keys are texts.
@@ -156,8 +231,9 @@ fn struct_value(yaml: &Yaml) -> Result<Json, Problem> {
             Value::Text => Ok(Json::String(scalar.text.clone())),
         },
         Content::List(items) => items.iter().map(struct_value).collect(),
-        Content::Map(pairs) => {
-            pairs.iter().map(|pair| Ok((pair.key().to_string(), struct_value(&pair.value)?))).collect()
-        }
+        Content::Map(pairs) => pairs
+            .iter()
+            .map(|pair| Ok((pair.key().to_string(), struct_value(&pair.value)?)))
+            .collect(),
     }
 }

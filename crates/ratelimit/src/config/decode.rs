@@ -61,12 +61,23 @@ pub(super) struct RateLimit {
 
 /// Decodes the map at the top of a file.
 pub(super) fn file(pairs: &[Pair], report: &mut Report<'_>) -> File {
-    let mut file = File { start: Position { line: 1, column: 1 }, ..File::default() };
+    let mut file = File {
+        start: Position { line: 1, column: 1 },
+        ..File::default()
+    };
     for pair in pairs {
-        let at = Located { node: &pair.value, path: &Path::Top.key(&pair.key().text) };
+        let at = Located {
+            node: &pair.value,
+            path: &Path::Top.key(&pair.key().text),
+        };
         match pair.key().text.as_str() {
             "domain" => at.text(&mut file.domain, report),
-            "descriptors" => at.list("[]config.YamlDescriptor", &mut file.descriptors, report, descriptor),
+            "descriptors" => at.list(
+                "[]config.YamlDescriptor",
+                &mut file.descriptors,
+                report,
+                descriptor,
+            ),
             _ => {}
         }
     }
@@ -75,18 +86,33 @@ pub(super) fn file(pairs: &[Pair], report: &mut Report<'_>) -> File {
 
 /// Reports a file that is not a map at the top.
 pub(super) fn refuse_top(root: &Node, report: &mut Report<'_>) {
-    Located { node: root, path: &Path::Top }.refuse("map[interface {}]interface {}", report);
+    Located {
+        node: root,
+        path: &Path::Top,
+    }
+    .refuse("map[interface {}]interface {}", report);
 }
 
 fn descriptor(here: Located<'_>, report: &mut Report<'_>) -> Descriptor {
-    let mut result = Descriptor { at: here.node.at, ..Descriptor::default() };
+    let mut result = Descriptor {
+        at: here.node.at,
+        ..Descriptor::default()
+    };
     for pair in here.pairs("config.YamlDescriptor", report) {
-        let at = Located { node: &pair.value, path: &here.path.key(&pair.key().text) };
+        let at = Located {
+            node: &pair.value,
+            path: &here.path.key(&pair.key().text),
+        };
         match pair.key().text.as_str() {
             "key" => at.text(&mut result.key, report),
             "value" => at.text(&mut result.value, report),
             "rate_limit" => rate_limit(at, &mut result.rate_limit, report),
-            "descriptors" => at.list("[]config.YamlDescriptor", &mut result.descriptors, report, descriptor),
+            "descriptors" => at.list(
+                "[]config.YamlDescriptor",
+                &mut result.descriptors,
+                report,
+                descriptor,
+            ),
             "shadow_mode" => at.flag(&mut result.shadow_mode, report),
             "quota_mode" => at.flag(&mut result.quota_mode, report),
             "detailed_metric" => at.flag(&mut result.detailed_metric, report),
@@ -112,23 +138,38 @@ fn rate_limit(here: Located<'_>, result: &mut Option<RateLimit>, report: &mut Re
     let result = result.get_or_insert_default();
     result.at = here.node.at;
     for pair in pairs {
-        let at = Located { node: &pair.value, path: &here.path.key(&pair.key().text) };
+        let at = Located {
+            node: &pair.value,
+            path: &here.path.key(&pair.key().text),
+        };
         match pair.key().text.as_str() {
             "requests_per_unit" => at.number(&mut result.requests_per_unit, report),
             "unit" => at.text(&mut result.unit, report),
             "unlimited" => at.flag(&mut result.unlimited, report),
             "name" => at.text(&mut result.name, report),
-            "replaces" => at.list("[]config.yamlReplaces", &mut result.replaces, report, replaces),
+            "replaces" => at.list(
+                "[]config.yamlReplaces",
+                &mut result.replaces,
+                report,
+                replaces,
+            ),
             _ => {}
         }
     }
 }
 
 fn replaces(here: Located<'_>, report: &mut Report<'_>) -> Field {
-    let mut name = Field { at: here.node.at, text: String::new() };
+    let mut name = Field {
+        at: here.node.at,
+        text: String::new(),
+    };
     for pair in here.pairs("config.yamlReplaces", report) {
         if pair.key().text == "name" {
-            Located { node: &pair.value, path: &here.path.key("name") }.text(&mut name, report);
+            Located {
+                node: &pair.value,
+                path: &here.path.key("name"),
+            }
+            .text(&mut name, report);
         }
     }
     name
@@ -157,9 +198,15 @@ impl<'a> Located<'a> {
         let found = match &*self.node.content {
             Content::List(_) => "!!seq".to_owned(),
             Content::Map(_) => "!!map".to_owned(),
-            Content::Scalar(scalar) => format!("{} `{}`", scalar.value.tag(), shortened(&scalar.text)),
+            Content::Scalar(scalar) => {
+                format!("{} `{}`", scalar.value.tag(), shortened(&scalar.text))
+            }
         };
-        report.add(self.node.at, self.path, Problem::WrongType { found, expected });
+        report.add(
+            self.node.at,
+            self.path,
+            Problem::WrongType { found, expected },
+        );
     }
 
     /// Any scalar can be a text, which is then as written in the file.
@@ -202,7 +249,13 @@ impl<'a> Located<'a> {
         match &*self.node.content {
             Content::List(items) => {
                 for (index, item) in items.iter().enumerate() {
-                    field.push(element(Located { node: item, path: &self.path.index(index) }, report));
+                    field.push(element(
+                        Located {
+                            node: item,
+                            path: &self.path.index(index),
+                        },
+                        report,
+                    ));
                 }
             }
             _ if self.is_null() => {}

@@ -30,7 +30,9 @@ impl Domain {
     #[must_use]
     pub fn file_of(&self, place: usize) -> &str {
         let after = self.files.partition_point(|(_, first)| *first <= place);
-        self.files.get(after.saturating_sub(1)).map_or("", |(name, _)| name)
+        self.files
+            .get(after.saturating_sub(1))
+            .map_or("", |(name, _)| name)
     }
 }
 

@@ -49,7 +49,11 @@ impl fmt::Display for ConfigError {
             0 => write!(f, "{}: {}", self.file, self.message)?,
             line => write!(f, "{}:{line}:{}: {}", self.file, self.column, self.message)?,
         }
-        if self.path.is_empty() { Ok(()) } else { write!(f, " (at {})", self.path) }
+        if self.path.is_empty() {
+            Ok(())
+        } else {
+            write!(f, " (at {})", self.path)
+        }
     }
 }
 
@@ -95,7 +99,11 @@ pub(super) struct Report<'f> {
 
 impl<'f> Report<'f> {
     pub(super) fn new(file: &'f str) -> Self {
-        Self { file, errors: Vec::new(), earlier: 0 }
+        Self {
+            file,
+            errors: Vec::new(),
+            earlier: 0,
+        }
     }
 
     /// Starts another pass over the file. It does not report again what an earlier pass reported at the same position or
@@ -116,8 +124,10 @@ impl<'f> Report<'f> {
         let path = path.to_string();
         let earlier = &self.errors[..self.earlier];
         let repeated = earlier.iter().any(|error| {
-            let below =
-                error.path.strip_prefix(&path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']));
+            let below = error
+                .path
+                .strip_prefix(&path)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']));
             (error.line, error.column) == (at.line, at.column) || (below && !path.is_empty())
         });
         let follows = !earlier.is_empty() && problem.may_follow();

@@ -33,7 +33,10 @@ pub(super) enum Problem {
     Yaml(#[from] tidegate_yaml::Problem),
 
     #[error("cannot unmarshal {found} into {expected}")]
-    WrongType { found: String, expected: &'static str },
+    WrongType {
+        found: String,
+        expected: &'static str,
+    },
 
     #[error("config error, key is not of type string: {0}")]
     KeyNotString(String),
@@ -60,7 +63,9 @@ pub(super) enum Problem {
     EmptyReplaces,
     #[error("replaces should not contain name of same descriptor")]
     ReplacesSelf,
-    #[error("share_threshold can only be used with wildcard values (containing '*'), but found key '{0}'")]
+    #[error(
+        "share_threshold can only be used with wildcard values (containing '*'), but found key '{0}'"
+    )]
     ShareThreshold(String),
     #[error("error parsing metadata: {0}")]
     Metadata(String),
@@ -87,7 +92,10 @@ impl Problem {
     /// Whether another mistake in the file, such as a misspelled key, can be the cause of this one.
     pub(super) fn may_follow(&self) -> bool {
         match self {
-            Self::EmptyDomain | Self::EmptyKey | Self::DuplicateKey(_) | Self::ShareThreshold(_) => true,
+            Self::EmptyDomain
+            | Self::EmptyKey
+            | Self::DuplicateKey(_)
+            | Self::ShareThreshold(_) => true,
             Self::InvalidUnit(unit) => unit.is_empty(),
             _ => false,
         }
@@ -104,11 +112,17 @@ impl Problem {
                 |known| format!("did you mean '{known}'?"),
             ),
             Self::ListElement(_) => "lists hold maps: write '- key: ..' or '- name: ..'".to_owned(),
-            Self::Scalar => "numbers here are whole and below 2^63; put other text in quotes".to_owned(),
+            Self::Scalar => {
+                "numbers here are whole and below 2^63; put other text in quotes".to_owned()
+            }
             Self::EmptyDomain => "add 'domain: ..' at the top of the file".to_owned(),
-            Self::DuplicateDomain(_) => "use another domain, or set MERGE_DOMAIN_CONFIG=true to merge files".to_owned(),
+            Self::DuplicateDomain(_) => {
+                "use another domain, or set MERGE_DOMAIN_CONFIG=true to merge files".to_owned()
+            }
             Self::EmptyKey => "add 'key: ..' to the descriptor".to_owned(),
-            Self::DuplicateKey(_) => "remove one of the two, or give it another key or value".to_owned(),
+            Self::DuplicateKey(_) => {
+                "remove one of the two, or give it another key or value".to_owned()
+            }
             Self::UnitWithUnlimited => "remove 'unit' or 'unlimited'".to_owned(),
             Self::InvalidUnit(unit) => nearest(unit, &UNITS).map_or_else(
                 || format!("the units are {}", UNITS.join(", ")),
@@ -116,9 +130,13 @@ impl Problem {
             ),
             Self::EmptyReplaces => "add 'name: ..', the name of the limit to replace".to_owned(),
             Self::ReplacesSelf => "name another limit".to_owned(),
-            Self::ShareThreshold(_) => "put a '*' into the value, or remove 'share_threshold'".to_owned(),
+            Self::ShareThreshold(_) => {
+                "put a '*' into the value, or remove 'share_threshold'".to_owned()
+            }
             Self::Metadata(_) => "numbers in metadata must be finite".to_owned(),
-            Self::PauseWithoutLimit => "add a rate_limit beside it; 'unlimited: true' will do".to_owned(),
+            Self::PauseWithoutLimit => {
+                "add a rate_limit beside it; 'unlimited: true' will do".to_owned()
+            }
         };
         Some(hint)
     }
@@ -128,8 +146,12 @@ fn yaml_hint(problem: &Yaml) -> Option<&'static str> {
     match problem {
         Yaml::OpenQuote { .. } => Some("close the quote that opens here"),
         Yaml::NotUtf8 => Some("save the file as UTF-8"),
-        Yaml::ControlCharacter => Some("remove the character, or write it as an escape in double quotes"),
-        Yaml::UnknownAnchor(_) => Some("put the anchor before the alias; a text that begins with '*' needs quotes"),
+        Yaml::ControlCharacter => {
+            Some("remove the character, or write it as an escape in double quotes")
+        }
+        Yaml::UnknownAnchor(_) => {
+            Some("put the anchor before the alias; a text that begins with '*' needs quotes")
+        }
         Yaml::TooDeep { .. } => Some("use fewer levels of descriptors"),
         Yaml::TooLong { .. } | Yaml::TooMany { .. } => Some("split the file by domain"),
         Yaml::TooManyAliased { .. } => Some("use fewer aliases"),
@@ -156,7 +178,10 @@ fn nearest(word: &str, candidates: &[&'static str]) -> Option<&'static str> {
         return None;
     }
     let word = word.to_lowercase();
-    let by_distance = candidates.iter().map(|candidate| (distance(&word, candidate), *candidate)).min()?;
+    let by_distance = candidates
+        .iter()
+        .map(|candidate| (distance(&word, candidate), *candidate))
+        .min()?;
     (by_distance.0 <= (word.len() / 3).max(1)).then_some(by_distance.1)
 }
 

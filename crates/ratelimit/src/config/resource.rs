@@ -53,8 +53,16 @@ pub struct ResourceLimit {
 
 impl From<Resource> for File {
     fn from(resource: Resource) -> Self {
-        let descriptors = resource.descriptors.into_iter().map(Descriptor::from).collect();
-        Self { domain: field(resource.domain), descriptors, ..Self::default() }
+        let descriptors = resource
+            .descriptors
+            .into_iter()
+            .map(Descriptor::from)
+            .collect();
+        Self {
+            domain: field(resource.domain),
+            descriptors,
+            ..Self::default()
+        }
     }
 }
 
@@ -89,5 +97,8 @@ impl From<ResourceLimit> for RateLimit {
 
 /// A field without a position.
 fn field(text: String) -> Field {
-    Field { text, ..Field::default() }
+    Field {
+        text,
+        ..Field::default()
+    }
 }

@@ -47,12 +47,21 @@ impl Schema for Yaml11 {
             Form::Quoted => Value::Text,
             Form::Tagged(tag) => match tag.strip_prefix(OWN_TAG_PREFIX) {
                 Some("binary") => {
-                    let bytes = decode_base64(&text).ok_or("!!binary value contains invalid base64 data")?;
-                    let text = String::from_utf8(bytes).map_err(|_| "!!binary value is not UTF-8")?;
-                    return Ok(Scalar { text, value: Value::Text });
+                    let bytes = decode_base64(&text)
+                        .ok_or("!!binary value contains invalid base64 data")?;
+                    let text =
+                        String::from_utf8(bytes).map_err(|_| "!!binary value is not UTF-8")?;
+                    return Ok(Scalar {
+                        text,
+                        value: Value::Text,
+                    });
                 }
-                Some(tag) => Value::of_tagged(tag, &text)
-                    .ok_or_else(|| format!("cannot decode {} `{text}` as a !!{tag}", Value::of_plain(&text).tag()))?,
+                Some(tag) => Value::of_tagged(tag, &text).ok_or_else(|| {
+                    format!(
+                        "cannot decode {} `{text}` as a !!{tag}",
+                        Value::of_plain(&text).tag()
+                    )
+                })?,
                 None => Value::Text,
             },
         };
@@ -62,9 +71,18 @@ impl Schema for Yaml11 {
 
 /// Decodes base64, in which line breaks may stand.
 fn decode_base64(text: &str) -> Option<Vec<u8>> {
-    let digits: Vec<u8> = text.bytes().filter(|byte| !matches!(byte, b'\r' | b'\n')).collect();
-    let padding = digits.iter().rev().take_while(|byte| **byte == b'=').count();
-    let digits = digits.get(..digits.len() - padding).filter(|rest| padding <= 2 && (rest.len() + padding) % 4 == 0)?;
+    let digits: Vec<u8> = text
+        .bytes()
+        .filter(|byte| !matches!(byte, b'\r' | b'\n'))
+        .collect();
+    let padding = digits
+        .iter()
+        .rev()
+        .take_while(|byte| **byte == b'=')
+        .count();
+    let digits = digits
+        .get(..digits.len() - padding)
+        .filter(|rest| padding <= 2 && (rest.len() + padding) % 4 == 0)?;
     let mut bytes = Vec::with_capacity(digits.len());
     for group in digits.chunks(4) {
         let mut bits: u32 = 0;
@@ -99,8 +117,12 @@ impl fmt::Display for Scalar {
             Value::Integer(value) => write!(f, "{value}"),
             Value::Unsigned(value) => write!(f, "{value}"),
             Value::Float(value) if value.is_nan() => f.write_str("NaN"),
-            Value::Float(value) if value.is_infinite() => f.write_str(if value > 0.0 { "+Inf" } else { "-Inf" }),
-            Value::Float(value) if value != 0.0 && !(1e-4..1e21).contains(&value.abs()) => write!(f, "{value:e}"),
+            Value::Float(value) if value.is_infinite() => {
+                f.write_str(if value > 0.0 { "+Inf" } else { "-Inf" })
+            }
+            Value::Float(value) if value != 0.0 && !(1e-4..1e21).contains(&value.abs()) => {
+                write!(f, "{value:e}")
+            }
             Value::Float(value) => write!(f, "{value}"),
             Value::Text => f.write_str(&self.text),
         }
@@ -128,11 +150,14 @@ impl Value {
             "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
                 return Self::Bool(true);
             }
-            "n" | "N" | "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off" | "OFF" => {
+            "n" | "N" | "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off"
+            | "OFF" => {
                 return Self::Bool(false);
             }
             ".nan" | ".NaN" | ".NAN" => return Self::Float(f64::NAN),
-            ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" => return Self::Float(f64::INFINITY),
+            ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" => {
+                return Self::Float(f64::INFINITY);
+            }
             "-.inf" | "-.Inf" | "-.INF" => return Self::Float(f64::NEG_INFINITY),
             _ => {}
         }
@@ -190,7 +215,11 @@ fn number(text: &str) -> Value {
         },
         None => {}
     }
-    if is_decimal_float(digits) { finite(text).map_or(Value::Text, Value::Float) } else { Value::Text }
+    if is_decimal_float(digits) {
+        finite(text).map_or(Value::Text, Value::Float)
+    } else {
+        Value::Text
+    }
 }
 
 /// The value of a whole number without sign; `None` when the text is not one or has more than 64 bits.
@@ -217,7 +246,9 @@ fn is_decimal_float(text: &str) -> bool {
     };
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     let mantissa_is_number = match mantissa.split_once('.') {
-        Some((whole, fraction)) => digits(whole) && digits(fraction) && !(whole.is_empty() && fraction.is_empty()),
+        Some((whole, fraction)) => {
+            digits(whole) && digits(fraction) && !(whole.is_empty() && fraction.is_empty())
+        }
         None => digits(mantissa) && !mantissa.is_empty(),
     };
     let exponent_is_number = exponent.is_none_or(|exponent| {
@@ -231,8 +262,13 @@ fn is_decimal_float(text: &str) -> bool {
 fn fraction(text: &str) -> Option<f64> {
     let parts: Vec<&str> = text.split('_').collect();
     let is_digit = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_digit);
-    let joins = |pair: &[&str]| is_digit(pair[0].as_bytes().last()) && is_digit(pair[1].as_bytes().first());
-    if parts.windows(2).all(joins) { finite(&parts.concat()) } else { None }
+    let joins =
+        |pair: &[&str]| is_digit(pair[0].as_bytes().last()) && is_digit(pair[1].as_bytes().first());
+    if parts.windows(2).all(joins) {
+        finite(&parts.concat())
+    } else {
+        None
+    }
 }
 
 fn finite(text: &str) -> Option<f64> {

@@ -5,15 +5,28 @@ use super::options::Options;
 use crate::response::{Code, LimitHeaders, Status};
 
 /// The status of a descriptor that has no limit.
-pub(super) const NO_LIMIT: Status = Status { code: Code::Ok, limit: None, remaining: 0, seconds_until_reset: None };
+pub(super) const NO_LIMIT: Status = Status {
+    code: Code::Ok,
+    limit: None,
+    remaining: 0,
+    seconds_until_reset: None,
+};
 
 /// The status of a descriptor whose limit is unlimited.
-pub(super) const UNLIMITED: Status =
-    Status { code: Code::Ok, limit: None, remaining: u32::MAX, seconds_until_reset: None };
+pub(super) const UNLIMITED: Status = Status {
+    code: Code::Ok,
+    limit: None,
+    remaining: u32::MAX,
+    seconds_until_reset: None,
+};
 
 /// The status of a descriptor that is paused and has no limit.
-pub(super) const PAUSED: Status =
-    Status { code: Code::OverLimit, limit: None, remaining: 0, seconds_until_reset: None };
+pub(super) const PAUSED: Status = Status {
+    code: Code::OverLimit,
+    limit: None,
+    remaining: 0,
+    seconds_until_reset: None,
+};
 
 /// The overall code, before global shadow mode.
 ///
@@ -30,20 +43,34 @@ pub(super) fn overall(limits: &[AppliedLimit<'_>], statuses: &[Status], options:
             return Code::OverLimit;
         }
     }
-    if quotas > 0 && quotas == quotas_over { Code::OverLimit } else { Code::Ok }
+    if quotas > 0 && quotas == quotas_over {
+        Code::OverLimit
+    } else {
+        Code::Ok
+    }
 }
 
 /// The values of the response headers: those of the descriptor with the fewest hits left, or of the last descriptor that
 /// refuses the request.
-pub(super) fn headers(limits: &[AppliedLimit<'_>], statuses: &[Status], options: &Options) -> Option<LimitHeaders> {
+pub(super) fn headers(
+    limits: &[AppliedLimit<'_>],
+    statuses: &[Status],
+    options: &Options,
+) -> Option<LimitHeaders> {
     let mut chosen = None;
     let mut fewest = u32::MAX;
     for (applied, status) in limits.iter().zip(statuses) {
-        let (Some(limit), Some(reset)) = (&status.limit, status.seconds_until_reset) else { continue };
+        let (Some(limit), Some(reset)) = (&status.limit, status.seconds_until_reset) else {
+            continue;
+        };
         let refuses = status.code == Code::OverLimit && !is_quota(applied, options);
         if status.remaining < fewest || refuses {
             fewest = status.remaining;
-            chosen = Some(LimitHeaders { limit: limit.requests_per_unit, remaining: status.remaining, reset });
+            chosen = Some(LimitHeaders {
+                limit: limit.requests_per_unit,
+                remaining: status.remaining,
+                reset,
+            });
         }
     }
     chosen

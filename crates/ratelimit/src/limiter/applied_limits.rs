@@ -11,7 +11,9 @@ use crate::config::Configuration;
 use crate::request::{Entry, Override, Request, Timestamp};
 use crate::response::Error;
 use crate::store::{Change, MAX_COUNT, Scope, write_counter_key};
-use crate::tree::{Level, Limit, Probe, Rate, SharedValues, StatsKey, StepBudget, Unit, override_stats_key};
+use crate::tree::{
+    Level, Limit, Probe, Rate, SharedValues, StatsKey, StepBudget, Unit, override_stats_key,
+};
 use crate::window::{Seconds, Window};
 
 /// The limits that apply to a request.
@@ -67,17 +69,42 @@ impl<'a> AppliedLimits<'a> {
     ) -> Result<Self, Error> {
         // 64 bytes hold a typical key; longer ones make the buffer grow.
         let keys = Vec::with_capacity(request.descriptors.len().min(64) * 64);
-        let mut applied = Self { limits: SmallVec::new(), domain_not_found: 0, keys };
+        let mut applied = Self {
+            limits: SmallVec::new(),
+            domain_not_found: 0,
+            keys,
+        };
         let root = configuration.domain(&request.domain);
-        let lookup = Lookup { root, scope: Scope { prefix: key_prefix, domain: &request.domain }, now };
+        let lookup = Lookup {
+            root,
+            scope: Scope {
+                prefix: key_prefix,
+                domain: &request.domain,
+            },
+            now,
+        };
         let mut probe = Probe::new(StepBudget::for_request());
         for (index, descriptor) in request.descriptors.iter().enumerate() {
             // More hits than a counter can hold make the request over its limit. An error would let it pass at a gateway that fails open.
-            let hits = descriptor.hits_addend.unwrap_or(u64::from(request.hits_addend.max(1))).min(MAX_COUNT);
-            let change = if descriptor.is_negative_hits { Change::Refund } else { Change::Add };
-            let question = Question { entries: &descriptor.entries, limit: descriptor.limit, hits, change };
+            let hits = descriptor
+                .hits_addend
+                .unwrap_or(u64::from(request.hits_addend.max(1)))
+                .min(MAX_COUNT);
+            let change = if descriptor.is_negative_hits {
+                Change::Refund
+            } else {
+                Change::Add
+            };
+            let question = Question {
+                entries: &descriptor.entries,
+                limit: descriptor.limit,
+                hits,
+                change,
+            };
             let limit = lookup.limit(&question, &mut applied, &mut probe);
-            applied.limits.push(limit.map_err(|invalid| invalid.at(index))?);
+            applied
+                .limits
+                .push(limit.map_err(|invalid| invalid.at(index))?);
         }
         remove_replaced(&mut applied.limits, |_| "");
         Ok(applied)
@@ -90,21 +117,41 @@ impl<'a> AppliedLimits<'a> {
         jobs: &[Wanted<'_>],
         now: Seconds,
     ) -> Self {
-        let mut applied = Self { limits: SmallVec::new(), domain_not_found: 0, keys: Vec::new() };
+        let mut applied = Self {
+            limits: SmallVec::new(),
+            domain_not_found: 0,
+            keys: Vec::new(),
+        };
         // Jobs come from workers with a token, and a workflow has few limits: matching needs no bound.
         let mut probe = Probe::new(StepBudget::unbounded());
         for job in jobs {
             let first = applied.limits.len();
             for units in job.limits {
                 let root = configuration.domain(units.domain);
-                let lookup = Lookup { root, scope: Scope { prefix: key_prefix, domain: units.domain }, now };
+                let lookup = Lookup {
+                    root,
+                    scope: Scope {
+                        prefix: key_prefix,
+                        domain: units.domain,
+                    },
+                    now,
+                };
                 let hits = u64::from(units.hits.get());
-                let question = Question { entries: units.entries, limit: None, hits, change: Change::Add };
+                let question = Question {
+                    entries: units.entries,
+                    limit: None,
+                    hits,
+                    change: Change::Add,
+                };
                 // Only a limit that is part of the question can be invalid.
-                let limit = lookup.limit(&question, &mut applied, &mut probe).unwrap_or(AppliedLimit::None);
+                let limit = lookup
+                    .limit(&question, &mut applied, &mut probe)
+                    .unwrap_or(AppliedLimit::None);
                 applied.limits.push(limit);
             }
-            remove_replaced(&mut applied.limits[first..], |index| job.limits[index].domain);
+            remove_replaced(&mut applied.limits[first..], |index| {
+                job.limits[index].domain
+            });
         }
         applied
     }
@@ -134,17 +181,25 @@ impl<'a> AppliedLimits<'a> {
 /// Drops the limits that another limit of the same request or job, and of the same domain, replaces by name. Limits that are
 /// dropped themselves, and unlimited ones, replace others too.
 fn remove_replaced<'d>(limits: &mut [AppliedLimit<'_>], domain_of: impl Fn(usize) -> &'d str) {
-    if limits.iter().filter_map(AppliedLimit::configured).all(|limit| limit.replaces.is_empty()) {
+    if limits
+        .iter()
+        .filter_map(AppliedLimit::configured)
+        .all(|limit| limit.replaces.is_empty())
+    {
         return;
     }
     // A set, because a request may have many descriptors.
     let mut replaced: HashSet<(&str, &str)> = HashSet::new();
     for (index, applied) in limits.iter().enumerate() {
-        let names = applied.configured().map_or(&[][..], |limit| &limit.replaces);
+        let names = applied
+            .configured()
+            .map_or(&[][..], |limit| &limit.replaces);
         replaced.extend(names.iter().map(|name| (domain_of(index), &**name)));
     }
     for (index, applied) in limits.iter_mut().enumerate() {
-        if let AppliedLimit::Counted(CountedLimit { limit: Some(limit), .. }) = applied
+        if let AppliedLimit::Counted(CountedLimit {
+            limit: Some(limit), ..
+        }) = applied
             && replaced.contains(&(domain_of(index), &*limit.name))
         {
             *applied = AppliedLimit::None;
@@ -217,45 +272,88 @@ impl<'a> Lookup<'a, '_> {
             applied.domain_not_found += 1;
             return Ok(AppliedLimit::None);
         };
-        let Question { entries, hits, change, .. } = *question;
-        let mut counted = |requests_per_unit, unit: Unit, shared: &SharedValues<'_>, limit, stats_key| {
-            let window = Window::at(unit, self.now);
-            let start = applied.keys.len();
-            write_counter_key(&mut applied.keys, &self.scope, entries, shared, window.start);
-            let key = start..applied.keys.len();
-            let alteration = None;
-            AppliedLimit::Counted(CountedLimit {
-                requests_per_unit,
-                window,
-                limit,
-                stats_key,
-                hits,
-                change,
-                alteration,
-                key,
-            })
-        };
+        let Question {
+            entries,
+            hits,
+            change,
+            ..
+        } = *question;
+        let mut counted =
+            |requests_per_unit, unit: Unit, shared: &SharedValues<'_>, limit, stats_key| {
+                let window = Window::at(unit, self.now);
+                let start = applied.keys.len();
+                write_counter_key(
+                    &mut applied.keys,
+                    &self.scope,
+                    entries,
+                    shared,
+                    window.start,
+                );
+                let key = start..applied.keys.len();
+                let alteration = None;
+                AppliedLimit::Counted(CountedLimit {
+                    requests_per_unit,
+                    window,
+                    limit,
+                    stats_key,
+                    hits,
+                    change,
+                    alteration,
+                    key,
+                })
+            };
         if let Some(limit) = question.limit {
             let unit = Unit::from_number(limit.unit).ok_or(LookupError::Unit(limit.unit))?;
             let stats_key = override_stats_key(self.scope.domain, entries);
-            return Ok(counted(limit.requests_per_unit, unit, &SharedValues::new(), None, stats_key));
+            return Ok(counted(
+                limit.requests_per_unit,
+                unit,
+                &SharedValues::new(),
+                None,
+                stats_key,
+            ));
         }
         let Some(found) = root.find(self.scope.domain, entries, probe) else {
-            return if probe.steps.is_used_up() { Err(LookupError::Values) } else { Ok(AppliedLimit::None) };
+            return if probe.steps.is_used_up() {
+                Err(LookupError::Values)
+            } else {
+                Ok(AppliedLimit::None)
+            };
         };
         Ok(match found.limit.rate {
             Rate::Unlimited { .. } => AppliedLimit::Unlimited(found.limit),
-            Rate::PerUnit { requests_per_unit, unit } => {
-                counted(requests_per_unit, unit, &found.shared, Some(found.limit), found.stats_key)
-            }
+            Rate::PerUnit {
+                requests_per_unit,
+                unit,
+            } => counted(
+                requests_per_unit,
+                unit,
+                &found.shared,
+                Some(found.limit),
+                found.stats_key,
+            ),
         })
     }
 }
 
 #[cfg(test)]
 impl CountedLimit<'_> {
-    pub(super) fn for_test(window: Window, requests_per_unit: u32, hits: u64, change: Change) -> Self {
+    pub(super) fn for_test(
+        window: Window,
+        requests_per_unit: u32,
+        hits: u64,
+        change: Change,
+    ) -> Self {
         let stats_key = StatsKey::default();
-        Self { requests_per_unit, window, limit: None, stats_key, hits, change, alteration: None, key: 0..0 }
+        Self {
+            requests_per_unit,
+            window,
+            limit: None,
+            stats_key,
+            hits,
+            change,
+            alteration: None,
+            key: 0..0,
+        }
     }
 }

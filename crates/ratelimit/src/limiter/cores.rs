@@ -48,7 +48,11 @@ impl Core {
 impl Lookups {
     /// Adds these figures to `sum`.
     pub(super) fn add_to(&self, sum: &Self) {
-        for (from, into) in [(&self.hits, &sum.hits), (&self.misses, &sum.misses), (&self.expired, &sum.expired)] {
+        for (from, into) in [
+            (&self.hits, &sum.hits),
+            (&self.misses, &sum.misses),
+            (&self.expired, &sum.expired),
+        ] {
             into.fetch_add(from.load(Relaxed), Relaxed);
         }
     }
@@ -71,7 +75,10 @@ impl Cores {
     /// One more core, with the current configuration.
     pub(super) fn add(&self) -> Arc<Core> {
         let mut known = self.lock();
-        let core = Arc::new(Core { sketch: CoreSketch::new(known.hasher.clone()), ..Core::default() });
+        let core = Arc::new(Core {
+            sketch: CoreSketch::new(known.hasher.clone()),
+            ..Core::default()
+        });
         core.in_force.store(known.in_force());
         known.cores.push(core.clone());
         core
@@ -92,7 +99,11 @@ impl Cores {
     }
 
     /// Gives every core the overrides, unless others than `known` are in force. Returns whether they were given.
-    pub(super) fn replace_overrides(&self, known: &Arc<Overrides>, overrides: Arc<Overrides>) -> bool {
+    pub(super) fn replace_overrides(
+        &self,
+        known: &Arc<Overrides>,
+        overrides: Arc<Overrides>,
+    ) -> bool {
         let mut in_force = self.lock();
         let is_known = Arc::ptr_eq(&in_force.overrides, known);
         if is_known {
@@ -118,7 +129,10 @@ impl Cores {
     /// What lookups of all cores found.
     pub(super) fn lookups(&self) -> Lookups {
         let sum = Lookups::default();
-        self.lock().cores.iter().for_each(|core| core.lookups.add_to(&sum));
+        self.lock()
+            .cores
+            .iter()
+            .for_each(|core| core.lookups.add_to(&sum));
         sum
     }
 
@@ -133,7 +147,10 @@ impl Known {
     fn in_force(&self) -> Option<Arc<InForce>> {
         let overrides = Some(&self.overrides).filter(|overrides| !overrides.is_empty());
         let in_force = |configuration: &Arc<Configuration>| {
-            Arc::new(InForce { configuration: configuration.clone(), overrides: overrides.cloned() })
+            Arc::new(InForce {
+                configuration: configuration.clone(),
+                overrides: overrides.cloned(),
+            })
         };
         self.configuration.as_ref().map(in_force)
     }
@@ -164,13 +181,27 @@ mod tests {
         let late = cores.add();
         // Ours, that of the list, and one for each core.
         assert_eq!(Arc::strong_count(&shared), 4);
-        let held: Vec<_> = [&early, &late, &late].iter().map(|core| core.in_force().unwrap()).collect();
-        assert_eq!(Arc::strong_count(&shared), 4, "taking it does not touch the count that cores share");
+        let held: Vec<_> = [&early, &late, &late]
+            .iter()
+            .map(|core| core.in_force().unwrap())
+            .collect();
+        assert_eq!(
+            Arc::strong_count(&shared),
+            4,
+            "taking it does not touch the count that cores share"
+        );
         assert!(Arc::ptr_eq(&held[1], &held[2]) && !Arc::ptr_eq(&held[0], &held[1]));
-        assert!(held.iter().all(|held| Arc::ptr_eq(&held.configuration, &shared)));
+        assert!(
+            held.iter()
+                .all(|held| Arc::ptr_eq(&held.configuration, &shared))
+        );
 
         cores.configure(configuration());
-        assert_eq!(Arc::strong_count(&shared), 3, "calls that run keep what they began with");
+        assert_eq!(
+            Arc::strong_count(&shared),
+            3,
+            "calls that run keep what they began with"
+        );
         drop(held);
         assert_eq!(Arc::strong_count(&shared), 1);
     }

@@ -38,10 +38,14 @@ impl Limiter {
             }
         }
         if self.state.options.over_limit_keys == OverLimitKeys::StopIncrement {
-            self.spare_counters_within_limit(applied, &counts, &mut charges, deadline).await?;
+            self.spare_counters_within_limit(applied, &counts, &mut charges, deadline)
+                .await?;
         }
         let totals = self.store.add(&charges, now, deadline).await?;
-        let asked = applied.counted().zip(&mut counts).filter(|(_, count)| **count != Count::KnownOver);
+        let asked = applied
+            .counted()
+            .zip(&mut counts)
+            .filter(|(_, count)| **count != Count::KnownOver);
         for ((counted, count), total) in asked.zip(totals) {
             *count = Count::After(total);
             self.update_cache(applied.key(counted), counted, total, now);
@@ -49,22 +53,36 @@ impl Limiter {
         Ok(counts)
     }
 
-    pub(super) fn is_known_over(&self, counted: &CountedLimit<'_>, key: &[u8], now: Seconds) -> bool {
-        let Some(cache) = &self.state.local_cache else { return false };
-        let counter = CounterName { key, unit: counted.window.unit };
-        counted.change == Change::Add && cache.is_over(counter, counted.requests_per_unit, now, &self.core.lookups)
+    pub(super) fn is_known_over(
+        &self,
+        counted: &CountedLimit<'_>,
+        key: &[u8],
+        now: Seconds,
+    ) -> bool {
+        let Some(cache) = &self.state.local_cache else {
+            return false;
+        };
+        let counter = CounterName {
+            key,
+            unit: counted.window.unit,
+        };
+        counted.change == Change::Add
+            && cache.is_over(counter, counted.requests_per_unit, now, &self.core.lookups)
     }
 
     #[inline]
     pub(super) fn charge<'p>(&self, counted: &CountedLimit<'_>, key: &'p [u8]) -> Charge<'p> {
         Charge {
             key,
-            hits: i64::try_from(counted.hits).expect("hits are at most MAX_COUNT when limits are looked up"),
+            hits: i64::try_from(counted.hits)
+                .expect("hits are at most MAX_COUNT when limits are looked up"),
             change: counted.change,
             window: counted.window,
             time_to_live: self.time_to_live(counted.window),
             requests_per_unit: counted.requests_per_unit,
-            limit: counted.limit.map_or(0, |limit| std::ptr::from_ref(limit).addr()),
+            limit: counted
+                .limit
+                .map_or(0, |limit| std::ptr::from_ref(limit).addr()),
         }
     }
 
@@ -111,7 +129,11 @@ impl Limiter {
         charges: &Charges<'_>,
         deadline: Instant,
     ) -> Result<SmallVec<[bool; 4]>, StoreError> {
-        let reads: Charges<'_> = charges.iter().filter(|charge| charge.change == Change::Add).copied().collect();
+        let reads: Charges<'_> = charges
+            .iter()
+            .filter(|charge| charge.change == Change::Add)
+            .copied()
+            .collect();
         let mut stored = self.store.read(&reads, deadline).await?.into_iter();
         let goes_over = |counted: &CountedLimit<'_>| {
             counted.change == Change::Add && {
@@ -122,12 +144,25 @@ impl Limiter {
         Ok(applied.counted().map(goes_over).collect())
     }
 
-    pub(super) fn update_cache(&self, key: &[u8], counted: &CountedLimit<'_>, total: u64, now: Seconds) {
-        let Some(cache) = &self.state.local_cache else { return };
-        let counter = CounterName { key, unit: counted.window.unit };
+    pub(super) fn update_cache(
+        &self,
+        key: &[u8],
+        counted: &CountedLimit<'_>,
+        total: u64,
+        now: Seconds,
+    ) {
+        let Some(cache) = &self.state.local_cache else {
+            return;
+        };
+        let counter = CounterName {
+            key,
+            unit: counted.window.unit,
+        };
         match counted.change {
             Change::Refund => cache.remove(counter),
-            Change::Add if total > u64::from(counted.requests_per_unit) => cache.insert(counter, total, now),
+            Change::Add if total > u64::from(counted.requests_per_unit) => {
+                cache.insert(counter, total, now)
+            }
             Change::Add => {}
         }
     }

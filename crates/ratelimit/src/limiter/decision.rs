@@ -48,7 +48,11 @@ pub(super) fn decide(
             tally.shadow_mode = over;
         }
     }
-    let code = if over.is_some() && !shadow_mode { Code::OverLimit } else { Code::Ok };
+    let code = if over.is_some() && !shadow_mode {
+        Code::OverLimit
+    } else {
+        Code::Ok
+    };
     status(counted, code, count, now)
 }
 
@@ -62,7 +66,9 @@ fn status(counted: &CountedLimit<'_>, code: Code, count: Count, now: Seconds) ->
         limit: Some(CurrentLimit {
             requests_per_unit: counted.requests_per_unit,
             unit: counted.window.unit,
-            name: counted.limit.map_or_else(String::new, |limit| String::from(&*limit.name)),
+            name: counted
+                .limit
+                .map_or_else(String::new, |limit| String::from(&*limit.name)),
         }),
         remaining: u32::try_from(remaining).expect("at most the limit, which has 32 bits"),
         seconds_until_reset: Some(counted.window.seconds_left(now)),
@@ -70,7 +76,12 @@ fn status(counted: &CountedLimit<'_>, code: Code, count: Count, now: Seconds) ->
 }
 
 /// How many hits are over the limit, or `None` when the descriptor is within it. Counts the others in the tally.
-fn hits_over(tally: &mut Tally, counted: &CountedLimit<'_>, count: Count, near_limit_ratio: f32) -> Option<u64> {
+fn hits_over(
+    tally: &mut Tally,
+    counted: &CountedLimit<'_>,
+    count: Count,
+    near_limit_ratio: f32,
+) -> Option<u64> {
     let hits = counted.hits;
     match count {
         Count::KnownOver => {
@@ -82,8 +93,17 @@ fn hits_over(tally: &mut Tally, counted: &CountedLimit<'_>, count: Count, near_l
             // In stop-increment mode a counter can be read without adding the hits, so that it is below them. The
             // reference's subtraction wraps around then, which puts "before" above every limit. Statistics must be equal
             // to the reference's.
-            let reading = Reading { before: after.wrapping_sub(hits), after };
-            split_hits(tally, u64::from(counted.requests_per_unit), hits, reading, near_limit_ratio)
+            let reading = Reading {
+                before: after.wrapping_sub(hits),
+                after,
+            };
+            split_hits(
+                tally,
+                u64::from(counted.requests_per_unit),
+                hits,
+                reading,
+                near_limit_ratio,
+            )
         }
     }
 }
@@ -138,7 +158,10 @@ mod tests {
             shadow_mode: 0,
             total_negative_hits: 0,
         };
-        let reading = Reading { before: after.wrapping_sub(hits), after };
+        let reading = Reading {
+            before: after.wrapping_sub(hits),
+            after,
+        };
         let over = split_hits(&mut tally, u64::from(limit), hits, reading, ratio);
         (over, tally.near_limit, tally.within_limit)
     }
@@ -191,11 +214,22 @@ mod tests {
     #[test]
     fn a_refund_is_always_ok() {
         let now = Seconds(30);
-        let mut counted = CountedLimit::for_test(Window::at(Unit::Minute, now), 10, 4, Change::Refund);
+        let mut counted =
+            CountedLimit::for_test(Window::at(Unit::Minute, now), 10, 4, Change::Refund);
         let mut tally = undecided(&mut counted);
         let status = decide(&counted, Count::After(12), 0.8, now, &mut tally);
-        assert_eq!((status.code, status.remaining, status.seconds_until_reset), (Code::Ok, 0, Some(30)));
-        assert_eq!((tally.total_hits, tally.total_negative_hits, tally.over_limit), (0, 4, 0));
+        assert_eq!(
+            (status.code, status.remaining, status.seconds_until_reset),
+            (Code::Ok, 0, Some(30))
+        );
+        assert_eq!(
+            (
+                tally.total_hits,
+                tally.total_negative_hits,
+                tally.over_limit
+            ),
+            (0, 4, 0)
+        );
         let status = decide(&counted, Count::After(7), 0.8, now, &mut tally);
         assert_eq!(status.remaining, 3);
     }

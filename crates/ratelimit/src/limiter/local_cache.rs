@@ -88,7 +88,10 @@ struct CachedCount {
 
 impl CachedCount {
     fn new(total: u64, now: Seconds) -> Self {
-        Self { total: u32::try_from(total).unwrap_or(u32::MAX), valid_until: low_bits(now).wrapping_add(VALID_SECONDS) }
+        Self {
+            total: u32::try_from(total).unwrap_or(u32::MAX),
+            valid_until: low_bits(now).wrapping_add(VALID_SECONDS),
+        }
     }
 
     /// Whether it is still valid. A clock that is set back does not prolong that.
@@ -101,7 +104,10 @@ impl CachedCount {
     }
 
     fn from_bits(bits: u64) -> Self {
-        Self { total: (bits >> 32) as u32, valid_until: bits as u32 }
+        Self {
+            total: (bits >> 32) as u32,
+            valid_until: bits as u32,
+        }
     }
 }
 
@@ -126,7 +132,13 @@ impl LocalCache {
     }
 
     /// Whether the counter is known to be over this limit. Notes in `lookups` what was found.
-    pub(super) fn is_over(&self, counter: CounterName<'_>, limit: u32, now: Seconds, lookups: &Lookups) -> bool {
+    pub(super) fn is_over(
+        &self,
+        counter: CounterName<'_>,
+        limit: u32,
+        now: Seconds,
+        lookups: &Lookups,
+    ) -> bool {
         let (set, tag) = self.place(counter);
         let over = set.find(tag).is_some_and(|(entry, seen)| {
             let current = seen.is_current(now);
@@ -149,7 +161,9 @@ impl LocalCache {
             self.overwrites.fetch_add(1, Relaxed);
             return;
         }
-        let entry = set.find(EMPTY).map_or_else(|| &set.0[fastrand::usize(..WAYS)], |(entry, _)| entry);
+        let entry = set
+            .find(EMPTY)
+            .map_or_else(|| &set.0[fastrand::usize(..WAYS)], |(entry, _)| entry);
         match entry.write(tag, seen) {
             EMPTY => self.entries.fetch_add(1, Relaxed).unsigned_abs(),
             _ => self.evictions.fetch_add(1, Relaxed),
@@ -185,7 +199,9 @@ impl LocalCache {
 
     fn clear(&self, entry: &Entry, tag: u64) {
         let seen = entry.seen.load(Relaxed);
-        let cleared = entry.mark.compare_exchange(tag ^ seen, EMPTY ^ seen, Relaxed, Relaxed);
+        let cleared = entry
+            .mark
+            .compare_exchange(tag ^ seen, EMPTY ^ seen, Relaxed, Relaxed);
         if cleared.is_ok() {
             self.entries.fetch_sub(1, Relaxed);
         }
@@ -196,7 +212,8 @@ impl Set {
     fn find(&self, tag: u64) -> Option<(&Entry, CachedCount)> {
         self.0.iter().find_map(|entry| {
             let seen = entry.seen.load(Relaxed);
-            (entry.mark.load(Relaxed) ^ seen == tag).then_some((entry, CachedCount::from_bits(seen)))
+            (entry.mark.load(Relaxed) ^ seen == tag)
+                .then_some((entry, CachedCount::from_bits(seen)))
         })
     }
 }
@@ -215,7 +232,10 @@ mod tests {
     use super::*;
 
     fn minute(key: &[u8]) -> CounterName<'_> {
-        CounterName { key, unit: Unit::Minute }
+        CounterName {
+            key,
+            unit: Unit::Minute,
+        }
     }
 
     #[test]
@@ -244,7 +264,10 @@ mod tests {
         assert_eq!(cache.stats(&lookups), expected);
         for set_back in [1, 1_000] {
             cache.insert(minute(b"a"), 6, Seconds(20_000));
-            assert!(!is_over(20_000 - set_back), "the clock was set back by {set_back} s");
+            assert!(
+                !is_over(20_000 - set_back),
+                "the clock was set back by {set_back} s"
+            );
         }
         let wraps = u64::from(u32::MAX) - 2;
         cache.insert(minute(b"a"), 6, Seconds(wraps));
@@ -258,9 +281,18 @@ mod tests {
         cache.insert(minute(b"a"), 11, Seconds(1));
         assert_eq!([0, 10, 11, 100].map(is_over), [true, true, false, false]);
         cache.insert(minute(b"a"), u64::MAX, Seconds(1));
-        assert_eq!([100, u32::MAX - 1, u32::MAX].map(is_over), [true, true, false]);
-        let hour = CounterName { key: b"a", unit: Unit::Hour };
-        assert!(!cache.is_over(hour, 10, Seconds(1), &lookups), "another window has another counter");
+        assert_eq!(
+            [100, u32::MAX - 1, u32::MAX].map(is_over),
+            [true, true, false]
+        );
+        let hour = CounterName {
+            key: b"a",
+            unit: Unit::Hour,
+        };
+        assert!(
+            !cache.is_over(hour, 10, Seconds(1), &lookups),
+            "another window has another counter"
+        );
     }
 
     #[test]
@@ -281,7 +313,9 @@ mod tests {
         let (set, tag) = cache.place(minute(b"a"));
         cache.insert(minute(b"a"), 6, Seconds(1));
         let (entry, _) = set.find(tag).unwrap();
-        entry.seen.store(CachedCount::new(7, Seconds(1)).to_bits(), Relaxed);
+        entry
+            .seen
+            .store(CachedCount::new(7, Seconds(1)).to_bits(), Relaxed);
         assert!(set.find(tag).is_none());
     }
 
@@ -295,6 +329,9 @@ mod tests {
         let stats = cache.stats(&lookups);
         assert_eq!(stats.entry_count + stats.evacuate_count, 200_000);
         let room = MIN_BYTES / size_of::<Entry>();
-        assert!((room * 9 / 10..=room).contains(&(stats.entry_count as usize)), "{stats:?}");
+        assert!(
+            (room * 9 / 10..=room).contains(&(stats.entry_count as usize)),
+            "{stats:?}"
+        );
     }
 }

@@ -15,11 +15,20 @@ pub(super) fn dynamic_metadata(
 ) -> Map<String, Value> {
     let mut result = Map::new();
     result.insert("domain".to_owned(), request.domain.as_str().into());
-    result.insert("descriptors".to_owned(), request.descriptors.iter().map(describe).collect());
+    result.insert(
+        "descriptors".to_owned(),
+        request.descriptors.iter().map(describe).collect(),
+    );
     if request.hits_addend != 0 {
-        result.insert("hitsAddend".to_owned(), f64::from(request.hits_addend).into());
+        result.insert(
+            "hitsAddend".to_owned(),
+            f64::from(request.hits_addend).into(),
+        );
     }
-    let passed = limits.iter().zip(statuses).filter(|(_, status)| status.code == Code::Ok);
+    let passed = limits
+        .iter()
+        .zip(statuses)
+        .filter(|(_, status)| status.code == Code::Ok);
     let mut metadata = Map::new();
     for limit in passed.filter_map(|(limit, _)| counted_limit(limit)) {
         merge(&mut metadata, &limit.metadata);
@@ -39,7 +48,10 @@ fn counted_limit<'a>(limit: &AppliedLimit<'a>) -> Option<&'a Limit> {
 
 fn describe(descriptor: &Descriptor) -> Value {
     let mut result = Map::new();
-    let entries = descriptor.entries.iter().map(|entry| Value::from(format!("{}={}", entry.key, entry.value)));
+    let entries = descriptor
+        .entries
+        .iter()
+        .map(|entry| Value::from(format!("{}={}", entry.key, entry.value)));
     result.insert("entries".to_owned(), entries.collect());
     if let Some(limit) = descriptor.limit {
         result.insert("limit".to_owned(), override_text(limit).into());

@@ -45,8 +45,17 @@ struct Now<'o> {
 // Apart from the path of a check without overrides, which would be longer with it.
 #[cold]
 #[inline(never)]
-pub(super) fn alter_request(applied: &mut AppliedLimits<'_>, overrides: &Overrides, request: &Request, now: Timestamp) {
-    let now = Now { overrides, now, caller: Caller::Request };
+pub(super) fn alter_request(
+    applied: &mut AppliedLimits<'_>,
+    overrides: &Overrides,
+    request: &Request,
+    now: Timestamp,
+) {
+    let now = Now {
+        overrides,
+        now,
+        caller: Caller::Request,
+    };
     for (limit, descriptor) in applied.limits.iter_mut().zip(&request.descriptors) {
         now.alter(limit, &request.domain, &descriptor.entries);
     }
@@ -59,7 +68,11 @@ pub(super) fn alter_jobs(
     wanted: &[Wanted<'_>],
     now: Timestamp,
 ) {
-    let now = Now { overrides, now, caller: Caller::Job };
+    let now = Now {
+        overrides,
+        now,
+        caller: Caller::Job,
+    };
     let units = wanted.iter().flat_map(|wanted| wanted.limits);
     for (limit, units) in applied.limits.iter_mut().zip(units) {
         now.alter(limit, units.domain, units.entries);
@@ -69,13 +82,16 @@ pub(super) fn alter_jobs(
 impl Now<'_> {
     fn alter(self, applied: &mut AppliedLimit<'_>, domain: &str, entries: &[Entry]) {
         let rule = match applied {
-            AppliedLimit::Counted(CountedLimit { limit: Some(limit), .. }) | AppliedLimit::Unlimited(limit) => {
-                Some(&*limit.stats_key)
-            }
+            AppliedLimit::Counted(CountedLimit {
+                limit: Some(limit), ..
+            })
+            | AppliedLimit::Unlimited(limit) => Some(&*limit.stats_key),
             _ => None,
         };
         let mut alteration = Alteration::default();
-        let of_rule = rule.into_iter().flat_map(|rule| self.overrides.of_rule(rule));
+        let of_rule = rule
+            .into_iter()
+            .flat_map(|rule| self.overrides.of_rule(rule));
         // The scale of a key comes after that of its rule, and replaces it.
         for each in of_rule.chain(self.overrides.of_key(domain, entries)) {
             self.add(&mut alteration, each);
@@ -101,7 +117,13 @@ impl Now<'_> {
                     alteration.paused = alteration.paused.max(Some(until));
                 }
             }
-            Effect::Scaled(factor) => alteration.scaled = Some(Scaled { factor, until, configured: 0 }),
+            Effect::Scaled(factor) => {
+                alteration.scaled = Some(Scaled {
+                    factor,
+                    until,
+                    configured: 0,
+                })
+            }
         }
     }
 }
@@ -119,7 +141,9 @@ impl CountedLimit<'_> {
 
     /// Until when nothing passes.
     pub(super) fn paused(&self) -> Option<Timestamp> {
-        self.alteration.as_ref().and_then(|alteration| alteration.paused)
+        self.alteration
+            .as_ref()
+            .and_then(|alteration| alteration.paused)
     }
 
     /// Whether a pause refuses its hits. Refunds are always made.
@@ -129,6 +153,8 @@ impl CountedLimit<'_> {
 
     /// How the limit was scaled.
     pub(super) fn scaled(&self) -> Option<Scaled> {
-        self.alteration.as_ref().and_then(|alteration| alteration.scaled)
+        self.alteration
+            .as_ref()
+            .and_then(|alteration| alteration.scaled)
     }
 }

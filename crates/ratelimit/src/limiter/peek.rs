@@ -25,7 +25,12 @@ impl Limiter {
     ///
     /// # Cancellation
     /// Nothing is changed in any case.
-    pub async fn peek(&self, request: &Request, now: Timestamp, deadline: Instant) -> Result<Response, Error> {
+    pub async fn peek(
+        &self,
+        request: &Request,
+        now: Timestamp,
+        deadline: Instant,
+    ) -> Result<Response, Error> {
         if request.domain.is_empty() {
             return Err(Error::EmptyDomain);
         }
@@ -33,9 +38,17 @@ impl Limiter {
             return Err(Error::NoDescriptors);
         }
         let in_force = self.core.in_force().ok_or(Error::NoConfiguration)?;
-        let InForce { configuration, overrides } = &*in_force;
+        let InForce {
+            configuration,
+            overrides,
+        } = &*in_force;
         let second = Seconds::from(now);
-        let mut applied = AppliedLimits::find(configuration, &self.state.options.key_prefix, request, second)?;
+        let mut applied = AppliedLimits::find(
+            configuration,
+            &self.state.options.key_prefix,
+            request,
+            second,
+        )?;
         if let Some(overrides) = overrides {
             overridden::alter_request(&mut applied, overrides, request, now);
         }
@@ -43,14 +56,24 @@ impl Limiter {
         let counts = self.foresee(&applied, deadline).await?;
         let statuses = self.decide(&applied, &counts, second, &mut tallies);
         let response = self.answer(request, &applied, statuses);
-        let code = if self.state.options.global_shadow_mode { Code::Ok } else { response.code };
+        let code = if self.state.options.global_shadow_mode {
+            Code::Ok
+        } else {
+            response.code
+        };
         Ok(Response { code, ..response })
     }
 
     /// The counts that [`Self::count`] would return.
-    async fn foresee(&self, applied: &AppliedLimits<'_>, deadline: Instant) -> Result<Counts, StoreError> {
-        let charges: SmallVec<[Charge<'_>; 4]> =
-            applied.counted().map(|counted| self.charge(counted, applied.key(counted))).collect();
+    async fn foresee(
+        &self,
+        applied: &AppliedLimits<'_>,
+        deadline: Instant,
+    ) -> Result<Counts, StoreError> {
+        let charges: SmallVec<[Charge<'_>; 4]> = applied
+            .counted()
+            .map(|counted| self.charge(counted, applied.key(counted)))
+            .collect();
         let stored = self.store.read(&charges, deadline).await?;
         let any_shut = applied.counted().any(|counted| counted.is_shut());
         let goes_over: SmallVec<[bool; 4]> = applied
@@ -58,7 +81,9 @@ impl Limiter {
             .zip(&stored)
             .map(|(counted, stored)| {
                 let total = stored.saturating_add(counted.hits);
-                !any_shut && counted.change == Change::Add && total > u64::from(counted.requests_per_unit)
+                !any_shut
+                    && counted.change == Change::Add
+                    && total > u64::from(counted.requests_per_unit)
             })
             .collect();
         let spares = self.state.options.over_limit_keys == OverLimitKeys::StopIncrement
@@ -71,7 +96,9 @@ impl Limiter {
                 counts.push(Count::KnownOver);
                 continue;
             }
-            let count = counters.entry(applied.key(counted)).or_insert(stored[index]);
+            let count = counters
+                .entry(applied.key(counted))
+                .or_insert(stored[index]);
             *count = match counted.change {
                 Change::Add if spares && !goes_over[index] => *count,
                 Change::Add => count.saturating_add(counted.hits),

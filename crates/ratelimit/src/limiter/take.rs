@@ -37,7 +37,10 @@ pub struct Units<'a> {
 
 impl<'a> Units<'a> {
     fn key(&self) -> Key<'a> {
-        Key { domain: self.domain, entries: self.entries }
+        Key {
+            domain: self.domain,
+            entries: self.entries,
+        }
     }
 }
 
@@ -137,9 +140,17 @@ impl Limiter {
         facts: &mut TakeFacts,
     ) -> Result<Vec<Taken>, Error> {
         let in_force = self.core.in_force().ok_or(Error::NoConfiguration)?;
-        let InForce { configuration, overrides } = &**facts.counted.in_force.insert(in_force);
+        let InForce {
+            configuration,
+            overrides,
+        } = &**facts.counted.in_force.insert(in_force);
         let second = Seconds::from(now);
-        let mut applied = AppliedLimits::of_jobs(configuration, &self.state.options.key_prefix, wanted, second);
+        let mut applied = AppliedLimits::of_jobs(
+            configuration,
+            &self.state.options.key_prefix,
+            wanted,
+            second,
+        );
         if let Some(overrides) = overrides {
             overridden::alter_jobs(&mut applied, overrides, wanted, now);
         }
@@ -169,7 +180,12 @@ impl Limiter {
     ///
     /// # Cancellation
     /// When the future is dropped, the units may or may not be given back.
-    pub async fn give_back(&self, permits: Vec<Permits>, now: Timestamp, deadline: Instant) -> Result<(), StoreError> {
+    pub async fn give_back(
+        &self,
+        permits: Vec<Permits>,
+        now: Timestamp,
+        deadline: Instant,
+    ) -> Result<(), StoreError> {
         let now = Seconds::from(now);
         let mut returns = Returns::default();
         for permits in permits {
@@ -181,24 +197,42 @@ impl Limiter {
     /// Notes in the sketch what was granted of limits that count, and which of them keep jobs waiting.
     fn note(&self, wanted: &[Wanted<'_>], taken: &[Taken], now: Timestamp) {
         let both = || wanted.iter().zip(taken);
-        let granted = both().filter(|(_, taken)| taken.left != Left::Unlimited).flat_map(|(wanted, taken)| {
-            let times = u64::from(taken.permits.times());
-            wanted.limits.iter().map(move |units| (units.key(), times * u64::from(units.hits.get())))
-        });
+        let granted = both()
+            .filter(|(_, taken)| taken.left != Left::Unlimited)
+            .flat_map(|(wanted, taken)| {
+                let times = u64::from(taken.permits.times());
+                wanted
+                    .limits
+                    .iter()
+                    .map(move |units| (units.key(), times * u64::from(units.hits.get())))
+            });
         let refused = both().filter_map(|(wanted, taken)| {
-            let closed = taken.closed.as_ref().filter(|closed| !matches!(closed.reason, Reason::Failed(_)))?;
+            let closed = taken
+                .closed
+                .as_ref()
+                .filter(|closed| !matches!(closed.reason, Reason::Failed(_)))?;
             (taken.permits.times() < wanted.times).then(|| wanted.limits[closed.limit].key())
         });
         self.core.sketch.note_jobs(granted, refused, now);
     }
 
-    async fn put_back(&self, returns: &Returns, now: Seconds, deadline: Instant) -> Result<(), StoreError> {
+    async fn put_back(
+        &self,
+        returns: &Returns,
+        now: Seconds,
+        deadline: Instant,
+    ) -> Result<(), StoreError> {
         let charges = returns.charges(|window| self.time_to_live(window));
         let added = self.store.add(&charges, now, deadline).await;
         // After the store, because a count that was read before the hits were given back is too high. Also when the store failed,
         // because some hits may have been given back.
         if let Some(cache) = &self.state.local_cache {
-            charges.iter().for_each(|charge| cache.remove(CounterName { key: charge.key, unit: charge.window.unit }));
+            charges.iter().for_each(|charge| {
+                cache.remove(CounterName {
+                    key: charge.key,
+                    unit: charge.window.unit,
+                })
+            });
         }
         added.map(|_| ())
     }
@@ -206,7 +240,11 @@ impl Limiter {
     /// Notes in the local cache which counters that count without a bound are over their limit, as a check does. What was refused
     /// to jobs is not in a counter, so that the cache has nothing to do with it.
     fn remember(&self, plan: &Plan<'_>, shares: &Shares<'_>, now: Seconds) {
-        let unbounded = plan.counters.iter().enumerate().filter(|(_, counter)| counter.is_unbounded());
+        let unbounded = plan
+            .counters
+            .iter()
+            .enumerate()
+            .filter(|(_, counter)| counter.is_unbounded());
         for (place, counter) in unbounded {
             if let Some(total) = shares.total(place) {
                 self.update_cache(counter.key, counter.counted, total, now);
@@ -223,5 +261,8 @@ fn unknown_domains(configuration: &Configuration, wanted: &[Wanted<'_>]) -> Vec<
             *unknown.entry(units.domain).or_default() += 1;
         }
     }
-    unknown.into_iter().map(|(domain, times)| (domain.to_owned(), times)).collect()
+    unknown
+        .into_iter()
+        .map(|(domain, times)| (domain.to_owned(), times))
+        .collect()
 }

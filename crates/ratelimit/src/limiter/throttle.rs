@@ -11,7 +11,9 @@ impl Limiter {
     /// Who is to wait when a job with these limits was throttled: for each of them as its rule says, and jobs where there is no rule.
     #[must_use]
     pub fn reach_when_throttled(&self, limits: &[Units<'_>], now: Timestamp) -> Vec<Reach> {
-        let Some(in_force) = self.core.in_force() else { return vec![Reach::Jobs; limits.len()] };
+        let Some(in_force) = self.core.in_force() else {
+            return vec![Reach::Jobs; limits.len()];
+        };
         let InForce { configuration, .. } = &*in_force;
         let job = [Wanted { limits, times: 0 }];
         let prefix = &self.state.options.key_prefix;
@@ -26,5 +28,9 @@ fn reach(applied: &AppliedLimit<'_>) -> Reach {
         AppliedLimit::Unlimited(limit) => Some(*limit),
         AppliedLimit::None | AppliedLimit::Paused(_) => None,
     };
-    if rule.is_some_and(|rule| rule.pause_when_throttled) { Reach::JobsAndRequests } else { Reach::Jobs }
+    if rule.is_some_and(|rule| rule.pause_when_throttled) {
+        Reach::JobsAndRequests
+    } else {
+        Reach::Jobs
+    }
 }

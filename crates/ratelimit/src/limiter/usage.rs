@@ -39,21 +39,39 @@ impl Limiter {
         deadline: Instant,
     ) -> Result<Vec<Option<Usage>>, Error> {
         let in_force = self.core.in_force().ok_or(Error::NoConfiguration)?;
-        let InForce { configuration, overrides } = &*in_force;
+        let InForce {
+            configuration,
+            overrides,
+        } = &*in_force;
         // Each for itself: none replaces another one.
-        let wanted: Vec<Wanted<'_>> = limits.chunks(1).map(|limits| Wanted { limits, times: 0 }).collect();
+        let wanted: Vec<Wanted<'_>> = limits
+            .chunks(1)
+            .map(|limits| Wanted { limits, times: 0 })
+            .collect();
         let second = Seconds::from(now);
-        let mut applied = AppliedLimits::of_jobs(configuration, &self.state.options.key_prefix, &wanted, second);
+        let mut applied = AppliedLimits::of_jobs(
+            configuration,
+            &self.state.options.key_prefix,
+            &wanted,
+            second,
+        );
         if let Some(overrides) = overrides {
             overridden::alter_jobs(&mut applied, overrides, &wanted, now);
         }
-        let charges: Vec<Charge<'_>> =
-            applied.counted().map(|counted| self.charge(counted, applied.key(counted))).collect();
+        let charges: Vec<Charge<'_>> = applied
+            .counted()
+            .map(|counted| self.charge(counted, applied.key(counted)))
+            .collect();
         let mut used = self.store.read(&charges, deadline).await?.into_iter();
         let usage = |limit: &AppliedLimit<'_>| {
-            let AppliedLimit::Counted(counted) = limit else { return None };
+            let AppliedLimit::Counted(counted) = limit else {
+                return None;
+            };
             Some(Usage {
-                name: counted.limit.map(|limit| limit.name.clone()).unwrap_or_default(),
+                name: counted
+                    .limit
+                    .map(|limit| limit.name.clone())
+                    .unwrap_or_default(),
                 requests_per_unit: counted.requests_per_unit,
                 unit: counted.window.unit,
                 used: used.next().unwrap_or_default(),

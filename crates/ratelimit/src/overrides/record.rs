@@ -14,7 +14,10 @@ pub(super) fn field(target: &OverrideTarget, kind: EffectKind) -> String {
     match target {
         OverrideTarget::Rule { stats_key } => json!([kind, "rule", stats_key]),
         OverrideTarget::Key { domain, entries } => {
-            let entries: Vec<Value> = entries.iter().map(|entry| json!([entry.key, entry.value])).collect();
+            let entries: Vec<Value> = entries
+                .iter()
+                .map(|entry| json!([entry.key, entry.value]))
+                .collect();
             json!([kind, "key", domain, entries])
         }
     }
@@ -43,20 +46,31 @@ pub(super) fn value(of: &LimitOverride) -> String {
 
 /// The override that was written; `None` when this version does not understand it.
 pub(super) fn read(field: &[u8], value: &[u8]) -> Option<LimitOverride> {
-    let (field, value) =
-        (serde_json::from_slice::<Vec<Value>>(field).ok()?, serde_json::from_slice::<Value>(value).ok()?);
+    let (field, value) = (
+        serde_json::from_slice::<Vec<Value>>(field).ok()?,
+        serde_json::from_slice::<Value>(value).ok()?,
+    );
     if value["version"].as_u64()? != VERSION {
         return None;
     }
     let (kind, target) = field.split_first()?;
     let target = match target {
-        [of, stats_key] if of == "rule" => OverrideTarget::Rule { stats_key: text(stats_key)? },
-        [of, domain, Value::Array(entries)] if of == "key" => {
-            OverrideTarget::Key { domain: text(domain)?, entries: entries.iter().map(entry).collect::<Option<_>>()? }
-        }
+        [of, stats_key] if of == "rule" => OverrideTarget::Rule {
+            stats_key: text(stats_key)?,
+        },
+        [of, domain, Value::Array(entries)] if of == "key" => OverrideTarget::Key {
+            domain: text(domain)?,
+            entries: entries.iter().map(entry).collect::<Option<_>>()?,
+        },
         _ => return None,
     };
-    let reach = || Some(if value["requests"].as_bool()? { Reach::JobsAndRequests } else { Reach::Jobs });
+    let reach = || {
+        Some(if value["requests"].as_bool()? {
+            Reach::JobsAndRequests
+        } else {
+            Reach::Jobs
+        })
+    };
     let effect = match kind.as_str()? {
         "paused" => Effect::Paused(reach()?),
         "throttled" => Effect::Throttled(reach()?),
@@ -68,7 +82,14 @@ pub(super) fn read(field: &[u8], value: &[u8]) -> Option<LimitOverride> {
         until => Some(Timestamp(until.as_u64()?)),
     };
     let at = Timestamp(value["at"].as_u64()?);
-    Some(LimitOverride { target, effect, until, by: text(&value["by"])?, at, reason: text(&value["reason"])? })
+    Some(LimitOverride {
+        target,
+        effect,
+        until,
+        by: text(&value["by"])?,
+        at,
+        reason: text(&value["reason"])?,
+    })
 }
 
 fn name(kind: EffectKind) -> &'static str {
@@ -81,7 +102,10 @@ fn name(kind: EffectKind) -> &'static str {
 
 fn entry(value: &Value) -> Option<Entry> {
     match value.as_array()?.as_slice() {
-        [key, value] => Some(Entry { key: text(key)?, value: text(value)? }),
+        [key, value] => Some(Entry {
+            key: text(key)?,
+            value: text(value)?,
+        }),
         _ => None,
     }
 }
@@ -96,11 +120,22 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_and_nothing_else() {
-        let entries = vec![Entry { key: "tenant".to_owned(), value: "\"a\" \n_b".to_owned() }];
+        let entries = vec![Entry {
+            key: "tenant".to_owned(),
+            value: "\"a\" \n_b".to_owned(),
+        }];
         let targets = [
-            OverrideTarget::Rule { stats_key: "vendor.tenant".to_owned() },
-            OverrideTarget::Key { domain: "vendor".to_owned(), entries },
-            OverrideTarget::Key { domain: String::new(), entries: Vec::new() },
+            OverrideTarget::Rule {
+                stats_key: "vendor.tenant".to_owned(),
+            },
+            OverrideTarget::Key {
+                domain: "vendor".to_owned(),
+                entries,
+            },
+            OverrideTarget::Key {
+                domain: String::new(),
+                entries: Vec::new(),
+            },
         ];
         let effects = [
             Effect::Paused(Reach::Jobs),
@@ -108,9 +143,21 @@ mod tests {
             Effect::Scaled(Factor::new(0.123_456).unwrap()),
         ];
         let mut fields = Vec::new();
-        for (target, effect, until) in targets.iter().zip(effects).zip([None, Some(Timestamp(7)), None]).map(flat) {
+        for (target, effect, until) in targets
+            .iter()
+            .zip(effects)
+            .zip([None, Some(Timestamp(7)), None])
+            .map(flat)
+        {
             let (by, reason) = ("ada".to_owned(), "a \u{1f600} reason".to_owned());
-            let written = LimitOverride { target: target.clone(), effect, until, by, at: Timestamp(5), reason };
+            let written = LimitOverride {
+                target: target.clone(),
+                effect,
+                until,
+                by,
+                at: Timestamp(5),
+                reason,
+            };
             let (field, value) = (field(target, effect.kind()), value(&written));
             assert_eq!(read(field.as_bytes(), value.as_bytes()), Some(written));
             let later = value.replace("\"version\":1", "\"version\":2");
@@ -119,8 +166,16 @@ mod tests {
             fields.push(field);
         }
         assert_eq!(fields[0], r#"["paused","rule","vendor.tenant"]"#);
-        assert_eq!(fields[1], r#"["throttled","key","vendor",[["tenant","\"a\" \n_b"]]]"#);
-        for (field, value) in [("", ""), ("[]", "{}"), ("[]", r#"{"version":1}"#), ("[1,2,3]", r#"{"version":1}"#)] {
+        assert_eq!(
+            fields[1],
+            r#"["throttled","key","vendor",[["tenant","\"a\" \n_b"]]]"#
+        );
+        for (field, value) in [
+            ("", ""),
+            ("[]", "{}"),
+            ("[]", r#"{"version":1}"#),
+            ("[1,2,3]", r#"{"version":1}"#),
+        ] {
             assert_eq!(read(field.as_bytes(), value.as_bytes()), None);
         }
     }

@@ -72,13 +72,28 @@ impl OverrideStore {
     ///
     /// # Cancellation
     /// When the future is dropped, the override may or may not be kept.
-    pub async fn put(&self, new: &LimitOverride, now: Timestamp, deadline: Instant) -> Result<(), OverrideError> {
-        let (field, value) = (record::field(&new.target, new.effect.kind()), record::value(new));
+    pub async fn put(
+        &self,
+        new: &LimitOverride,
+        now: Timestamp,
+        deadline: Instant,
+    ) -> Result<(), OverrideError> {
+        let (field, value) = (
+            record::field(&new.target, new.effect.kind()),
+            record::value(new),
+        );
         let bytes = field.len() + value.len();
         if bytes > MOST_BYTES {
-            return Err(OverrideError::TooLong { bytes, most: MOST_BYTES });
+            return Err(OverrideError::TooLong {
+                bytes,
+                most: MOST_BYTES,
+            });
         }
-        let most = if new.effect.kind() == EffectKind::Throttled { MOST_WITH_THROTTLED } else { MOST };
+        let most = if new.effect.kind() == EffectKind::Throttled {
+            MOST_WITH_THROTTLED
+        } else {
+            MOST
+        };
         match self {
             Self::Memory(kept) => {
                 let mut kept = lock(kept);
@@ -93,7 +108,11 @@ impl OverrideStore {
             }
             Self::Redis(store) => {
                 let until = until_if_latest_wins(new);
-                let record = redis::Record { field: &field, value: &value, until };
+                let record = redis::Record {
+                    field: &field,
+                    value: &value,
+                    until,
+                };
                 store.put(&record, most, now, deadline).await
             }
         }
@@ -135,7 +154,9 @@ fn until_if_latest_wins(new: &LimitOverride) -> Option<Timestamp> {
 impl LimitOverride {
     /// Whether it stays when `new`, which has its name, is put.
     fn outlasts(&self, new: &Self) -> bool {
-        until_if_latest_wins(self).zip(until_if_latest_wins(new)).is_some_and(|(known, new)| known > new)
+        until_if_latest_wins(self)
+            .zip(until_if_latest_wins(new))
+            .is_some_and(|(known, new)| known > new)
     }
 }
 

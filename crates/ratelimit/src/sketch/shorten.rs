@@ -17,7 +17,10 @@ pub(super) fn key(key: Key<'_>) -> (String, Vec<Entry>) {
             left -= part.len();
             part.to_owned()
         };
-        entries.push(Entry { key: part(&entry.key), value: part(&entry.value) });
+        entries.push(Entry {
+            key: part(&entry.key),
+            value: part(&entry.value),
+        });
     }
     (cut(key.domain, MOST_BYTES).to_owned(), entries)
 }
@@ -37,13 +40,34 @@ mod tests {
 
     #[test]
     fn long_keys_lose_their_end() {
-        let entry = |key: &str, value: &str| Entry { key: key.to_owned(), value: value.to_owned() };
+        let entry = |key: &str, value: &str| Entry {
+            key: key.to_owned(),
+            value: value.to_owned(),
+        };
         let (long, many) = ("\u{e4}".repeat(200), vec![entry("", ""); 50]);
         let entries = [entry("k", "v"), entry("k", &long), entry("later", "x")];
-        let (domain, short) = key(Key { domain: &long, entries: &entries });
+        let (domain, short) = key(Key {
+            domain: &long,
+            entries: &entries,
+        });
         assert_eq!(domain, "\u{e4}".repeat(128));
         // One byte is left that holds no such letter, and then it holds an l.
-        assert_eq!(short, [entry("k", "v"), entry("k", &"\u{e4}".repeat(126)), entry("l", "")]);
-        assert_eq!(key(Key { domain: "", entries: &many }).1.len(), 16);
+        assert_eq!(
+            short,
+            [
+                entry("k", "v"),
+                entry("k", &"\u{e4}".repeat(126)),
+                entry("l", "")
+            ]
+        );
+        assert_eq!(
+            key(Key {
+                domain: "",
+                entries: &many
+            })
+            .1
+            .len(),
+            16
+        );
     }
 }

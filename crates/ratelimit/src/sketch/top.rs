@@ -44,16 +44,27 @@ impl Top {
             return;
         }
         let (domain, entries) = shorten::key(key);
-        let new = TopKey { domain, entries, hits, is_estimate: self.is_sampled() };
+        let new = TopKey {
+            domain,
+            entries,
+            hits,
+            is_estimate: self.is_sampled(),
+        };
         if self.keys.len() < MOST {
             self.hashes.push(hash);
             self.keys.push(new);
             return;
         }
-        let fewest = (0..MOST).min_by_key(|place| self.keys[*place].hits).expect("there are places");
+        let fewest = (0..MOST)
+            .min_by_key(|place| self.keys[*place].hits)
+            .expect("there are places");
         let hits = new.hits.saturating_add(self.keys[fewest].hits);
         self.hashes[fewest] = hash;
-        self.keys[fewest] = TopKey { hits, is_estimate: true, ..new };
+        self.keys[fewest] = TopKey {
+            hits,
+            is_estimate: true,
+            ..new
+        };
         self.has_evicted = true;
     }
 

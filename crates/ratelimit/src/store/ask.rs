@@ -61,9 +61,19 @@ mod tests {
         ];
         for (hits, step, count, granted) in table {
             let charge = Charge::for_test(b"", hits);
-            let ask = Ask { charge, room: Room::UpToLimit { step } };
+            let ask = Ask {
+                charge,
+                room: Room::UpToLimit { step },
+            };
             assert_eq!(ask.granted(count), granted, "{hits} by {step} at {count}");
-            assert_eq!(Ask { charge, room: Room::Unbounded }.granted(count), hits);
+            assert_eq!(
+                Ask {
+                    charge,
+                    room: Room::Unbounded
+                }
+                .granted(count),
+                hits
+            );
         }
     }
 }

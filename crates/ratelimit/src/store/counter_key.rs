@@ -42,12 +42,32 @@ mod tests {
     use crate::tree::Unit;
     use crate::window::Window;
 
-    fn check(prefix: &str, pairs: &[(&str, &str)], shared: SharedValues<'_>, (unit, now): (Unit, u64), expected: &str) {
-        let entries: Vec<Entry> =
-            pairs.iter().map(|(key, value)| Entry { key: (*key).into(), value: (*value).into() }).collect();
+    fn check(
+        prefix: &str,
+        pairs: &[(&str, &str)],
+        shared: SharedValues<'_>,
+        (unit, now): (Unit, u64),
+        expected: &str,
+    ) {
+        let entries: Vec<Entry> = pairs
+            .iter()
+            .map(|(key, value)| Entry {
+                key: (*key).into(),
+                value: (*value).into(),
+            })
+            .collect();
         let mut key = Vec::new();
         let start = Window::at(unit, Seconds(now)).start;
-        write(&mut key, &Scope { prefix, domain: "domain" }, &entries, &shared, start);
+        write(
+            &mut key,
+            &Scope {
+                prefix,
+                domain: "domain",
+            },
+            &entries,
+            &shared,
+            start,
+        );
         assert_eq!(String::from_utf8(key).unwrap(), expected);
     }
 
@@ -55,7 +75,13 @@ mod tests {
     fn keys_are_those_of_the_reference() {
         use Unit::{Day, Hour, Minute, Second};
         let none = SharedValues::new;
-        check("", &[("key", "value")], none(), (Second, 1234), "domain_key_value_1234");
+        check(
+            "",
+            &[("key", "value")],
+            none(),
+            (Second, 1234),
+            "domain_key_value_1234",
+        );
         check(
             "",
             &[("key2", "value2"), ("subkey2", "subvalue2")],
@@ -63,7 +89,13 @@ mod tests {
             (Minute, 1234),
             "domain_key2_value2_subkey2_subvalue2_1200",
         );
-        check("", &[("key3", "value3")], none(), (Hour, 1_000_000), "domain_key3_value3_997200");
+        check(
+            "",
+            &[("key3", "value3")],
+            none(),
+            (Hour, 1_000_000),
+            "domain_key3_value3_997200",
+        );
         check(
             "",
             &[("key3", "value3"), ("subkey3", "subvalue3")],
@@ -71,10 +103,28 @@ mod tests {
             (Day, 1_000_000),
             "domain_key3_value3_subkey3_subvalue3_950400",
         );
-        check("prefix:", &[("key", "value")], none(), (Second, 1234), "prefix:domain_key_value_1234");
-        check("", &[("key", "")], none(), (Second, 1234), "domain_key__1234");
+        check(
+            "prefix:",
+            &[("key", "value")],
+            none(),
+            (Second, 1234),
+            "prefix:domain_key_value_1234",
+        );
+        check(
+            "",
+            &[("key", "")],
+            none(),
+            (Second, 1234),
+            "domain_key__1234",
+        );
         check("", &[], none(), (Second, 1234), "domain_1234");
-        check("", &[("files", "files/a.pdf")], smallvec![Some("files/*")], (Second, 1234), "domain_files_files/*_1234");
+        check(
+            "",
+            &[("files", "files/a.pdf")],
+            smallvec![Some("files/*")],
+            (Second, 1234),
+            "domain_files_files/*_1234",
+        );
         check(
             "",
             &[("parent", "value1"), ("files", "nested/file1.txt")],

@@ -24,7 +24,10 @@ impl Standing {
         // A limit is known by its address. Multiplying (by 2^64 over the golden ratio) mixes all bits into the highest.
         let mixed = (charge.limit as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let [high, low, ..] = (charge.requests_per_unit as f32).to_be_bytes();
-        Self { limit: (mixed >> 56) as u8, requests_per_unit: [high, low] }
+        Self {
+            limit: (mixed >> 56) as u8,
+            requests_per_unit: [high, low],
+        }
     }
 
     /// How far `count` hits are from the limit.
@@ -61,7 +64,10 @@ impl Victims {
             limits[usize::from(standing.limit)][standing.class(count)].number += 1;
         }
         let sizes = |classes: &[Members; CLASSES]| classes.map(|members| members.number);
-        let totals: Vec<u32> = limits.iter().map(|classes| sizes(classes).iter().sum()).collect();
+        let totals: Vec<u32> = limits
+            .iter()
+            .map(|classes| sizes(classes).iter().sum())
+            .collect();
         let spared_first = fastrand::usize(..LIMITS);
         for (classes, victims) in limits.iter_mut().zip(shares(&totals, number, spared_first)) {
             if victims == 0 {
@@ -70,7 +76,11 @@ impl Victims {
             let shares = shares(&sizes(classes), victims as usize, 0);
             for (members, victims) in classes.iter_mut().zip(shares) {
                 let next = fastrand::u32(..members.number.max(1));
-                *members = Members { victims, next, ..*members };
+                *members = Members {
+                    victims,
+                    next,
+                    ..*members
+                };
             }
         }
         Self { limits }
@@ -88,12 +98,21 @@ impl Victims {
 /// How many of each group go so that `number` go in all and the largest that is left is as small as can be. Where not all
 /// groups can be left equal, one more is left of those from `spared_first` on.
 fn shares(sizes: &[u32], number: usize, spared_first: usize) -> Vec<u32> {
-    let above = |level: u32| sizes.iter().map(|size| size.saturating_sub(level) as usize).sum::<usize>();
+    let above = |level: u32| {
+        sizes
+            .iter()
+            .map(|size| size.saturating_sub(level) as usize)
+            .sum::<usize>()
+    };
     let (mut low, mut high) = (0, sizes.iter().copied().max().unwrap_or(0));
     // The highest level above which there are as many.
     while low < high {
         let middle = low + (high - low).div_ceil(2);
-        if above(middle) >= number { low = middle } else { high = middle - 1 }
+        if above(middle) >= number {
+            low = middle
+        } else {
+            high = middle - 1
+        }
     }
     let mut excess = above(low).saturating_sub(number);
     let mut shares: Vec<u32> = sizes.iter().map(|size| size.saturating_sub(low)).collect();
@@ -111,17 +130,27 @@ mod tests {
     use super::*;
 
     fn standing(limit: u8, requests_per_unit: u32) -> Standing {
-        Standing { limit, ..Standing::of(&Charge { requests_per_unit, ..Charge::for_test(b"", 1) }) }
+        Standing {
+            limit,
+            ..Standing::of(&Charge {
+                requests_per_unit,
+                ..Charge::for_test(b"", 1)
+            })
+        }
     }
 
     /// How many of each group (limit, requests per unit, count, number of counters) are left.
     fn left(groups: &[(u8, u32, i64, usize)], number: usize) -> Vec<usize> {
-        let counters = groups.iter().flat_map(|&(limit, requests_per_unit, count, counters)| {
-            std::iter::repeat_n((standing(limit, requests_per_unit), count), counters)
-        });
+        let counters = groups
+            .iter()
+            .flat_map(|&(limit, requests_per_unit, count, counters)| {
+                std::iter::repeat_n((standing(limit, requests_per_unit), count), counters)
+            });
         let mut victims = Victims::choose(counters, number);
         let mut kept = |&(limit, requests_per_unit, count, counters): &(u8, u32, i64, usize)| {
-            (0..counters).filter(|_| !victims.take(standing(limit, requests_per_unit), count)).count()
+            (0..counters)
+                .filter(|_| !victims.take(standing(limit, requests_per_unit), count))
+                .count()
         };
         groups.iter().map(&mut kept).collect()
     }
@@ -151,16 +180,38 @@ mod tests {
 
     #[test]
     fn the_largest_limit_gives_until_all_are_equal() {
-        assert_eq!(left(&[(0, 5, 1, 100), (1, 5, 1, 40), (2, 5, 1, 10)], 50), [50, 40, 10]);
-        assert_eq!(left(&[(0, 5, 1, 100), (1, 5, 1, 40), (2, 5, 1, 10)], 80), [30, 30, 10]);
-        assert_eq!(left(&[(0, 5, 5, 100), (1, 5, 1, 40)], 50), [50, 40], "however much was used");
-        assert_eq!(left(&[(0, 5, 1, 3), (1, 5, 1, 3), (2, 5, 1, 3)], 1).iter().sum::<usize>(), 8);
+        assert_eq!(
+            left(&[(0, 5, 1, 100), (1, 5, 1, 40), (2, 5, 1, 10)], 50),
+            [50, 40, 10]
+        );
+        assert_eq!(
+            left(&[(0, 5, 1, 100), (1, 5, 1, 40), (2, 5, 1, 10)], 80),
+            [30, 30, 10]
+        );
+        assert_eq!(
+            left(&[(0, 5, 5, 100), (1, 5, 1, 40)], 50),
+            [50, 40],
+            "however much was used"
+        );
+        assert_eq!(
+            left(&[(0, 5, 1, 3), (1, 5, 1, 3), (2, 5, 1, 3)], 1)
+                .iter()
+                .sum::<usize>(),
+            8
+        );
         assert_eq!(left(&[(0, 5, 1, 3), (1, 5, 1, 2)], 5), [0, 0]);
     }
 
     #[test]
     fn of_one_limit_the_largest_class_gives() {
-        let classes = |ones, twos, fours, over| [(0, 5, 1, ones), (0, 5, 2, twos), (0, 5, 4, fours), (0, 5, 900, over)];
+        let classes = |ones, twos, fours, over| {
+            [
+                (0, 5, 1, ones),
+                (0, 5, 2, twos),
+                (0, 5, 4, fours),
+                (0, 5, 900, over),
+            ]
+        };
         assert_eq!(left(&classes(100, 10, 10, 50), 40), [60, 10, 10, 50]);
         assert_eq!(left(&classes(10, 10, 50, 100), 60), [10, 10, 45, 45]);
         assert_eq!(
@@ -169,7 +220,11 @@ mod tests {
             "of equal ones, what is nearer the limit is spared"
         );
         let over = left(&[(0, 5, 5, 50), (0, 5, 900, 50)], 30);
-        assert_eq!(over.iter().sum::<usize>(), 70, "over the limit all are alike");
+        assert_eq!(
+            over.iter().sum::<usize>(),
+            70,
+            "over the limit all are alike"
+        );
     }
 
     #[test]

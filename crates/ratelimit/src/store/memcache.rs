@@ -38,11 +38,22 @@ impl MemcacheStore {
     }
 
     pub(crate) async fn read(&self, charges: &[Charge<'_>], deadline: Instant) -> Totals {
-        self.found(&names(charges), deadline).await.into_iter().map(|known| known.total).collect()
+        self.found(&names(charges), deadline)
+            .await
+            .into_iter()
+            .map(|known| known.total)
+            .collect()
     }
 
-    pub(crate) async fn add(&self, charges: &[Charge<'_>], now: Seconds, deadline: Instant) -> Totals {
-        let grants = self.change(charges, now, deadline, |index, _| charges[index].hits).await;
+    pub(crate) async fn add(
+        &self,
+        charges: &[Charge<'_>],
+        now: Seconds,
+        deadline: Instant,
+    ) -> Totals {
+        let grants = self
+            .change(charges, now, deadline, |index, _| charges[index].hits)
+            .await;
         grants.into_iter().map(|grant| grant.total).collect()
     }
 
@@ -53,7 +64,11 @@ impl MemcacheStore {
         deadline: Instant,
     ) -> Vec<Result<Grant, StoreError>> {
         let charges: Vec<Charge<'_>> = asks.iter().map(|ask| ask.charge).collect();
-        let grants = self.change(&charges, now, deadline, |index, count| asks[index].granted(count)).await;
+        let grants = self
+            .change(&charges, now, deadline, |index, count| {
+                asks[index].granted(count)
+            })
+            .await;
         grants.into_iter().map(Ok).collect()
     }
 
@@ -78,7 +93,10 @@ impl MemcacheStore {
             if charges.len() > 1 {
                 earlier.insert(name.as_ref(), after);
             }
-            grants.push(Grant { hits: hits.unsigned_abs(), total: after.total });
+            grants.push(Grant {
+                hits: hits.unsigned_abs(),
+                total: after.total,
+            });
         }
         grants
     }
@@ -89,22 +107,44 @@ impl MemcacheStore {
             return SmallVec::new();
         }
         let found = self.client.read(names, deadline).await;
-        found.into_iter().map(|found| Known { found, total: value(found) }).collect()
+        found
+            .into_iter()
+            .map(|found| Known {
+                found,
+                total: value(found),
+            })
+            .collect()
     }
 
     /// Charges a counter in the background, and tells what it will hold.
     fn charge(&self, charge: &Charge<'_>, name: &Name<'_>, before: Known, now: Seconds) -> Known {
         let hits = charge.hits.unsigned_abs();
         let (change, total, hits) = match charge.change {
-            Change::Add if before.total >= MOST => (memcache::Change::Add, before.total.saturating_add(hits), 0),
-            Change::Add => (memcache::Change::Add, before.total.saturating_add(hits), hits.min(MOST)),
-            Change::Refund => (memcache::Change::Subtract, before.total.saturating_sub(hits), hits),
+            Change::Add if before.total >= MOST => {
+                (memcache::Change::Add, before.total.saturating_add(hits), 0)
+            }
+            Change::Add => (
+                memcache::Change::Add,
+                before.total.saturating_add(hits),
+                hits.min(MOST),
+            ),
+            Change::Refund => (
+                memcache::Change::Subtract,
+                before.total.saturating_sub(hits),
+                hits,
+            ),
         };
         if hits == 0 {
             return Known { total, ..before };
         }
         let expiry = Expiry::after(charge.time_to_live.into(), now.0);
-        self.client.change(memcache::Charge { key: name.as_ref(), change, hits, found: before.found, expiry });
+        self.client.change(memcache::Charge {
+            key: name.as_ref(),
+            change,
+            hits,
+            found: before.found,
+            expiry,
+        });
         let found = match (before.found, charge.change) {
             (Found::Missing | Found::Unknown, Change::Add) => Found::Count(total),
             (found, _) => found,

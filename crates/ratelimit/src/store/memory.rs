@@ -48,7 +48,10 @@ pub struct MemoryBounds {
 impl Default for MemoryBounds {
     /// 128 MiB, which a machine of 512 MiB can spare, and any number of keys that fits.
     fn default() -> Self {
-        Self { keys: usize::MAX, bytes: 128 << 20 }
+        Self {
+            keys: usize::MAX,
+            bytes: 128 << 20,
+        }
     }
 }
 
@@ -72,10 +75,15 @@ impl MemoryStore {
     /// An empty store.
     #[must_use]
     pub fn new(bounds: MemoryBounds) -> Self {
-        let shards = (bounds.keys / MIN_KEYS_PER_SHARD).min(bounds.bytes / SHARD_BYTES).clamp(1, MAX_SHARDS);
+        let shards = (bounds.keys / MIN_KEYS_PER_SHARD)
+            .min(bounds.bytes / SHARD_BYTES)
+            .clamp(1, MAX_SHARDS);
         // Rounded down to a power of two, so that a mask picks the shard.
         let shards = 1 << shards.ilog2();
-        let bounds = MemoryBounds { keys: bounds.keys / shards, bytes: (bounds.bytes / shards).min(MAX_SHARD_BYTES) };
+        let bounds = MemoryBounds {
+            keys: bounds.keys / shards,
+            bytes: (bounds.bytes / shards).min(MAX_SHARD_BYTES),
+        };
         Self {
             shards: Arc::new(Shards {
                 hasher: DefaultHashBuilder::default(),
@@ -95,7 +103,10 @@ impl MemoryStore {
         let mut dropped = 0;
         for shard in &self.shards.shards {
             // The memory is freed after the lock was released.
-            let passed: Vec<WindowCounters> = lock(shard).windows.extract_if(.., |window| window.end <= now).collect();
+            let passed: Vec<WindowCounters> = lock(shard)
+                .windows
+                .extract_if(.., |window| window.end <= now)
+                .collect();
             dropped += passed.iter().map(WindowCounters::len).sum::<usize>();
         }
         dropped
@@ -104,13 +115,21 @@ impl MemoryStore {
     /// The number of counters, including those of ended windows that were not purged yet.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.shards.shards.iter().map(|shard| lock(shard).len()).sum()
+        self.shards
+            .shards
+            .iter()
+            .map(|shard| lock(shard).len())
+            .sum()
     }
 
     /// Bytes of memory that counters and their tables take.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.shards.shards.iter().map(|shard| lock(shard).bytes()).sum()
+        self.shards
+            .shards
+            .iter()
+            .map(|shard| lock(shard).bytes())
+            .sum()
     }
 
     /// Whether there is no counter.
@@ -129,7 +148,13 @@ impl MemoryStore {
         let read = |charge: &Charge<'_>| {
             let key = self.shards.digests.shorten(charge.key);
             let (shard, hash) = self.shards.shard(key.as_ref());
-            lock(shard).count(hash, &Charge { key: key.as_ref(), ..*charge })
+            lock(shard).count(
+                hash,
+                &Charge {
+                    key: key.as_ref(),
+                    ..*charge
+                },
+            )
         };
         charges.iter().map(read).collect()
     }
@@ -138,14 +163,20 @@ impl MemoryStore {
         let take = |ask: &Ask<'_>| {
             let key = self.shards.digests.shorten(ask.charge.key);
             let (shard, hash) = self.shards.shard(key.as_ref());
-            let charge = Charge { key: key.as_ref(), ..ask.charge };
+            let charge = Charge {
+                key: key.as_ref(),
+                ..ask.charge
+            };
             // Looked at and charged under one lock.
             let mut shard = lock(shard);
             let hits = ask.granted(shard.count(hash, &charge));
             let (total, evicted) = shard.add(hash, &Charge { hits, ..charge }, now, &self.shards);
             drop(shard);
             self.shards.evictions.fetch_add(evicted, Relaxed);
-            Ok(Grant { hits: hits.unsigned_abs(), total })
+            Ok(Grant {
+                hits: hits.unsigned_abs(),
+                total,
+            })
         };
         asks.iter().map(take).collect()
     }
@@ -155,7 +186,10 @@ impl MemoryStore {
         let add = |charge: &Charge<'_>| {
             let key = self.shards.digests.shorten(charge.key);
             let (shard, hash) = self.shards.shard(key.as_ref());
-            let charge = Charge { key: key.as_ref(), ..*charge };
+            let charge = Charge {
+                key: key.as_ref(),
+                ..*charge
+            };
             let (total, evicted) = lock(shard).add(hash, &charge, now, &self.shards);
             if evicted > 0 {
                 self.shards.evictions.fetch_add(evicted, Relaxed);
@@ -191,8 +225,14 @@ impl Shard {
 
     /// What the counter of a charge holds.
     fn count(&self, hash: u64, charge: &Charge<'_>) -> u64 {
-        let window = self.windows.iter().find(|window| window.end == charge.window.end());
-        window.and_then(|window| window.get(hash, charge.key)).unwrap_or(0).unsigned_abs()
+        let window = self
+            .windows
+            .iter()
+            .find(|window| window.end == charge.window.end());
+        window
+            .and_then(|window| window.get(hash, charge.key))
+            .unwrap_or(0)
+            .unsigned_abs()
     }
 
     /// Makes one charge. Returns the new count, and how many counters were dropped to make room.
@@ -208,10 +248,14 @@ impl Shard {
             return (0, 0);
         }
         let evicted = self.make_room(charge, now, shards);
-        let index = self.windows.iter().position(|window| window.end == end).unwrap_or_else(|| {
-            self.windows.push(WindowCounters::new(end));
-            self.windows.len() - 1
-        });
+        let index = self
+            .windows
+            .iter()
+            .position(|window| window.end == end)
+            .unwrap_or_else(|| {
+                self.windows.push(WindowCounters::new(end));
+                self.windows.len() - 1
+            });
         self.windows[index].insert(hash, charge, &shards.hasher);
         (charge.hits.unsigned_abs(), evicted)
     }
@@ -224,7 +268,9 @@ impl Shard {
         self.windows.retain(|window| window.end > now);
         let mut evicted = 0;
         while !self.has_room(charge, shards.bounds) {
-            let Some(fullest) = self.windows.iter_mut().max_by_key(|window| window.bytes()) else { break };
+            let Some(fullest) = self.windows.iter_mut().max_by_key(|window| window.bytes()) else {
+                break;
+            };
             evicted += fullest.evict(&shards.hasher) as u64;
             self.windows.retain(|window| window.len() > 0);
         }
@@ -238,7 +284,8 @@ impl Shard {
             || WindowCounters::BYTES + WindowCounters::new(end).growth(key_length),
             |window| window.growth(key_length),
         );
-        self.len() < bounds.keys && (growth == 0 || self.bytes().saturating_add(growth) <= bounds.bytes)
+        self.len() < bounds.keys
+            && (growth == 0 || self.bytes().saturating_add(growth) <= bounds.bytes)
     }
 }
 

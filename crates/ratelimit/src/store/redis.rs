@@ -54,23 +54,39 @@ impl RedisStore {
         Self { main, per_second }
     }
 
-    pub(crate) async fn read(&self, charges: &[Charge<'_>], deadline: Instant) -> Result<Totals, StoreError> {
+    pub(crate) async fn read(
+        &self,
+        charges: &[Charge<'_>],
+        deadline: Instant,
+    ) -> Result<Totals, StoreError> {
         let batch = self.batch(charges, 1, |batch, charge| {
             batch.unit().repeatable("GET", &[Arg::Key(charge.key)]);
         });
         let mut outcomes = self.send(batch, deadline).await.map(Vec::into_iter);
-        charges.iter().map(|charge| stored_count(&next(self.of(charge, &mut outcomes)))).collect()
+        charges
+            .iter()
+            .map(|charge| stored_count(&next(self.of(charge, &mut outcomes))))
+            .collect()
     }
 
-    pub(crate) async fn add(&self, charges: &[Charge<'_>], deadline: Instant) -> Result<Totals, StoreError> {
+    pub(crate) async fn add(
+        &self,
+        charges: &[Charge<'_>],
+        deadline: Instant,
+    ) -> Result<Totals, StoreError> {
         let batch = self.batch(charges, 2, |batch, charge| {
             let key = Arg::Key(charge.key);
             match charge.change {
                 Change::Add => push_charge(batch, charge),
                 Change::Refund => {
-                    let (hits, time_to_live) = (Arg::Integer(charge.hits), Arg::Integer(charge.time_to_live.into()));
+                    let (hits, time_to_live) = (
+                        Arg::Integer(charge.hits),
+                        Arg::Integer(charge.time_to_live.into()),
+                    );
                     let script = Arg::Bytes(REFUND.as_bytes());
-                    batch.unit().command("EVAL", &[script, Arg::Integer(1), key, hits, time_to_live]);
+                    batch
+                        .unit()
+                        .command("EVAL", &[script, Arg::Integer(1), key, hits, time_to_live]);
                 }
             }
         });
@@ -119,18 +135,26 @@ impl RedisStore {
         let PerClient { main, per_second } = batches;
         match &self.per_second {
             Some(client) if !per_second.is_empty() => {
-                let (main, per_second) =
-                    tokio::join!(send(&self.main, main, deadline), send(client, per_second, deadline));
+                let (main, per_second) = tokio::join!(
+                    send(&self.main, main, deadline),
+                    send(client, per_second, deadline)
+                );
                 PerClient { main, per_second }
             }
-            _ => PerClient { main: send(&self.main, main, deadline).await, per_second: Vec::new() },
+            _ => PerClient {
+                main: send(&self.main, main, deadline).await,
+                per_second: Vec::new(),
+            },
         }
     }
 }
 
 impl<T> PerClient<T> {
     fn map<U>(self, f: impl Fn(T) -> U) -> PerClient<U> {
-        PerClient { main: f(self.main), per_second: f(self.per_second) }
+        PerClient {
+            main: f(self.main),
+            per_second: f(self.per_second),
+        }
     }
 }
 
@@ -138,11 +162,18 @@ impl<T> PerClient<T> {
 fn push_charge(batch: &mut Batch, charge: &Charge<'_>) {
     let key = Arg::Key(charge.key);
     let time_to_live = Arg::Integer(charge.time_to_live.into());
-    batch.unit().command("INCRBY", &[key, Arg::Integer(charge.hits)]).repeatable("EXPIRE", &[key, time_to_live]);
+    batch
+        .unit()
+        .command("INCRBY", &[key, Arg::Integer(charge.hits)])
+        .repeatable("EXPIRE", &[key, time_to_live]);
 }
 
 async fn send(client: &Client, batch: Batch, deadline: Instant) -> Vec<Outcome> {
-    if batch.is_empty() { Vec::new() } else { client.send(batch, deadline).await }
+    if batch.is_empty() {
+        Vec::new()
+    } else {
+        client.send(batch, deadline).await
+    }
 }
 
 fn next(outcomes: &mut std::vec::IntoIter<Outcome>) -> Outcome {
@@ -150,7 +181,9 @@ fn next(outcomes: &mut std::vec::IntoIter<Outcome>) -> Outcome {
 }
 
 fn count(value: i64) -> Result<u64, StoreError> {
-    u64::try_from(value).map_err(|_| StoreError::NotACount { value: value.to_string() })
+    u64::try_from(value).map_err(|_| StoreError::NotACount {
+        value: value.to_string(),
+    })
 }
 
 /// The count after an INCRBY. A counter that has no room for the hits is full, which is over every limit: a client must not turn
@@ -164,8 +197,12 @@ fn added(outcome: &Outcome) -> Result<u64, StoreError> {
 
 /// The count in the reply of a GET.
 fn stored_count(outcome: &Outcome) -> Result<u64, StoreError> {
-    let Some(bytes) = outcome.bytes()? else { return Ok(0) };
+    let Some(bytes) = outcome.bytes()? else {
+        return Ok(0);
+    };
     let text = String::from_utf8_lossy(bytes);
-    let value = text.parse().map_err(|_| StoreError::NotACount { value: text.chars().take(40).collect() })?;
+    let value = text.parse().map_err(|_| StoreError::NotACount {
+        value: text.chars().take(40).collect(),
+    })?;
     count(value)
 }

@@ -22,12 +22,19 @@ impl Digests {
     /// The key itself, or its digest when it is long.
     #[inline]
     pub(super) fn shorten<'k>(&self, key: &'k [u8]) -> ShortKey<'k> {
-        if key.len() <= MAX_BYTES { ShortKey::Whole(key) } else { ShortKey::Digest(self.digest(key)) }
+        if key.len() <= MAX_BYTES {
+            ShortKey::Whole(key)
+        } else {
+            ShortKey::Digest(self.digest(key))
+        }
     }
 
     #[cold]
     fn digest(&self, key: &[u8]) -> [u8; 16] {
-        let [high, low] = self.halves.each_ref().map(|half| u128::from(half.hash_one(key)));
+        let [high, low] = self
+            .halves
+            .each_ref()
+            .map(|half| u128::from(half.hash_one(key)));
         (high << 64 | low).to_be_bytes()
     }
 }
@@ -58,6 +65,10 @@ mod tests {
             other[index] = b'y';
             assert_ne!(short(&other), short(&key));
         }
-        assert_ne!(Digests::default().shorten(&key).as_ref(), short(&key), "another process has others");
+        assert_ne!(
+            Digests::default().shorten(&key).as_ref(),
+            short(&key),
+            "another process has others"
+        );
     }
 }

@@ -45,7 +45,11 @@ impl WindowCounters {
     pub(super) const BYTES: usize = size_of::<Self>();
 
     pub(super) fn new(end: Seconds) -> Self {
-        Self { end, table: HashTable::new(), keys: Vec::new() }
+        Self {
+            end,
+            table: HashTable::new(),
+            keys: Vec::new(),
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -71,16 +75,22 @@ impl WindowCounters {
         if self.keys.capacity() - self.keys.len() >= key_length {
             return 0;
         }
-        (self.keys.capacity() / GROWTH_SHARE).max(MIN_GROWTH).max(key_length)
+        (self.keys.capacity() / GROWTH_SHARE)
+            .max(MIN_GROWTH)
+            .max(key_length)
     }
 
     pub(super) fn get(&self, hash: u64, key: &[u8]) -> Option<i64> {
-        self.table.find(hash, |counter| counter.key(&self.keys) == key).map(|counter| counter.count)
+        self.table
+            .find(hash, |counter| counter.key(&self.keys) == key)
+            .map(|counter| counter.count)
     }
 
     #[inline]
     pub(super) fn get_mut(&mut self, hash: u64, key: &[u8]) -> Option<&mut i64> {
-        self.table.find_mut(hash, |counter| counter.key(&self.keys) == key).map(|counter| &mut counter.count)
+        self.table
+            .find_mut(hash, |counter| counter.key(&self.keys) == key)
+            .map(|counter| &mut counter.count)
     }
 
     /// Adds a counter. There must be none with this key.
@@ -93,19 +103,25 @@ impl WindowCounters {
         };
         let growth = self.key_growth(charge.key.len());
         if growth > 0 {
-            self.keys.reserve_exact(self.keys.capacity() + growth - self.keys.len());
+            self.keys
+                .reserve_exact(self.keys.capacity() + growth - self.keys.len());
         }
         self.keys.extend_from_slice(charge.key);
         let keys = &self.keys;
-        self.table.insert_unique(hash, counter, |counter| hasher.hash_one(counter.key(keys)));
+        self.table
+            .insert_unique(hash, counter, |counter| hasher.hash_one(counter.key(keys)));
     }
 
     /// Drops an eighth of the counters, at least one if there is any, and returns how many.
     pub(super) fn evict(&mut self, hasher: &DefaultHashBuilder) -> usize {
         let before = self.len();
-        let standings = self.table.iter().map(|counter| (counter.standing, counter.count));
+        let standings = self
+            .table
+            .iter()
+            .map(|counter| (counter.standing, counter.count));
         let mut victims = Victims::choose(standings, before.div_ceil(EVICTED_SHARE));
-        self.table.retain(|counter| !victims.take(counter.standing, counter.count));
+        self.table
+            .retain(|counter| !victims.take(counter.standing, counter.count));
         self.rebuild(hasher);
         before - self.len()
     }
@@ -113,7 +129,11 @@ impl WindowCounters {
     /// Moves all counters to new allocations, with a little room to spare.
     fn rebuild(&mut self, hasher: &DefaultHashBuilder) {
         let with_spare = |size: usize| size + size / SPARE_SHARE;
-        let key_bytes: usize = self.table.iter().map(|counter| usize::from(counter.key_length)).sum();
+        let key_bytes: usize = self
+            .table
+            .iter()
+            .map(|counter| usize::from(counter.key_length))
+            .sum();
         let mut keys = Vec::with_capacity(with_spare(key_bytes));
         let mut table = HashTable::with_capacity(with_spare(self.len()));
         for mut counter in self.table.drain() {
@@ -121,7 +141,9 @@ impl WindowCounters {
             let hash = hasher.hash_one(key);
             counter.key_start = offset(keys.len());
             keys.extend_from_slice(key);
-            table.insert_unique(hash, counter, |_| unreachable!("the new table has room for all counters"));
+            table.insert_unique(hash, counter, |_| {
+                unreachable!("the new table has room for all counters")
+            });
         }
         self.table = table;
         self.keys = keys;
@@ -134,7 +156,11 @@ fn offset(bytes: usize) -> u32 {
 
 /// Bytes of a full table after it has grown: twice the buckets, a byte more for each, and one group of those.
 fn grown_table(table: &HashTable<Counter>) -> usize {
-    let buckets = if table.allocation_size() == 0 { 4 } else { 2 * table.num_buckets() };
+    let buckets = if table.allocation_size() == 0 {
+        4
+    } else {
+        2 * table.num_buckets()
+    };
     buckets * (size_of::<Counter>() + 1) + 16
 }
 
@@ -166,16 +192,25 @@ mod tests {
         let mut window = WindowCounters::new(Seconds(60));
         let keys: Vec<String> = (0..1_000).map(|number| format!("key {number}")).collect();
         for (hits, key) in (1..).zip(&keys) {
-            window.insert(hasher.hash_one(key.as_bytes()), &Charge::for_test(key.as_bytes(), hits), &hasher);
+            window.insert(
+                hasher.hash_one(key.as_bytes()),
+                &Charge::for_test(key.as_bytes(), hits),
+                &hasher,
+            );
         }
         assert_eq!((window.evict(&hasher), window.len()), (125, 875));
-        let counts = keys.iter().map(|key| window.get(hasher.hash_one(key.as_bytes()), key.as_bytes()));
+        let counts = keys
+            .iter()
+            .map(|key| window.get(hasher.hash_one(key.as_bytes()), key.as_bytes()));
         for (hits, count) in (1..).zip(counts) {
             assert_eq!(count.unwrap_or(hits), hits);
         }
         while window.len() > 0 {
             window.evict(&hasher);
         }
-        assert_eq!((window.evict(&hasher), window.bytes()), (0, WindowCounters::BYTES));
+        assert_eq!(
+            (window.evict(&hasher), window.bytes()),
+            (0, WindowCounters::BYTES)
+        );
     }
 }

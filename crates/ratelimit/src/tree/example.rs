@@ -11,10 +11,21 @@ impl Level {
     pub(crate) fn example(&self) -> Option<Vec<Entry>> {
         self.nodes.iter().find_map(|node| {
             let (key, value) = (node.key(), node.value());
-            let value = if value.is_empty() { ANY_VALUE.to_owned() } else { value.replace('*', ANY_VALUE) };
-            let mut entries = vec![Entry { key: key.to_owned(), value }];
+            let value = if value.is_empty() {
+                ANY_VALUE.to_owned()
+            } else {
+                value.replace('*', ANY_VALUE)
+            };
+            let mut entries = vec![Entry {
+                key: key.to_owned(),
+                value,
+            }];
             let is_limited = |rate: &Rate| matches!(rate, Rate::PerUnit { .. });
-            if !node.limit.as_ref().is_some_and(|limit| is_limited(&limit.rate)) {
+            if !node
+                .limit
+                .as_ref()
+                .is_some_and(|limit| is_limited(&limit.rate))
+            {
                 entries.extend(node.below.example()?);
             }
             Some(entries)

@@ -33,6 +33,8 @@ impl Node {
     /// The value, in which a `*` stands for any text; empty when the descriptor has none and stands for every value.
     #[must_use]
     pub fn value(&self) -> &str {
-        self.composite[self.key_length..].strip_prefix('_').unwrap_or_default()
+        self.composite[self.key_length..]
+            .strip_prefix('_')
+            .unwrap_or_default()
     }
 }

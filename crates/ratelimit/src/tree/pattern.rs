@@ -16,12 +16,16 @@ pub(crate) struct StepBudget {
 impl StepBudget {
     /// The steps of a call that any client may make.
     pub(crate) fn for_request() -> Self {
-        Self { left: Some(MAX_STEPS) }
+        Self {
+            left: Some(MAX_STEPS),
+        }
     }
 
     /// Any number of steps, for callers that are bounded otherwise.
     pub(crate) fn unbounded() -> Self {
-        Self { left: Some(usize::MAX) }
+        Self {
+            left: Some(usize::MAX),
+        }
     }
 
     /// Whether there were too few steps. A pattern that was not found may match then.
@@ -49,7 +53,12 @@ impl Pattern {
         let mut pieces: Vec<Box<str>> = text.split('*').map(Into::into).collect();
         let last = pieces.pop().unwrap_or_default();
         let middle = pieces.split_off(1.min(pieces.len())).into();
-        Self { text: text.into(), first: pieces.pop().unwrap_or_default(), middle, last }
+        Self {
+            text: text.into(),
+            first: pieces.pop().unwrap_or_default(),
+            middle,
+            last,
+        }
     }
 
     /// Whether `text` matches. False, too, if `steps` are used up before that is known.
@@ -59,8 +68,12 @@ impl Pattern {
         if !steps.spend(TRY_STEPS) {
             return false;
         }
-        let Some(rest) = text.strip_prefix(&*self.first) else { return false };
-        let Some(mut rest) = rest.strip_suffix(&*self.last) else { return false };
+        let Some(rest) = text.strip_prefix(&*self.first) else {
+            return false;
+        };
+        let Some(mut rest) = rest.strip_suffix(&*self.last) else {
+            return false;
+        };
         if !self.middle.is_empty() && !steps.spend(rest.len()) {
             return false;
         }
@@ -75,7 +88,10 @@ impl Pattern {
 
     /// The pattern without `key` and `_` at its start; the whole pattern when it does not start with them.
     pub(super) fn value_part(&self, key: &str) -> &str {
-        self.text.strip_prefix(key).and_then(|rest| rest.strip_prefix('_')).unwrap_or(&self.text)
+        self.text
+            .strip_prefix(key)
+            .and_then(|rest| rest.strip_prefix('_'))
+            .unwrap_or(&self.text)
     }
 }
 
@@ -87,10 +103,26 @@ mod tests {
     fn a_star_stands_for_any_text() {
         let table: [(&str, &[&str], &[&str]); 8] = [
             ("foo*", &["foo1", "foo2", "foo"], &["bar", "fo"]),
-            ("bar*b", &["barab", "bar123b", "barb"], &["bara", "xbarb", "bar"]),
-            ("foo*bar*baz", &["foo123bar456baz", "foobarbaz"], &["foo123baz", "bar456baz", "foobaz"]),
-            ("/api*v1", &["/api/v1", "/api-beta-v1", "/apiXYZv1"], &["/api/v2", "/ap/v1"]),
-            ("svc*ep*rpc", &["svcAepBrpc", "svcXXXepYYYrpc", "svceprpc"], &["svcABCrpc"]),
+            (
+                "bar*b",
+                &["barab", "bar123b", "barb"],
+                &["bara", "xbarb", "bar"],
+            ),
+            (
+                "foo*bar*baz",
+                &["foo123bar456baz", "foobarbaz"],
+                &["foo123baz", "bar456baz", "foobaz"],
+            ),
+            (
+                "/api*v1",
+                &["/api/v1", "/api-beta-v1", "/apiXYZv1"],
+                &["/api/v2", "/ap/v1"],
+            ),
+            (
+                "svc*ep*rpc",
+                &["svcAepBrpc", "svcXXXepYYYrpc", "svceprpc"],
+                &["svcABCrpc"],
+            ),
             ("*", &["", "anything"], &[]),
             ("a*a", &["aa", "aba"], &["a"]),
             ("*é*", &["é", "né"], &["e"]),
@@ -98,10 +130,16 @@ mod tests {
         for (pattern, matching, other) in table {
             let compiled = Pattern::new(pattern);
             for probe in matching {
-                assert!(compiled.matches(probe, &mut StepBudget::unbounded()), "{pattern} should match {probe}");
+                assert!(
+                    compiled.matches(probe, &mut StepBudget::unbounded()),
+                    "{pattern} should match {probe}"
+                );
             }
             for probe in other {
-                assert!(!compiled.matches(probe, &mut StepBudget::unbounded()), "{pattern} should not match {probe}");
+                assert!(
+                    !compiled.matches(probe, &mut StepBudget::unbounded()),
+                    "{pattern} should not match {probe}"
+                );
             }
         }
     }
@@ -110,12 +148,22 @@ mod tests {
     fn matching_ends_with_the_steps_of_its_call() {
         let pattern = Pattern::new("a_*b*c");
         let text = format!("a_{}c", "x".repeat(1_000));
-        let mut work = StepBudget { left: Some(1_000 + TRY_STEPS) };
+        let mut work = StepBudget {
+            left: Some(1_000 + TRY_STEPS),
+        };
         assert!(!pattern.matches(&text, &mut work) && !work.is_used_up());
         assert!(!pattern.matches(&text, &mut work) && work.is_used_up());
-        assert!(!pattern.matches("a_bc", &mut work), "nothing matches after that");
-        let mut work = StepBudget { left: Some(3 * TRY_STEPS) };
-        assert!(Pattern::new("a_*").matches(&text, &mut work), "a prefix is not searched for");
+        assert!(
+            !pattern.matches("a_bc", &mut work),
+            "nothing matches after that"
+        );
+        let mut work = StepBudget {
+            left: Some(3 * TRY_STEPS),
+        };
+        assert!(
+            Pattern::new("a_*").matches(&text, &mut work),
+            "a prefix is not searched for"
+        );
         assert!(!pattern.matches("b_bc", &mut work) && !work.is_used_up());
     }
 

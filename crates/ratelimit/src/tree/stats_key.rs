@@ -23,13 +23,21 @@ pub enum StatsKey {
 impl Default for StatsKey {
     /// The empty name.
     fn default() -> Self {
-        Self::Made { name: Box::default(), of: None }
+        Self::Made {
+            name: Box::default(),
+            of: None,
+        }
     }
 }
 
 /// The stats key of a limit: the path in the configuration, unless a node on the path asks for the request's values.
 #[inline]
-pub(super) fn stats_key(limit: &Limit, domain: &str, entries: &[Entry], nodes: &NodeMatches<'_>) -> StatsKey {
+pub(super) fn stats_key(
+    limit: &Limit,
+    domain: &str,
+    entries: &[Entry],
+    nodes: &NodeMatches<'_>,
+) -> StatsKey {
     let pairs = || entries.iter().zip(nodes);
     if limit.detailed_metric {
         let any_shared = nodes.iter().any(|node| node.shared_value().is_some());
@@ -40,7 +48,10 @@ pub(super) fn stats_key(limit: &Limit, domain: &str, entries: &[Entry], nodes: &
                 shared => key.entry(&entry.key, shared.unwrap_or(&entry.value)),
             }
         }
-        return StatsKey::Made { name: key.0.into(), of: Some(limit.slot) };
+        return StatsKey::Made {
+            name: key.0.into(),
+            of: Some(limit.slot),
+        };
     }
     if pairs().any(|(entry, node)| node.may_change_stats_key(entry)) {
         let mut key = Builder::new(domain);
@@ -48,7 +59,10 @@ pub(super) fn stats_key(limit: &Limit, domain: &str, entries: &[Entry], nodes: &
             key.entry(&entry.key, node.metric_value(entry));
         }
         if *key.0 != *limit.stats_key {
-            return StatsKey::Made { name: key.0.into(), of: Some(limit.slot) };
+            return StatsKey::Made {
+                name: key.0.into(),
+                of: Some(limit.slot),
+            };
         }
     }
     StatsKey::Configured { slot: limit.slot }
@@ -81,11 +95,17 @@ impl Builder {
 /// The stats key of a limit that the request brings.
 pub(crate) fn override_stats_key(domain: &str, entries: &[Entry]) -> StatsKey {
     if entries.is_empty() {
-        return StatsKey::Made { name: format!("{domain}.").into(), of: None };
+        return StatsKey::Made {
+            name: format!("{domain}.").into(),
+            of: None,
+        };
     }
     let mut key = Builder::new(domain);
     for entry in entries {
         key.entry(&entry.key, &entry.value);
     }
-    StatsKey::Made { name: key.0.into(), of: None }
+    StatsKey::Made {
+        name: key.0.into(),
+        of: None,
+    }
 }

@@ -16,15 +16,25 @@ fn errors(sources: &[Source], same_domain: SameDomain) -> Vec<ConfigError> {
 
 #[track_caller]
 fn check(name: &str, text: &str, expected: &[&str]) {
-    let texts: Vec<String> =
-        errors(&[source(name, text)], SameDomain::Refuse).iter().map(ConfigError::reference_text).collect();
+    let texts: Vec<String> = errors(&[source(name, text)], SameDomain::Refuse)
+        .iter()
+        .map(ConfigError::reference_text)
+        .collect();
     assert_eq!(texts, expected, "{text}");
 }
 
 /// A file, and what the reference says about it after the file's name.
 const MISTAKES: &[(&str, &str, &str)] = &[
-    ("empty_domain.yaml", "descriptors: []", "config file cannot have empty domain"),
-    ("empty_key.yaml", "domain: d\ndescriptors: [{value: v}]", "descriptor has empty key"),
+    (
+        "empty_domain.yaml",
+        "descriptors: []",
+        "config file cannot have empty domain",
+    ),
+    (
+        "empty_key.yaml",
+        "domain: d\ndescriptors: [{value: v}]",
+        "descriptor has empty key",
+    ),
     (
         "duplicate_key.yaml",
         "domain: test-domain\ndescriptors: [{key: key1, value: value1}, {key: key1, value: value1}]",
@@ -60,7 +70,11 @@ const MISTAKES: &[(&str, &str, &str)] = &[
         "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, replaces: [{name: \"\"}]}}]",
         "should not have an empty replaces entry",
     ),
-    ("bad_yaml.yaml", "'''\n", "error loading config file: yaml: line 2: found unexpected end of stream"),
+    (
+        "bad_yaml.yaml",
+        "'''\n",
+        "error loading config file: yaml: line 2: found unexpected end of stream",
+    ),
     (
         "misspelled_key.yaml",
         "domain: d\ndescriptors: [{key: a, ratelimit: {unit: day}}]",
@@ -71,14 +85,26 @@ const MISTAKES: &[(&str, &str, &str)] = &[
         "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, requestsperunit: 1}}]",
         "config error, unknown key 'requestsperunit'",
     ),
-    ("non_string_key.yaml", "domain: d\n0.25: x\n", "config error, key is not of type string: 0.25"),
+    (
+        "non_string_key.yaml",
+        "domain: d\n0.25: x\n",
+        "config error, key is not of type string: 0.25",
+    ),
     (
         "non_map_list.yaml",
         "domain: d\ndescriptors: [a]",
         "config error, yaml file contains list of type other than map: a",
     ),
-    ("float.yaml", "domain: d\ndescriptors: [{key: a, value: 0.5}]", "error checking config"),
-    ("large.yaml", "domain: d\ndescriptors: [{key: a, value: 9223372036854775808}]", "error checking config"),
+    (
+        "float.yaml",
+        "domain: d\ndescriptors: [{key: a, value: 0.5}]",
+        "error checking config",
+    ),
+    (
+        "large.yaml",
+        "domain: d\ndescriptors: [{key: a, value: 9223372036854775808}]",
+        "error checking config",
+    ),
     (
         "unlimited_with_unit.yaml",
         "domain: d\ndescriptors: [{key: a, rate_limit: {unlimited: true, unit: day}}]",
@@ -131,13 +157,19 @@ fn a_domain_is_loaded_once_unless_files_are_merged() {
 
     let one = "domain: test-domain\ndescriptors: [{key: key1, value: value1, rate_limit: {unit: minute, requests_per_unit: 10}}]";
     let two = "domain: test-domain\ndescriptors: [{key: key2, value: value2, rate_limit: {unit: minute, requests_per_unit: 20}}]";
-    let merged = [source("merge_domain_key1.yaml", one), source("merge_domain_key2.yaml", two)];
+    let merged = [
+        source("merge_domain_key1.yaml", one),
+        source("merge_domain_key2.yaml", two),
+    ];
     let merged = Configuration::load(&merged, SameDomain::Merge).unwrap();
     assert_eq!(merged.domain_count(), 1);
     let keys: Vec<&str> = merged.stats_keys().collect();
     assert_eq!(keys, ["test-domain.key1_value1", "test-domain.key2_value2"]);
 
-    let twice = [source("merge_domain_key1.yaml", one), source("merge_domain_key1.yaml", one)];
+    let twice = [
+        source("merge_domain_key1.yaml", one),
+        source("merge_domain_key1.yaml", one),
+    ];
     assert_eq!(
         errors(&twice, SameDomain::Merge)[0].reference_text(),
         "merge_domain_key1.yaml: duplicate descriptor composite key 'test-domain.key1_value1'"
@@ -152,13 +184,19 @@ async fn of_wildcards_in_merged_files_that_of_the_first_name_wins() {
             "domain: test-domain\ndescriptors: [{{key: k, value: '{value}', rate_limit: {{unit: day, requests_per_unit: {number}}}}}]"
         )
     };
-    let [one, two] = [source("a.yaml", &text("x*", 10)), source("b.yaml", &text("*y", 20))];
+    let [one, two] = [
+        source("a.yaml", &text("x*", 10)),
+        source("b.yaml", &text("*y", 20)),
+    ];
     for files in [[one.clone(), two.clone()], [two, one]] {
         let limiter = limiter("domain: other", options());
         limiter.configure(Configuration::load(&files, SameDomain::Merge).unwrap());
         let answer = answer(&limiter, &[descriptor("k=xy"), descriptor("k=zy")]).await;
-        let limits: Vec<u32> =
-            answer.statuses.iter().map(|status| status.limit.as_ref().unwrap().requests_per_unit).collect();
+        let limits: Vec<u32> = answer
+            .statuses
+            .iter()
+            .map(|status| status.limit.as_ref().unwrap().requests_per_unit)
+            .collect();
         assert_eq!(limits, [10, 20]);
     }
 }
@@ -177,9 +215,14 @@ descriptors:
   - key: a
     shadow_mode: 'yes'
 ";
-    let found = errors(&[source("b.yaml", text), source("a.yaml", "")], SameDomain::Refuse);
-    let found: Vec<String> =
-        found.iter().map(|error| format!("{error}; {}", error.hint().unwrap_or("no hint"))).collect();
+    let found = errors(
+        &[source("b.yaml", text), source("a.yaml", "")],
+        SameDomain::Refuse,
+    );
+    let found: Vec<String> = found
+        .iter()
+        .map(|error| format!("{error}; {}", error.hint().unwrap_or("no hint")))
+        .collect();
     assert_eq!(
         found,
         [
@@ -199,7 +242,10 @@ fn what_only_follows_from_another_mistake_is_not_told() {
     check(
         "a.yaml",
         "domian: d\ndescriptors: [{kye: a}]",
-        &["a.yaml: config error, unknown key 'domian'", "a.yaml: config error, unknown key 'kye'"],
+        &[
+            "a.yaml: config error, unknown key 'domian'",
+            "a.yaml: config error, unknown key 'kye'",
+        ],
     );
 }
 
@@ -208,16 +254,40 @@ fn harmless_oddities_are_accepted() {
     let table = [
         ("empty document", "---\ndomain: d"),
         ("byte order mark", "\u{feff}domain: d"),
-        ("windows line ends", "domain: d\r\ndescriptors:\r\n- key: a\r\n"),
-        ("only the first document counts", "domain: d\n---\nnonsense: [\n"),
+        (
+            "windows line ends",
+            "domain: d\r\ndescriptors:\r\n- key: a\r\n",
+        ),
+        (
+            "only the first document counts",
+            "domain: d\n---\nnonsense: [\n",
+        ),
         ("the last of two keys wins", "domain: ''\ndomain: d"),
-        ("a key of another depth", "domain: d\nunit: foo\nshadow_mode: 12"),
-        ("unlimited with a bad unit", "domain: d\ndescriptors: [{key: a, rate_limit: {unlimited: true, unit: foo}}]"),
-        ("null limit", "domain: d\ndescriptors: [{key: a, rate_limit: }]"),
+        (
+            "a key of another depth",
+            "domain: d\nunit: foo\nshadow_mode: 12",
+        ),
+        (
+            "unlimited with a bad unit",
+            "domain: d\ndescriptors: [{key: a, rate_limit: {unlimited: true, unit: foo}}]",
+        ),
+        (
+            "null limit",
+            "domain: d\ndescriptors: [{key: a, rate_limit: }]",
+        ),
         ("null lists", "domain: d\ndescriptors: ~"),
-        ("null metadata", "domain: d\ndescriptors: [{key: a, metadata: ~}]"),
-        ("free metadata", "domain: d\ndescriptors: [{key: a, metadata: {x: [1, 0.5, [], {y: null}], 0.5: z}}]"),
-        ("numbers and booleans as text", "domain: 5\ndescriptors: [{key: true, value: 0x10}]"),
+        (
+            "null metadata",
+            "domain: d\ndescriptors: [{key: a, metadata: ~}]",
+        ),
+        (
+            "free metadata",
+            "domain: d\ndescriptors: [{key: a, metadata: {x: [1, 0.5, [], {y: null}], 0.5: z}}]",
+        ),
+        (
+            "numbers and booleans as text",
+            "domain: 5\ndescriptors: [{key: true, value: 0x10}]",
+        ),
         (
             "anchors and merge keys",
             "domain: d\ndescriptors:\n- &a {key: a, rate_limit: &r {unit: day}}\n- {<<: *a, key: b, rate_limit: *r}",
@@ -241,7 +311,9 @@ fn harmless_oddities_are_accepted() {
 #[test]
 fn scalars_keep_the_text_that_was_written() {
     let limit = "rate_limit: {unit: day, requests_per_unit: 0x10}";
-    let text = format!("domain: 0x10\ndescriptors: [{{key: yes, value: 017, {limit}}}, {{key: ~, value: 1_0}}]");
+    let text = format!(
+        "domain: 0x10\ndescriptors: [{{key: yes, value: 017, {limit}}}, {{key: ~, value: 1_0}}]"
+    );
     check("a.yaml", &text, &["a.yaml: descriptor has empty key"]);
     let text = format!("domain: 0x10\ndescriptors: [{{key: yes, value: 017, {limit}}}]");
     assert_eq!(
@@ -295,16 +367,39 @@ fn a_small_file_cannot_ask_for_much() {
         bomb.push_str(&format!("a{level}: &a{level} [{aliases}]\n"));
     }
     let found = errors(&[source("bomb.yaml", &bomb)], SameDomain::Refuse);
-    assert!(found[0].message.contains("more than 1000000 values"), "{}", found[0]);
+    assert!(
+        found[0].message.contains("more than 1000000 values"),
+        "{}",
+        found[0]
+    );
 
-    for deep in ["[".repeat(100_000), "- ".repeat(100_000), "{a: ".repeat(100_000), "? ".repeat(100_000)] {
+    for deep in [
+        "[".repeat(100_000),
+        "- ".repeat(100_000),
+        "{a: ".repeat(100_000),
+        "? ".repeat(100_000),
+    ] {
         let found = errors(&[source("deep.yaml", &deep)], SameDomain::Refuse);
-        assert!(found[0].message.contains("nested more than 200 deep"), "{}", found[0]);
+        assert!(
+            found[0].message.contains("nested more than 200 deep"),
+            "{}",
+            found[0]
+        );
     }
 
-    let anchored = format!("a: &a {}{}\nb: {}*a{}", "[".repeat(150), "]".repeat(150), "[".repeat(100), "]".repeat(100));
+    let anchored = format!(
+        "a: &a {}{}\nb: {}*a{}",
+        "[".repeat(150),
+        "]".repeat(150),
+        "[".repeat(100),
+        "]".repeat(100)
+    );
     let found = errors(&[source("deep.yaml", &anchored)], SameDomain::Refuse);
-    assert!(found[0].message.contains("nested more than 200 deep"), "{}", found[0]);
+    assert!(
+        found[0].message.contains("nested more than 200 deep"),
+        "{}",
+        found[0]
+    );
 }
 
 #[test]
@@ -318,14 +413,22 @@ fn a_long_text_cannot_be_copied_without_bound() {
         format!("domain: d\nmetadata: &a {{? {long} : 1}}\ndescriptors:\n{merged}"),
     ] {
         let found = errors(&[source("copies.yaml", &text)], SameDomain::Refuse);
-        assert!(found[0].message.contains("more than 1000000 values"), "{:.200}", found[0].to_string());
+        assert!(
+            found[0].message.contains("more than 1000000 values"),
+            "{:.200}",
+            found[0].to_string()
+        );
     }
 }
 
 #[test]
 fn eighty_levels_of_descriptors_are_fine() {
     let levels = 80;
-    let text = format!("domain: d\ndescriptors: {}[]{}", "[{key: a, descriptors: ".repeat(levels), "}]".repeat(levels));
+    let text = format!(
+        "domain: d\ndescriptors: {}[]{}",
+        "[{key: a, descriptors: ".repeat(levels),
+        "}]".repeat(levels)
+    );
     assert_eq!(configuration(&text).domain_count(), 1);
 }
 

@@ -10,9 +10,16 @@ type Expected<'a> = Option<(u32, Unit, &'a str)>;
 async fn check(limiter: &Limiter, entries: &str, expected: Expected<'_>) {
     let checked = check_at(limiter, NOW, &request(&[descriptor(entries)])).await;
     let status = &checked.response.expect("an answer").statuses[0];
-    let found = status.limit.as_ref().map(|limit| (limit.requests_per_unit, limit.unit));
+    let found = status
+        .limit
+        .as_ref()
+        .map(|limit| (limit.requests_per_unit, limit.unit));
     let stats_key = checked.stats_keys.first().map(String::as_str);
-    assert_eq!(found, expected.map(|(hits, unit, _)| (hits, unit)), "{entries}");
+    assert_eq!(
+        found,
+        expected.map(|(hits, unit, _)| (hits, unit)),
+        "{entries}"
+    );
     assert_eq!(stats_key, expected.map(|(_, _, key)| key), "{entries}");
 }
 
@@ -46,17 +53,39 @@ async fn the_deepest_and_most_exact_limit_is_found() {
         ("key1=value1", None),
         ("key2=value2 subkey=subvalue", None),
         ("key5=value5 subkey5=subvalue", None),
-        ("key1=value1 subkey1=something", Some((5, Unit::Second, "test-domain.key1_value1.subkey1"))),
-        ("key1=value1 subkey1=subvalue1", Some((10, Unit::Second, "test-domain.key1_value1.subkey1_subvalue1"))),
+        (
+            "key1=value1 subkey1=something",
+            Some((5, Unit::Second, "test-domain.key1_value1.subkey1")),
+        ),
+        (
+            "key1=value1 subkey1=subvalue1",
+            Some((
+                10,
+                Unit::Second,
+                "test-domain.key1_value1.subkey1_subvalue1",
+            )),
+        ),
         ("key1=value1 subkey1=subvalue1 more=x", None),
         ("subkey1=something key1=value1", None),
-        ("key2=something", Some((20, Unit::Minute, "test-domain.key2"))),
+        (
+            "key2=something",
+            Some((20, Unit::Minute, "test-domain.key2")),
+        ),
         ("key2=", Some((20, Unit::Minute, "test-domain.key2"))),
-        ("key2=value2", Some((30, Unit::Minute, "test-domain.key2_value2"))),
+        (
+            "key2=value2",
+            Some((30, Unit::Minute, "test-domain.key2_value2")),
+        ),
         ("key2=value3", None),
         ("key3=foo", Some((1, Unit::Hour, "test-domain.key3"))),
-        ("key7=unspecified_value", Some((70, Unit::Minute, "test-domain.key7_unspecified_value"))),
-        ("key7=another_value", Some((70, Unit::Minute, "test-domain.key7_another_value"))),
+        (
+            "key7=unspecified_value",
+            Some((70, Unit::Minute, "test-domain.key7_unspecified_value")),
+        ),
+        (
+            "key7=another_value",
+            Some((70, Unit::Minute, "test-domain.key7_another_value")),
+        ),
         ("key8=x", Some((8, Unit::Week, "test-domain.key8"))),
         ("key9=x", Some((9, Unit::Month, "test-domain.key9"))),
         ("key10=x", Some((10, Unit::Year, "test-domain.key10"))),
@@ -69,10 +98,21 @@ async fn the_deepest_and_most_exact_limit_is_found() {
 #[tokio::test]
 async fn a_name_is_told_and_an_unlimited_limit_counts_nothing() {
     let limiter = limiter(BASIC, options());
-    let checked = check_at(&limiter, NOW, &request(&[descriptor("key4=foo"), descriptor("key6=foo")])).await;
+    let checked = check_at(
+        &limiter,
+        NOW,
+        &request(&[descriptor("key4=foo"), descriptor("key6=foo")]),
+    )
+    .await;
     let statuses = checked.response.unwrap().statuses;
-    assert_eq!(&*statuses[0].limit.as_ref().unwrap().name, "key4_rate_limit");
-    assert_eq!((statuses[1].code, statuses[1].remaining, &statuses[1].limit), (Code::Ok, u32::MAX, &None));
+    assert_eq!(
+        &*statuses[0].limit.as_ref().unwrap().name,
+        "key4_rate_limit"
+    );
+    assert_eq!(
+        (statuses[1].code, statuses[1].remaining, &statuses[1].limit),
+        (Code::Ok, u32::MAX, &None)
+    );
     assert_eq!(checked.facts.tallies.len(), 1);
 }
 
@@ -83,7 +123,10 @@ async fn an_unknown_domain_limits_nothing_and_is_counted() {
         let mut question = request(&[descriptor(""), descriptor("key3=foo")]);
         question.domain = domain.into();
         // Only of a known domain the override is looked at.
-        question.descriptors[0].limit = Some(Override { requests_per_unit: 1, unit: 1 });
+        question.descriptors[0].limit = Some(Override {
+            requests_per_unit: 1,
+            unit: 1,
+        });
         let checked = check_at(&limiter, NOW, &question).await;
         assert_eq!(checked.facts.domain_not_found, not_found, "{domain}");
         assert_eq!(checked.facts.tallies.is_empty(), not_found > 0, "{domain}");
@@ -94,21 +137,46 @@ async fn an_unknown_domain_limits_nothing_and_is_counted() {
 async fn an_override_replaces_what_is_configured() {
     let limiter = limiter(BASIC, options());
     let table = [
-        ("key1=value1 subkey1=something", 10, 4, "test-domain.key1_value1.subkey1_something"),
-        ("key1=value1 subkey1=something", 42, 3, "test-domain.key1_value1.subkey1_something"),
-        ("not=configured empty=", 1, 7, "test-domain.not_configured.empty"),
+        (
+            "key1=value1 subkey1=something",
+            10,
+            4,
+            "test-domain.key1_value1.subkey1_something",
+        ),
+        (
+            "key1=value1 subkey1=something",
+            42,
+            3,
+            "test-domain.key1_value1.subkey1_something",
+        ),
+        (
+            "not=configured empty=",
+            1,
+            7,
+            "test-domain.not_configured.empty",
+        ),
         ("", 1, 1, "test-domain."),
         ("key6=foo", 0, 2, "test-domain.key6_foo"),
     ];
     for (entries, requests_per_unit, unit, stats_key) in table {
         let mut asked = descriptor(entries);
-        asked.limit = Some(Override { requests_per_unit, unit });
+        asked.limit = Some(Override {
+            requests_per_unit,
+            unit,
+        });
         let checked = check_at(&limiter, NOW, &request(&[asked])).await;
         let status = &checked.response.unwrap().statuses[0];
         let limit = status.limit.as_ref().unwrap();
-        assert_eq!((limit.requests_per_unit, limit.unit.number(), &*limit.name), (requests_per_unit, unit, ""));
+        assert_eq!(
+            (limit.requests_per_unit, limit.unit.number(), &*limit.name),
+            (requests_per_unit, unit, "")
+        );
         assert_eq!(checked.stats_keys[0], stats_key);
-        assert_eq!(status.code == Code::OverLimit, requests_per_unit == 0, "{entries}");
+        assert_eq!(
+            status.code == Code::OverLimit,
+            requests_per_unit == 0,
+            "{entries}"
+        );
     }
 }
 
@@ -135,21 +203,36 @@ descriptors:
     );
     let table: [(&str, Expected<'_>); 15] = [
         ("noVal=foo1", Some((1, Unit::Hour, "test-domain.noVal"))),
-        ("wild=foo1x", Some((2, Unit::Hour, "test-domain.wild_foo1x"))),
+        (
+            "wild=foo1x",
+            Some((2, Unit::Hour, "test-domain.wild_foo1x")),
+        ),
         ("wild=foo1", Some((3, Unit::Hour, "test-domain.wild_foo*"))),
         ("wild=foo", Some((3, Unit::Hour, "test-domain.wild_foo*"))),
         ("wild=foo*", Some((3, Unit::Hour, "test-domain.wild_foo*"))),
         ("wild=bar", Some((5, Unit::Hour, "test-domain.wild"))),
         ("noWild=foo1", None),
-        ("nestedWild=val1 wild=goo2", Some((7, Unit::Hour, "test-domain.nestedWild_val1.wild_goo*"))),
+        (
+            "nestedWild=val1 wild=goo2",
+            Some((7, Unit::Hour, "test-domain.nestedWild_val1.wild_goo*")),
+        ),
         ("nestedWild=val1 wild=foo1", None),
-        ("midWild=bar123b", Some((8, Unit::Hour, "test-domain.midWild_bar*b"))),
+        (
+            "midWild=bar123b",
+            Some((8, Unit::Hour, "test-domain.midWild_bar*b")),
+        ),
         ("midWild=bara", None),
-        ("multiWild=foo123bar456baz", Some((9, Unit::Hour, "test-domain.multiWild_foo*bar*baz"))),
+        (
+            "multiWild=foo123bar456baz",
+            Some((9, Unit::Hour, "test-domain.multiWild_foo*bar*baz")),
+        ),
         ("multiWild=foobar", None),
         // A pattern without value stands whole in the stats key.
         ("any=bar", Some((10, Unit::Hour, "test-domain.any_any*"))),
-        ("anything=x", Some((10, Unit::Hour, "test-domain.anything_any*"))),
+        (
+            "anything=x",
+            Some((10, Unit::Hour, "test-domain.anything_any*")),
+        ),
     ];
     for (entries, expected) in table {
         check(&limiter, entries, expected).await;
@@ -196,14 +279,42 @@ descriptors:
 async fn stats_keys_carry_the_values_that_the_rules_ask_for() {
     let limiter = limiter(METRICS, options());
     let table = [
-        ("route=draw http_method=GET subject_id=123", 60, "domain.route_draw.http_method_GET.subject_id"),
-        ("route= http_method=GET subject_id=123", 60, "domain.route.http_method_GET.subject_id"),
-        ("route=draw http_method=GET detailed_id=123", 61, "domain.route_draw.http_method_GET.detailed_id_123"),
-        ("route=draw http_method=GET detailed_id=", 61, "domain.route_draw.http_method_GET.detailed_id_"),
-        ("user=alice action=readfile resource=documents", 62, "domain.user_alice.action_readfile.resource"),
-        ("wild=foo1 other=bar limit=X", 63, "domain.wild_foo*.other_bar.limit"),
+        (
+            "route=draw http_method=GET subject_id=123",
+            60,
+            "domain.route_draw.http_method_GET.subject_id",
+        ),
+        (
+            "route= http_method=GET subject_id=123",
+            60,
+            "domain.route.http_method_GET.subject_id",
+        ),
+        (
+            "route=draw http_method=GET detailed_id=123",
+            61,
+            "domain.route_draw.http_method_GET.detailed_id_123",
+        ),
+        (
+            "route=draw http_method=GET detailed_id=",
+            61,
+            "domain.route_draw.http_method_GET.detailed_id_",
+        ),
+        (
+            "user=alice action=readfile resource=documents",
+            62,
+            "domain.user_alice.action_readfile.resource",
+        ),
+        (
+            "wild=foo1 other=bar limit=X",
+            63,
+            "domain.wild_foo*.other_bar.limit",
+        ),
         ("wild2=foo123bar456", 64, "domain.wild2_foo123bar456"),
-        ("key_2=key-2-value key_3=v3", 66, "domain.key_2_key-2-value.key_3_v3"),
+        (
+            "key_2=key-2-value key_3=v3",
+            66,
+            "domain.key_2_key-2-value.key_3_v3",
+        ),
         ("key_2=x", 65, "domain.key_2_x"),
         ("exact=value", 67, "domain.exact_value"),
     ];
@@ -211,7 +322,10 @@ async fn stats_keys_carry_the_values_that_the_rules_ask_for() {
         let mut question = request(&[descriptor(entries)]);
         question.domain = "domain".into();
         let checked = check_at(&limiter, NOW, &question).await;
-        let limit = checked.response.unwrap().statuses[0].limit.clone().expect(entries);
+        let limit = checked.response.unwrap().statuses[0]
+            .limit
+            .clone()
+            .expect(entries);
         assert_eq!(limit.requests_per_unit, requests_per_unit, "{entries}");
         assert_eq!(checked.stats_keys[0], stats_key, "{entries}");
     }
@@ -274,9 +388,27 @@ descriptors:
 async fn values_that_share_a_threshold_share_name_and_counter() {
     // Two requests that count together, if they do; the limit; the stats key.
     let table = [
-        ("files=files/a.pdf", "files=files/b.csv", true, 100, "test-domain.files_files/*"),
-        ("route=api/v1 method=GET", "route=api/v2 method=GET", true, 60, "test-domain.route_api/*.method"),
-        ("route=api/v1 method=GET", "route=api/v1 method=PUT", false, 60, "test-domain.route_api/*.method"),
+        (
+            "files=files/a.pdf",
+            "files=files/b.csv",
+            true,
+            100,
+            "test-domain.files_files/*",
+        ),
+        (
+            "route=api/v1 method=GET",
+            "route=api/v2 method=GET",
+            true,
+            60,
+            "test-domain.route_api/*.method",
+        ),
+        (
+            "route=api/v1 method=GET",
+            "route=api/v1 method=PUT",
+            false,
+            60,
+            "test-domain.route_api/*.method",
+        ),
         (
             "service=svc/user endpoint=get",
             "service=svc/x endpoint=get",
@@ -319,11 +451,41 @@ async fn values_that_share_a_threshold_share_name_and_counter() {
             150,
             "test-domain.user_user/*.resource_res/*.action",
         ),
-        ("file=test1", "file=test2", false, 50, "test-domain.file_test1"),
-        ("file=test2/test23/test123", "file=test4", true, 100, "test-domain.file_test*"),
-        ("midpath=/api/v1", "midpath=/api-beta-v1", true, 100, "test-domain.midpath_/api*v1"),
-        ("multiroute=svcAepBrpc", "multiroute=svceprpc", true, 50, "test-domain.multiroute_svc*ep*rpc"),
-        ("midroute=/api/v2", "midroute=/api-beta-v2", true, 80, "test-domain.midroute_/api*v2"),
+        (
+            "file=test1",
+            "file=test2",
+            false,
+            50,
+            "test-domain.file_test1",
+        ),
+        (
+            "file=test2/test23/test123",
+            "file=test4",
+            true,
+            100,
+            "test-domain.file_test*",
+        ),
+        (
+            "midpath=/api/v1",
+            "midpath=/api-beta-v1",
+            true,
+            100,
+            "test-domain.midpath_/api*v1",
+        ),
+        (
+            "multiroute=svcAepBrpc",
+            "multiroute=svceprpc",
+            true,
+            50,
+            "test-domain.multiroute_svc*ep*rpc",
+        ),
+        (
+            "midroute=/api/v2",
+            "midroute=/api-beta-v2",
+            true,
+            80,
+            "test-domain.midroute_/api*v2",
+        ),
         (
             "tenant=t1prod resource=resAv2",
             "tenant=t2prod resource=resBv2",
@@ -334,7 +496,12 @@ async fn values_that_share_a_threshold_share_name_and_counter() {
     ];
     for (first, second, together, requests_per_unit, stats_key) in table {
         let limiter = limiter(SHARED, options());
-        check(&limiter, first, Some((requests_per_unit, Unit::Minute, stats_key))).await;
+        check(
+            &limiter,
+            first,
+            Some((requests_per_unit, Unit::Minute, stats_key)),
+        )
+        .await;
         let checked = check_at(&limiter, NOW, &request(&[descriptor(second)])).await;
         let status = &checked.response.unwrap().statuses[0];
         let used = status.limit.as_ref().expect(second).requests_per_unit - status.remaining;
@@ -347,7 +514,10 @@ async fn values_that_share_a_threshold_share_name_and_counter() {
 async fn the_example_of_a_configuration_finds_a_limit() {
     let example = |text: &str| {
         let (domain, entries) = configuration(text).example()?;
-        let entries: Vec<_> = entries.into_iter().map(|entry| format!("{}={}", entry.key, entry.value)).collect();
+        let entries: Vec<_> = entries
+            .into_iter()
+            .map(|entry| format!("{}={}", entry.key, entry.value))
+            .collect();
         Some(format!("{domain}: {}", entries.join(" ")))
     };
     for (text, expected) in [
@@ -357,15 +527,25 @@ async fn the_example_of_a_configuration_finds_a_limit() {
             "domain: d\ndescriptors: [{key: user_id, rate_limit: {unit: day, requests_per_unit: 1}}]",
             Some("d: user_id=me"),
         ),
-        ("domain: d\ndescriptors: [{key: a, rate_limit: {unlimited: true}}, {key: b}]", None),
+        (
+            "domain: d\ndescriptors: [{key: a, rate_limit: {unlimited: true}}, {key: b}]",
+            None,
+        ),
         ("domain: d", None),
     ] {
         assert_eq!(example(text).as_deref(), expected, "{text}");
     }
     let (_, entries) = configuration(BASIC).example().unwrap();
-    let entries: Vec<_> = entries.into_iter().map(|entry| format!("{}={}", entry.key, entry.value)).collect();
-    check(&limiter(BASIC, options()), &entries.join(" "), Some((5, Unit::Second, "test-domain.key1_value1.subkey1")))
-        .await;
+    let entries: Vec<_> = entries
+        .into_iter()
+        .map(|entry| format!("{}={}", entry.key, entry.value))
+        .collect();
+    check(
+        &limiter(BASIC, options()),
+        &entries.join(" "),
+        Some((5, Unit::Second, "test-domain.key1_value1.subkey1")),
+    )
+    .await;
 }
 
 /// One call kept a core busy for seconds: 1,000 descriptors of 4 KiB with 200 patterns are 800 MiB to search.
@@ -376,7 +556,10 @@ async fn values_that_are_too_long_for_many_patterns_are_refused() {
             format!("  - {{key: path, value: '*/{number}x*y', rate_limit: {{unit: minute, requests_per_unit: 10}}}}\n")
         })
         .collect();
-    let limiter = limiter(&format!("domain: test-domain\ndescriptors:\n{patterns}"), options());
+    let limiter = limiter(
+        &format!("domain: test-domain\ndescriptors:\n{patterns}"),
+        options(),
+    );
     let of_length = |length: usize| {
         let mut descriptor = descriptor("path=x");
         descriptor.entries[0].value = format!("{}y", "/1".repeat(length / 2));
@@ -386,5 +569,14 @@ async fn values_that_are_too_long_for_many_patterns_are_refused() {
     assert_eq!(answered.response.unwrap().code, Code::Ok);
     let refused = check_at(&limiter, NOW, &request(&vec![of_length(4 << 10); 1_000])).await;
     assert!(refused.facts.tallies.is_empty());
-    assert!(matches!(refused.response, Err(Error::LongValues { descriptor: 30..=50 })), "{:?}", refused.response);
+    assert!(
+        matches!(
+            refused.response,
+            Err(Error::LongValues {
+                descriptor: 30..=50
+            })
+        ),
+        "{:?}",
+        refused.response
+    );
 }

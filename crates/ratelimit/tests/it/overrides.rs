@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 use tidegate_pipeline::test_util::{RedisCluster, RedisServer};
 use tidegate_ratelimit::Code::{Ok as Pass, OverLimit};
 use tidegate_ratelimit::{
-    Effect, EffectKind, Factor, LimitOverride, Limiter, Options, OverrideError, OverrideStore, OverrideTarget,
-    Overrides, Reach, Timestamp,
+    Effect, EffectKind, Factor, LimitOverride, Limiter, Options, OverrideError, OverrideStore,
+    OverrideTarget, Overrides, Reach, Timestamp,
 };
 
 use crate::fixture::{
-    NOW, answer, check_at, client, descriptor, entries, limiter, numbers, options, outline, refund, request, with_hits,
+    NOW, answer, check_at, client, descriptor, entries, limiter, numbers, options, outline, refund,
+    request, with_hits,
 };
 use crate::units::{Job, take_at};
 
@@ -36,11 +37,16 @@ fn at(second: u64) -> Timestamp {
 }
 
 fn rule(stats_key: &str) -> OverrideTarget {
-    OverrideTarget::Rule { stats_key: stats_key.to_owned() }
+    OverrideTarget::Rule {
+        stats_key: stats_key.to_owned(),
+    }
 }
 
 fn key(text: &str) -> OverrideTarget {
-    OverrideTarget::Key { domain: "test-domain".to_owned(), entries: entries(text) }
+    OverrideTarget::Key {
+        domain: "test-domain".to_owned(),
+        entries: entries(text),
+    }
 }
 
 fn scaled(factor: f64) -> Effect {
@@ -49,7 +55,14 @@ fn scaled(factor: f64) -> Effect {
 
 fn one(target: OverrideTarget, effect: Effect, until: Option<u64>) -> LimitOverride {
     let (by, reason) = ("ada".to_owned(), "a test".to_owned());
-    LimitOverride { target, effect, until: until.map(at), by, at: at(NOW), reason }
+    LimitOverride {
+        target,
+        effect,
+        until: until.map(at),
+        by,
+        at: at(NOW),
+        reason,
+    }
 }
 
 fn set(limiter: &Limiter, overrides: impl IntoIterator<Item = LimitOverride>) {
@@ -57,7 +70,10 @@ fn set(limiter: &Limiter, overrides: impl IntoIterator<Item = LimitOverride>) {
 }
 
 async fn take(limiter: &Limiter, second: u64, limits: &[(&str, u32)], times: u32) -> String {
-    take_at(limiter, second, &[Job::of(limits, times)]).await.outline().remove(0)
+    take_at(limiter, second, &[Job::of(limits, times)])
+        .await
+        .outline()
+        .remove(0)
 }
 
 async fn check(limiter: &Limiter, second: u64, text: &str) -> (tidegate_ratelimit::Code, u32) {
@@ -70,13 +86,23 @@ async fn a_pause_keeps_jobs_waiting_and_requests_if_it_says_so() {
     for target in [rule("test-domain.ten"), key("ten=x")] {
         let limiter = limiter(LIMITS, options());
         set(&limiter, [one(target.clone(), JOBS, Some(NOW + 7))]);
-        assert_eq!(take(&limiter, NOW, &[("ten=x", 1)], 3).await, "0, limit 0 paused for 7s");
+        assert_eq!(
+            take(&limiter, NOW, &[("ten=x", 1)], 3).await,
+            "0, limit 0 paused for 7s"
+        );
         assert_eq!(check(&limiter, NOW, "ten=x").await, (Pass, 9));
         set(&limiter, [one(target.clone(), ALL, None)]);
-        assert_eq!(take(&limiter, NOW, &[("ten=x", 1)], 3).await, "0, limit 0 paused");
+        assert_eq!(
+            take(&limiter, NOW, &[("ten=x", 1)], 3).await,
+            "0, limit 0 paused"
+        );
         assert_eq!(check(&limiter, NOW, "ten=x").await, (OverLimit, 0));
         set(&limiter, [one(target.clone(), ALL, Some(NOW + 7))]);
-        assert_eq!(check(&limiter, NOW + 7, "ten=x").await, (Pass, 8), "it ends by itself, and nothing was charged");
+        assert_eq!(
+            check(&limiter, NOW + 7, "ten=x").await,
+            (Pass, 8),
+            "it ends by itself, and nothing was charged"
+        );
         set(&limiter, []);
         assert_eq!(take(&limiter, NOW, &[("ten=x", 1)], 3).await, "3, 5 left");
     }
@@ -85,13 +111,31 @@ async fn a_pause_keeps_jobs_waiting_and_requests_if_it_says_so() {
 #[tokio::test]
 async fn a_pause_holds_for_its_target_only() {
     let limiter = limiter(LIMITS, options());
-    set(&limiter, [one(key("ten=x"), ALL, None), one(rule("test-domain.tenant_a"), ALL, None)]);
-    for (text, code) in [("ten=x", OverLimit), ("ten=y", Pass), ("tenant=a", OverLimit), ("tenant=b", Pass)] {
+    set(
+        &limiter,
+        [
+            one(key("ten=x"), ALL, None),
+            one(rule("test-domain.tenant_a"), ALL, None),
+        ],
+    );
+    for (text, code) in [
+        ("ten=x", OverLimit),
+        ("ten=y", Pass),
+        ("tenant=a", OverLimit),
+        ("tenant=b", Pass),
+    ] {
         assert_eq!(check(&limiter, NOW, text).await.0, code, "{text}");
     }
     let mut elsewhere = request(&[descriptor("ten=x")]);
     elsewhere.domain = "another".to_owned();
-    assert_eq!(check_at(&limiter, NOW, &elsewhere).await.response.unwrap().code, Pass);
+    assert_eq!(
+        check_at(&limiter, NOW, &elsewhere)
+            .await
+            .response
+            .unwrap()
+            .code,
+        Pass
+    );
 }
 
 #[tokio::test]
@@ -100,24 +144,53 @@ async fn a_pause_holds_whatever_the_limit_is() {
         let limiter = limiter(LIMITS, options());
         set(&limiter, [one(key(text), ALL, None)]);
         assert_eq!(check(&limiter, NOW, text).await.0, OverLimit, "{text}");
-        assert_eq!(take(&limiter, NOW, &[(text, 1)], 2).await, "0, limit 0 paused", "{text}");
-        assert_eq!(take(&limiter, NOW, &[("ten=x", 1), (text, 1)], 2).await, "0, limit 1 paused", "{text}");
-        assert_eq!(check(&limiter, NOW, "ten=x").await, (Pass, 9), "nothing was charged to the other limit");
+        assert_eq!(
+            take(&limiter, NOW, &[(text, 1)], 2).await,
+            "0, limit 0 paused",
+            "{text}"
+        );
+        assert_eq!(
+            take(&limiter, NOW, &[("ten=x", 1), (text, 1)], 2).await,
+            "0, limit 1 paused",
+            "{text}"
+        );
+        assert_eq!(
+            check(&limiter, NOW, "ten=x").await,
+            (Pass, 9),
+            "nothing was charged to the other limit"
+        );
     }
-    let limiter = limiter(LIMITS, Options { global_shadow_mode: true, ..options() });
+    let limiter = limiter(
+        LIMITS,
+        Options {
+            global_shadow_mode: true,
+            ..options()
+        },
+    );
     set(&limiter, [one(key("ten=x"), ALL, None)]);
     let checked = check_at(&limiter, NOW, &request(&[descriptor("ten=x")])).await;
     assert_eq!(checked.response.unwrap().code, Pass);
     assert!(checked.facts.global_shadow_mode);
-    assert_eq!(take(&limiter, NOW, &[("ten=x", 1)], 2).await, "0, limit 0 paused");
+    assert_eq!(
+        take(&limiter, NOW, &[("ten=x", 1)], 2).await,
+        "0, limit 0 paused"
+    );
 }
 
 #[tokio::test]
 async fn a_paused_quota_leaves_requests_to_the_others() {
     let limiter = limiter(LIMITS, options());
     set(&limiter, [one(key("quota=x"), ALL, None)]);
-    assert_eq!(answer(&limiter, &[descriptor("quota=x"), descriptor("other=x")]).await.code, Pass);
-    assert_eq!(take(&limiter, NOW, &[("quota=x", 1), ("other=x", 1)], 2).await, "0, limit 0 paused");
+    assert_eq!(
+        answer(&limiter, &[descriptor("quota=x"), descriptor("other=x")])
+            .await
+            .code,
+        Pass
+    );
+    assert_eq!(
+        take(&limiter, NOW, &[("quota=x", 1), ("other=x", 1)], 2).await,
+        "0, limit 0 paused"
+    );
 }
 
 #[tokio::test]
@@ -128,55 +201,131 @@ async fn what_is_paused_counts_as_over_the_limit_and_refunds_are_made() {
     let checked = check_at(&limiter, NOW, &request(&[with_hits("ten=x", 3)])).await;
     assert_eq!(numbers(&checked.facts.tallies[0]), [3, 3, 0, 0, 3, 0, 0]);
     let took = take_at(&limiter, NOW, &[Job::of(&[("ten=x", 2)], 2)]).await;
-    assert_eq!(numbers(&took.facts.counted.tallies[0]), [4, 4, 0, 0, 4, 0, 0]);
-    assert_eq!(outline(&answer(&limiter, &[refund("ten=x", 1)]).await), [(Pass, 10)]);
+    assert_eq!(
+        numbers(&took.facts.counted.tallies[0]),
+        [4, 4, 0, 0, 4, 0, 0]
+    );
+    assert_eq!(
+        outline(&answer(&limiter, &[refund("ten=x", 1)]).await),
+        [(Pass, 10)]
+    );
 }
 
 #[tokio::test]
 async fn a_limit_is_scaled_for_a_while() {
     let limiter = limiter(LIMITS, options());
-    set(&limiter, [one(rule("test-domain.ten"), scaled(0.55), Some(NOW + 9))]);
-    assert_eq!(check(&limiter, NOW, "ten=x").await, (Pass, 4), "5.5 is rounded down");
-    assert_eq!(take(&limiter, NOW, &[("ten=x", 1)], 9).await, "4, limit 0 for 9s", "the scale ends before the minute");
+    set(
+        &limiter,
+        [one(rule("test-domain.ten"), scaled(0.55), Some(NOW + 9))],
+    );
+    assert_eq!(
+        check(&limiter, NOW, "ten=x").await,
+        (Pass, 4),
+        "5.5 is rounded down"
+    );
+    assert_eq!(
+        take(&limiter, NOW, &[("ten=x", 1)], 9).await,
+        "4, limit 0 for 9s",
+        "the scale ends before the minute"
+    );
     assert_eq!(check(&limiter, NOW, "ten=x").await, (OverLimit, 0));
     assert_eq!(
         take(&limiter, NOW, &[("ten=x", 6)], 1).await,
         "0, limit 0 paused for 9s",
         "it fits into the limit as configured"
     );
-    assert_eq!(take(&limiter, NOW, &[("ten=x", 11)], 1).await, "0, limit 0 for ever");
-    assert_eq!(take(&limiter, NOW + 9, &[("ten=x", 1)], 9).await, "4, limit 0 for 37s");
+    assert_eq!(
+        take(&limiter, NOW, &[("ten=x", 11)], 1).await,
+        "0, limit 0 for ever"
+    );
+    assert_eq!(
+        take(&limiter, NOW + 9, &[("ten=x", 1)], 9).await,
+        "4, limit 0 for 37s"
+    );
     // That of the key counts, not that of its rule.
-    set(&limiter, [one(key("ten=x"), scaled(2.0), None), one(rule("test-domain.ten"), scaled(0.0), None)]);
+    set(
+        &limiter,
+        [
+            one(key("ten=x"), scaled(2.0), None),
+            one(rule("test-domain.ten"), scaled(0.0), None),
+        ],
+    );
     assert_eq!(check(&limiter, NOW, "ten=x").await, (Pass, 9));
     assert_eq!(check(&limiter, NOW, "ten=y").await, (OverLimit, 0));
-    assert_eq!(take(&limiter, NOW, &[("ten=y", 1)], 1).await, "0, limit 0 paused");
+    assert_eq!(
+        take(&limiter, NOW, &[("ten=y", 1)], 1).await,
+        "0, limit 0 paused"
+    );
 }
 
 #[test]
 fn a_rule_says_whether_requests_wait_with_a_job_that_was_throttled() {
     let limiter = limiter(LIMITS, options());
-    let job = Job::of(&[("ten=x", 1), ("vendor=x", 2), ("agent=x", 1), ("free=x", 1), ("nobody=x", 1)], 1);
+    let job = Job::of(
+        &[
+            ("ten=x", 1),
+            ("vendor=x", 2),
+            ("agent=x", 1),
+            ("free=x", 1),
+            ("nobody=x", 1),
+        ],
+        1,
+    );
     let reaches = limiter.reach_when_throttled(&job.units(), at(NOW));
-    assert_eq!(reaches, [Reach::Jobs, Reach::JobsAndRequests, Reach::JobsAndRequests, Reach::Jobs, Reach::Jobs]);
+    assert_eq!(
+        reaches,
+        [
+            Reach::Jobs,
+            Reach::JobsAndRequests,
+            Reach::JobsAndRequests,
+            Reach::Jobs,
+            Reach::Jobs
+        ]
+    );
     let elsewhere = job.in_domain("another");
-    assert_eq!(limiter.reach_when_throttled(&elsewhere.units(), at(NOW)), [Reach::Jobs; 5]);
+    assert_eq!(
+        limiter.reach_when_throttled(&elsewhere.units(), at(NOW)),
+        [Reach::Jobs; 5]
+    );
     let empty = Limiter::new(crate::fixture::memory(), options());
-    assert_eq!(empty.reach_when_throttled(&elsewhere.units(), at(NOW)), [Reach::Jobs; 5]);
+    assert_eq!(
+        empty.reach_when_throttled(&elsewhere.units(), at(NOW)),
+        [Reach::Jobs; 5]
+    );
 }
 
 #[tokio::test]
 async fn the_local_cache_does_not_outlive_a_scale() {
-    let limiter = limiter(LIMITS, Options { local_cache_bytes: 1 << 20, ..options() });
+    let limiter = limiter(
+        LIMITS,
+        Options {
+            local_cache_bytes: 1 << 20,
+            ..options()
+        },
+    );
     set(&limiter, [one(key("ten=x"), scaled(0.1), Some(NOW + 5))]);
-    assert_eq!([check(&limiter, NOW, "ten=x").await.0, check(&limiter, NOW, "ten=x").await.0], [Pass, OverLimit]);
+    assert_eq!(
+        [
+            check(&limiter, NOW, "ten=x").await.0,
+            check(&limiter, NOW, "ten=x").await.0
+        ],
+        [Pass, OverLimit]
+    );
     let refused = check_at(&limiter, NOW, &request(&[with_hits("ten=x", 3)])).await;
-    assert_eq!(numbers(&refused.facts.tallies[0]), [3, 3, 0, 0, 3, 0, 0], "what is over a scaled limit is remembered");
+    assert_eq!(
+        numbers(&refused.facts.tallies[0]),
+        [3, 3, 0, 0, 3, 0, 0],
+        "what is over a scaled limit is remembered"
+    );
     assert_eq!(check(&limiter, NOW + 5, "ten=x").await, (Pass, 7));
     let over = check_at(&limiter, NOW + 5, &request(&[with_hits("ten=x", 9)])).await;
     assert_eq!(outline(&over.response.unwrap()), [(OverLimit, 0)]);
     set(&limiter, [one(key("ten=x"), scaled(2.0), None)]);
-    assert_eq!(check(&limiter, NOW + 5, "ten=x").await, (Pass, 7), "the cache has it as over the limit of 10");
+    assert_eq!(
+        check(&limiter, NOW + 5, "ten=x").await,
+        (Pass, 7),
+        "the cache has it as over the limit of 10"
+    );
 }
 
 #[tokio::test]
@@ -208,8 +357,15 @@ fn deadline() -> Instant {
     Instant::now() + Duration::from_secs(20)
 }
 
-async fn kept(store: &OverrideStore, known: &mut Arc<Overrides>, second: u64) -> Vec<LimitOverride> {
-    *known = store.read(known, at(second), deadline()).await.expect("the store answers");
+async fn kept(
+    store: &OverrideStore,
+    known: &mut Arc<Overrides>,
+    second: u64,
+) -> Vec<LimitOverride> {
+    *known = store
+        .read(known, at(second), deadline())
+        .await
+        .expect("the store answers");
     known.iter().cloned().collect()
 }
 
@@ -230,7 +386,11 @@ async fn what_one_server_puts_others_read() {
 
         let other = one(key("ten=x"), ALL, None);
         store.put(&other, at(NOW), deadline()).await.unwrap();
-        assert_eq!(kept(&store, &mut here, NOW).await, [scale.clone(), other.clone()], "in place of the earlier one");
+        assert_eq!(
+            kept(&store, &mut here, NOW).await,
+            [scale.clone(), other.clone()],
+            "in place of the earlier one"
+        );
         let removed = async |kind| store.remove(&other.target, kind, deadline()).await.unwrap();
         assert!(!removed(EffectKind::Scaled).await);
         assert!(removed(EffectKind::Paused).await);
@@ -262,20 +422,40 @@ async fn of_two_reports_of_throttling_the_later_end_holds_in_any_order() {
             (&second, &two_hours),
         ] {
             store.put(new, at(NOW), deadline()).await.unwrap();
-            assert_eq!(kept(&store, &mut Arc::default(), NOW).await, std::slice::from_ref(holds), "after {}", new.by);
+            assert_eq!(
+                kept(&store, &mut Arc::default(), NOW).await,
+                std::slice::from_ref(holds),
+                "after {}",
+                new.by
+            );
         }
         // What is over holds nobody up, and a report without an end is the latest.
-        store.put(&throttled("late", Some(NOW + 7_201)), at(NOW + 7_200), deadline()).await.unwrap();
+        store
+            .put(
+                &throttled("late", Some(NOW + 7_201)),
+                at(NOW + 7_200),
+                deadline(),
+            )
+            .await
+            .unwrap();
         let endless = throttled("endless", None);
         for new in [&endless, &two_hours] {
             store.put(new, at(NOW + 7_200), deadline()).await.unwrap();
         }
-        assert_eq!(kept(&store, &mut Arc::default(), NOW + 7_200).await, [endless]);
+        assert_eq!(
+            kept(&store, &mut Arc::default(), NOW + 7_200).await,
+            [endless]
+        );
         // People shorten what they decided themselves.
         for until in [None, Some(NOW + 60), Some(NOW + 30)] {
             let paused = one(key("ten=y"), JOBS, until);
             store.put(&paused, at(NOW), deadline()).await.unwrap();
-            assert!(kept(&store, &mut Arc::default(), NOW).await.contains(&paused), "{until:?}");
+            assert!(
+                kept(&store, &mut Arc::default(), NOW)
+                    .await
+                    .contains(&paused),
+                "{until:?}"
+            );
         }
     })
     .await;
@@ -287,13 +467,22 @@ async fn servers_that_report_throttling_at_once_keep_the_latest_end() {
     let mut reports = tokio::task::JoinSet::new();
     for seconds in 1..=64_u64 {
         let store = OverrideStore::redis(client(&redis), "");
-        let report = one(key("ten=x"), Effect::Throttled(Reach::Jobs), Some(NOW + seconds * 37 % 64));
+        let report = one(
+            key("ten=x"),
+            Effect::Throttled(Reach::Jobs),
+            Some(NOW + seconds * 37 % 64),
+        );
         reports.spawn(async move { store.put(&report, at(NOW), deadline()).await });
     }
     while let Some(put) = reports.join_next().await {
         put.unwrap().unwrap();
     }
-    let kept = kept(&OverrideStore::redis(client(&redis), ""), &mut Arc::default(), NOW).await;
+    let kept = kept(
+        &OverrideStore::redis(client(&redis), ""),
+        &mut Arc::default(),
+        NOW,
+    )
+    .await;
     assert_eq!(kept[0].until, Some(at(NOW + 63)));
 }
 
@@ -301,8 +490,15 @@ async fn servers_that_report_throttling_at_once_keep_the_latest_end() {
 async fn what_has_ended_is_removed_by_who_reads_it() {
     for_every_store(async |store| {
         let (mut known, mut other) = (Arc::default(), Arc::default());
-        for (text, until) in [("ten=a", Some(NOW + 10)), ("ten=b", None), ("ten=c", Some(NOW + 100))] {
-            store.put(&one(key(text), JOBS, until), at(NOW), deadline()).await.unwrap();
+        for (text, until) in [
+            ("ten=a", Some(NOW + 10)),
+            ("ten=b", None),
+            ("ten=c", Some(NOW + 100)),
+        ] {
+            store
+                .put(&one(key(text), JOBS, until), at(NOW), deadline())
+                .await
+                .unwrap();
         }
         assert_eq!(kept(&store, &mut known, NOW).await.len(), 3);
         assert_eq!(kept(&store, &mut other, NOW).await.len(), 3);
@@ -310,7 +506,14 @@ async fn what_has_ended_is_removed_by_who_reads_it() {
         // An earlier clock sees that it is gone.
         assert_eq!(kept(&store, &mut Arc::default(), NOW).await.len(), 2);
         // One that was renewed stays.
-        store.put(&one(key("ten=c"), JOBS, Some(NOW + 200)), at(NOW), deadline()).await.unwrap();
+        store
+            .put(
+                &one(key("ten=c"), JOBS, Some(NOW + 200)),
+                at(NOW),
+                deadline(),
+            )
+            .await
+            .unwrap();
         assert_eq!(kept(&store, &mut other, NOW + 150).await.len(), 2);
     })
     .await;
@@ -327,18 +530,32 @@ async fn the_number_of_overrides_is_bounded_and_people_have_room() {
         for number in 0..900 {
             put(number, throttled, NOW).await.unwrap();
         }
-        assert_eq!(put(900, throttled, NOW).await, Err(OverrideError::TooMany { most: 900 }));
+        assert_eq!(
+            put(900, throttled, NOW).await,
+            Err(OverrideError::TooMany { most: 900 })
+        );
         put(7, throttled, NOW).await.expect("it is there already");
         for number in 0..100 {
             put(number, JOBS, NOW).await.unwrap();
         }
-        assert_eq!(put(100, JOBS, NOW).await, Err(OverrideError::TooMany { most: 1_000 }));
+        assert_eq!(
+            put(100, JOBS, NOW).await,
+            Err(OverrideError::TooMany { most: 1_000 })
+        );
         assert_eq!(kept(&store, &mut Arc::default(), NOW).await.len(), 1_000);
-        put(100, JOBS, NOW + 20).await.expect("the others have ended");
+        put(100, JOBS, NOW + 20)
+            .await
+            .expect("the others have ended");
 
-        let long = LimitOverride { reason: "x".repeat(1_024), ..one(key("ten=x"), JOBS, None) };
+        let long = LimitOverride {
+            reason: "x".repeat(1_024),
+            ..one(key("ten=x"), JOBS, None)
+        };
         let refused = store.put(&long, at(NOW), deadline()).await.unwrap_err();
-        assert!(matches!(refused, OverrideError::TooLong { most: 1_024, .. }), "{refused}");
+        assert!(
+            matches!(refused, OverrideError::TooLong { most: 1_024, .. }),
+            "{refused}"
+        );
     })
     .await;
 }
@@ -347,14 +564,29 @@ async fn the_number_of_overrides_is_bounded_and_people_have_room() {
 async fn records_of_a_later_version_are_kept_and_have_no_effect() {
     let redis = RedisServer::start().await;
     let store = OverrideStore::redis(client(&redis), "p_");
-    store.put(&one(key("ten=x"), JOBS, None), at(NOW), deadline()).await.unwrap();
-    assert_eq!(redis.raw("HSET p_tidegate:overrides [later] {} version x"), ":1\r\n");
-    let known = store.read(&Arc::default(), at(NOW), deadline()).await.unwrap();
+    store
+        .put(&one(key("ten=x"), JOBS, None), at(NOW), deadline())
+        .await
+        .unwrap();
+    assert_eq!(
+        redis.raw("HSET p_tidegate:overrides [later] {} version x"),
+        ":1\r\n"
+    );
+    let known = store
+        .read(&Arc::default(), at(NOW), deadline())
+        .await
+        .unwrap();
     assert_eq!((known.len(), known.unreadable()), (1, 1));
     assert_eq!(redis.raw("HLEN p_tidegate:overrides"), ":3\r\n");
     // Without a change, the fields are not read again.
     let same = store.read(&known, at(NOW), deadline()).await.unwrap();
     assert!(Arc::ptr_eq(&known, &same));
     assert_eq!(redis.raw("FLUSHALL"), "+OK\r\n");
-    assert!(store.read(&known, at(NOW), deadline()).await.unwrap().is_empty());
+    assert!(
+        store
+            .read(&known, at(NOW), deadline())
+            .await
+            .unwrap()
+            .is_empty()
+    );
 }

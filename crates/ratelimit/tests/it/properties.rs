@@ -9,7 +9,10 @@ use crate::fixture::{NOW, check_at, descriptor, limiter, options, request, with_
 use crate::units::{Job, take_at};
 
 fn block_on<F: Future>(future: F) -> F::Output {
-    tokio::runtime::Builder::new_current_thread().build().expect("a runtime can be built").block_on(future)
+    tokio::runtime::Builder::new_current_thread()
+        .build()
+        .expect("a runtime can be built")
+        .block_on(future)
 }
 
 const TEN: &str = "
@@ -53,7 +56,8 @@ fn no_more_than_the_limit_passes_when_threads_compete() {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..500 {
-                    let checked = block_on(check_at(&limiter, NOW, &request(&[descriptor("ten=x")])));
+                    let checked =
+                        block_on(check_at(&limiter, NOW, &request(&[descriptor("ten=x")])));
                     if checked.response.unwrap().code == Code::Ok {
                         passed.fetch_add(1, Relaxed);
                     }
@@ -77,7 +81,10 @@ fn jobs_and_requests_on_threads_share_the_limit_exactly() {
                     let took = block_on(take_at(&limiter, NOW, &jobs));
                     got.fetch_add(u64::from(took.times() * (1 + turn % 3)), Relaxed);
                 }
-                while block_on(check_at(&limiter, NOW, &request(&[descriptor("ten=x")]))).response.unwrap().code
+                while block_on(check_at(&limiter, NOW, &request(&[descriptor("ten=x")])))
+                    .response
+                    .unwrap()
+                    .code
                     == Code::Ok
                 {
                     got.fetch_add(1, Relaxed);
@@ -99,7 +106,11 @@ struct Node {
 
 impl Node {
     fn composite(&self) -> String {
-        if self.value.is_empty() { self.key.clone() } else { format!("{}_{}", self.key, self.value) }
+        if self.value.is_empty() {
+            self.key.clone()
+        } else {
+            format!("{}_{}", self.key, self.value)
+        }
     }
 }
 
@@ -112,10 +123,21 @@ fn value() -> impl Strategy<Value = String> {
 }
 
 fn level(depth: u32) -> BoxedStrategy<Vec<Node>> {
-    let patterns = prop::sample::select(vec!["", "x", "xy", "x*", "*x", "x*x", "*"]).prop_map(str::to_owned);
-    let children = if depth == 0 { Just(Vec::new()).boxed() } else { level(depth - 1) };
-    let node = (key(), patterns, prop::option::of(1_u32..100), children)
-        .prop_map(|(key, value, limit, children)| Node { key, value, limit, children });
+    let patterns =
+        prop::sample::select(vec!["", "x", "xy", "x*", "*x", "x*x", "*"]).prop_map(str::to_owned);
+    let children = if depth == 0 {
+        Just(Vec::new()).boxed()
+    } else {
+        level(depth - 1)
+    };
+    let node = (key(), patterns, prop::option::of(1_u32..100), children).prop_map(
+        |(key, value, limit, children)| Node {
+            key,
+            value,
+            limit,
+            children,
+        },
+    );
     prop::collection::vec(node, 0..5)
         .prop_map(|mut nodes| {
             let mut seen = std::collections::HashSet::new();
@@ -127,10 +149,15 @@ fn level(depth: u32) -> BoxedStrategy<Vec<Node>> {
 
 fn yaml(nodes: &[Node]) -> String {
     let nodes = nodes.iter().map(|node| {
-        let limit = node
-            .limit
-            .map_or(String::new(), |limit| format!(", rate_limit: {{unit: hour, requests_per_unit: {limit}}}"));
-        format!("{{key: {}, value: '{}'{limit}, descriptors: {}}}", node.key, node.value, yaml(&node.children))
+        let limit = node.limit.map_or(String::new(), |limit| {
+            format!(", rate_limit: {{unit: hour, requests_per_unit: {limit}}}")
+        });
+        format!(
+            "{{key: {}, value: '{}'{limit}, descriptors: {}}}",
+            node.key,
+            node.value,
+            yaml(&node.children)
+        )
     });
     format!("[{}]", nodes.collect::<Vec<_>>().join(", "))
 }
@@ -142,9 +169,17 @@ fn naive(nodes: &[Node], entries: &[Entry]) -> Option<u32> {
     let found = nodes
         .iter()
         .find(|node| node.composite() == probe)
-        .or_else(|| nodes.iter().find(|node| node.composite().contains('*') && matches(&node.composite(), &probe)))
+        .or_else(|| {
+            nodes
+                .iter()
+                .find(|node| node.composite().contains('*') && matches(&node.composite(), &probe))
+        })
         .or_else(|| nodes.iter().find(|node| node.composite() == first.key))?;
-    if rest.is_empty() { found.limit } else { naive(&found.children, rest) }
+    if rest.is_empty() {
+        found.limit
+    } else {
+        naive(&found.children, rest)
+    }
 }
 
 /// Tries every length for every star.

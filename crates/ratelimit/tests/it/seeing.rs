@@ -3,10 +3,13 @@
 use std::time::{Duration, Instant};
 
 use tidegate_ratelimit::{
-    Caller, Code, Descriptor, Limiter, Options, OverLimitKeys, Override, Request, Response, Sketch, Timestamp,
+    Caller, Code, Descriptor, Limiter, Options, OverLimitKeys, Override, Request, Response, Sketch,
+    Timestamp,
 };
 
-use crate::fixture::{NOW, check_at, descriptor, limiter, limiter_with, memory, options, refund, request, with_hits};
+use crate::fixture::{
+    NOW, check_at, descriptor, limiter, limiter_with, memory, options, refund, request, with_hits,
+};
 use crate::store::for_every_store;
 use crate::units::{Job, take_at};
 
@@ -23,17 +26,38 @@ descriptors:
 
 async fn peek(limiter: &Limiter, request: &Request) -> Response {
     let deadline = Instant::now() + Duration::from_secs(10);
-    limiter.peek(request, Timestamp(NOW * 1_000_000), deadline).await.expect("an answer")
+    limiter
+        .peek(request, Timestamp(NOW * 1_000_000), deadline)
+        .await
+        .expect("an answer")
 }
 
 fn requests() -> Vec<Request> {
-    let own = Override { requests_per_unit: 3, unit: 3 };
-    let brought = Descriptor { limit: Some(own), ..descriptor("ten=own") };
+    let own = Override {
+        requests_per_unit: 3,
+        unit: 3,
+    };
+    let brought = Descriptor {
+        limit: Some(own),
+        ..descriptor("ten=own")
+    };
     [
         vec![descriptor("ten=x")],
-        vec![with_hits("ten=x", 7), descriptor("free=x"), descriptor("nobody=x")],
-        vec![descriptor("ten=x"), with_hits("ten=x", 2), with_hits("twenty=x", 19)],
-        vec![with_hits("twenty=x", 2), descriptor("ten=x"), with_hits("shadow=x", 11)],
+        vec![
+            with_hits("ten=x", 7),
+            descriptor("free=x"),
+            descriptor("nobody=x"),
+        ],
+        vec![
+            descriptor("ten=x"),
+            with_hits("ten=x", 2),
+            with_hits("twenty=x", 19),
+        ],
+        vec![
+            with_hits("twenty=x", 2),
+            descriptor("ten=x"),
+            with_hits("shadow=x", 11),
+        ],
         vec![refund("ten=x", 4), with_hits("quota=x", 11)],
         vec![brought.clone(), brought.clone(), brought.clone(), brought],
         vec![with_hits("quota=x", 11), descriptor("twenty=x")],
@@ -46,12 +70,18 @@ fn requests() -> Vec<Request> {
 #[tokio::test]
 async fn what_is_foreseen_is_answered_and_nothing_is_charged() {
     for_every_store(async |store| {
-        let options = Options { response_headers: true, ..options() };
+        let options = Options {
+            response_headers: true,
+            ..options()
+        };
         let limiter = limiter_with(store, LIMITS, options);
         for request in requests() {
             let foreseen = peek(&limiter, &request).await;
             assert_eq!(peek(&limiter, &request).await, foreseen, "{request:?}");
-            let answered = check_at(&limiter, NOW, &request).await.response.expect("an answer");
+            let answered = check_at(&limiter, NOW, &request)
+                .await
+                .response
+                .expect("an answer");
             assert_eq!(answered, foreseen, "{request:?}");
         }
     })
@@ -60,14 +90,26 @@ async fn what_is_foreseen_is_answered_and_nothing_is_charged() {
 
 #[tokio::test]
 async fn what_is_foreseen_is_answered_in_other_modes() {
-    let spared = Options { over_limit_keys: OverLimitKeys::StopIncrement, ..options() };
-    let shadow = Options { global_shadow_mode: true, ..options() };
-    let quotas = Options { global_quota_mode: true, ..options() };
+    let spared = Options {
+        over_limit_keys: OverLimitKeys::StopIncrement,
+        ..options()
+    };
+    let shadow = Options {
+        global_shadow_mode: true,
+        ..options()
+    };
+    let quotas = Options {
+        global_quota_mode: true,
+        ..options()
+    };
     for options in [spared, shadow, quotas] {
         let limiter = limiter(LIMITS, options.clone());
         for request in requests() {
             let foreseen = peek(&limiter, &request).await;
-            let answered = check_at(&limiter, NOW, &request).await.response.expect("an answer");
+            let answered = check_at(&limiter, NOW, &request)
+                .await
+                .response
+                .expect("an answer");
             assert_eq!(answered, foreseen, "{request:?} with {options:?}");
         }
     }
@@ -78,7 +120,10 @@ fn sketch(limiter: &Limiter, second: u64) -> Sketch {
 }
 
 fn hits(sketch: &Sketch, value: &str) -> u64 {
-    let of_key = sketch.top.iter().filter(|key| key.entries[0].value == value);
+    let of_key = sketch
+        .top
+        .iter()
+        .filter(|key| key.entries[0].value == value);
     of_key.map(|key| key.hits).sum()
 }
 
@@ -87,25 +132,45 @@ async fn the_keys_with_the_most_hits_are_known_among_many() {
     let first = limiter(LIMITS, options());
     let second = first.with_store(memory());
     let big = request(&[descriptor("many=big")]);
-    let paired = request(&[with_hits("many=other", 3), descriptor("nobody=x"), refund("many=back", 100)]);
+    let paired = request(&[
+        with_hits("many=other", 3),
+        descriptor("nobody=x"),
+        refund("many=back", 100),
+    ]);
     for number in 0..20_000 {
         let limiter = if number % 2 == 0 { &first } else { &second };
         let small = request(&[descriptor(&format!("many={number}"))]);
         for request in [&big, &paired, &small] {
-            check_at(limiter, NOW, request).await.response.expect("an answer");
+            check_at(limiter, NOW, request)
+                .await
+                .response
+                .expect("an answer");
         }
     }
     let seen = sketch(&first, NOW);
     assert_eq!(seen, sketch(&second, NOW));
     assert_eq!(seen.since, Timestamp((NOW - 14 - 60) * 1_000_000));
     assert_eq!(seen.top.len(), 128);
-    assert_eq!((&*seen.top[0].entries[0].value, &*seen.top[1].entries[0].value), ("other", "big"));
+    assert_eq!(
+        (
+            &*seen.top[0].entries[0].value,
+            &*seen.top[1].entries[0].value
+        ),
+        ("other", "big")
+    );
     // After the first 4096 decisions of each core, about 400 samples of each. Six deviations are a third.
     let (big, other) = (hits(&seen, "big"), hits(&seen, "other"));
-    assert!((12_000..28_000).contains(&big) && (36_000..84_000).contains(&other), "{big} and {other}");
+    assert!(
+        (12_000..28_000).contains(&big) && (36_000..84_000).contains(&other),
+        "{big} and {other}"
+    );
     assert_eq!((hits(&seen, "x"), hits(&seen, "back")), (0, 0));
     assert!(seen.top.iter().all(|key| key.is_estimate));
-    assert_eq!(hits(&sketch(&first, NOW + 60), "big"), big, "in the minute after it");
+    assert_eq!(
+        hits(&sketch(&first, NOW + 60), "big"),
+        big,
+        "in the minute after it"
+    );
     assert_eq!(sketch(&first, NOW + 120).top, []);
 }
 
@@ -117,10 +182,19 @@ async fn hits_are_exact_until_there_are_many_and_in_the_next_quiet_minute() {
     let me = request(&[descriptor("many=me")]);
     let ask = async |limiter: &Limiter, at: u64, calls: u64| {
         for _ in 0..calls {
-            check_at(limiter, at, &me).await.response.expect("an answer");
+            check_at(limiter, at, &me)
+                .await
+                .response
+                .expect("an answer");
         }
     };
-    let counted = |at: u64| sketch(&first, at).top.iter().map(|key| (key.hits, key.is_estimate)).collect::<Vec<_>>();
+    let counted = |at: u64| {
+        sketch(&first, at)
+            .top
+            .iter()
+            .map(|key| (key.hits, key.is_estimate))
+            .collect::<Vec<_>>()
+    };
     ask(&first, NOW, 7).await;
     assert_eq!(counted(NOW), [(7, false)]);
     ask(&second, NOW, 4096).await;
@@ -140,16 +214,33 @@ async fn of_more_keys_than_there_are_places_only_those_with_a_place_from_the_sta
     let second = first.with_store(memory());
     for number in 0..200 {
         let hits = if number == 0 { 3 } else { 1 };
-        check_at(&first, NOW, &request(&[with_hits(&format!("many={number}"), hits)])).await.response.unwrap();
+        check_at(
+            &first,
+            NOW,
+            &request(&[with_hits(&format!("many={number}"), hits)]),
+        )
+        .await
+        .response
+        .unwrap();
     }
     let seen = sketch(&first, NOW);
     let exact: Vec<_> = seen.top.iter().filter(|key| !key.is_estimate).collect();
-    assert!(exact.iter().all(|key| key.hits == if key.entries[0].value == "0" { 3 } else { 1 }), "{exact:?}");
+    assert!(
+        exact
+            .iter()
+            .all(|key| key.hits == if key.entries[0].value == "0" { 3 } else { 1 }),
+        "{exact:?}"
+    );
     assert_eq!(seen.top.iter().filter(|key| key.is_estimate).count(), 72);
-    check_at(&second, NOW, &request(&[with_hits("many=other", 9)])).await.response.unwrap();
+    check_at(&second, NOW, &request(&[with_hits("many=other", 9)]))
+        .await
+        .response
+        .unwrap();
     let seen = sketch(&first, NOW);
     assert!(
-        seen.top.iter().any(|key| key.entries[0].value == "other" && key.is_estimate),
+        seen.top
+            .iter()
+            .any(|key| key.entries[0].value == "other" && key.is_estimate),
         "the first core may have it"
     );
 }
@@ -160,16 +251,33 @@ async fn the_latest_refusals_are_known_with_who_was_refused() {
     for second in [NOW, NOW + 1] {
         for _ in 0..100 {
             let over = request(&[descriptor("free=x"), with_hits("ten=x", 11)]);
-            assert_eq!(check_at(&limiter, second, &over).await.response.unwrap().code, Code::OverLimit);
+            assert_eq!(
+                check_at(&limiter, second, &over)
+                    .await
+                    .response
+                    .unwrap()
+                    .code,
+                Code::OverLimit
+            );
         }
-        take_at(&limiter, second, &[Job::of(&[("twenty=a", 1), ("ten=y", 1)], 12)]).await;
+        take_at(
+            &limiter,
+            second,
+            &[Job::of(&[("twenty=a", 1), ("ten=y", 1)], 12)],
+        )
+        .await;
         take_at(&limiter, second, &[Job::of(&[("shadow=a", 11)], 1)]).await;
     }
     let seen = sketch(&limiter, NOW + 1);
     let of = |caller, second| {
         let at = Timestamp(second * 1_000_000);
-        let refusals = seen.refusals.iter().filter(move |refusal| (refusal.caller, refusal.at) == (caller, at));
-        refusals.map(|refusal| &*refusal.entries[0].value).collect::<Vec<_>>()
+        let refusals = seen
+            .refusals
+            .iter()
+            .filter(move |refusal| (refusal.caller, refusal.at) == (caller, at));
+        refusals
+            .map(|refusal| &*refusal.entries[0].value)
+            .collect::<Vec<_>>()
     };
     for second in [NOW, NOW + 1] {
         assert_eq!(of(Caller::Request, second), ["x"; 16]);
@@ -182,7 +290,10 @@ async fn the_latest_refusals_are_known_with_who_was_refused() {
     assert_eq!((hits(&seen, "y"), hits(&seen, "a")), (10, 10));
     for second in NOW + 2..NOW + 20 {
         for _ in 0..20 {
-            check_at(&limiter, second, &request(&[with_hits("ten=x", 11)])).await.response.unwrap();
+            check_at(&limiter, second, &request(&[with_hits("ten=x", 11)]))
+                .await
+                .response
+                .unwrap();
         }
     }
     assert_eq!(sketch(&limiter, NOW + 20).refusals.len(), 128);

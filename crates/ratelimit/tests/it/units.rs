@@ -3,7 +3,9 @@
 use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
-use tidegate_ratelimit::{Closed, Entry, Left, Limiter, Reason, TakeFacts, Taken, Timestamp, Units, Wanted};
+use tidegate_ratelimit::{
+    Closed, Entry, Left, Limiter, Reason, TakeFacts, Taken, Timestamp, Units, Wanted,
+};
 
 use crate::fixture::{entries, stats_key};
 
@@ -18,9 +20,17 @@ pub(crate) struct Job {
 impl Job {
     /// Jobs with limits that are written as entries and hits.
     pub(crate) fn of(limits: &[(&str, u32)], times: u32) -> Self {
-        let limit =
-            |(text, hits): &(&str, u32)| (entries(text), NonZeroU32::new(*hits).expect("a job costs something"));
-        Self { domain: "test-domain", limits: limits.iter().map(limit).collect(), times }
+        let limit = |(text, hits): &(&str, u32)| {
+            (
+                entries(text),
+                NonZeroU32::new(*hits).expect("a job costs something"),
+            )
+        };
+        Self {
+            domain: "test-domain",
+            limits: limits.iter().map(limit).collect(),
+            times,
+        }
     }
 
     pub(crate) fn in_domain(self, domain: &'static str) -> Self {
@@ -28,7 +38,14 @@ impl Job {
     }
 
     pub(crate) fn units(&self) -> Vec<Units<'_>> {
-        self.limits.iter().map(|(entries, hits)| Units { domain: self.domain, entries, hits: *hits }).collect()
+        self.limits
+            .iter()
+            .map(|(entries, hits)| Units {
+                domain: self.domain,
+                entries,
+                hits: *hits,
+            })
+            .collect()
     }
 }
 
@@ -44,16 +61,43 @@ pub(crate) struct Took {
 /// Takes at a second.
 pub(crate) async fn take_at(limiter: &Limiter, second: u64, jobs: &[Job]) -> Took {
     let units: Vec<Vec<Units<'_>>> = jobs.iter().map(Job::units).collect();
-    let wanted = jobs.iter().zip(&units).map(|(job, limits)| Wanted { limits, times: job.times });
+    let wanted = jobs.iter().zip(&units).map(|(job, limits)| Wanted {
+        limits,
+        times: job.times,
+    });
     let wanted: Vec<Wanted<'_>> = wanted.collect();
     let mut facts = TakeFacts::default();
-    let taken = limiter.take(&wanted, Timestamp(second * 1_000_000), deadline(), &mut facts).await.expect("an answer");
+    let taken = limiter
+        .take(
+            &wanted,
+            Timestamp(second * 1_000_000),
+            deadline(),
+            &mut facts,
+        )
+        .await
+        .expect("an answer");
     for (taken, job) in taken.iter().zip(jobs) {
-        assert!(taken.closed.is_some() || taken.permits.times() == job.times, "{taken:?} of {job:?}");
-        assert_eq!(taken.closed.is_some(), taken.left == Left::Jobs(0), "{taken:?} of {job:?}");
+        assert!(
+            taken.closed.is_some() || taken.permits.times() == job.times,
+            "{taken:?} of {job:?}"
+        );
+        assert_eq!(
+            taken.closed.is_some(),
+            taken.left == Left::Jobs(0),
+            "{taken:?} of {job:?}"
+        );
     }
-    let stats_keys = facts.counted.tallies.iter().map(|tally| stats_key(limiter, tally)).collect();
-    Took { taken, facts, stats_keys }
+    let stats_keys = facts
+        .counted
+        .tallies
+        .iter()
+        .map(|tally| stats_key(limiter, tally))
+        .collect();
+    Took {
+        taken,
+        facts,
+        stats_keys,
+    }
 }
 
 fn deadline() -> Instant {
@@ -92,13 +136,20 @@ impl Took {
             closed: taken.closed.clone(),
         };
         let taken = self.taken.iter_mut().map(part).collect();
-        Self { taken, facts: TakeFacts::default(), stats_keys: Vec::new() }
+        Self {
+            taken,
+            facts: TakeFacts::default(),
+            stats_keys: Vec::new(),
+        }
     }
 
     /// Gives all units back at a second.
     pub(crate) async fn give_back(self, limiter: &Limiter, second: u64) {
         let permits = self.taken.into_iter().map(|taken| taken.permits).collect();
-        limiter.give_back(permits, Timestamp(second * 1_000_000), deadline()).await.expect("the store takes it");
+        limiter
+            .give_back(permits, Timestamp(second * 1_000_000), deadline())
+            .await
+            .expect("the store takes it");
     }
 }
 

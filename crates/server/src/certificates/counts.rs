@@ -93,17 +93,27 @@ impl Sample {
     pub(crate) fn counters(self) -> impl Iterator<Item = (&'static str, u64)> {
         const NAMES: [[&str; 2]; 2] = [
             ["certs.load_attempts", "certs.load_failures"],
-            ["tidegate.tokens.load_attempts", "tidegate.tokens.load_failures"],
+            [
+                "tidegate.tokens.load_attempts",
+                "tidegate.tokens.load_failures",
+            ],
         ];
         let kinds = NAMES.into_iter().zip(self.loaded);
         kinds
             .filter_map(|(names, loaded)| loaded.map(|loaded| (names, loaded)))
-            .flat_map(|([attempts, failures], loaded)| [(attempts, loaded.attempts), (failures, loaded.failures)])
+            .flat_map(|([attempts, failures], loaded)| {
+                [(attempts, loaded.attempts), (failures, loaded.failures)]
+            })
     }
 
     pub(crate) fn gauges(self) -> impl Iterator<Item = (String, u64)> {
-        let left = self.left.map(|left| ("tidegate.certificates.seconds_left".to_owned(), left));
+        let left = self
+            .left
+            .map(|left| ("tidegate.certificates.seconds_left".to_owned(), left));
         let [certificates, _] = self.loaded;
-        certificates.map(|loaded| ("certs.num_values".to_owned(), loaded.files)).into_iter().chain(left)
+        certificates
+            .map(|loaded| ("certs.num_values".to_owned(), loaded.files))
+            .into_iter()
+            .chain(left)
     }
 }

@@ -44,7 +44,10 @@ pub(crate) struct Renewal {
 impl Renewal {
     /// `apply` puts it in the place of what was there.
     pub(crate) fn new(validity: Option<Validity>, apply: impl FnOnce() + Send + 'static) -> Self {
-        Self { validity, apply: Box::new(apply) }
+        Self {
+            validity,
+            apply: Box::new(apply),
+        }
     }
 }
 
@@ -93,8 +96,14 @@ impl Followed {
     }
 
     /// As [`Followed::new`], for the tokens of the API.
-    pub(crate) fn tokens(file: NamedFile, make: impl FnMut() -> Result<Renewal, Vec<Flaw>> + Send + 'static) -> Self {
-        Self { kind: FileKind::Tokens, ..Self::new("api", vec![file], make) }
+    pub(crate) fn tokens(
+        file: NamedFile,
+        make: impl FnMut() -> Result<Renewal, Vec<Flaw>> + Send + 'static,
+    ) -> Self {
+        Self {
+            kind: FileKind::Tokens,
+            ..Self::new("api", vec![file], make)
+        }
     }
 
     /// Uses the files if they have changed.
@@ -109,7 +118,10 @@ impl Followed {
         match make() {
             Ok(Renewal { validity, .. }) if would_end(self.validity, validity, now) => {
                 counts.failures.fetch_add(1, Relaxed);
-                warn!(of, "the changed certificate has expired already, and the old one stays, which is still valid");
+                warn!(
+                    of,
+                    "the changed certificate has expired already, and the old one stays, which is still valid"
+                );
             }
             Ok(Renewal { validity, apply }) => {
                 apply();
@@ -120,7 +132,10 @@ impl Followed {
             Err(flaws) => {
                 counts.failures.fetch_add(1, Relaxed);
                 for flaw in flaws {
-                    warn!(of, "changed {what} cannot be used, and the old ones stay: {flaw}");
+                    warn!(
+                        of,
+                        "changed {what} cannot be used, and the old ones stay: {flaw}"
+                    );
                 }
             }
         }
@@ -128,9 +143,14 @@ impl Followed {
 
     /// Tells of a certificate whose time is over, or nearly.
     fn remind(&mut self, now: i64) {
-        let Some(validity) = self.validity else { return };
+        let Some(validity) = self.validity else {
+            return;
+        };
         let standing = validity.standing(now);
-        if self.told.is_some_and(|(told, at)| told == standing && at.elapsed() < REMIND) {
+        if self
+            .told
+            .is_some_and(|(told, at)| told == standing && at.elapsed() < REMIND)
+        {
             return;
         }
         self.told = Some((standing, Instant::now()));
@@ -138,10 +158,19 @@ impl Followed {
         match standing {
             Standing::Good => {}
             Standing::NotYet => {
-                warn!(of, "the certificate is not valid yet, or the clock of this machine is wrong: others refuse it");
+                warn!(
+                    of,
+                    "the certificate is not valid yet, or the clock of this machine is wrong: others refuse it"
+                );
             }
-            Standing::NearlyOver => warn!(of, seconds, "the certificate is valid for a short time only: renew it"),
-            Standing::Over => error!(of, "the certificate has expired, and others refuse it: renew it"),
+            Standing::NearlyOver => warn!(
+                of,
+                seconds, "the certificate is valid for a short time only: renew it"
+            ),
+            Standing::Over => error!(
+                of,
+                "the certificate has expired, and others refuse it: renew it"
+            ),
         }
     }
 }
@@ -155,7 +184,10 @@ fn would_end(old: Option<Validity>, new: Option<Validity>, now: i64) -> bool {
 impl Looks {
     /// Whether the files have changed since they were used, and are the same as at the last look: they may be half written.
     fn is_due(&mut self, files: &[NamedFile]) -> bool {
-        let marks: Vec<_> = files.iter().map(|file| fs::metadata(&file.path).ok().map(|file| mark(&file))).collect();
+        let marks: Vec<_> = files
+            .iter()
+            .map(|file| fs::metadata(&file.path).ok().map(|file| mark(&file)))
+            .collect();
         if self.marks != marks {
             (self.marks, self.changed) = (marks, Some(Instant::now()));
         }
@@ -172,7 +204,13 @@ impl Looks {
 }
 
 fn mark(file: &Metadata) -> Mark {
-    (file.dev(), file.ino(), file.size(), (file.mtime(), file.mtime_nsec()), (file.ctime(), file.ctime_nsec()))
+    (
+        file.dev(),
+        file.ino(),
+        file.size(),
+        (file.mtime(), file.mtime_nsec()),
+        (file.ctime(), file.ctime_nsec()),
+    )
 }
 
 fn contents(files: &[NamedFile]) -> u64 {
@@ -187,12 +225,20 @@ fn contents(files: &[NamedFile]) -> u64 {
 ///
 /// # Errors
 /// The system refuses a thread.
-pub(crate) fn follow(mut all: Vec<Followed>, metrics: Arc<Metrics>, supervisor: &Supervisor) -> io::Result<()> {
+pub(crate) fn follow(
+    mut all: Vec<Followed>,
+    metrics: Arc<Metrics>,
+    supervisor: &Supervisor,
+) -> io::Result<()> {
     if all.is_empty() {
         return Ok(());
     }
     for kind in [FileKind::Certificates, FileKind::Tokens] {
-        let files = all.iter().filter(|one| one.kind == kind).map(|one| one.files.len()).sum();
+        let files = all
+            .iter()
+            .filter(|one| one.kind == kind)
+            .map(|one| one.files.len())
+            .sum();
         metrics.certificates.loads(kind).files.store(files, Relaxed);
     }
     // Before anybody asks for metrics.
@@ -201,7 +247,10 @@ pub(crate) fn follow(mut all: Vec<Followed>, metrics: Arc<Metrics>, supervisor: 
     }
     let drain = supervisor.drain.clone();
     supervisor.repaired_thread(PART, move || match ThreadRuntime::new() {
-        Ok(runtime) => runtime.block_on(tripwire::with(PART.into(), turns(&mut all, &metrics, &drain))),
+        Ok(runtime) => runtime.block_on(tripwire::with(
+            PART.into(),
+            turns(&mut all, &metrics, &drain),
+        )),
         Err(error) => error!(%error, "the system refuses a runtime for certificates"),
     })
 }
@@ -233,7 +282,10 @@ mod tests {
 
     impl Folder {
         fn file(&self, name: &str) -> NamedFile {
-            NamedFile { variable: "TEST", path: self.0.path().join(name) }
+            NamedFile {
+                variable: "TEST",
+                path: self.0.path().join(name),
+            }
         }
 
         fn write(&self, name: &str, text: &str) -> PathBuf {

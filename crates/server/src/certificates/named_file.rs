@@ -39,14 +39,20 @@ pub(crate) struct Flaw {
 
 impl fmt::Display for Flaw {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { file: NamedFile { variable, path }, reason } = self;
+        let Self {
+            file: NamedFile { variable, path },
+            reason,
+        } = self;
         write!(f, "{variable}='{}': {reason}", path.display())
     }
 }
 
 impl NamedFile {
     pub(crate) fn flaw(&self, reason: impl Into<String>) -> Flaw {
-        Flaw { file: self.clone(), reason: reason.into() }
+        Flaw {
+            file: self.clone(),
+            reason: reason.into(),
+        }
     }
 
     /// The whole file.
@@ -56,7 +62,8 @@ impl NamedFile {
 
     /// As [`NamedFile::bytes`].
     pub(crate) fn read(&self) -> Result<Vec<u8>, Flaw> {
-        self.bytes().map_err(|error| self.flaw(format!("cannot read the file: {error}")))
+        self.bytes()
+            .map_err(|error| self.flaw(format!("cannot read the file: {error}")))
     }
 
     /// All certificates in it, at least one.
@@ -65,11 +72,16 @@ impl NamedFile {
     }
 
     /// All certificates in what was read of it, at least one.
-    pub(super) fn certificates_in(&self, bytes: &[u8]) -> Result<Vec<CertificateDer<'static>>, Flaw> {
+    pub(super) fn certificates_in(
+        &self,
+        bytes: &[u8],
+    ) -> Result<Vec<CertificateDer<'static>>, Flaw> {
         let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(bytes).collect();
         match read {
             Ok(certificates) if !certificates.is_empty() => Ok(certificates),
-            Ok(_) => Err(self.flaw("it has no certificate in PEM form (-----BEGIN CERTIFICATE-----)")),
+            Ok(_) => {
+                Err(self.flaw("it has no certificate in PEM form (-----BEGIN CERTIFICATE-----)"))
+            }
             Err(error) => Err(self.flaw(broken(&error))),
         }
     }

@@ -30,20 +30,30 @@ impl PeerTls {
         let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
             .with_safe_default_protocol_versions()
             .expect("the provider has the usual versions");
-        let chain_and_key = self.pair.as_ref().map(|pair| (pair.chain.certificates(), pair.key.key()));
+        let chain_and_key = self
+            .pair
+            .as_ref()
+            .map(|pair| (pair.chain.certificates(), pair.key.key()));
         let (roots, shown) = match (self.roots(), chain_and_key) {
             (Ok(roots), None) => (roots, None),
             (Ok(roots), Some((Ok(chain), Ok(key)))) => (roots, Some((chain, key))),
             (roots, pair) => {
-                let (chain, key) = pair.map(|(chain, key)| (chain.err(), key.err())).unwrap_or_default();
+                let (chain, key) = pair
+                    .map(|(chain, key)| (chain.err(), key.err()))
+                    .unwrap_or_default();
                 return Err([roots.err(), chain, key].into_iter().flatten().collect());
             }
         };
         let builder = builder.with_root_certificates(roots);
         let mut config = match (shown, &self.pair) {
-            (Some((chain, key)), Some(pair)) => builder
-                .with_client_auth_cert(chain, key)
-                .map_err(|error| vec![pair.key.flaw(format!("it cannot be used with its certificate: {error}"))])?,
+            (Some((chain, key)), Some(pair)) => {
+                builder.with_client_auth_cert(chain, key).map_err(|error| {
+                    vec![
+                        pair.key
+                            .flaw(format!("it cannot be used with its certificate: {error}")),
+                    ]
+                })?
+            }
             _ => builder.with_no_client_auth(),
         };
         config.alpn_protocols = vec![self.protocol.to_vec()];
@@ -55,7 +65,9 @@ impl PeerTls {
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         if let Some(file) = &self.authorities {
             for certificate in file.certificates()? {
-                roots.add(certificate).map_err(|error| file.flaw(format!("it has no usable authority: {error}")))?;
+                roots
+                    .add(certificate)
+                    .map_err(|error| file.flaw(format!("it has no usable authority: {error}")))?;
             }
         }
         Ok(roots)

@@ -52,15 +52,28 @@ impl PortTls {
     /// # Errors
     /// Everything that is wrong with them.
     pub(crate) fn load(&self) -> Result<Loaded, Vec<Flaw>> {
-        let Self { pair, clients, protocol } = self;
-        let verifier = clients.as_ref().map_or_else(|| Ok(WebPkiClientVerifier::no_client_auth()), Clients::verifier);
+        let Self {
+            pair,
+            clients,
+            protocol,
+        } = self;
+        let verifier = clients.as_ref().map_or_else(
+            || Ok(WebPkiClientVerifier::no_client_auth()),
+            Clients::verifier,
+        );
         match (pair.chain.certificates(), pair.key.key(), verifier) {
             (Ok(chain), Ok(key), Ok(verifier)) => {
                 let validity = Validity::of(&chain);
-                let config = Arc::new(self.config(chain, key, verifier, protocol).map_err(|flaw| vec![flaw])?);
+                let config = Arc::new(
+                    self.config(chain, key, verifier, protocol)
+                        .map_err(|flaw| vec![flaw])?,
+                );
                 Ok(Loaded { config, validity })
             }
-            (chain, key, verifier) => Err([chain.err(), key.err(), verifier.err()].into_iter().flatten().collect()),
+            (chain, key, verifier) => Err([chain.err(), key.err(), verifier.err()]
+                .into_iter()
+                .flatten()
+                .collect()),
         }
     }
 
@@ -71,18 +84,23 @@ impl PortTls {
         verifier: Arc<dyn ClientCertVerifier>,
         protocol: &[u8],
     ) -> Result<ServerConfig, Flaw> {
-        let Pair { chain: chain_file, key: key_file } = &self.pair;
+        let Pair {
+            chain: chain_file,
+            key: key_file,
+        } = &self.pair;
         let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
             .with_safe_default_protocol_versions()
             .expect("the provider has the usual versions")
             .with_client_cert_verifier(verifier)
             .with_single_cert(chain, key)
             .map_err(|error| match error {
-                TlsError::InconsistentKeys(InconsistentKeys::KeyMismatch) => key_file.flaw(format!(
-                    "it is not the key of the first certificate in {} ({})",
-                    chain_file.path.display(),
-                    chain_file.variable
-                )),
+                TlsError::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
+                    key_file.flaw(format!(
+                        "it is not the key of the first certificate in {} ({})",
+                        chain_file.path.display(),
+                        chain_file.variable
+                    ))
+                }
                 TlsError::InvalidCertificate(error) => {
                     chain_file.flaw(format!("its first certificate is broken: {error}"))
                 }
@@ -97,8 +115,14 @@ impl PortTls {
 
     /// All files.
     pub(crate) fn files(&self) -> Vec<NamedFile> {
-        let authorities = self.clients.as_ref().map(|clients| clients.authorities.clone());
-        [self.pair.chain.clone(), self.pair.key.clone()].into_iter().chain(authorities).collect()
+        let authorities = self
+            .clients
+            .as_ref()
+            .map(|clients| clients.authorities.clone());
+        [self.pair.chain.clone(), self.pair.key.clone()]
+            .into_iter()
+            .chain(authorities)
+            .collect()
     }
 }
 
@@ -107,16 +131,20 @@ impl Clients {
     pub(crate) fn verifier(&self) -> Result<Arc<dyn ClientCertVerifier>, Flaw> {
         let mut roots = RootCertStore::empty();
         for certificate in self.authorities.certificates()? {
-            roots
-                .add(certificate)
-                .map_err(|error| self.authorities.flaw(format!("a certificate in it is broken: {error}")))?;
+            roots.add(certificate).map_err(|error| {
+                self.authorities
+                    .flaw(format!("a certificate in it is broken: {error}"))
+            })?;
         }
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        let inner = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::new(default_provider()))
-            // The names of all authorities of a system have 16 KiB, in every handshake; without them, clients show what they have.
-            .clear_root_hint_subjects()
-            .build()
-            .map_err(|error| self.authorities.flaw(error.to_string()))?;
+        let inner = WebPkiClientVerifier::builder_with_provider(
+            Arc::new(roots),
+            Arc::new(default_provider()),
+        )
+        // The names of all authorities of a system have 16 KiB, in every handshake; without them, clients show what they have.
+        .clear_root_hint_subjects()
+        .build()
+        .map_err(|error| self.authorities.flaw(error.to_string()))?;
         Ok(match self.name.clone() {
             Some(name) => Arc::new(NamedClient { inner, name }),
             None => inner,
@@ -131,7 +159,11 @@ impl Identity {
 
     /// For one connection.
     pub(crate) fn acceptor(&self) -> TlsAcceptor {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone().into()
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+            .into()
     }
 
     /// From now on, connections begin with this.

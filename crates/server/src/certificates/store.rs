@@ -48,37 +48,68 @@ impl StoreFiles {
             file.certificates_in(&bytes).map(|_| bytes)
         });
         let pair = self.pair.as_ref().map(|Pair { chain, key }| {
-            let chain = chain.read().and_then(|bytes| Ok((chain.certificates_in(&bytes)?, bytes)));
-            (chain, key.read().and_then(|bytes| key.key_in(&bytes).map(|_| bytes)))
+            let chain = chain
+                .read()
+                .and_then(|bytes| Ok((chain.certificates_in(&bytes)?, bytes)));
+            (
+                chain,
+                key.read()
+                    .and_then(|bytes| key.key_in(&bytes).map(|_| bytes)),
+            )
         });
         let (authorities, shown) = match (authorities.transpose(), pair) {
             (Ok(authorities), None) => (authorities, None),
             (Ok(authorities), Some((Ok(chain), Ok(key)))) => (authorities, Some((chain, key))),
             (authorities, pair) => {
-                let (chain, key) = pair.map(|(chain, key)| (chain.err(), key.err())).unwrap_or_default();
-                return Err([authorities.err(), chain, key].into_iter().flatten().collect());
+                let (chain, key) = pair
+                    .map(|(chain, key)| (chain.err(), key.err()))
+                    .unwrap_or_default();
+                return Err([authorities.err(), chain, key]
+                    .into_iter()
+                    .flatten()
+                    .collect());
             }
         };
-        let validity = shown.as_ref().and_then(|((chain, _), _)| Validity::of(chain));
+        let validity = shown
+            .as_ref()
+            .and_then(|((chain, _), _)| Validity::of(chain));
         let mut tls = Tls::default();
         (tls.authorities, tls.verification) = (authorities, self.verification);
         tls.client = shown.map(|((_, chain), key)| ClientCertificate { chain, key });
         let connector = Connector::new(&tls).map_err(|error| vec![self.flaw(error.to_string())])?;
-        Ok(Loaded { connector, validity })
+        Ok(Loaded {
+            connector,
+            validity,
+        })
     }
 
     /// All of them together cannot be used.
     fn flaw(&self, reason: String) -> Flaw {
-        let last = self.pair.as_ref().map(|pair| &pair.key).or(self.authorities.as_ref());
+        let last = self
+            .pair
+            .as_ref()
+            .map(|pair| &pair.key)
+            .or(self.authorities.as_ref());
         match last {
             Some(file) => file.flaw(reason),
-            None => NamedFile { variable: self.of, path: "".into() }.flaw(reason),
+            None => NamedFile {
+                variable: self.of,
+                path: "".into(),
+            }
+            .flaw(reason),
         }
     }
 
     fn all(&self) -> Vec<NamedFile> {
-        let pair = self.pair.as_ref().map(|Pair { chain, key }| [chain.clone(), key.clone()]);
-        self.authorities.clone().into_iter().chain(pair.into_iter().flatten()).collect()
+        let pair = self
+            .pair
+            .as_ref()
+            .map(|Pair { chain, key }| [chain.clone(), key.clone()]);
+        self.authorities
+            .clone()
+            .into_iter()
+            .chain(pair.into_iter().flatten())
+            .collect()
     }
 }
 
@@ -89,7 +120,10 @@ impl StoreTls {
         let all = files.all();
         (!all.is_empty()).then(|| {
             Followed::new(files.of, all, move || {
-                let Loaded { connector: renewed, validity } = files.load()?;
+                let Loaded {
+                    connector: renewed,
+                    validity,
+                } = files.load()?;
                 let connector = connector.clone();
                 Ok(Renewal::new(validity, move || connector.replace(&renewed)))
             })

@@ -30,8 +30,14 @@ const GENERALIZED_TIME: u8 = 0x18;
 impl Validity {
     /// The time in which all certificates of a chain are valid. None: one of them cannot be read.
     pub(crate) fn of(chain: &[CertificateDer<'_>]) -> Option<Self> {
-        let each: Option<Vec<Self>> = chain.iter().map(|certificate| Self::of_one(certificate)).collect();
-        each?.into_iter().reduce(|all, one| Self { from: all.from.max(one.from), until: all.until.min(one.until) })
+        let each: Option<Vec<Self>> = chain
+            .iter()
+            .map(|certificate| Self::of_one(certificate))
+            .collect();
+        each?.into_iter().reduce(|all, one| Self {
+            from: all.from.max(one.from),
+            until: all.until.min(one.until),
+        })
     }
 
     /// `Certificate { TBSCertificate { [0] version?, serial, signature, issuer, Validity { from, until }, .. }, .. }`
@@ -45,7 +51,10 @@ impl Validity {
             Element::read(&mut fields)?;
         }
         let mut times = Element::read(&mut fields)?.within(SEQUENCE)?;
-        Some(Self { from: Element::read(&mut times)?.time()?, until: Element::read(&mut times)?.time()? })
+        Some(Self {
+            from: Element::read(&mut times)?.time()?,
+            until: Element::read(&mut times)?.time()?,
+        })
     }
 
     /// Seconds that are left; less than 0 when it is over.
@@ -80,7 +89,9 @@ impl<'a> Element<'a> {
             0x81..=0x83 => {
                 let (length, after) = rest.split_at_checked(usize::from(first & 0x7f))?;
                 rest = after;
-                length.iter().fold(0, |length, byte| length << 8 | usize::from(*byte))
+                length
+                    .iter()
+                    .fold(0, |length, byte| length << 8 | usize::from(*byte))
             }
             _ => return None,
         };
@@ -100,7 +111,10 @@ impl<'a> Element<'a> {
         let (year, rest) = match self.tag {
             UTC_TIME if digits && text.len() == 12 => {
                 let year: i64 = text[..2].parse().ok()?;
-                (if year < 50 { 2000 + year } else { 1900 + year }, &text[2..])
+                (
+                    if year < 50 { 2000 + year } else { 1900 + year },
+                    &text[2..],
+                )
             }
             GENERALIZED_TIME if digits && text.len() == 14 => (text[..4].parse().ok()?, &text[4..]),
             _ => return None,
@@ -112,8 +126,15 @@ impl<'a> Element<'a> {
 
 /// Days since 1970-01-01, in the Gregorian calendar. Years begin in March here, so that a leap day is the last one.
 fn days(year: i64, month: i64, day: i64) -> i64 {
-    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    365 * year + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400) + (153 * month + 2) / 5 + day
+    let (year, month) = if month > 2 {
+        (year, month - 3)
+    } else {
+        (year - 1, month + 9)
+    };
+    365 * year + year.div_euclid(4) - year.div_euclid(100)
+        + year.div_euclid(400)
+        + (153 * month + 2) / 5
+        + day
         - 1
         - 719_468
 }
@@ -127,7 +148,11 @@ mod tests {
         let mut params = CertificateParams::new(vec!["a".to_owned()]).unwrap();
         params.not_before = date_time_ymd(from.0, from.1, from.2);
         params.not_after = date_time_ymd(until.0, until.1, until.2);
-        params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().clone()
+        params
+            .self_signed(&KeyPair::generate().unwrap())
+            .unwrap()
+            .der()
+            .clone()
     }
 
     #[test]
@@ -143,8 +168,13 @@ mod tests {
 
     #[test]
     fn a_chain_is_valid_while_all_of_it_is() {
-        let chain = [certificate((2020, 1, 1), (2040, 1, 1)), certificate((2021, 1, 1), (2039, 1, 1))];
-        let [first, second] = chain.each_ref().map(|one| Validity::of(std::slice::from_ref(one)).unwrap());
+        let chain = [
+            certificate((2020, 1, 1), (2040, 1, 1)),
+            certificate((2021, 1, 1), (2039, 1, 1)),
+        ];
+        let [first, second] = chain
+            .each_ref()
+            .map(|one| Validity::of(std::slice::from_ref(one)).unwrap());
         let all = Validity::of(&chain).unwrap();
         assert_eq!((all.from, all.until), (second.from, second.until));
         assert!(first.from < all.from && all.until < first.until);
@@ -168,7 +198,15 @@ mod tests {
     fn the_last_tenth_of_a_life_is_told_of() {
         let day = 86_400;
         let check = |life: i64, at: i64, expected| {
-            assert_eq!(Validity { from: 0, until: life }.standing(at), expected, "{life} {at}");
+            assert_eq!(
+                Validity {
+                    from: 0,
+                    until: life
+                }
+                .standing(at),
+                expected,
+                "{life} {at}"
+            );
         };
         check(90 * day, -1, Standing::NotYet);
         check(90 * day, 0, Standing::Good);

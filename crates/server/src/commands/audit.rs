@@ -8,7 +8,9 @@ use std::hash::{BuildHasher as _, RandomState};
 
 use tidegate_workflow::change::Delete;
 use tidegate_workflow::rows::{Row, Section, workflow_of};
-use tidegate_workflow::{Clockwork, EngineError, Partition, RowSet, Snapshot, Store, StoreError, WorkflowId};
+use tidegate_workflow::{
+    Clockwork, EngineError, Partition, RowSet, Snapshot, Store, StoreError, WorkflowId,
+};
 use tokio::task::JoinSet;
 
 use super::findings::{Fate, Findings};
@@ -24,8 +26,12 @@ const WORKFLOWS: usize = 64;
 /// Looks at a workflow that others change all the time.
 const LOOKS: usize = 5;
 
-const SETS: [RowSet; 4] =
-    [RowSet::Index, RowSet::Ready, RowSet::Due(Clockwork::Timers), RowSet::Due(Clockwork::Expiries)];
+const SETS: [RowSet; 4] = [
+    RowSet::Index,
+    RowSet::Ready,
+    RowSet::Due(Clockwork::Timers),
+    RowSet::Due(Clockwork::Expiries),
+];
 
 /// What to do about what is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,14 +69,27 @@ type Wanted = HashMap<u64, WorkflowId>;
 
 pub(crate) async fn check(here: &Here, then: Then, screen: &Screen) -> Result<Exit, Failure> {
     if here.engine.store().is_migrating() {
-        let text = format!("{} is being migrated: run `tidegate store migrate` to its end first", here.shown);
+        let text = format!(
+            "{} is being migrated: run `tidegate store migrate` to its end first",
+            here.shown
+        );
         return Err(Failure::new(Exit::Refused, text));
     }
     let (hasher, findings) = (RandomState::new(), Findings::default());
-    let mut audit = Audit { here, then, hasher, workflows: 0, rows: 0, listed: HashSet::new(), findings };
+    let mut audit = Audit {
+        here,
+        then,
+        hasher,
+        workflows: 0,
+        rows: 0,
+        listed: HashSet::new(),
+        findings,
+    };
     if let Store::Sqlite(store) = here.engine.store() {
         match store.check().await {
-            Err(StoreError::Corrupt { what, reason }) => audit.find(None, format!("{what}: {reason}")),
+            Err(StoreError::Corrupt { what, reason }) => {
+                audit.find(None, format!("{what}: {reason}"))
+            }
             checked => checked.map_err(|error| here.refused(&error))?,
         }
     }
@@ -79,10 +98,22 @@ pub(crate) async fn check(here: &Here, then: Then, screen: &Screen) -> Result<Ex
             audit.partition(Partition(number)).await?;
         }
     }
-    let Audit { workflows, rows, findings, .. } = audit;
-    let seen = format!("{} and {} in {}", counted(workflows, "workflow"), counted(rows, "row"), printable(&here.shown));
+    let Audit {
+        workflows,
+        rows,
+        findings,
+        ..
+    } = audit;
+    let seen = format!(
+        "{} and {} in {}",
+        counted(workflows, "workflow"),
+        counted(rows, "row"),
+        printable(&here.shown)
+    );
     let json = findings.json(workflows, rows).to_string();
-    screen.object(&json, &findings.names(), || Ok(findings.table(screen, &seen)))?;
+    screen.object(&json, &findings.names(), || {
+        Ok(findings.table(screen, &seen))
+    })?;
     Ok(findings.exit())
 }
 
@@ -112,8 +143,14 @@ impl Audit<'_> {
                         Some(id) if id.partition() == partition => {
                             suspects.entry(id).or_default().push((set, row.clone()));
                         }
-                        Some(id) => self.find(id, format!("left over: {}, in another partition", described(set, row))),
-                        None => self.find(None, format!("a row that means nothing: {}", described(set, row))),
+                        Some(id) => self.find(
+                            id,
+                            format!("left over: {}, in another partition", described(set, row)),
+                        ),
+                        None => self.find(
+                            None,
+                            format!("a row that means nothing: {}", described(set, row)),
+                        ),
                     }
                 }
                 if rows.len() < ROWS {
@@ -135,12 +172,18 @@ impl Audit<'_> {
     }
 
     /// Reads all workflows of a partition, by the row that each has as long as it is there.
-    async fn wanted(&mut self, partition: Partition, suspects: &mut Suspects) -> Result<Wanted, Failure> {
+    async fn wanted(
+        &mut self,
+        partition: Partition,
+        suspects: &mut Suspects,
+    ) -> Result<Wanted, Failure> {
         let mut wanted = Wanted::new();
         let all = Section::All.prefix();
         let mut after: Option<Row> = None;
         loop {
-            let mut rows = self.rows(partition, RowSet::Index, after.as_deref(), ROWS).await?;
+            let mut rows = self
+                .rows(partition, RowSet::Index, after.as_deref(), ROWS)
+                .await?;
             rows.retain(|row| row.starts_with(&all));
             let ids: Vec<WorkflowId> = rows.iter().filter_map(|row| workflow_of(row)).collect();
             for ids in ids.chunks(WORKFLOWS) {
@@ -208,7 +251,12 @@ impl Audit<'_> {
         after: Option<&[u8]>,
         limit: usize,
     ) -> Result<Vec<Row>, Failure> {
-        let read = self.here.engine.store().rows(partition, set, after, limit).await;
+        let read = self
+            .here
+            .engine
+            .store()
+            .rows(partition, set, after, limit)
+            .await;
         read.map_err(|error| self.here.refused(&error))
     }
 
@@ -220,17 +268,31 @@ impl Audit<'_> {
     /// What is wrong within a workflow.
     fn whole(&mut self, snapshot: &Snapshot) {
         for (word, number) in snapshot.meta().counts.each() {
-            let found = snapshot.states().iter().filter(|state| state.word() == word).count();
+            let found = snapshot
+                .states()
+                .iter()
+                .filter(|state| state.word() == word)
+                .count();
             if found != number as usize {
-                self.find(snapshot.id(), format!("it counts {number} {word} jobs and has {found}"));
+                self.find(
+                    snapshot.id(),
+                    format!("it counts {number} {word} jobs and has {found}"),
+                );
             }
         }
     }
 
     /// Whether its idempotency key, if it has one, leads to it.
     async fn has_key(&self, snapshot: &Snapshot) -> Result<bool, Failure> {
-        let Some(key) = &snapshot.graph().idempotency_key else { return Ok(true) };
-        let found = self.here.engine.store().keyed(snapshot.id().partition(), key).await;
+        let Some(key) = &snapshot.graph().idempotency_key else {
+            return Ok(true);
+        };
+        let found = self
+            .here
+            .engine
+            .store()
+            .keyed(snapshot.id().partition(), key)
+            .await;
         Ok(found.map_err(|error| self.here.refused(&error))? == Some(snapshot.id()))
     }
 
@@ -241,15 +303,25 @@ impl Audit<'_> {
         id: WorkflowId,
         strays: &[(RowSet, Row)],
     ) -> Result<(), Failure> {
-        let Some(wrong) = self.wrong(partition, id, strays).await? else { return Ok(()) };
+        let Some(wrong) = self.wrong(partition, id, strays).await? else {
+            return Ok(());
+        };
         if wrong.found.is_empty() || self.then == Then::Tell {
             wrong.found.into_iter().for_each(|what| self.find(id, what));
             return Ok(());
         }
         let failed = self.repair(id, wrong.strays, wrong.key).await;
-        let left = self.wrong(partition, id, strays).await?.unwrap_or_default().found;
+        let left = self
+            .wrong(partition, id, strays)
+            .await?
+            .unwrap_or_default()
+            .found;
         for what in wrong.found {
-            let fate = if left.contains(&what) { Fate::Left } else { Fate::Repaired };
+            let fate = if left.contains(&what) {
+                Fate::Left
+            } else {
+                Fate::Repaired
+            };
             self.findings.add(Some(id), what, fate);
         }
         match failed {
@@ -263,7 +335,11 @@ impl Audit<'_> {
     async fn repair(&self, id: WorkflowId, strays: Delete, key: bool) -> Result<(), EngineError> {
         let Here { engine, clock, .. } = self.here;
         engine.repair(id, strays, clock.now()).await?;
-        if key { engine.repair_key(id, clock.now()).await } else { Ok(()) }
+        if key {
+            engine.repair_key(id, clock.now()).await
+        } else {
+            Ok(())
+        }
     }
 
     /// What is wrong with one workflow. None: others change it all the time, or it cannot be read.
@@ -274,10 +350,18 @@ impl Audit<'_> {
         strays: &[(RowSet, Row)],
     ) -> Result<Option<Wrong>, Failure> {
         for _ in 0..LOOKS {
-            let Some(before) = self.look(id).await? else { return Ok(None) };
+            let Some(before) = self.look(id).await? else {
+                return Ok(None);
+            };
             let wrong = self.wrong_at(partition, before.as_ref(), strays).await?;
-            let version = |snapshot: &Option<Snapshot>| snapshot.as_ref().map(|snapshot| snapshot.meta().version);
-            if self.look(id).await?.is_some_and(|after| version(&after) == version(&before)) {
+            let version = |snapshot: &Option<Snapshot>| {
+                snapshot.as_ref().map(|snapshot| snapshot.meta().version)
+            };
+            if self
+                .look(id)
+                .await?
+                .is_some_and(|after| version(&after) == version(&before))
+            {
                 return Ok(Some(wrong));
             }
         }
@@ -296,13 +380,21 @@ impl Audit<'_> {
         let may_come = |set| set == RowSet::Ready && state.is_some_and(Snapshot::rows_follow);
         for (set, row) in explained.iter().filter(|(set, _)| !may_come(*set)) {
             if !self.is_there(partition, *set, row).await? {
-                wrong.found.push(format!("missing: {}", described(*set, row)));
+                wrong
+                    .found
+                    .push(format!("missing: {}", described(*set, row)));
             }
         }
         for (set, row) in strays.iter().filter(|stray| !explained.contains(stray)) {
             if self.is_there(partition, *set, row).await? {
-                let why = if state.is_none() { " of a workflow that is not there" } else { "" };
-                wrong.found.push(format!("left over: {}{why}", described(*set, row)));
+                let why = if state.is_none() {
+                    " of a workflow that is not there"
+                } else {
+                    ""
+                };
+                wrong
+                    .found
+                    .push(format!("left over: {}{why}", described(*set, row)));
                 match set {
                     RowSet::Ready => wrong.strays.ready.push(row.clone()),
                     RowSet::Index => wrong.strays.index.push(row.clone()),
@@ -314,7 +406,9 @@ impl Audit<'_> {
         if let Some(snapshot) = state
             && !self.has_key(snapshot).await?
         {
-            wrong.found.push("its idempotency key does not lead to it".to_owned());
+            wrong
+                .found
+                .push("its idempotency key does not lead to it".to_owned());
             wrong.key = true;
         }
         Ok(wrong)
@@ -330,7 +424,12 @@ impl Audit<'_> {
         }
     }
 
-    async fn is_there(&self, partition: Partition, set: RowSet, row: &[u8]) -> Result<bool, Failure> {
+    async fn is_there(
+        &self,
+        partition: Partition,
+        set: RowSet,
+        row: &[u8],
+    ) -> Result<bool, Failure> {
         let found = self.rows(partition, set, Some(&before(row)), 1).await?;
         Ok(found.first().is_some_and(|found| found == row))
     }

@@ -23,7 +23,8 @@ const NEITHER: &str = "this is neither a rate limit configuration, which has `do
                        has `name` and `jobs`";
 
 /// What is said of a folder without any.
-const NOTHING: &str = "this folder has no file to check: no limits, and no file that ends in .yaml, .yml or .json";
+const NOTHING: &str =
+    "this folder has no file to check: no limits, and no file that ends in .yaml, .yml or .json";
 
 /// What is said of a file beside limits.
 const BESIDE_LIMITS: &str = "the server reads every file of this folder as limits, and this is not a rate limit configuration; move it to \
@@ -40,21 +41,35 @@ enum Expected {
 
 /// Reads all files and reports on them.
 pub(crate) fn check(arguments: &Check) -> Report {
-    let (mut report, mut checked, mut configurations) = (Report::default(), Checked::default(), Vec::new());
+    let (mut report, mut checked, mut configurations) =
+        (Report::default(), Checked::default(), Vec::new());
     for path in &arguments.paths {
         let (paths, expected) = files(path, &mut report);
         for path in paths {
             match read(&path) {
                 Ok(text) => {
                     checked.files += 1;
-                    let source = Source { name: name(&path), text };
-                    configurations.extend(check_file(&path, source, expected, &mut checked, &mut report));
+                    let source = Source {
+                        name: name(&path),
+                        text,
+                    };
+                    configurations.extend(check_file(
+                        &path,
+                        source,
+                        expected,
+                        &mut checked,
+                        &mut report,
+                    ));
                 }
                 Err(error) => report.unreadable(&path, &error),
             }
         }
     }
-    let same_domain = if arguments.merge_domain_configs { SameDomain::Merge } else { SameDomain::Refuse };
+    let same_domain = if arguments.merge_domain_configs {
+        SameDomain::Merge
+    } else {
+        SameDomain::Refuse
+    };
     checked.configuration = load(&configurations, same_domain, &mut report);
     report.summary(&checked);
     report
@@ -74,7 +89,10 @@ fn check_file(
         _ if is_configuration(&fields) => return Some(source),
         // A file that cannot be read as YAML: the reader of limits says where the mistake is.
         Expected::Limits if folder::is_yaml_or_json(path) && !is_definition => return Some(source),
-        Expected::Limits => report.mistake(&Mistake::new(&source.name, None, BESIDE_LIMITS), &source.text),
+        Expected::Limits => report.mistake(
+            &Mistake::new(&source.name, None, BESIDE_LIMITS),
+            &source.text,
+        ),
         Expected::Any => match definition(path, &source) {
             Ok(()) => checked.definitions += 1,
             Err(mistake) => report.mistake(&mistake, &source.text),
@@ -87,10 +105,16 @@ fn load(sources: &[Source], same_domain: SameDomain, report: &mut Report) -> Opt
     if sources.is_empty() {
         return None;
     }
-    let texts: BTreeMap<_, _> = sources.iter().map(|source| (source.name.as_str(), source.text.as_slice())).collect();
+    let texts: BTreeMap<_, _> = sources
+        .iter()
+        .map(|source| (source.name.as_str(), source.text.as_slice()))
+        .collect();
     let loaded = Configuration::load(sources, same_domain);
     for error in loaded.as_ref().err().into_iter().flatten() {
-        report.mistake(&Mistake::from(error), texts.get(error.file.as_str()).copied().unwrap_or_default());
+        report.mistake(
+            &Mistake::from(error),
+            texts.get(error.file.as_str()).copied().unwrap_or_default(),
+        );
     }
     loaded.ok()
 }
@@ -142,11 +166,17 @@ fn text_of(bytes: &[u8]) -> Cow<'_, str> {
 }
 
 fn name(path: &Path) -> String {
-    if path == Path::new("-") { "standard input".to_owned() } else { path.display().to_string() }
+    if path == Path::new("-") {
+        "standard input".to_owned()
+    } else {
+        path.display().to_string()
+    }
 }
 
 fn is_configuration(fields: &[String]) -> bool {
-    fields.iter().any(|field| field == "domain" || field == "descriptors")
+    fields
+        .iter()
+        .any(|field| field == "domain" || field == "descriptors")
 }
 
 fn definition(path: &Path, source: &Source) -> Result<(), Mistake> {
@@ -154,7 +184,13 @@ fn definition(path: &Path, source: &Source) -> Result<(), Mistake> {
     let text = match text_of(&source.text) {
         Cow::Borrowed(text) => text.to_owned(),
         Cow::Owned(text) if !text.contains(char::REPLACEMENT_CHARACTER) => text,
-        Cow::Owned(_) => return Err(Mistake::new(file, None, "this is neither UTF-8 nor UTF-16".to_owned())),
+        Cow::Owned(_) => {
+            return Err(Mistake::new(
+                file,
+                None,
+                "this is neither UTF-8 nor UTF-16".to_owned(),
+            ));
+        }
     };
     let definition = match Definition::parse(path, text) {
         Ok(definition) if !definition.has("jobs") => return Err(Mistake::new(file, None, NEITHER)),

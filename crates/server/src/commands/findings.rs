@@ -43,7 +43,11 @@ impl Findings {
             Fate::Repaired => self.repaired += 1,
         }
         if self.shown.len() < MOST {
-            self.shown.push(Finding { workflow, what, fate });
+            self.shown.push(Finding {
+                workflow,
+                what,
+                fate,
+            });
         }
     }
 
@@ -58,14 +62,24 @@ impl Findings {
 
     /// Whether nothing is wrong any more.
     pub(super) fn exit(&self) -> Exit {
-        if self.left == 0 { Exit::Done } else { Exit::Failed }
+        if self.left == 0 {
+            Exit::Done
+        } else {
+            Exit::Failed
+        }
     }
 
     pub(super) fn json(&self, workflows: u64, rows: u64) -> Value {
-        let findings = self.shown.iter().map(|Finding { workflow, what, fate }| {
-            let workflow = workflow.map(|id| id.to_string());
-            json!({ "workflow": workflow, "what": what, "repaired": *fate == Fate::Repaired })
-        });
+        let findings = self.shown.iter().map(
+            |Finding {
+                 workflow,
+                 what,
+                 fate,
+             }| {
+                let workflow = workflow.map(|id| id.to_string());
+                json!({ "workflow": workflow, "what": what, "repaired": *fate == Fate::Repaired })
+            },
+        );
         let (findings, repaired, left) = (findings.collect::<Vec<_>>(), self.repaired, self.left);
         json!({
             "workflows": workflows, "rows": rows, "findings": findings, "repaired": repaired, "left": left,
@@ -75,29 +89,54 @@ impl Findings {
 
     /// The workflows that something is wrong with.
     pub(super) fn names(&self) -> String {
-        let left = self.shown.iter().filter(|finding| finding.fate == Fate::Left);
+        let left = self
+            .shown
+            .iter()
+            .filter(|finding| finding.fate == Fate::Left);
         let ids: BTreeSet<_> = left.filter_map(|finding| finding.workflow).collect();
-        ids.into_iter().map(|id| id.to_string()).collect::<Vec<_>>().join("\n")
+        ids.into_iter()
+            .map(|id| id.to_string())
+            .collect::<Vec<_>>()
+            .join("\n")
     }
 
     /// A table for people. `seen` says what was looked at.
     pub(super) fn table(&self, screen: &Screen, seen: &str) -> String {
-        let Self { shown, left, repaired, states_unread } = self;
+        let Self {
+            shown,
+            left,
+            repaired,
+            states_unread,
+        } = self;
         let all = left + repaired;
         let unread = match states_unread {
-            true => "Workflows that no row leads to were not looked for: redis does not permit SCAN\n",
+            true => {
+                "Workflows that no row leads to were not looked for: redis does not permit SCAN\n"
+            }
             false => "",
         };
         if all == 0 {
             return format!("ok: {seen}\n{unread}");
         }
         let mut table = Table::new(&["WORKFLOW", "WHAT IS WRONG", "REPAIRED"]);
-        for Finding { workflow, what, fate } in shown {
+        for Finding {
+            workflow,
+            what,
+            fate,
+        } in shown
+        {
             let workflow = workflow.map_or_else(|| "-".to_owned(), |id| id.to_string());
             let fate = if *fate == Fate::Repaired { "yes" } else { "no" };
             table.row(vec![workflow.into(), Cell::from(what), Cell::from(fate)]);
         }
-        let more = if self.are_many() { ". Not all are shown" } else { "" };
-        format!("{}\n{all} findings, {repaired} repaired, {seen}{more}\n{unread}", table.text(screen))
+        let more = if self.are_many() {
+            ". Not all are shown"
+        } else {
+            ""
+        };
+        format!(
+            "{}\n{all} findings, {repaired} repaired, {seen}{more}\n{unread}",
+            table.text(screen)
+        )
     }
 }

@@ -15,15 +15,23 @@ const LONGEST: u64 = 16 * 1024;
 
 /// Asks `/healthcheck` of HOST and PORT.
 pub(super) fn health() -> Result<Exit, Failure> {
-    let settings = Settings::from_environment().map_err(|problems| Failure::usage(problems.to_string()))?;
+    let settings =
+        Settings::from_environment().map_err(|problems| Failure::usage(problems.to_string()))?;
     let address = reachable(&settings.http);
-    let answer = ask(address)
-        .map_err(|error| Failure::unavailable(format!("no server answers at http://{address}/healthcheck: {error}")))?;
+    let answer = ask(address).map_err(|error| {
+        Failure::unavailable(format!(
+            "no server answers at http://{address}/healthcheck: {error}"
+        ))
+    })?;
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
     match head.split(' ').nth(1) {
-        Some("200") if body.starts_with("OK") => print(&format!("{}\n", body.trim_end())).map(|()| Exit::Done),
+        Some("200") if body.starts_with("OK") => {
+            print(&format!("{}\n", body.trim_end())).map(|()| Exit::Done)
+        }
         Some("500") => print(body).map(|()| Exit::Failed),
-        _ => Err(Failure::unavailable(format!("what answers at http://{address}/healthcheck is no Tidegate server"))),
+        _ => Err(Failure::unavailable(format!(
+            "what answers at http://{address}/healthcheck is no Tidegate server"
+        ))),
     }
 }
 
@@ -41,14 +49,21 @@ fn reachable(endpoint: &Endpoint) -> SocketAddr {
 /// The address of this machine in the version of IP that it has.
 fn local() -> IpAddr {
     let has_version_4 = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).is_ok();
-    if has_version_4 { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() }
+    if has_version_4 {
+        Ipv4Addr::LOCALHOST.into()
+    } else {
+        Ipv6Addr::LOCALHOST.into()
+    }
 }
 
 fn ask(address: SocketAddr) -> io::Result<String> {
     let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    write!(stream, "GET /healthcheck HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n")?;
+    write!(
+        stream,
+        "GET /healthcheck HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n"
+    )?;
     let mut answer = Vec::new();
     stream.take(LONGEST).read_to_end(&mut answer)?;
     Ok(String::from_utf8_lossy(&answer).into_owned())

@@ -51,13 +51,21 @@ impl Import {
 impl Gush {
     async fn run(&self, screen: &Screen) -> Result<Exit, Failure> {
         let server = self.server()?;
-        let unavailable = |reason: String| Failure::unavailable(format!("redis at {}: {reason}", server.shown));
-        let source = Client::new(server.config.clone()).map_err(|error| unavailable(error.to_string()))?;
-        let here = if self.dry_run { Here::nowhere().await? } else { Here::open(Missing::Make).await? };
+        let unavailable =
+            |reason: String| Failure::unavailable(format!("redis at {}: {reason}", server.shown));
+        let source =
+            Client::new(server.config.clone()).map_err(|error| unavailable(error.to_string()))?;
+        let here = if self.dry_run {
+            Here::nowhere().await?
+        } else {
+            Here::open(Missing::Make).await?
+        };
         let imported = import_gush(&source, &here.engine, self.timeout, here.clock.now()).await;
         here.close().await;
         let report = imported.map_err(|error| unavailable(error.to_string()))?;
-        screen.object(&self.json(&report), &report.created.to_string(), || Ok(self.table(&report, &here, screen)))?;
+        screen.object(&self.json(&report), &report.created.to_string(), || {
+            Ok(self.table(&report, &here, screen))
+        })?;
         Ok(Exit::Done)
     }
 
@@ -66,16 +74,32 @@ impl Gush {
         let given = HashMap::from([("REDIS_URL".to_owned(), self.redis.clone())]);
         let settings = Settings::parse(&given);
         let reason = match settings {
-            Ok(Settings { redis: Some(redis), .. }) => return Ok(redis.main),
+            Ok(Settings {
+                redis: Some(redis), ..
+            }) => return Ok(redis.main),
             Ok(_) => "expected an address".to_owned(),
-            Err(error) => error.problems.into_iter().map(|problem| problem.reason).collect::<Vec<_>>().join("; "),
+            Err(error) => error
+                .problems
+                .into_iter()
+                .map(|problem| problem.reason)
+                .collect::<Vec<_>>()
+                .join("; "),
         };
         Err(Failure::usage(format!("--redis: {reason}")))
     }
 
     fn json(&self, report: &GushReport) -> String {
-        let GushReport { created, existing, jobs, unfinished, left } = report;
-        let left: Vec<_> = left.iter().map(|(key, reason)| json!({ "key": key, "reason": reason })).collect();
+        let GushReport {
+            created,
+            existing,
+            jobs,
+            unfinished,
+            left,
+        } = report;
+        let left: Vec<_> = left
+            .iter()
+            .map(|(key, reason)| json!({ "key": key, "reason": reason }))
+            .collect();
         json!({
             "created": created, "existing": existing, "jobs": jobs, "unfinished_jobs": unfinished, "left": left,
             "dry_run": self.dry_run,
@@ -84,8 +108,18 @@ impl Gush {
     }
 
     fn table(&self, report: &GushReport, here: &Here, screen: &Screen) -> String {
-        let GushReport { created, existing, jobs, unfinished, left } = report;
-        let all = format!("{} with {}", counted(*created, "workflow"), counted(*jobs, "job"));
+        let GushReport {
+            created,
+            existing,
+            jobs,
+            unfinished,
+            left,
+        } = report;
+        let all = format!(
+            "{} with {}",
+            counted(*created, "workflow"),
+            counted(*jobs, "job")
+        );
         let mut out = match self.dry_run {
             true => format!("would create {all}\n"),
             false => format!("created {all} in {}\n", printable(&here.shown)),
@@ -102,7 +136,8 @@ impl Gush {
         }
         if !left.is_empty() {
             let mut table = Table::new(&["NOT IMPORTED", "WHY"]);
-            left.iter().for_each(|(key, reason)| table.row(vec![key.into(), reason.into()]));
+            left.iter()
+                .for_each(|(key, reason)| table.row(vec![key.into(), reason.into()]));
             out += &format!("\n{}", table.text(screen));
         }
         out

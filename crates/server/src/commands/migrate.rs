@@ -40,7 +40,10 @@ pub(crate) async fn run(here: &Here, asked: Migrate, screen: &Screen) -> Result<
         agree(here, asked, from).await?;
     }
     if begins {
-        store.begin_migration().await.map_err(|error| here.refused(&error))?;
+        store
+            .begin_migration()
+            .await
+            .map_err(|error| here.refused(&error))?;
         if let Store::Redis(_) = store {
             sleep(NOTICED).await;
         }
@@ -49,9 +52,18 @@ pub(crate) async fn run(here: &Here, asked: Migrate, screen: &Screen) -> Result<
         done.all(here).await?;
     }
     if begins && done.unreadable.is_empty() {
-        store.end_migration().await.map_err(|error| here.refused(&error))?;
+        store
+            .end_migration()
+            .await
+            .map_err(|error| here.refused(&error))?;
     }
-    let (schema, Done { rewritten, unreadable }) = (store.format().schema(), done);
+    let (
+        schema,
+        Done {
+            rewritten,
+            unreadable,
+        },
+    ) = (store.format().schema(), done);
     let left: Vec<_> = unreadable
         .iter()
         .map(|(id, error)| json!({ "workflow": id.to_string(), "reason": error.to_string() }))
@@ -61,10 +73,16 @@ pub(crate) async fn run(here: &Here, asked: Migrate, screen: &Screen) -> Result<
     });
     screen.object(&json.to_string(), &here.shown, || {
         let mut text = match needed {
-            false => format!("nothing to do: {} has schema version {schema}, the latest of this program\n", here.shown),
+            false => format!(
+                "nothing to do: {} has schema version {schema}, the latest of this program\n",
+                here.shown
+            ),
             true => {
                 let rewritten = counted(rewritten, "workflow");
-                format!("{} has schema version {schema} now; rewritten: {rewritten}\n", here.shown)
+                format!(
+                    "{} has schema version {schema} now; rewritten: {rewritten}\n",
+                    here.shown
+                )
             }
         };
         for (id, error) in &unreadable {
@@ -72,7 +90,11 @@ pub(crate) async fn run(here: &Here, asked: Migrate, screen: &Screen) -> Result<
         }
         Ok(text)
     })?;
-    Ok(if unreadable.is_empty() { Exit::Done } else { Exit::Failed })
+    Ok(if unreadable.is_empty() {
+        Exit::Done
+    } else {
+        Exit::Failed
+    })
 }
 
 /// Whether it may begin.
@@ -82,10 +104,22 @@ pub(crate) async fn run(here: &Here, asked: Migrate, screen: &Screen) -> Result<
 async fn agree(here: &Here, asked: Migrate, schema: u32) -> Result<(), Failure> {
     let (store, shown) = (here.engine.store(), &here.shown);
     let refused = |text: String| Err(Failure::new(Exit::Refused, text));
-    let servers = here.engine.read_servers(here.clock.now()).await.map_err(|error| here.refused(&error))?;
-    let others = servers.iter().filter(|server| server.about.version != VERSION);
-    let others: Vec<_> =
-        others.map(|server| format!("version {} at {}", server.about.version, server.about.address)).collect();
+    let servers = here
+        .engine
+        .read_servers(here.clock.now())
+        .await
+        .map_err(|error| here.refused(&error))?;
+    let others = servers
+        .iter()
+        .filter(|server| server.about.version != VERSION);
+    let others: Vec<_> = others
+        .map(|server| {
+            format!(
+                "version {} at {}",
+                server.about.version, server.about.address
+            )
+        })
+        .collect();
     if !others.is_empty() {
         let others = others.join(", ");
         return refused(format!(
@@ -115,10 +149,19 @@ impl Done {
         for partition in (0..store.partitions()).map(Partition) {
             let mut after = None;
             loop {
-                let page = store.earlier(partition, after.as_ref()).await.map_err(|error| here.refused(&error))?;
-                let ids: Vec<_> = page.ids.into_iter().filter(|id| !self.unreadable.contains_key(id)).collect();
-                let rewritten =
-                    store.rewrite(partition, &ids, here.clock.now()).await.map_err(|error| here.refused(&error))?;
+                let page = store
+                    .earlier(partition, after.as_ref())
+                    .await
+                    .map_err(|error| here.refused(&error))?;
+                let ids: Vec<_> = page
+                    .ids
+                    .into_iter()
+                    .filter(|id| !self.unreadable.contains_key(id))
+                    .collect();
+                let rewritten = store
+                    .rewrite(partition, &ids, here.clock.now())
+                    .await
+                    .map_err(|error| here.refused(&error))?;
                 self.rewritten += rewritten.done;
                 found += (ids.len() - rewritten.unreadable.len()) as u64;
                 self.unreadable.extend(rewritten.unreadable);
@@ -148,7 +191,10 @@ pub(crate) async fn earlier(here: &Here) -> Result<u64, Failure> {
     for partition in (0..store.partitions()).map(Partition) {
         let mut after = None;
         loop {
-            let page = store.earlier(partition, after.as_ref()).await.map_err(|error| here.refused(&error))?;
+            let page = store
+                .earlier(partition, after.as_ref())
+                .await
+                .map_err(|error| here.refused(&error))?;
             earlier += page.ids.len() as u64;
             after = page.next;
             if after.is_none() {

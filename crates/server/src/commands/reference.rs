@@ -18,8 +18,18 @@ use crate::settings::Program;
 pub(super) fn tool(program: Program) -> Option<ExitCode> {
     let arguments = std::env::args_os().skip(1);
     match program {
-        Program::Client => Some(run("ratelimit_client", &client::FLAGS, arguments, client::run)),
-        Program::ConfigCheck => Some(run("ratelimit_config_check", &config_check::FLAGS, arguments, config_check::run)),
+        Program::Client => Some(run(
+            "ratelimit_client",
+            &client::FLAGS,
+            arguments,
+            client::run,
+        )),
+        Program::ConfigCheck => Some(run(
+            "ratelimit_config_check",
+            &config_check::FLAGS,
+            arguments,
+            config_check::run,
+        )),
         Program::Tidegate | Program::Ratelimit => None,
     }
 }
@@ -40,7 +50,8 @@ fn run(
                 Stop::Mistake(mistake) => (mistake + "\n", ExitCode::from(MISTAKE)),
             };
             // A closed standard error must not change how the program ends.
-            let _ = io::stderr().write_all(format!("{first}{}", flags::usage(name, flags)).as_bytes());
+            let _ =
+                io::stderr().write_all(format!("{first}{}", flags::usage(name, flags)).as_bytes());
             code
         }
     }
@@ -70,6 +81,10 @@ fn go_error(operation: &str, path: &str, error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error").next().unwrap_or_default();
     let mut letters = text.chars();
-    let first: String = letters.next().into_iter().flat_map(char::to_lowercase).collect();
+    let first: String = letters
+        .next()
+        .into_iter()
+        .flat_map(char::to_lowercase)
+        .collect();
     format!("{operation} {path}: {first}{}", letters.as_str())
 }

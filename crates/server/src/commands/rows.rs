@@ -7,10 +7,16 @@ use tidegate_workflow::{Clockwork, RowSet, Snapshot, WorkflowId, due_row, read_d
 pub(crate) fn explained(snapshot: &Snapshot) -> Vec<(RowSet, Row)> {
     let (ready, index) = snapshot.rows();
     let (id, meta) = (snapshot.id(), snapshot.meta());
-    let due = [(Clockwork::Timers, meta.timer), (Clockwork::Expiries, meta.expires_at)];
+    let due = [
+        (Clockwork::Timers, meta.timer),
+        (Clockwork::Expiries, meta.expires_at),
+    ];
     let mut rows: Vec<_> = index.into_iter().map(|row| (RowSet::Index, row)).collect();
     rows.extend(ready.into_iter().map(|row| (RowSet::Ready, row)));
-    rows.extend(due.into_iter().filter_map(|(which, at)| Some((RowSet::Due(which), due_row(at?, id)))));
+    rows.extend(
+        due.into_iter()
+            .filter_map(|(which, at)| Some((RowSet::Due(which), due_row(at?, id)))),
+    );
     rows
 }
 
@@ -26,7 +32,10 @@ pub(crate) fn owner(set: RowSet, row: &[u8]) -> Option<WorkflowId> {
 pub(crate) fn described(set: RowSet, row: &[u8]) -> String {
     let named = |kind: &str| {
         let name = row.get(1..row.len().saturating_sub(18)).unwrap_or_default();
-        format!("index row of the {kind} '{}'", String::from_utf8_lossy(name))
+        format!(
+            "index row of the {kind} '{}'",
+            String::from_utf8_lossy(name)
+        )
     };
     match (set, row.first()) {
         (RowSet::Index, Some(b'c')) => "index row of all workflows".to_owned(),
@@ -34,7 +43,10 @@ pub(crate) fn described(set: RowSet, row: &[u8]) -> String {
         (RowSet::Index, Some(b'n')) => named("name"),
         (RowSet::Index, Some(b't')) => named("tag"),
         (RowSet::Ready, _) => match ReadyEntry::read(row) {
-            Some(entry) => format!("ready row of job {} in queue '{}'", entry.job.0, entry.queue),
+            Some(entry) => format!(
+                "ready row of job {} in queue '{}'",
+                entry.job.0, entry.queue
+            ),
             None => "ready row".to_owned(),
         },
         (RowSet::Due(Clockwork::Timers), _) => "timer".to_owned(),
@@ -75,12 +87,19 @@ mod tests {
         let id = WorkflowId::first_at(tidegate_workflow::Timestamp::from_micros(1_000));
         let row = |section: Section<'_>| [section.prefix().as_slice(), id.bytes()].concat();
         let status = tidegate_workflow::Status::Running;
-        let check = |section, expected| assert_eq!(described(RowSet::Index, &row(section)), expected);
+        let check =
+            |section, expected| assert_eq!(described(RowSet::Index, &row(section)), expected);
         check(Section::All, "index row of all workflows");
         check(Section::Status(status), "index row of a status");
         check(Section::Name("é", status), "index row of the name 'é'");
         check(Section::Tag("a b", status), "index row of the tag 'a b'");
-        assert_eq!(owner(RowSet::Index, &row(Section::Name("x", status))), Some(id));
-        assert_eq!(described(RowSet::Index, b""), "index row of nothing that there is");
+        assert_eq!(
+            owner(RowSet::Index, &row(Section::Name("x", status))),
+            Some(id)
+        );
+        assert_eq!(
+            described(RowSet::Index, b""),
+            "index row of nothing that there is"
+        );
     }
 }

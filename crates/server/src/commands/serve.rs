@@ -23,14 +23,21 @@ pub(crate) fn serve() -> ExitCode {
 pub(crate) fn demo() -> ExitCode {
     start(Settings::demo(), |started, asked| {
         let Some(api) = started.addresses.api else {
-            warn!("TIDEGATE_HTTP_ADDR is empty: without the API there is no page, and the demo has no workflows");
+            warn!(
+                "TIDEGATE_HTTP_ADDR is empty: without the API there is no page, and the demo has no workflows"
+            );
             return;
         };
-        let begun = Demo::new(api, started.addresses.http).map_err(|failure| failure.text).and_then(|demo| {
-            let runtime = runtime().map_err(|error| error.to_string())?;
-            let run = move || runtime.block_on(asked.run_until_cancelled(demo.run()));
-            thread::Builder::new().name("demo".to_owned()).spawn(run).map_err(|error| error.to_string())
-        });
+        let begun = Demo::new(api, started.addresses.http)
+            .map_err(|failure| failure.text)
+            .and_then(|demo| {
+                let runtime = runtime().map_err(|error| error.to_string())?;
+                let run = move || runtime.block_on(asked.run_until_cancelled(demo.run()));
+                thread::Builder::new()
+                    .name("demo".to_owned())
+                    .spawn(run)
+                    .map_err(|error| error.to_string())
+            });
         if let Err(reason) = begun {
             error!("the workers and callers of the demo cannot start: {reason}");
         }
@@ -39,7 +46,10 @@ pub(crate) fn demo() -> ExitCode {
 
 /// Serves. `beside` is started when the server is, and is told when the server is asked to end: its connections would otherwise keep the
 /// server until the drain timeout.
-fn start(settings: Result<Settings, SettingsError>, beside: impl FnOnce(&Started, CancellationToken)) -> ExitCode {
+fn start(
+    settings: Result<Settings, SettingsError>,
+    beside: impl FnOnce(&Started, CancellationToken),
+) -> ExitCode {
     let settings = match settings {
         Ok(settings) => settings,
         Err(problems) => {
@@ -55,7 +65,10 @@ fn start(settings: Result<Settings, SettingsError>, beside: impl FnOnce(&Started
     let logging = match logging::start(settings.log) {
         Ok(logging) => logging,
         Err(error) => {
-            let _ = writeln!(io::stderr(), "error: cannot start the thread that writes the log: {error}");
+            let _ = writeln!(
+                io::stderr(),
+                "error: cannot start the thread that writes the log: {error}"
+            );
             return ExitCode::FAILURE;
         }
     };
@@ -84,7 +97,11 @@ fn start(settings: Result<Settings, SettingsError>, beside: impl FnOnce(&Started
         error!("{failure}");
     }
     drop(logging);
-    if ended.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if ended.is_ok() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 /// The signals that ask the process to end.

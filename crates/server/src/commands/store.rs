@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand, ValueHint};
 use serde_json::json;
 use tidegate_workflow::{
-    Engine, EngineError, EngineOptions, Filter, LivingServer, NodeDurability, Partial, RetentionDefaults, Space,
-    SqliteStore, Status, Store as Opened, StoreError,
+    Engine, EngineError, EngineOptions, Filter, LivingServer, NodeDurability, Partial,
+    RetentionDefaults, Space, SqliteStore, Status, Store as Opened, StoreError,
 };
 
 use super::audit::{self, Then};
@@ -111,7 +111,11 @@ fn workflows(settings: &Settings) -> Result<&Workflows, Failure> {
 fn refuse_memory(settings: &Workflows) -> Result<(), Failure> {
     let reason = "TIDEGATE_STORE_URL=memory: workflows are in the memory of the server, and nothing else can open them; `tidegate workflow \
                   list` asks the server";
-    if settings.in_process { Err(Failure::usage(reason)) } else { Ok(()) }
+    if settings.in_process {
+        Err(Failure::usage(reason))
+    } else {
+        Ok(())
+    }
 }
 
 fn no_store(shown: &str, settings: &Workflows) -> Failure {
@@ -119,15 +123,22 @@ fn no_store(shown: &str, settings: &Workflows) -> Failure {
         Some(_) => "TIDEGATE_STORE_URL (or REDIS_URL) and TIDEGATE_STORE_PREFIX say",
         None => "TIDEGATE_DATA_DIR says",
     };
-    Failure::new(Exit::NotFound, format!("there is no store at {shown}; {named} where to look"))
+    Failure::new(
+        Exit::NotFound,
+        format!("there is no store at {shown}; {named} where to look"),
+    )
 }
 
 impl Here {
     /// Opens the store that the settings name.
     pub(crate) async fn open(missing: Missing) -> Result<Self, Failure> {
         let settings = settings()?;
-        let no_thread =
-            |error| Failure::new(Exit::Unavailable, format!("cannot start the thread that writes the log: {error}"));
+        let no_thread = |error| {
+            Failure::new(
+                Exit::Unavailable,
+                format!("cannot start the thread that writes the log: {error}"),
+            )
+        };
         let logging = Some(logging::start(settings.log).map_err(no_thread)?);
         let workflows = workflows(&settings)?;
         let shown = store::shown(workflows);
@@ -140,17 +151,40 @@ impl Here {
         let store = place.open().await.map_err(|error| failed(&error))?;
         let clock = StoreClock::default();
         clock.start(&store).await;
-        let options = EngineOptions { retention: workflows.retention, memory: workflows.memory, attempts: None };
-        let engine = Engine::start(store, options).await.map_err(|error| refused(&shown, &error))?;
-        Ok(Self { engine, clock, replicas: workflows.replicas, shown, _logging: logging })
+        let options = EngineOptions {
+            retention: workflows.retention,
+            memory: workflows.memory,
+            attempts: None,
+        };
+        let engine = Engine::start(store, options)
+            .await
+            .map_err(|error| refused(&shown, &error))?;
+        Ok(Self {
+            engine,
+            clock,
+            replicas: workflows.replicas,
+            shown,
+            _logging: logging,
+        })
     }
 
     /// A store in memory, which is forgotten.
     pub(crate) async fn nowhere() -> Result<Self, Failure> {
         let store = Opened::Memory(tidegate_workflow::MemoryStore::new(1));
-        let options = EngineOptions { retention: RetentionDefaults::default(), ..EngineOptions::default() };
-        let engine = Engine::start(store, options).await.map_err(|error| refused("memory", &error))?;
-        Ok(Self { engine, clock: StoreClock::default(), replicas: 0, shown: "memory".to_owned(), _logging: None })
+        let options = EngineOptions {
+            retention: RetentionDefaults::default(),
+            ..EngineOptions::default()
+        };
+        let engine = Engine::start(store, options)
+            .await
+            .map_err(|error| refused("memory", &error))?;
+        Ok(Self {
+            engine,
+            clock: StoreClock::default(),
+            replicas: 0,
+            shown: "memory".to_owned(),
+            _logging: None,
+        })
     }
 
     pub(crate) async fn close(&self) {
@@ -177,7 +211,11 @@ impl Here {
     /// The read failed, or a partition did not answer.
     pub(crate) fn complete<T>(&self, read: Result<Partial<T>, EngineError>) -> Result<T, Failure> {
         let Partial { found, missing } = read.map_err(|error| self.failed(&error))?;
-        missing.0.values().next().map_or(Ok(found), |error| Err(self.refused(error)))
+        missing
+            .0
+            .values()
+            .next()
+            .map_or(Ok(found), |error| Err(self.refused(error)))
     }
 
     /// How many workflows there are, by status.
@@ -196,7 +234,9 @@ impl Here {
 
 fn refused(shown: &str, error: &StoreError) -> Failure {
     let exit = match error {
-        StoreError::Unavailable { .. } | StoreError::Unknown { .. } | StoreError::Torn { .. } => Exit::Unavailable,
+        StoreError::Unavailable { .. } | StoreError::Unknown { .. } | StoreError::Torn { .. } => {
+            Exit::Unavailable
+        }
         StoreError::Corrupt { .. } => Exit::Failed,
         StoreError::Schema { .. } => Exit::Refused,
     };
@@ -208,7 +248,10 @@ fn not_opened(shown: &str, error: &StoreError, settings: &Workflows) -> Failure 
     let failure = refused(shown, error);
     let advice = store::advice(settings, &failure.text);
     match settings.redis {
-        Some(_) if !advice.is_empty() => Failure::new(failure.exit, format!("{}\n{}", failure.text, advice.trim_end())),
+        Some(_) if !advice.is_empty() => Failure::new(
+            failure.exit,
+            format!("{}\n{}", failure.text, advice.trim_end()),
+        ),
         _ => failure,
     }
 }
@@ -223,7 +266,11 @@ fn file_of_store(instead: &str) -> Result<(PathBuf, String), Failure> {
         return Err(Failure::usage(format!("{shown}: {instead}")));
     }
     let file = store::file(workflows);
-    if file.exists() { Ok((file, shown)) } else { Err(no_store(&shown, workflows)) }
+    if file.exists() {
+        Ok((file, shown))
+    } else {
+        Err(no_store(&shown, workflows))
+    }
 }
 
 /// Does on a thread of its own what blocks.
@@ -232,7 +279,8 @@ async fn apart<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, Failure> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|error| Failure::unavailable(format!("{shown}: {error}")))?.map_err(|error| refused(shown, &error))
+    done.map_err(|error| Failure::unavailable(format!("{shown}: {error}")))?
+        .map_err(|error| refused(shown, &error))
 }
 
 /// Copies the file, without the lock that a server has.
@@ -240,11 +288,19 @@ async fn backup(file: &Path, screen: &Screen) -> Result<Exit, Failure> {
     let instead = "copy a store in redis with its own means: BGSAVE, or the log of appendonly";
     let ((from, shown), to) = (file_of_store(instead)?, file.to_owned());
     if to.exists() {
-        return Err(Failure::new(Exit::Refused, format!("{} exists: name a new file", to.display())));
+        return Err(Failure::new(
+            Exit::Refused,
+            format!("{} exists: name a new file", to.display()),
+        ));
     }
     let bytes = apart(&shown, move || SqliteStore::backup(&from, &to)).await?;
     let json = json!({ "store": shown, "file": file, "bytes": bytes }).to_string();
-    screen.object(&json, &shown, || Ok(format!("{shown} was copied to {}, {bytes} bytes\n", file.display())))?;
+    screen.object(&json, &shown, || {
+        Ok(format!(
+            "{shown} was copied to {}, {bytes} bytes\n",
+            file.display()
+        ))
+    })?;
     Ok(Exit::Done)
 }
 
@@ -253,7 +309,9 @@ async fn compact(screen: &Screen) -> Result<Exit, Failure> {
     let (file, shown) = file_of_store("redis gives memory back by itself")?;
     let (before, after) = apart(&shown, move || SqliteStore::compact(&file)).await?;
     let json = json!({ "store": shown, "bytes_before": before, "bytes": after }).to_string();
-    screen.object(&json, &shown, || Ok(format!("{shown} has {after} bytes, it had {before}\n")))?;
+    screen.object(&json, &shown, || {
+        Ok(format!("{shown} has {after} bytes, it had {before}\n"))
+    })?;
     Ok(Exit::Done)
 }
 
@@ -267,13 +325,25 @@ async fn info(here: &Here, screen: &Screen) -> Result<Exit, Failure> {
         Opened::Sqlite(store) => Some(store.space().await.map_err(|error| here.refused(&error))?),
         Opened::Memory(_) | Opened::Redis(_) => None,
     };
-    let durability = engine.store().durability().await.map_err(|error| here.refused(&error))?;
+    let durability = engine
+        .store()
+        .durability()
+        .await
+        .map_err(|error| here.refused(&error))?;
     let risks = durability.risks(here.replicas);
     let skew = here.clock.skew();
-    let servers = engine.read_servers(here.clock.now()).await.map_err(|error| here.refused(&error))?;
-    let (partitions, ready) = (engine.store().partitions(), queues.iter().map(|queue| queue.ready).sum::<u64>());
-    let by_status: serde_json::Map<_, _> =
-        counts.iter().map(|(status, number)| (status.word().to_owned(), (*number).into())).collect();
+    let servers = engine
+        .read_servers(here.clock.now())
+        .await
+        .map_err(|error| here.refused(&error))?;
+    let (partitions, ready) = (
+        engine.store().partitions(),
+        queues.iter().map(|queue| queue.ready).sum::<u64>(),
+    );
+    let by_status: serde_json::Map<_, _> = counts
+        .iter()
+        .map(|(status, number)| (status.word().to_owned(), (*number).into()))
+        .collect();
     let nodes: Vec<_> = durability.nodes.iter().map(node_json).collect();
     let info = json!({
         "kind": here.kind(), "store": here.shown, "schema": schema, "earlier_workflows": earlier,
@@ -294,9 +364,14 @@ async fn info(here: &Here, screen: &Screen) -> Result<Exit, Failure> {
         ];
         let mut table = Table::new(&["STATUS", "WORKFLOWS"]);
         for (status, number) in counts {
-            table.row(vec![Cell::of_state(status.word(), status.word()), number.to_string().into()]);
+            table.row(vec![
+                Cell::of_state(status.word(), status.word()),
+                number.to_string().into(),
+            ]);
         }
-        let mut lines = lines.map(|(name, text)| format!("{name:<11} {text}\n")).concat();
+        let mut lines = lines
+            .map(|(name, text)| format!("{name:<11} {text}\n"))
+            .concat();
         if let Some(space) = space {
             lines += &format!("{:<11} {}\n", "file", space_line(space));
         }
@@ -307,7 +382,11 @@ async fn info(here: &Here, screen: &Screen) -> Result<Exit, Failure> {
             lines += &format!("{:<11} {}\n", "server", server_line(server));
         }
         if let Some(skew) = skew {
-            lines += &format!("{:<11} {:.3} s ahead of redis\n", "clock", skew as f64 / 1e6);
+            lines += &format!(
+                "{:<11} {:.3} s ahead of redis\n",
+                "clock",
+                skew as f64 / 1e6
+            );
         }
         for risk in &risks {
             lines += &format!("{:<11} {risk}\n", "risk");
@@ -322,10 +401,18 @@ fn space_json(space: Space) -> serde_json::Value {
 }
 
 /// What a file takes, for people.
-fn space_line(Space { bytes, free, gives_back }: Space) -> String {
+fn space_line(
+    Space {
+        bytes,
+        free,
+        gives_back,
+    }: Space,
+) -> String {
     let advice = match gives_back {
         true => "",
-        false => "; an earlier version made it, so it never becomes smaller: see `tidegate store compact`",
+        false => {
+            "; an earlier version made it, so it never becomes smaller: see `tidegate store compact`"
+        }
     };
     format!("{bytes} bytes, of which {free} are free{advice}")
 }
@@ -341,7 +428,10 @@ fn node_json(node: &NodeDurability) -> serde_json::Value {
 fn schema_line(schema: u32, earlier: u64) -> String {
     match earlier {
         0 => schema.to_string(),
-        _ => format!("{schema}; {} in an earlier format, see `tidegate store migrate`", counted(earlier, "workflow")),
+        _ => format!(
+            "{schema}; {} in an earlier format, see `tidegate store migrate`",
+            counted(earlier, "workflow")
+        ),
     }
 }
 
@@ -354,8 +444,20 @@ fn server_json(server: &LivingServer) -> serde_json::Value {
 
 /// A server that uses the store, for people.
 fn server_line(server: &LivingServer) -> String {
-    let LivingServer { id, about, homes, .. } = server;
-    let homes: Vec<String> = homes.iter().map(|partition| partition.0.to_string()).collect();
-    let homes = if homes.is_empty() { "no partition".to_owned() } else { format!("partitions {}", homes.join(", ")) };
-    format!("{id} at {}, version {}, home of {homes}", about.address, about.version)
+    let LivingServer {
+        id, about, homes, ..
+    } = server;
+    let homes: Vec<String> = homes
+        .iter()
+        .map(|partition| partition.0.to_string())
+        .collect();
+    let homes = if homes.is_empty() {
+        "no partition".to_owned()
+    } else {
+        format!("partitions {}", homes.join(", "))
+    };
+    format!(
+        "{id} at {}, version {}, home of {homes}",
+        about.address, about.version
+    )
 }

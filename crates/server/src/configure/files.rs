@@ -40,7 +40,11 @@ pub(super) struct Failure {
 impl Failure {
     /// Whether a file of this name could not be read.
     fn hides(&self, name: &str) -> bool {
-        if self.name.is_empty() || self.name.ends_with('.') { name.starts_with(&self.name) } else { name == self.name }
+        if self.name.is_empty() || self.name.ends_with('.') {
+            name.starts_with(&self.name)
+        } else {
+            name == self.name
+        }
     }
 }
 
@@ -55,7 +59,10 @@ pub(super) struct Identity {
 
 impl From<&Metadata> for Identity {
     fn from(metadata: &Metadata) -> Self {
-        Self { device: metadata.dev(), inode: metadata.ino() }
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+        }
     }
 }
 
@@ -83,7 +90,11 @@ pub(crate) fn entries(folder: &Path, dot_files: DotFiles) -> io::Result<Vec<Entr
         }
         // As in the reference: symbolic links to files are followed, links to folders are not.
         let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-        found.push(if is_folder { Entry::Folder(entry.path()) } else { Entry::File(entry.path()) });
+        found.push(if is_folder {
+            Entry::Folder(entry.path())
+        } else {
+            Entry::File(entry.path())
+        });
     }
     Ok(found)
 }
@@ -96,10 +107,19 @@ pub(super) fn read(files: &Files) -> Reading {
         Scope::Subdirectory => subdirectory.clone(),
         Scope::AppDirectory => files.app_folder(),
     };
-    for folder in [parent(&files.root), files.root.clone(), subdirectory, start.clone()] {
+    for folder in [
+        parent(&files.root),
+        files.root.clone(),
+        subdirectory,
+        start.clone(),
+    ] {
         reading.watch(&folder);
     }
-    let walk = Walk { files, start: &start, prefix: prefix(files) };
+    let walk = Walk {
+        files,
+        start: &start,
+        prefix: prefix(files),
+    };
     walk.folder(&start, &mut reading);
 
     reading.sources.sort_by(|a, b| a.name.cmp(&b.name));
@@ -142,11 +162,17 @@ impl Walk<'_> {
     fn folder(&self, folder: &Path, reading: &mut Reading) {
         let entries = match entries(folder, self.files.dot_files) {
             Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound && !self.is_lost(folder) => return,
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !self.is_lost(folder) => {
+                return;
+            }
             Err(error) => {
                 let name = self.name(folder);
                 let name = if name.is_empty() { name } else { name + "." };
-                return reading.failures.push(Failure { path: folder.to_owned(), name, error });
+                return reading.failures.push(Failure {
+                    path: folder.to_owned(),
+                    name,
+                    error,
+                });
             }
         };
         for entry in entries {
@@ -163,9 +189,13 @@ impl Walk<'_> {
     /// Whether a folder that is not there must be there, since the root, or a link on the way to it, leads nowhere. A disk may not be
     /// mounted for a moment.
     fn is_lost(&self, folder: &Path) -> bool {
-        let dangles = |path: &&Path| !path.exists() && (*path == self.files.root || path.is_symlink());
+        let dangles =
+            |path: &&Path| !path.exists() && (*path == self.files.root || path.is_symlink());
         folder == self.start
-            && folder.ancestors().take_while(|path| path.starts_with(&self.files.root)).any(|path| dangles(&path))
+            && folder
+                .ancestors()
+                .take_while(|path| path.starts_with(&self.files.root))
+                .any(|path| dangles(&path))
     }
 
     /// The name of what is at `path`: the folders on the way and its own, with dots in between.
@@ -200,8 +230,14 @@ impl Reading {
     pub(super) fn keep(&mut self, last: &[Source]) -> usize {
         let before = self.sources.len();
         let hidden = |source: &&Source| {
-            let known = self.sources[..before].binary_search_by(|other| other.name.cmp(&source.name)).is_ok();
-            !known && self.failures.iter().any(|failure| failure.hides(&source.name))
+            let known = self.sources[..before]
+                .binary_search_by(|other| other.name.cmp(&source.name))
+                .is_ok();
+            !known
+                && self
+                    .failures
+                    .iter()
+                    .any(|failure| failure.hides(&source.name))
         };
         let kept: Vec<_> = last.iter().filter(hidden).cloned().collect();
         self.sources.extend(kept);
@@ -222,7 +258,9 @@ impl Reading {
 
     fn watch(&mut self, folder: &Path) {
         // The real path: when a link on the way changes, another folder must be watched.
-        let found = folder.canonicalize().and_then(|real| Ok((fs::metadata(&real)?, real)));
+        let found = folder
+            .canonicalize()
+            .and_then(|real| Ok((fs::metadata(&real)?, real)));
         if let Ok((metadata, real)) = found
             && metadata.is_dir()
         {
@@ -255,7 +293,11 @@ mod tests {
 
     fn check(files: &Files, expected: &[&str], failures: usize) {
         let reading = read(files);
-        let names: Vec<_> = reading.sources.iter().map(|source| source.name.as_str()).collect();
+        let names: Vec<_> = reading
+            .sources
+            .iter()
+            .map(|source| source.name.as_str())
+            .collect();
         assert_eq!(names, expected);
         assert_eq!(reading.failures.len(), failures, "{:?}", reading.failures);
     }
@@ -264,7 +306,13 @@ mod tests {
     fn files_are_found_and_named_as_the_reference_does() {
         let root = tempfile::tempdir().unwrap();
         let base = root.path().join("limits");
-        for path in ["config/a.yaml", "config/deep/b.yaml", "config/.hidden", "config.yaml", "other/c.yaml"] {
+        for path in [
+            "config/a.yaml",
+            "config/deep/b.yaml",
+            "config/.hidden",
+            "config.yaml",
+            "other/c.yaml",
+        ] {
             let path = base.join(path);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, "x").unwrap();
@@ -277,19 +325,47 @@ mod tests {
 
         check(
             &files(root.path(), Scope::Subdirectory, DotFiles::Read),
-            &["config..hidden", "config.a.yaml", "config.deep.b.yaml", "config.linked.yaml", "config.yaml"],
+            &[
+                "config..hidden",
+                "config.a.yaml",
+                "config.deep.b.yaml",
+                "config.linked.yaml",
+                "config.yaml",
+            ],
             1,
         );
-        check(&files(root.path(), Scope::AppDirectory, DotFiles::Skip), &["a.yaml", "deep.b.yaml", "linked.yaml"], 1);
-        for (subdirectory, app_directory) in
-            [("/limits", "/config"), ("limits/", "config/"), ("./limits", "x/../config")]
-        {
+        check(
+            &files(root.path(), Scope::AppDirectory, DotFiles::Skip),
+            &["a.yaml", "deep.b.yaml", "linked.yaml"],
+            1,
+        );
+        for (subdirectory, app_directory) in [
+            ("/limits", "/config"),
+            ("limits/", "config/"),
+            ("./limits", "x/../config"),
+        ] {
             let (subdirectory, app_directory) = (subdirectory.into(), app_directory.into());
             let files = files(root.path(), Scope::AppDirectory, DotFiles::Skip);
-            let files = Files { subdirectory, app_directory, ..files };
+            let files = Files {
+                subdirectory,
+                app_directory,
+                ..files
+            };
             check(&files, &["a.yaml", "deep.b.yaml", "linked.yaml"], 1);
-            let files = Files { scope: Scope::Subdirectory, ..files };
-            check(&files, &["config.a.yaml", "config.deep.b.yaml", "config.linked.yaml", "config.yaml"], 1);
+            let files = Files {
+                scope: Scope::Subdirectory,
+                ..files
+            };
+            check(
+                &files,
+                &[
+                    "config.a.yaml",
+                    "config.deep.b.yaml",
+                    "config.linked.yaml",
+                    "config.yaml",
+                ],
+                1,
+            );
         }
     }
 
@@ -298,7 +374,11 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let reading = read(&files(root.path(), Scope::AppDirectory, DotFiles::Read));
         assert!(reading.sources.is_empty() && reading.failures.is_empty());
-        assert!(reading.folders.contains_key(&root.path().canonicalize().unwrap()));
+        assert!(
+            reading
+                .folders
+                .contains_key(&root.path().canonicalize().unwrap())
+        );
     }
 
     /// The domain of a file that could not be read was gone.
@@ -312,7 +392,9 @@ mod tests {
             fs::write(folder.join(name), text).unwrap();
         }
         let names = |reading: &Reading| -> Vec<String> {
-            let name = |source: &Source| format!("{}={}", source.name, String::from_utf8_lossy(&source.text));
+            let name = |source: &Source| {
+                format!("{}={}", source.name, String::from_utf8_lossy(&source.text))
+            };
             reading.sources.iter().map(name).collect()
         };
         let first = read(&files);
@@ -331,7 +413,11 @@ mod tests {
         let mut third = read(&files);
         third.sources.retain(|source| source.name != "deep.c");
         let error = io::Error::from(io::ErrorKind::PermissionDenied);
-        third.failures.push(Failure { path: folder.join("deep"), name: "deep.".to_owned(), error });
+        third.failures.push(Failure {
+            path: folder.join("deep"),
+            name: "deep.".to_owned(),
+            error,
+        });
         third.keep(&second.sources);
         assert_eq!(names(&third), ["a=1", "b=5", "deep.c=3"]);
 
@@ -349,7 +435,11 @@ mod tests {
         fs::create_dir_all(&folder).unwrap();
         fs::write(folder.join("a"), "1").unwrap();
         symlink("v1", place.path().join("current")).unwrap();
-        let files = files(&place.path().join("current"), Scope::AppDirectory, DotFiles::Read);
+        let files = files(
+            &place.path().join("current"),
+            Scope::AppDirectory,
+            DotFiles::Read,
+        );
         let first = read(&files);
         fs::rename(place.path().join("v1"), place.path().join("v2")).unwrap();
         let mut second = read(&files);
@@ -363,7 +453,11 @@ mod tests {
 
         fs::remove_file(&folder).unwrap();
         let mut last = read(&files);
-        assert_eq!((last.failures.len(), last.keep(&first.sources)), (0, 0), "below a root that is there, it is gone");
+        assert_eq!(
+            (last.failures.len(), last.keep(&first.sources)),
+            (0, 0),
+            "below a root that is there, it is gone"
+        );
     }
 
     /// A file of 20 GB ended the server.
@@ -372,8 +466,15 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let folder = root.path().join("limits/config");
         fs::create_dir_all(&folder).unwrap();
-        File::create(folder.join("a")).unwrap().set_len(MOST + 1).unwrap();
-        check(&files(root.path(), Scope::AppDirectory, DotFiles::Read), &[], 1);
+        File::create(folder.join("a"))
+            .unwrap()
+            .set_len(MOST + 1)
+            .unwrap();
+        check(
+            &files(root.path(), Scope::AppDirectory, DotFiles::Read),
+            &[],
+            1,
+        );
     }
 
     #[test]
@@ -381,9 +482,16 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let folder = root.path().join("limits/config");
         fs::create_dir_all(&folder).unwrap();
-        let made = std::process::Command::new("mkfifo").arg(folder.join("pipe")).status().unwrap();
+        let made = std::process::Command::new("mkfifo")
+            .arg(folder.join("pipe"))
+            .status()
+            .unwrap();
         assert!(made.success());
-        check(&files(root.path(), Scope::AppDirectory, DotFiles::Read), &[], 1);
+        check(
+            &files(root.path(), Scope::AppDirectory, DotFiles::Read),
+            &[],
+            1,
+        );
     }
 
     #[test]

@@ -26,11 +26,21 @@ impl Latest {
     pub(crate) fn new(origin: &Origin) -> Self {
         let (source, place) = match origin {
             Origin::BuiltIn(built_in) => (ConfigurationSource::BuiltIn, built_in.shown.to_owned()),
-            Origin::Files(files) => (ConfigurationSource::Files, files.folder().display().to_string()),
+            Origin::Files(files) => (
+                ConfigurationSource::Files,
+                files.folder().display().to_string(),
+            ),
             Origin::Server(xds) => (ConfigurationSource::ManagementServer, xds.shown.clone()),
         };
         let counting_since = clock::now();
-        let loads = Loads { source, place, counting_since, in_force: None, refused: None, unreadable: Vec::new() };
+        let loads = Loads {
+            source,
+            place,
+            counting_since,
+            in_force: None,
+            refused: None,
+            unreadable: Vec::new(),
+        };
         Self(Arc::new(Mutex::new(Arc::new(loads))))
     }
 
@@ -43,7 +53,11 @@ impl Latest {
     pub(super) fn applied(&self, sources: usize) {
         self.change(|loads| {
             let version = loads.in_force.map_or(0, |in_force| in_force.version) + 1;
-            loads.in_force = Some(InForce { version, at: clock::now(), sources });
+            loads.in_force = Some(InForce {
+                version,
+                at: clock::now(),
+                sources,
+            });
             loads.refused = None;
         });
     }
@@ -57,7 +71,13 @@ impl Latest {
 
     /// A configuration was refused as a whole, before it was read.
     pub(super) fn refused_unread(&self, reason: &str) {
-        self.refuse(vec![Mistake { text: quoted(reason, TEXT), ..Mistake::default() }], 0);
+        self.refuse(
+            vec![Mistake {
+                text: quoted(reason, TEXT),
+                ..Mistake::default()
+            }],
+            0,
+        );
     }
 
     /// These files and folders could not be read, and no others.
@@ -72,7 +92,11 @@ impl Latest {
     }
 
     fn refuse(&self, mistakes: Vec<Mistake>, more: usize) {
-        let refused = Refused { at: clock::now(), mistakes, more };
+        let refused = Refused {
+            at: clock::now(),
+            mistakes,
+            more,
+        };
         self.change(|loads| loads.refused = Some(refused));
     }
 
@@ -88,9 +112,18 @@ impl Latest {
 }
 
 /// The first mistakes: so many, and of so many bytes together.
-fn within((most, mut bytes): (usize, usize), mistakes: impl Iterator<Item = Mistake>) -> Vec<Mistake> {
+fn within(
+    (most, mut bytes): (usize, usize),
+    mistakes: impl Iterator<Item = Mistake>,
+) -> Vec<Mistake> {
     let fits = |mistake: &Mistake| {
-        let Mistake { file, path, text, hint, .. } = mistake;
+        let Mistake {
+            file,
+            path,
+            text,
+            hint,
+            ..
+        } = mistake;
         let size = [file, path, text, hint].map(String::len).iter().sum();
         bytes.checked_sub(size).is_some_and(|left| {
             bytes = left;

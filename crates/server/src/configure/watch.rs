@@ -30,7 +30,12 @@ impl Watch {
     /// A watch of no folders yet. `wake` hears of changes in the folders that [`Watch::follow`] names.
     pub(super) fn new(files: &Files, wake: SyncSender<Wake>) -> Self {
         let root = std::path::absolute(&files.root).unwrap_or_else(|_| files.root.clone());
-        let neighbours = Neighbours { folder: parent(&root).canonicalize().unwrap_or_else(|_| parent(&root)), root };
+        let neighbours = Neighbours {
+            folder: parent(&root)
+                .canonicalize()
+                .unwrap_or_else(|_| parent(&root)),
+            root,
+        };
         let watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
             if event.map_or(true, |event| neighbours.matters(&event)) {
                 // A full queue already holds an event.
@@ -38,9 +43,14 @@ impl Watch {
             }
         });
         let watcher = watcher
-            .inspect_err(|error| warn!(%error, "cannot watch configuration files; reading them every 10 s"))
+            .inspect_err(
+                |error| warn!(%error, "cannot watch configuration files; reading them every 10 s"),
+            )
             .ok();
-        Self { watcher, folders: Folders::new() }
+        Self {
+            watcher,
+            folders: Folders::new(),
+        }
     }
 
     /// Watches exactly `folders` from now on.
@@ -49,11 +59,18 @@ impl Watch {
             return Change::Same;
         }
         if let Some(watcher) = &mut self.watcher {
-            for (folder, _) in self.folders.iter().filter(|(folder, identity)| folders.get(*folder) != Some(identity)) {
+            for (folder, _) in self
+                .folders
+                .iter()
+                .filter(|(folder, identity)| folders.get(*folder) != Some(identity))
+            {
                 // The watch of a deleted folder is gone already.
                 let _ = watcher.unwatch(folder);
             }
-            for (folder, _) in folders.iter().filter(|(folder, identity)| self.folders.get(*folder) != Some(identity)) {
+            for (folder, _) in folders
+                .iter()
+                .filter(|(folder, identity)| self.folders.get(*folder) != Some(identity))
+            {
                 if let Err(error) = watcher.watch(folder, RecursiveMode::NonRecursive) {
                     warn!(folder = %folder.display(), %error, "cannot watch a folder; reading it every 10 s");
                 }
@@ -73,11 +90,13 @@ struct Neighbours {
 impl Neighbours {
     fn matters(&self, event: &Event) -> bool {
         // Our own reading makes events too, and must not lead to more reading.
-        if matches!(event.kind, EventKind::Access(kind) if kind != AccessKind::Close(AccessMode::Write)) {
+        if matches!(event.kind, EventKind::Access(kind) if kind != AccessKind::Close(AccessMode::Write))
+        {
             return false;
         }
-        let is_neighbour =
-            |path: &PathBuf| path.parent() == Some(&self.folder) && path.file_name() != self.root.file_name();
+        let is_neighbour = |path: &PathBuf| {
+            path.parent() == Some(&self.folder) && path.file_name() != self.root.file_name()
+        };
         event.paths.is_empty() || !event.paths.iter().all(is_neighbour)
     }
 }

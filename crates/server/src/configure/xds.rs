@@ -44,7 +44,8 @@ use work::Work;
 
 /// The name of the thread.
 const PART: &str = "xds";
-const METHOD: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
+const METHOD: &str =
+    "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
 /// What the server sees of us.
 const USER_AGENT: &str = "tidegate";
 /// The most mistakes of a refused response that are logged, and told to the server.
@@ -132,7 +133,9 @@ impl Subscription {
         let drain = supervisor.drain.clone();
         supervisor.repaired_thread(PART, move || match ThreadRuntime::new() {
             Ok(runtime) => drop(runtime.block_on(drain.run_until_cancelled(self.keep()))),
-            Err(error) => warn!(%error, "the system refuses what the stream of the management server needs"),
+            Err(error) => {
+                warn!(%error, "the system refuses what the stream of the management server needs")
+            }
         })
     }
 
@@ -142,11 +145,16 @@ impl Subscription {
             let Err(lost) = self.follow().await;
             self.connected.store(0, Relaxed);
             let (pause, what, error) = match lost {
-                Lost::Unreached(error) => {
-                    (self.pauses.unreached(), "cannot connect to the management server", error.to_string())
-                }
+                Lost::Unreached(error) => (
+                    self.pauses.unreached(),
+                    "cannot connect to the management server",
+                    error.to_string(),
+                ),
                 Lost::Ended(error, lived) if pauses::is_healthy(lived) => {
-                    debug!(server = self.settings.shown, error, "{ENDED}, as servers do to spread their clients");
+                    debug!(
+                        server = self.settings.shown,
+                        error, "{ENDED}, as servers do to spread their clients"
+                    );
                     sleep(self.pauses.ended(lived)).await;
                     continue;
                 }
@@ -168,28 +176,55 @@ impl Subscription {
             Some(_) => "the last configuration stays in force",
             None => "there is no configuration yet",
         };
-        warn!(server, error, ?pause, "{what}; {force}, and the server is asked again after the pause");
+        warn!(
+            server,
+            error,
+            ?pause,
+            "{what}; {force}, and the server is asked again after the pause"
+        );
         error.clone_into(&mut self.told);
     }
 
     /// Connects, opens a stream, and takes what comes.
     async fn follow(&mut self) -> Result<Infallible, Lost> {
         let noise = Noise::beside(self.settings.max_message);
-        let caller = self.settings.peer.connect(self.settings.ping, noise.clone()).await.map_err(Lost::Unreached)?;
+        let caller = self
+            .settings
+            .peer
+            .connect(self.settings.ping, noise.clone())
+            .await
+            .map_err(Lost::Unreached)?;
         let begun = Instant::now();
-        let codec = BoundedCodec { noise: noise.clone() };
-        self.take_all(caller, codec).await.map_err(|over| over.after(begun.elapsed(), &noise))
+        let codec = BoundedCodec {
+            noise: noise.clone(),
+        };
+        self.take_all(caller, codec)
+            .await
+            .map_err(|over| over.after(begun.elapsed(), &noise))
     }
 
-    async fn take_all(&mut self, caller: Caller, codec: BoundedCodec) -> Result<Infallible, StreamEnd> {
+    async fn take_all(
+        &mut self,
+        caller: Caller,
+        codec: BoundedCodec,
+    ) -> Result<Infallible, StreamEnd> {
         let (requests, outgoing) = mpsc::channel(1);
         let gone = |_| "the server takes no more requests".to_owned();
-        requests.send(self.request(String::new(), None)).await.map_err(gone)?;
+        requests
+            .send(self.request(String::new(), None))
+            .await
+            .map_err(gone)?;
         let mut responses = self.open(caller, codec, outgoing).await?;
         self.connected.store(1, Relaxed);
-        info!(server = self.settings.shown, "the management server answers");
+        info!(
+            server = self.settings.shown,
+            "the management server answers"
+        );
         loop {
-            let received = responses.message().await.map_err(|status| self.advised(&status))?;
+            let received = responses
+                .message()
+                .await
+                .map_err(|status| self.advised(&status))?;
             let received = received.ok_or_else(|| "the server ended it".to_owned())?;
             let begun = received.begun;
             let answer = self.take(received);
@@ -206,18 +241,25 @@ impl Subscription {
         codec: BoundedCodec,
         outgoing: mpsc::Receiver<DiscoveryRequest>,
     ) -> Result<Streaming<Received>, StreamEnd> {
-        let mut client =
-            Grpc::with_origin(caller, self.settings.peer.origin()).max_decoding_message_size(self.settings.max_message);
+        let mut client = Grpc::with_origin(caller, self.settings.peer.origin())
+            .max_decoding_message_size(self.settings.max_message);
         client.ready().await.map_err(|error| error.to_string())?;
         let mut request = Request::new(ReceiverStream::new(outgoing));
         *request.metadata_mut() = self.headers();
-        let answer = client.streaming(request, PathAndQuery::from_static(METHOD), codec).await;
-        answer.map(tonic::Response::into_inner).map_err(|status| self.advised(&status))
+        let answer = client
+            .streaming(request, PathAndQuery::from_static(METHOD), codec)
+            .await;
+        answer
+            .map(tonic::Response::into_inner)
+            .map_err(|status| self.advised(&status))
     }
 
     fn headers(&self) -> MetadataMap {
         let mut headers = self.settings.headers.clone();
-        headers.insert("user-agent", AsciiMetadataValue::from_static(concat!("tidegate/", env!("CARGO_PKG_VERSION"))));
+        headers.insert(
+            "user-agent",
+            AsciiMetadataValue::from_static(concat!("tidegate/", env!("CARGO_PKG_VERSION"))),
+        );
         headers
     }
 
@@ -271,7 +313,9 @@ impl Subscription {
     /// Counts a refused response, and logs its mistakes: the same ones once in a minute, and few in any case.
     fn refuse(&mut self, version: &str, reason: &str) {
         self.target.metrics.loads.error.fetch_add(1, Relaxed);
-        let Some(suppressed) = self.refusals.admit(reason, Instant::now()) else { return };
+        let Some(suppressed) = self.refusals.admit(reason, Instant::now()) else {
+            return;
+        };
         for line in reason.lines() {
             error!("Error loading new configuration: {line}");
         }
@@ -293,7 +337,9 @@ impl Subscription {
     fn load(&mut self, resources: Vec<Resource>, version: &str) -> Result<Applied, String> {
         if self.begun.as_deref() == Some(version) {
             let version = shortened(version);
-            return self.refuse_unread(format!("version {version} made a thread panic, and is not loaded again"));
+            return self.refuse_unread(format!(
+                "version {version} made a thread panic, and is not loaded again"
+            ));
         }
         self.begun = Some(version.to_owned());
         tripwire::check(PART);
@@ -304,8 +350,11 @@ impl Subscription {
 
     /// A request that acknowledges the response with `nonce`, or refuses it for a reason. An empty nonce begins a stream.
     fn request(&self, nonce: String, refused: Option<String>) -> DiscoveryRequest {
-        let error_detail =
-            refused.map(|message| Refusal { code: Code::InvalidArgument as i32, message, details: Vec::new() });
+        let error_detail = refused.map(|message| Refusal {
+            code: Code::InvalidArgument as i32,
+            message,
+            details: Vec::new(),
+        });
         DiscoveryRequest {
             version_info: self.accepted.clone(),
             node: Some(self.node()),
@@ -318,7 +367,12 @@ impl Subscription {
 
     fn node(&self) -> Node {
         let text = |text: &String| prost_types::Value::from(text.clone());
-        let fields = self.settings.node_metadata.iter().map(|(name, value)| (name.clone(), text(value))).collect();
+        let fields = self
+            .settings
+            .node_metadata
+            .iter()
+            .map(|(name, value)| (name.clone(), text(value)))
+            .collect();
         Node {
             id: self.settings.node_id.clone(),
             metadata: Some(prost_types::Struct { fields }),

@@ -49,7 +49,10 @@ where
 /// Makes the kernel notice when the peer is gone, and send small answers at once.
 pub(crate) fn prepare(stream: &TcpStream) {
     let socket = SockRef::from(stream);
-    let keepalive = TcpKeepalive::new().with_time(SILENT).with_interval(ASKED).with_retries(ATTEMPTS);
+    let keepalive = TcpKeepalive::new()
+        .with_time(SILENT)
+        .with_interval(ASKED)
+        .with_retries(ATTEMPTS);
     // If the peer is gone already, the first read fails.
     let _ = stream.set_nodelay(true);
     let _ = socket.set_tcp_keepalive(&keepalive);
@@ -57,6 +60,11 @@ pub(crate) fn prepare(stream: &TcpStream) {
 }
 
 fn is_of_the_peer(error: &io::Error) -> bool {
-    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, InvalidInput, NotConnected};
-    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | InvalidInput | NotConnected)
+    use io::ErrorKind::{
+        ConnectionAborted, ConnectionRefused, ConnectionReset, InvalidInput, NotConnected,
+    };
+    matches!(
+        error.kind(),
+        ConnectionAborted | ConnectionRefused | ConnectionReset | InvalidInput | NotConnected
+    )
 }

@@ -44,17 +44,28 @@ enum Next {
     /// The rest of what comes before a payload.
     Frame { begun: [u8; FRAME], filled: usize },
     /// The rest of headers, which are kept until they are complete.
-    Headers { flags: u8, payload: Vec<u8>, filled: usize },
+    Headers {
+        flags: u8,
+        payload: Vec<u8>,
+        filled: usize,
+    },
     /// Headers that are given on from this byte.
     Kept { payload: Vec<u8>, given: usize },
 }
 
 /// Before the first byte of a frame.
-const BETWEEN: Next = Next::Frame { begun: [0; FRAME], filled: 0 };
+const BETWEEN: Next = Next::Frame {
+    begun: [0; FRAME],
+    filled: 0,
+};
 
 impl<I> Mended<I> {
     pub(super) fn new(socket: I, resets: Resets) -> Self {
-        Self { socket, next: Next::Other(PREFACE), resets }
+        Self {
+            socket,
+            next: Next::Other(PREFACE),
+            resets,
+        }
     }
 }
 
@@ -105,7 +116,11 @@ impl Next {
                     } else if is_head {
                         let mut payload = vec![0; length];
                         payload[..rest.len()].copy_from_slice(rest);
-                        *self = Self::Headers { flags, payload, filled: rest.len() };
+                        *self = Self::Headers {
+                            flags,
+                            payload,
+                            filled: rest.len(),
+                        };
                         break;
                     } else {
                         *self = Self::Other(length);
@@ -119,8 +134,16 @@ impl Next {
 }
 
 impl<I: AsyncRead + Unpin> AsyncRead for Mended<I> {
-    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let Self { socket, next, resets } = self.get_mut();
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let Self {
+            socket,
+            next,
+            resets,
+        } = self.get_mut();
         ready!(resets.poll_may_read(context));
         loop {
             match next {
@@ -137,7 +160,11 @@ impl<I: AsyncRead + Unpin> AsyncRead for Mended<I> {
                         return Poll::Ready(Ok(()));
                     }
                 }
-                Next::Headers { flags, payload, filled } => {
+                Next::Headers {
+                    flags,
+                    payload,
+                    filled,
+                } => {
                     let mut rest = ReadBuf::new(&mut payload[*filled..]);
                     ready!(Pin::new(&mut *socket).poll_read(context, &mut rest))?;
                     let come = rest.filled().len();
@@ -149,7 +176,10 @@ impl<I: AsyncRead + Unpin> AsyncRead for Mended<I> {
                     } else {
                         continue;
                     }
-                    *next = Next::Kept { payload: std::mem::take(payload), given: 0 };
+                    *next = Next::Kept {
+                        payload: std::mem::take(payload),
+                        given: 0,
+                    };
                 }
                 Next::Kept { payload, given } => {
                     let rest = &payload[*given..];
@@ -167,7 +197,11 @@ impl<I: AsyncRead + Unpin> AsyncRead for Mended<I> {
 }
 
 impl<I: AsyncWrite + Unpin> AsyncWrite for Mended<I> {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.socket).poll_write(context, bytes)
     }
 
@@ -208,7 +242,13 @@ mod tests {
 
     /// Headers with this name, in clear text.
     fn headers(name: &str) -> Vec<u8> {
-        [b"\x83\x86\x41".as_slice(), &[name.len() as u8], name.as_bytes(), b"\x40\x01a\x01b"].concat()
+        [
+            b"\x83\x86\x41".as_slice(),
+            &[name.len() as u8],
+            name.as_bytes(),
+            b"\x40\x01a\x01b",
+        ]
+        .concat()
     }
 
     /// A connection with one call after the other, a name each.

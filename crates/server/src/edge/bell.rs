@@ -17,7 +17,10 @@ impl Wake for Bell {
     fn wake(self: Arc<Self>) {
         self.rung.store(true, Release);
         // Replacing a waker is complete or has not begun.
-        self.task.lock().unwrap_or_else(PoisonError::into_inner).wake_by_ref();
+        self.task
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .wake_by_ref();
     }
 }
 
@@ -29,7 +32,10 @@ pub(super) struct Aside<F> {
 
 impl<F: Future> Aside<F> {
     pub(super) fn new(future: F) -> Self {
-        Self { future: Box::pin(future), bell: None }
+        Self {
+            future: Box::pin(future),
+            bell: None,
+        }
     }
 }
 
@@ -39,7 +45,10 @@ impl<F: Future> Future for Aside<F> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         let this = &mut *self;
         let (bell, waker) = this.bell.get_or_insert_with(|| {
-            let bell = Arc::new(Bell { rung: AtomicBool::new(true), task: Mutex::new(context.waker().clone()) });
+            let bell = Arc::new(Bell {
+                rung: AtomicBool::new(true),
+                task: Mutex::new(context.waker().clone()),
+            });
             (bell.clone(), Waker::from(bell))
         });
         if !bell.rung.load(Acquire) {

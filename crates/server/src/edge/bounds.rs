@@ -27,8 +27,15 @@ pub(crate) struct Bounds {
 
 impl Bounds {
     /// A port of this name with room for so many connections, and for the bytes that they have not finished.
-    pub(crate) fn new(port: &'static str, connections: Most, budget: impl Into<Arc<Budget>>) -> Self {
-        Self { places: Arc::new(Places::new(port, connections)), budget: budget.into() }
+    pub(crate) fn new(
+        port: &'static str,
+        connections: Most,
+        budget: impl Into<Arc<Budget>>,
+    ) -> Self {
+        Self {
+            places: Arc::new(Places::new(port, connections)),
+            budget: budget.into(),
+        }
     }
 
     /// What happened so far.

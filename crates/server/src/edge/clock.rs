@@ -28,10 +28,16 @@ pub(crate) fn moment() -> tidegate_workflow::Timestamp {
     tidegate_workflow::Timestamp::from_micros(micros())
 }
 
-#[expect(clippy::disallowed_methods, reason = "the server is where clocks are read")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the server is where clocks are read"
+)]
 fn micros() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    shifted(u64::try_from(since.as_micros()).unwrap_or(u64::MAX)).saturating_add(AHEAD.load(Relaxed))
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    shifted(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
+        .saturating_add(AHEAD.load(Relaxed))
 }
 
 /// The time itself.

@@ -79,12 +79,21 @@ impl Meter {
 }
 
 /// Serves one connection until the peer closes it, its age is reached, it breaks a bound, or the server drains.
-pub(crate) async fn serve<I>(io: I, services: Services, age: ConnectionAge, hold: Hold, supervisor: Supervisor)
-where
+pub(crate) async fn serve<I>(
+    io: I,
+    services: Services,
+    age: ConnectionAge,
+    hold: Hold,
+    supervisor: Supervisor,
+) where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let seat = hold.place.seat.clone();
-    let meter = Meter { seat: seat.clone(), tab: Tab::new(hold.budget), calls: AtomicU32::new(0) };
+    let meter = Meter {
+        seat: seat.clone(),
+        tab: Tab::new(hold.budget),
+        calls: AtomicU32::new(0),
+    };
     let service = service_fn(|request| {
         meter.call();
         services.answer(request, &meter.tab, &meter.seat)
@@ -175,7 +184,11 @@ async fn broken(meter: &Meter) -> &'static str {
             meter.seat.set(Standing::Idle);
         }
         // Had the peer taken what waited at the last look, so many answers would have ended.
-        slow = if ended_now.wrapping_sub(ended) < waiting { slow + 1 } else { 0 };
+        slow = if ended_now.wrapping_sub(ended) < waiting {
+            slow + 1
+        } else {
+            0
+        };
         if slow >= UNREAD_LOOKS {
             meter.seat.count(Closed::Unread);
             return "the peer does not take its answers";

@@ -118,10 +118,19 @@ where
         };
         let name = part.clone();
         supervisor.thread(part, move || runtime.block_on(tripwire::with(name, serve)))?;
-        let calls = ready.await.map_err(|_| io::Error::other("a core ended during the start"))?;
-        each.push(Core { door, runtime: handle, calls });
+        let calls = ready
+            .await
+            .map_err(|_| io::Error::other("a core ended during the start"))?;
+        each.push(Core {
+            door,
+            runtime: handle,
+            calls,
+        });
     }
-    Ok(Cores { each: each.into(), next: Arc::default() })
+    Ok(Cores {
+        each: each.into(),
+        next: Arc::default(),
+    })
 }
 
 /// Connections for one core.
@@ -133,7 +142,13 @@ struct Arrivals {
 fn door() -> (Arrivals, Door) {
     let (sender, receiver) = mpsc::channel(BACKLOG);
     let load = Arc::new(AtomicUsize::new(0));
-    (Arrivals { receiver, load: load.clone() }, Door { sender, load })
+    (
+        Arrivals {
+            receiver,
+            load: load.clone(),
+        },
+        Door { sender, load },
+    )
 }
 
 /// Serves connections as they arrive, until told to stop.
@@ -156,7 +171,11 @@ async fn take_up(arrivals: Arrivals, work: Work) {
             Accepted::Plain(Loose::Unix(stream)) => {
                 UnixStream::from_std(stream).map(|stream| work.serve(stream, place, loaded))
             }
-            Accepted::Secured(mut stream) => stream.get_mut().0.join().map(|()| work.serve(stream, place, loaded)),
+            Accepted::Secured(mut stream) => stream
+                .get_mut()
+                .0
+                .join()
+                .map(|()| work.serve(stream, place, loaded)),
         };
         if let Err(error) = registered {
             warn!(%error, "cannot register a connection with its core");
@@ -168,8 +187,19 @@ async fn take_up(arrivals: Arrivals, work: Work) {
 
 impl Work {
     /// Serves one connection in a task of its own; `loaded` counts it until its end.
-    fn serve<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(&self, stream: I, place: Place, loaded: Loaded) {
-        let Self { services, age, budget, supervisor, .. } = self.clone();
+    fn serve<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+        &self,
+        stream: I,
+        place: Place,
+        loaded: Loaded,
+    ) {
+        let Self {
+            services,
+            age,
+            budget,
+            supervisor,
+            ..
+        } = self.clone();
         self.supervisor.tasks.spawn(async move {
             connection::serve(stream, services, age, Hold { place, budget }, supervisor).await;
             drop(loaded);
@@ -207,13 +237,21 @@ impl Listener {
 impl Cores {
     /// Hands every connection that `bounds` admit to the core with the fewest, until the server drains. With a gate, it enters there
     /// first.
-    pub(crate) async fn accept(self, listener: Listener, gate: Option<Gate>, bounds: Bounds, supervisor: Supervisor) {
+    pub(crate) async fn accept(
+        self,
+        listener: Listener,
+        gate: Option<Gate>,
+        bounds: Bounds,
+        supervisor: Supervisor,
+    ) {
         loop {
             let accepted = tokio::select! {
                 accepted = accept::next(listener.accept(), &bounds.places) => accepted,
                 () = supervisor.drain.cancelled() => return,
             };
-            let Some((socket, _, place)) = accepted else { continue };
+            let Some((socket, _, place)) = accepted else {
+                continue;
+            };
             match &gate {
                 None => self.hand_over(Accepted::Plain(socket), place).await,
                 Some(gate) => {
@@ -227,7 +265,11 @@ impl Cores {
     }
 
     async fn hand_over(&self, accepted: Accepted, place: Place) {
-        send_to_idlest(|| self.each.iter().map(|core| &core.door), (accepted, place)).await;
+        send_to_idlest(
+            || self.each.iter().map(|core| &core.door),
+            (accepted, place),
+        )
+        .await;
     }
 
     /// Runs `work` on a core; the cores take turns, but one that is behind is passed over. None: the core has ended, or `work` panicked.
@@ -248,15 +290,23 @@ impl Cores {
 /// The item whose turn it is, unless another one is less `behind`: then the next such one.
 fn in_turn<T>(all: &[T], turn: usize, behind: impl Fn(&T) -> usize) -> &T {
     let (before, from) = all.split_at(turn % all.len());
-    from.iter().chain(before).min_by_key(|one| behind(one)).expect("there is at least one core")
+    from.iter()
+        .chain(before)
+        .min_by_key(|one| behind(one))
+        .expect("there is at least one core")
 }
 
 /// Sends a connection to the core with the fewest waiting connections, and of several to the one with the fewest connections. While others take
 /// theirs, a core that is stuck gets one at most.
-async fn send_to_idlest<'d, D: Iterator<Item = &'d Door>>(doors: impl Fn() -> D, arrival: (Accepted, Place)) {
+async fn send_to_idlest<'d, D: Iterator<Item = &'d Door>>(
+    doors: impl Fn() -> D,
+    arrival: (Accepted, Place),
+) {
     loop {
         let fewest = |door: &&Door| (door.waiting(), door.load.load(Relaxed));
-        let door = doors().min_by_key(fewest).expect("there is at least one core");
+        let door = doors()
+            .min_by_key(fewest)
+            .expect("there is at least one core");
         match timeout(CHOICE_TIMEOUT, door.sender.reserve()).await {
             Ok(Ok(permit)) => {
                 door.load.fetch_add(1, Relaxed);
@@ -283,7 +333,9 @@ mod tests {
     /// A call of /json waited for a core that was stuck, while others were idle.
     #[test]
     fn cores_take_turns_and_one_that_is_behind_is_passed_over() {
-        let cores = |behind: [usize; 3]| [0, 1, 2].map(|turn| *in_turn(&[0, 1, 2], turn, |core: &usize| behind[*core]));
+        let cores = |behind: [usize; 3]| {
+            [0, 1, 2].map(|turn| *in_turn(&[0, 1, 2], turn, |core: &usize| behind[*core]))
+        };
         assert_eq!(cores([0, 0, 0]), [0, 1, 2]);
         assert_eq!(cores([0, 5, 0]), [0, 2, 2]);
         assert_eq!(cores([7, 5, 6]), [1, 1, 1]);
@@ -306,12 +358,18 @@ mod tests {
         for _ in 0..2 * BACKLOG - 3 {
             send_to_idlest(doors, arrival()).await;
         }
-        assert_eq!((stuck.receiver.len(), idle.receiver.len()), (BACKLOG, BACKLOG));
+        assert_eq!(
+            (stuck.receiver.len(), idle.receiver.len()),
+            (BACKLOG, BACKLOG)
+        );
         let taking = async {
             tokio::time::sleep(10 * CHOICE_TIMEOUT).await;
             idle.receiver.recv().await.unwrap();
         };
         tokio::join!(send_to_idlest(doors, arrival()), taking);
-        assert_eq!((stuck.receiver.len(), idle.receiver.len()), (BACKLOG, BACKLOG));
+        assert_eq!(
+            (stuck.receiver.len(), idle.receiver.len()),
+            (BACKLOG, BACKLOG)
+        );
     }
 }

@@ -110,8 +110,15 @@ impl Peer {
     /// What calls to it begin with.
     pub(crate) fn origin(&self) -> Uri {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
-        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
-        let origin = Uri::builder().scheme(scheme).authority(format!("{host}:{}", self.port)).path_and_query("/");
+        let host = if self.host.contains(':') {
+            format!("[{}]", self.host)
+        } else {
+            self.host.clone()
+        };
+        let origin = Uri::builder()
+            .scheme(scheme)
+            .authority(format!("{host}:{}", self.port))
+            .path_and_query("/");
         origin.build().unwrap_or_default()
     }
 
@@ -119,15 +126,28 @@ impl Peer {
     /// too much `noise`, the connection ends.
     ///
     /// Takes a bounded time. Dropped half way, it leaves nothing behind.
-    pub(crate) async fn connect(&self, ping: Option<Duration>, noise: Noise) -> Result<Caller, Unreached> {
+    pub(crate) async fn connect(
+        &self,
+        ping: Option<Duration>,
+        noise: Noise,
+    ) -> Result<Caller, Unreached> {
         let host = self.host.clone();
         let socket = self.socket().await?;
-        let Some(tls) = &self.tls else { return self.converse(Heard::new(socket, noise), ping).await };
-        let config = tls.load().map_err(|flaws| Unreached::Certificates { flaws })?;
-        let failed = |reason: String| Unreached::Tls { host: host.clone(), reason };
+        let Some(tls) = &self.tls else {
+            return self.converse(Heard::new(socket, noise), ping).await;
+        };
+        let config = tls
+            .load()
+            .map_err(|flaws| Unreached::Certificates { flaws })?;
+        let failed = |reason: String| Unreached::Tls {
+            host: host.clone(),
+            reason,
+        };
         let name = match &tls.name {
             Some(name) => name.clone(),
-            None => ServerName::try_from(host.clone()).map_err(|error| failed(error.to_string()))?,
+            None => {
+                ServerName::try_from(host.clone()).map_err(|error| failed(error.to_string()))?
+            }
         };
         let handshake = TlsConnector::from(config).connect(name, socket);
         let socket = within(STEP, handshake).await.map_err(failed)?;
@@ -135,14 +155,27 @@ impl Peer {
     }
 
     async fn socket(&self) -> Result<TcpStream, Unreached> {
-        let failed = |reason: String| Unreached::Name { host: self.host.clone(), reason };
-        let found = within(STEP, lookup_host((&*self.host, self.port))).await.map_err(failed)?;
+        let failed = |reason: String| Unreached::Name {
+            host: self.host.clone(),
+            reason,
+        };
+        let found = within(STEP, lookup_host((&*self.host, self.port)))
+            .await
+            .map_err(failed)?;
         let addresses: Vec<SocketAddr> = found.collect();
         let unreached = |reason| match &addresses[..] {
-            [address] => Unreached::Address { host: address.to_string(), reason },
-            _ => Unreached::Address { host: self.host.clone(), reason },
+            [address] => Unreached::Address {
+                host: address.to_string(),
+                reason,
+            },
+            _ => Unreached::Address {
+                host: self.host.clone(),
+                reason,
+            },
         };
-        let socket = within(STEP, dial_any(&addresses)).await.map_err(unreached)?;
+        let socket = within(STEP, dial_any(&addresses))
+            .await
+            .map_err(unreached)?;
         keep_alive(&socket);
         Ok(socket)
     }
@@ -153,27 +186,42 @@ impl Peer {
     {
         let (socket, cause) = Observed::new(socket);
         let mut builder = Builder::new(TokioExecutor::new());
-        builder.timer(TokioTimer::new()).max_header_list_size(HEADERS);
-        builder.initial_stream_window_size(WINDOW).initial_connection_window_size(WINDOW);
+        builder
+            .timer(TokioTimer::new())
+            .max_header_list_size(HEADERS);
+        builder
+            .initial_stream_window_size(WINDOW)
+            .initial_connection_window_size(WINDOW);
         if let Some(ping) = ping {
-            builder.keep_alive_interval(ping).keep_alive_timeout(PONG.min(ping));
+            builder
+                .keep_alive_interval(ping)
+                .keep_alive_timeout(PONG.min(ping));
         }
         let agreed = within(STEP, builder.handshake(TokioIo::new(socket))).await;
-        let (requests, connection) =
-            agreed.map_err(|reason| Unreached::Protocol { host: self.host.clone(), reason })?;
+        let (requests, connection) = agreed.map_err(|reason| Unreached::Protocol {
+            host: self.host.clone(),
+            reason,
+        })?;
         // Its end is the end of the calls on it.
         let (held, over) = oneshot::channel();
         let task = tokio::spawn(async move {
             let _held = held;
             drop(connection.await);
         });
-        Ok(Caller { requests, end: Some(End { over, cause }), _task: AbortOnDropHandle::new(task) })
+        Ok(Caller {
+            requests,
+            end: Some(End { over, cause }),
+            _task: AbortOnDropHandle::new(task),
+        })
     }
 }
 
 /// A name or address, and a port. The form that gRPC libraries take with a scheme for looking names up means the same.
 pub(crate) fn host_and_port(text: &str) -> Option<(String, u16)> {
-    let text = text.strip_prefix("dns:///").or_else(|| text.strip_prefix("passthrough:///")).unwrap_or(text);
+    let text = text
+        .strip_prefix("dns:///")
+        .or_else(|| text.strip_prefix("passthrough:///"))
+        .unwrap_or(text);
     let (host, port) = text.rsplit_once(':')?;
     let host = match host.strip_prefix('[') {
         Some(host) => host.strip_suffix(']')?,
@@ -185,7 +233,10 @@ pub(crate) fn host_and_port(text: &str) -> Option<(String, u16)> {
 }
 
 /// The result of `work`, with its failure in words.
-async fn within<T, E: Error + 'static>(bound: Duration, work: impl Future<Output = Result<T, E>>) -> Result<T, String> {
+async fn within<T, E: Error + 'static>(
+    bound: Duration,
+    work: impl Future<Output = Result<T, E>>,
+) -> Result<T, String> {
     match timeout(bound, work).await {
         Ok(done) => done.map_err(|error| quoted(&reason(&error), REASON)),
         Err(_) => Err(format!("no answer within {} s", bound.as_secs())),
@@ -194,7 +245,10 @@ async fn within<T, E: Error + 'static>(bound: Duration, work: impl Future<Output
 
 fn keep_alive(socket: &TcpStream) {
     let (idle, interval, retries) = KEEPALIVE;
-    let keepalive = TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(retries);
+    let keepalive = TcpKeepalive::new()
+        .with_time(idle)
+        .with_interval(interval)
+        .with_retries(retries);
     let socket = SockRef::from(socket);
     // Without them, a connection works, too.
     let _ = socket.set_tcp_keepalive(&keepalive);
@@ -205,7 +259,14 @@ fn keep_alive(socket: &TcpStream) {
 pub(crate) fn failure(status: &Status) -> String {
     let cause = reason(status);
     let said = cause == status.to_string();
-    quoted(&if said { format!("{:?}: {}", status.code(), status.message()) } else { cause }, REASON)
+    quoted(
+        &if said {
+            format!("{:?}: {}", status.code(), status.message())
+        } else {
+            cause
+        },
+        REASON,
+    )
 }
 
 /// What is behind an error. Those of libraries only say which of their parts failed. The system's are wrapped in others.
@@ -214,7 +275,10 @@ fn reason(error: &(dyn Error + 'static)) -> String {
     loop {
         // An I/O error does not name the error that it wraps as its source.
         let wrapped = last.downcast_ref().and_then(io::Error::get_ref);
-        match wrapped.map(|error| error as &(dyn Error + 'static)).or_else(|| last.source()) {
+        match wrapped
+            .map(|error| error as &(dyn Error + 'static))
+            .or_else(|| last.source())
+        {
             Some(next) => last = next,
             None => return last.to_string(),
         }
@@ -256,7 +320,11 @@ mod tests {
             ("unix:///a", None),
             ("name@a:1", None),
         ] {
-            assert_eq!(host_and_port(text), expected.map(|(host, port)| (host.to_owned(), port)), "{text}");
+            assert_eq!(
+                host_and_port(text),
+                expected.map(|(host, port)| (host.to_owned(), port)),
+                "{text}"
+            );
         }
     }
 }

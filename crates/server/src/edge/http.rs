@@ -37,7 +37,11 @@ const FIRST_REQUEST: Duration = Duration::from_secs(10);
 const HEAD: usize = 64 * 1024;
 /// A body must come at 1.6 KiB a second, which is a slow mobile line, and within a minute.
 const BODY: Kind = Kind {
-    rule: Rule { window: Duration::from_secs(10), least: 16 * 1024, windows: 6 },
+    rule: Rule {
+        window: Duration::from_secs(10),
+        least: 16 * 1024,
+        windows: 6,
+    },
     framing: Framing::Plain,
     refuse,
 };
@@ -54,7 +58,11 @@ pub(crate) struct Thread {
 impl Thread {
     /// Requests of connections on this runtime are answered by `router`.
     pub(crate) fn new(runtime: Handle, router: Router) -> Self {
-        Self { runtime, router, load: Arc::default() }
+        Self {
+            runtime,
+            router,
+            load: Arc::default(),
+        }
     }
 
     /// Serves one connection in a task of its own.
@@ -87,8 +95,19 @@ enum Arrived {
 }
 
 /// Serves `router` within `bounds` on the current thread until the server drains; each connection is a task of its own.
-pub(crate) async fn serve(listener: TcpListener, router: Router, bounds: Bounds, supervisor: Supervisor) {
-    serve_on(vec![Thread::new(Handle::current(), router)], (listener, None), bounds, supervisor).await;
+pub(crate) async fn serve(
+    listener: TcpListener,
+    router: Router,
+    bounds: Bounds,
+    supervisor: Supervisor,
+) {
+    serve_on(
+        vec![Thread::new(Handle::current(), router)],
+        (listener, None),
+        bounds,
+        supervisor,
+    )
+    .await;
 }
 
 /// Hands every connection that `bounds` admit to the thread with the fewest, until the server drains. With a gate, it enters there first.
@@ -115,11 +134,19 @@ pub(crate) async fn serve_on(
                 }
             };
             match &gate {
-                None => fewest(&threads).take(Arrived::Plain(stream), Asker { peer, tab, place }, &supervisor),
+                None => fewest(&threads).take(
+                    Arrived::Plain(stream),
+                    Asker { peer, tab, place },
+                    &supervisor,
+                ),
                 Some(gate) => {
                     let (threads, supervisor) = (threads.clone(), supervisor.clone());
                     gate.enter(Loose::Tcp(stream), place, async move |secured, place| {
-                        fewest(&threads).take(Arrived::Secured(secured), Asker { peer, tab, place }, &supervisor);
+                        fewest(&threads).take(
+                            Arrived::Secured(secured),
+                            Asker { peer, tab, place },
+                            &supervisor,
+                        );
                     });
                 }
             }
@@ -129,7 +156,10 @@ pub(crate) async fn serve_on(
 
 /// The thread with the fewest connections.
 fn fewest(threads: &[Thread]) -> &Thread {
-    threads.iter().min_by_key(|thread| thread.load.load(Relaxed)).expect("there is one")
+    threads
+        .iter()
+        .min_by_key(|thread| thread.load.load(Relaxed))
+        .expect("there is one")
 }
 
 /// The other side of a connection, and what it takes of the server.
@@ -150,9 +180,14 @@ where
         let mut request = request.map(|body| Arriving::new(body, BODY, &tab, seat));
         request.extensions_mut().insert(peer);
         let answer = router.clone().call(request);
-        async { answer.await.map(|answer| answer.map(|body| Last::new(body, seat))) }
+        async {
+            answer
+                .await
+                .map(|answer| answer.map(|body| Last::new(body, seat)))
+        }
     });
-    let connection = builder().serve_connection(TokioIo::new(Watched::new(stream, seat.clone())), service);
+    let connection =
+        builder().serve_connection(TokioIo::new(Watched::new(stream, seat.clone())), service);
     tokio::pin!(connection);
     let ended = tokio::select! {
         ended = InTurns { seat, connection: connection.as_mut() } => ended,
@@ -180,7 +215,11 @@ where
 
 fn builder() -> http1::Builder {
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(REQUEST_HEAD).max_header_size(HEAD).max_buf_size(HEAD);
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(REQUEST_HEAD)
+        .max_header_size(HEAD)
+        .max_buf_size(HEAD);
     builder
 }
 
@@ -196,10 +235,14 @@ async fn never_asked(seat: &Seat) {
 /// Told as errors of kinds that readers of bodies tell apart.
 fn refuse(refusal: Refusal) -> BoxError {
     let (kind, text) = match refusal {
-        Refusal::TooSlow => {
-            (io::ErrorKind::TimedOut, "the body arrived too slowly: less than 16 KiB in 10 s, or longer than a minute")
-        }
-        Refusal::NoRoom => (io::ErrorKind::QuotaExceeded, "too many bytes of unfinished bodies"),
+        Refusal::TooSlow => (
+            io::ErrorKind::TimedOut,
+            "the body arrived too slowly: less than 16 KiB in 10 s, or longer than a minute",
+        ),
+        Refusal::NoRoom => (
+            io::ErrorKind::QuotaExceeded,
+            "too many bytes of unfinished bodies",
+        ),
     };
     io::Error::new(kind, text).into()
 }

@@ -93,15 +93,31 @@ impl Sockets {
     /// Binds every port of `settings`. A debug port that cannot be bound is only logged, and so is a port of the API that is taken,
     /// unless it was asked for.
     pub(crate) fn bind(settings: &Settings) -> Result<Self, ServeError> {
-        let purpose = |what, variable| Purpose { what, variable, sharing: sharing(settings) };
+        let purpose = |what, variable| Purpose {
+            what,
+            variable,
+            sharing: sharing(settings),
+        };
         let (grpc, grpc_address) = bind_grpc(&settings.grpc, purpose("gRPC", "GRPC_PORT"))?;
         let (http, http_address) = bind(purpose("HTTP", "PORT"), &settings.http)?;
-        let debug = bind(purpose("debug", "DEBUG_PORT"), &settings.debug).map_err(|failure| without_debug(&failure));
-        let prometheus = settings.metrics.prometheus.as_ref().map(|(endpoint, _)| endpoint);
-        let prometheus =
-            prometheus.map(|endpoint| bind(purpose("Prometheus", "PROMETHEUS_ADDR"), endpoint)).transpose()?;
-        let api_given = settings.workflows.as_ref().is_some_and(|api| api.address_given);
-        let api = settings.workflows.as_ref().map(|api| unless_taken(bind_api(api), api_given));
+        let debug = bind(purpose("debug", "DEBUG_PORT"), &settings.debug)
+            .map_err(|failure| without_debug(&failure));
+        let prometheus = settings
+            .metrics
+            .prometheus
+            .as_ref()
+            .map(|(endpoint, _)| endpoint);
+        let prometheus = prometheus
+            .map(|endpoint| bind(purpose("Prometheus", "PROMETHEUS_ADDR"), endpoint))
+            .transpose()?;
+        let api_given = settings
+            .workflows
+            .as_ref()
+            .is_some_and(|api| api.address_given);
+        let api = settings
+            .workflows
+            .as_ref()
+            .map(|api| unless_taken(bind_api(api), api_given));
         let api = api.transpose()?.flatten();
 
         let (debug, debug_address) = debug.ok().unzip();
@@ -114,18 +130,28 @@ impl Sockets {
             prometheus: prometheus_address,
             api: api_address,
         };
-        Ok(Self { addresses, grpc, http, debug, prometheus, api, api_given })
+        Ok(Self {
+            addresses,
+            grpc,
+            http,
+            debug,
+            prometheus,
+            api,
+            api_given,
+        })
     }
 
     /// Opens the sockets. Must be called within the runtime that accepts.
     pub(crate) fn listen(self) -> Result<Listeners, ServeError> {
-        let tcp =
-            |bound: Bound| -> Result<TcpListener, ServeError> { Ok(TcpListener::from_std(bound.listen()?.into())?) };
+        let tcp = |bound: Bound| -> Result<TcpListener, ServeError> {
+            Ok(TcpListener::from_std(bound.listen()?.into())?)
+        };
         let grpc = match self.grpc {
             (bound, None) => Listener::Tcp(tcp(bound)?),
-            (bound, Some(file)) => {
-                Listener::Unix { listener: UnixListener::from_std(bound.listen()?.into())?, _file: file }
-            }
+            (bound, Some(file)) => Listener::Unix {
+                listener: UnixListener::from_std(bound.listen()?.into())?,
+                _file: file,
+            },
         };
         Ok(Listeners {
             grpc,
@@ -155,21 +181,33 @@ impl Bound {
 /// # Errors
 /// The system refuses it for another reason.
 pub(crate) fn api(settings: &Settings) -> Result<Option<std::net::TcpListener>, ServeError> {
-    let Some(api) = &settings.workflows else { return Ok(None) };
+    let Some(api) = &settings.workflows else {
+        return Ok(None);
+    };
     match bind_api(api).and_then(|(bound, _)| bound.listen()) {
         Ok(socket) => Ok(Some(socket.into())),
-        Err(ServeError::Bind { source, .. }) if source.kind() == io::ErrorKind::AddrInUse => Ok(None),
+        Err(ServeError::Bind { source, .. }) if source.kind() == io::ErrorKind::AddrInUse => {
+            Ok(None)
+        }
         Err(failure) => Err(failure),
     }
 }
 
 /// Counters in memory are those of one process: a second one on its ports would double every limit.
 fn sharing(settings: &Settings) -> Sharing {
-    if settings.redis.is_some() || settings.memcache.is_some() { Sharing::WhileDraining } else { Sharing::Never }
+    if settings.redis.is_some() || settings.memcache.is_some() {
+        Sharing::WhileDraining
+    } else {
+        Sharing::Never
+    }
 }
 
 fn failure(purpose: Purpose, address: String, source: io::Error) -> ServeError {
-    let Purpose { what, variable, sharing } = purpose;
+    let Purpose {
+        what,
+        variable,
+        sharing,
+    } = purpose;
     let mut advice = String::new();
     if source.kind() == io::ErrorKind::AddrInUse {
         advice = format!("; stop the other process, or set {variable} to another port");
@@ -177,7 +215,12 @@ fn failure(purpose: Purpose, address: String, source: io::Error) -> ServeError {
             advice += ". Counters in memory and workflows in a file are those of one process, so two share a port only with REDIS_URL";
         }
     }
-    ServeError::Bind { what, address, source, advice }
+    ServeError::Bind {
+        what,
+        address,
+        source,
+        advice,
+    }
 }
 
 fn without_debug(failure: &ServeError) {
@@ -187,15 +230,28 @@ fn without_debug(failure: &ServeError) {
 fn bind_api(api: &Workflows) -> Result<(Bound, SocketAddr), ServeError> {
     // Nobody chose the default port, so two servers that happen to have it may have nothing in common.
     let shared = api.address_given && api.redis.is_some();
-    let sharing = if shared { Sharing::WhileDraining } else { Sharing::Never };
+    let sharing = if shared {
+        Sharing::WhileDraining
+    } else {
+        Sharing::Never
+    };
     let variable = "TIDEGATE_HTTP_ADDR";
-    bind(Purpose { what: "API (TIDEGATE_HTTP_ADDR)", variable, sharing }, &api.address)
+    bind(
+        Purpose {
+            what: "API (TIDEGATE_HTTP_ADDR)",
+            variable,
+            sharing,
+        },
+        &api.address,
+    )
 }
 
 /// None, with a warning: the port of the API is taken, and it was not `given` by name.
 fn unless_taken<T>(port: Result<T, ServeError>, given: bool) -> Result<Option<T>, ServeError> {
     match port {
-        Err(ServeError::Bind { address, source, .. }) if !given && source.kind() == io::ErrorKind::AddrInUse => {
+        Err(ServeError::Bind {
+            address, source, ..
+        }) if !given && source.kind() == io::ErrorKind::AddrInUse => {
             warn!(
                 address,
                 "workflows are off: another process, perhaps another tidegate, has the port of the API; limits are served, and \
@@ -221,7 +277,11 @@ fn bind_grpc(
             let address = path.display().to_string();
             match SocketFile::bind(path) {
                 Ok((socket, file)) => {
-                    let bound = Bound { purpose, address, socket };
+                    let bound = Bound {
+                        purpose,
+                        address,
+                        socket,
+                    };
                     Ok(((bound, Some(file)), GrpcAddress::Unix(path.clone())))
                 }
                 Err(source) => {
@@ -234,7 +294,12 @@ fn bind_grpc(
                         }
                         _ => String::new(),
                     };
-                    Err(ServeError::Bind { what: purpose.what, address, source, advice })
+                    Err(ServeError::Bind {
+                        what: purpose.what,
+                        address,
+                        source,
+                        advice,
+                    })
                 }
             }
         }
@@ -242,16 +307,29 @@ fn bind_grpc(
 }
 
 fn bind(purpose: Purpose, endpoint: &Endpoint) -> Result<(Bound, SocketAddr), ServeError> {
-    let (wanted, sharing) = (SocketAddr::new(endpoint.host, endpoint.port), purpose.sharing);
+    let (wanted, sharing) = (
+        SocketAddr::new(endpoint.host, endpoint.port),
+        purpose.sharing,
+    );
     let bound = match bind_tcp(wanted, sharing) {
         // "Every address" on a machine without IPv6.
         Err(error) if wanted.ip().is_unspecified() && wanted.is_ipv6() && no_ipv6(&error) => {
-            bind_tcp(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), endpoint.port), sharing)
+            bind_tcp(
+                SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), endpoint.port),
+                sharing,
+            )
         }
         bound => bound,
     };
     match bound {
-        Ok((socket, address)) => Ok((Bound { purpose, address: address.to_string(), socket }, address)),
+        Ok((socket, address)) => Ok((
+            Bound {
+                purpose,
+                address: address.to_string(),
+                socket,
+            },
+            address,
+        )),
         Err(source) => Err(failure(purpose, wanted.to_string(), source)),
     }
 }
@@ -267,7 +345,10 @@ fn bind_tcp(address: SocketAddr, sharing: Sharing) -> io::Result<(Socket, Socket
         socket.set_reuse_port(true)?;
     }
     socket.bind(&address.into())?;
-    let bound = socket.local_addr()?.as_socket().ok_or(io::ErrorKind::AddrNotAvailable)?;
+    let bound = socket
+        .local_addr()?
+        .as_socket()
+        .ok_or(io::ErrorKind::AddrNotAvailable)?;
     Ok((socket, bound))
 }
 
@@ -284,7 +365,8 @@ mod tests {
     /// Both bind before either listens, as after a boot: the second learns of it when it opens its ports.
     #[tokio::test]
     async fn of_two_servers_that_start_together_one_has_the_default_port_of_the_api() {
-        let variables = ["PORT", "GRPC_PORT", "DEBUG_PORT"].map(|name| (name.to_owned(), "0".to_owned()));
+        let variables =
+            ["PORT", "GRPC_PORT", "DEBUG_PORT"].map(|name| (name.to_owned(), "0".to_owned()));
         let mut settings = Settings::parse(&variables.into()).unwrap();
         let bind = |port: u16, settings: &mut Settings| {
             settings.workflows.as_mut().unwrap().address.port = port;

@@ -43,7 +43,14 @@ impl SocketFile {
         socket.set_nonblocking(true)?;
         socket.bind(&address)?;
         let identity = identity(path)?;
-        Ok((socket, Self { path: path.to_owned(), identity, _lock: lock }))
+        Ok((
+            socket,
+            Self {
+                path: path.to_owned(),
+                identity,
+                _lock: lock,
+            },
+        ))
     }
 }
 
@@ -65,9 +72,15 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
 fn lock(path: &Path) -> io::Result<File> {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
-    let opened = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&name);
+    let opened = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .mode(0o600)
+        .open(&name);
     // A lock that another user left, for example: the name of the socket alone would not lead there.
-    let file = opened.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", name.display())))?;
+    let file = opened
+        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", name.display())))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(io::ErrorKind::AddrInUse.into()),
@@ -78,8 +91,13 @@ fn lock(path: &Path) -> io::Result<File> {
 /// Whether nobody accepts connections. A process that is too busy to accept them lives.
 fn is_dead(address: &SockAddr) -> bool {
     let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
-    let connect = |socket: Socket| socket.set_nonblocking(true).and_then(|()| socket.connect(address));
-    Socket::new(Domain::UNIX, Type::STREAM, None).is_ok_and(|socket| connect(socket).is_err_and(refused))
+    let connect = |socket: Socket| {
+        socket
+            .set_nonblocking(true)
+            .and_then(|()| socket.connect(address))
+    };
+    Socket::new(Domain::UNIX, Type::STREAM, None)
+        .is_ok_and(|socket| connect(socket).is_err_and(refused))
 }
 
 #[cfg(test)]
@@ -87,7 +105,10 @@ mod tests {
     use super::*;
 
     fn check_in_use(path: &Path) {
-        assert_eq!(SocketFile::bind(path).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(
+            SocketFile::bind(path).unwrap_err().kind(),
+            io::ErrorKind::AddrInUse
+        );
         assert!(path.exists());
     }
 

@@ -86,20 +86,36 @@ impl Handshakes {
         let runtime = ThreadRuntime::new()?;
         let handle = runtime.handle();
         let stop = supervisor.stop.clone();
-        supervisor.thread(PART, move || runtime.block_on(tripwire::with(PART.into(), stop.cancelled_owned())))?;
+        supervisor.thread(PART, move || {
+            runtime.block_on(tripwire::with(PART.into(), stop.cancelled_owned()))
+        })?;
         let under_way = Arc::new(Mutex::new(UnderWay::new(MOST)));
-        Ok(Self { runtime: handle, under_way, supervisor: supervisor.clone() })
+        Ok(Self {
+            runtime: handle,
+            under_way,
+            supervisor: supervisor.clone(),
+        })
     }
 
     /// The way to a port of this name, on which the server is who `identity` says.
     pub(crate) fn gate(&self, port: &'static str, identity: Identity) -> Gate {
-        Gate { port, identity, handshakes: self.clone(), refused: Arc::default() }
+        Gate {
+            port,
+            identity,
+            handshakes: self.clone(),
+            refused: Arc::default(),
+        }
     }
 
     /// Begins a handshake, and ends another if there are too many.
     fn begin(&self, origin: Origin) -> Turn {
         let (number, end) = lock(&self.under_way).begin(origin);
-        Turn { under_way: self.under_way.clone(), origin, number, end }
+        Turn {
+            under_way: self.under_way.clone(),
+            origin,
+            number,
+            end,
+        }
     }
 }
 
@@ -121,7 +137,10 @@ impl Gate {
                 admitted(secured, place).await;
             }
         };
-        self.handshakes.supervisor.tasks.spawn_on(enter, &self.handshakes.runtime);
+        self.handshakes
+            .supervisor
+            .tasks
+            .spawn_on(enter, &self.handshakes.runtime);
     }
 
     /// None: it did not come to its end.
@@ -144,7 +163,8 @@ impl Gate {
             },
             () = async { drain.cancelled().await; sleep(FAREWELL).await } => return None,
         };
-        let left = ended.and_then(|mut stream| stream.get_mut().0.leave().map(|()| Box::new(stream)));
+        let left =
+            ended.and_then(|mut stream| stream.get_mut().0.leave().map(|()| Box::new(stream)));
         left.map_err(|error| {
             seat.count(Closed::Handshake);
             self.refuse(&error);
@@ -155,19 +175,33 @@ impl Gate {
     /// Logs why a client was refused, now and then: a port that anybody can reach must not fill the log.
     fn refuse(&self, error: &io::Error) {
         let reason = match refusal(error) {
-            Refusal::Left => return debug!(port = self.port, %error, "a client left during its TLS handshake"),
+            Refusal::Left => {
+                return debug!(port = self.port, %error, "a client left during its TLS handshake");
+            }
             Refusal::Because(reason) => reason,
         };
         let mut refused = lock(&self.refused);
         if refused.logged.is_some_and(|at| at.elapsed() < SILENCE) {
             refused.silent += 1;
             drop(refused);
-            return debug!(port = self.port, reason, "a client is refused in its TLS handshake");
+            return debug!(
+                port = self.port,
+                reason, "a client is refused in its TLS handshake"
+            );
         }
-        let Refused { silent, .. } =
-            std::mem::replace(&mut *refused, Refused { logged: Some(Instant::now()), silent: 0 });
+        let Refused { silent, .. } = std::mem::replace(
+            &mut *refused,
+            Refused {
+                logged: Some(Instant::now()),
+                silent: 0,
+            },
+        );
         drop(refused);
-        warn!(port = self.port, suppressed = silent, "a client is refused in its TLS handshake: {reason}");
+        warn!(
+            port = self.port,
+            suppressed = silent,
+            "a client is refused in its TLS handshake: {reason}"
+        );
     }
 }
 

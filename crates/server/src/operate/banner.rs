@@ -73,7 +73,11 @@ impl Started {
             GrpcAddress::Unix(path) => path.display().to_string(),
         };
         let shown = |address: Option<SocketAddr>| address.map(|address| address.to_string());
-        let (pages, prometheus, api) = (shown(addresses.debug), shown(addresses.prometheus), shown(addresses.api));
+        let (pages, prometheus, api) = (
+            shown(addresses.debug),
+            shown(addresses.prometheus),
+            shown(addresses.api),
+        );
         info!(
             version = crate::VERSION,
             store = self.store,
@@ -96,7 +100,11 @@ impl fmt::Display for Started {
         let addresses = &self.addresses;
         writeln!(f, "tidegate {}", crate::VERSION)?;
         if let Some(api) = addresses.api {
-            writeln!(f, "  page           {}/  open it in a browser", self.page(api))?;
+            writeln!(
+                f,
+                "  page           {}/  open it in a browser",
+                self.page(api)
+            )?;
         }
         writeln!(f, "  store          {}", self.store)?;
         if let Some(workflows) = &self.workflows {
@@ -121,11 +129,18 @@ impl fmt::Display for Started {
         }
         if let Some(api) = addresses.api {
             let base = self.api_encryption.base(api);
-            writeln!(f, "  API            {api}  {base}/v1 (workflows; described by /v1/openapi.json)")?;
+            writeln!(
+                f,
+                "  API            {api}  {base}/v1 (workflows; described by /v1/openapi.json)"
+            )?;
         }
         match &self.loaded {
             Loaded::Limits { example } => {
-                writeln!(f, "Try it:\n  curl -s {}/json -d '{example}'", reachable(addresses.http))
+                writeln!(
+                    f,
+                    "Try it:\n  curl -s {}/json -d '{example}'",
+                    reachable(addresses.http)
+                )
             }
             other => writeln!(f, "{other}"),
         }
@@ -135,7 +150,11 @@ impl fmt::Display for Started {
 impl Started {
     /// The address of the page, without the slash, as a browser on this machine opens it.
     fn page(&self, api: SocketAddr) -> String {
-        let scheme = if self.api_encryption == Encryption::Off { "http" } else { "https" };
+        let scheme = if self.api_encryption == Encryption::Off {
+            "http"
+        } else {
+            "https"
+        };
         format!("{scheme}://{}", reachable(api))
     }
 }
@@ -184,17 +203,33 @@ impl fmt::Display for Loaded {
 /// The body of a request that the first limit of `configuration` applies to; none when there is no limit.
 pub(crate) fn example(configuration: &Configuration) -> Option<String> {
     let (domain, entries) = configuration.example()?;
-    let entry = |entry: &Entry| format!(r#"{{"key":{},"value":{}}}"#, quoted(&entry.key), quoted(&entry.value));
+    let entry = |entry: &Entry| {
+        format!(
+            r#"{{"key":{},"value":{}}}"#,
+            quoted(&entry.key),
+            quoted(&entry.value)
+        )
+    };
     let entries: Vec<_> = entries.iter().map(entry).collect();
-    Some(format!(r#"{{"domain":{},"descriptors":[{{"entries":[{}]}}]}}"#, quoted(&domain), entries.join(",")))
+    Some(format!(
+        r#"{{"domain":{},"descriptors":[{{"entries":[{}]}}]}}"#,
+        quoted(&domain),
+        entries.join(",")
+    ))
 }
 
 /// `text` as JSON that may stand between single quotes in a shell.
 fn quoted(text: &str) -> String {
-    serde_json::Value::from(text).to_string().replace('\'', "\\u0027")
+    serde_json::Value::from(text)
+        .to_string()
+        .replace('\'', "\\u0027")
 }
 
 /// The address as a client on this machine writes it.
 fn reachable(address: SocketAddr) -> String {
-    if address.ip().is_unspecified() { format!("localhost:{}", address.port()) } else { address.to_string() }
+    if address.ip().is_unspecified() {
+        format!("localhost:{}", address.port())
+    } else {
+        address.to_string()
+    }
 }

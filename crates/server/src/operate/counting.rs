@@ -48,7 +48,9 @@ impl StoreHealth {
 /// How the store did for all cores. One that has nothing to do knows nothing.
 pub(crate) fn all<'s>(cores: impl Iterator<Item = &'s StoreHealth>, now: u64) -> Works {
     let each: Vec<Works> = cores.map(|core| core.works(now)).collect();
-    let worst = [Works::Partly, Works::No].into_iter().find(|works| each.contains(works));
+    let worst = [Works::Partly, Works::No]
+        .into_iter()
+        .find(|works| each.contains(works));
     worst.unwrap_or(Works::Yes)
 }
 
@@ -59,7 +61,9 @@ mod tests {
     #[test]
     fn what_the_latest_calls_found_is_what_works() {
         let (idle, store) = (StoreHealth::default(), StoreHealth::default());
-        let check = |now: u64, expected: Works| assert_eq!(all([&idle, &store].into_iter(), now), expected, "{now}");
+        let check = |now: u64, expected: Works| {
+            assert_eq!(all([&idle, &store].into_iter(), now), expected, "{now}")
+        };
         check(100, Works::Yes);
         store.failed(100);
         check(100, Works::No);

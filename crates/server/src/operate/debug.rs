@@ -36,7 +36,12 @@ const PAGES: &str = "\
 
 /// The debug pages. Every other path shows the index. A page that takes long ends at `drain`.
 pub(crate) fn router(limiter: Limiter, metrics: Arc<Metrics>, drain: CancellationToken) -> Router {
-    let dump = move || limiter.configuration().map(|configuration| configuration.dump()).unwrap_or_default();
+    let dump = move || {
+        limiter
+            .configuration()
+            .map(|configuration| configuration.dump())
+            .unwrap_or_default()
+    };
     let stats = metrics.clone();
     let router = Router::new()
         .route("/rlconfig", page(TEXT_TYPE, dump))
@@ -45,7 +50,9 @@ pub(crate) fn router(limiter: Limiter, metrics: Arc<Metrics>, drain: Cancellatio
         .merge(profiles::router(drain))
         .fallback(any(async || [profiles::INDEX, PAGES].concat()));
     #[cfg(debug_assertions)]
-    let router = router.route("/panic/{part}", any(panic)).route("/clock/{seconds}", any(shift_clock));
+    let router = router
+        .route("/panic/{part}", any(panic))
+        .route("/clock/{seconds}", any(shift_clock));
     router
 }
 
@@ -99,7 +106,10 @@ impl AsRef<[u8]> for Kept {
 
 impl Default for Last {
     fn default() -> Self {
-        Self { text: Arc::default(), places: Arc::new(Semaphore::new(KEPT)) }
+        Self {
+            text: Arc::default(),
+            places: Arc::new(Semaphore::new(KEPT)),
+        }
     }
 }
 
@@ -120,7 +130,14 @@ impl Last {
             let begun = Instant::now();
             let text = write();
             let is_short = text.len() <= SHORT;
-            let text = if is_short { Bytes::from(text) } else { Bytes::from_owner(Kept { text, _place: place }) };
+            let text = if is_short {
+                Bytes::from(text)
+            } else {
+                Bytes::from_owner(Kept {
+                    text,
+                    _place: place,
+                })
+            };
             *last = Some((begun, text.clone()));
             text
         });
@@ -146,11 +163,16 @@ mod tests {
         for _ in 0..50 {
             readers.push(ask().await.unwrap());
         }
-        let texts: std::collections::HashSet<_> = readers.iter().map(|text| text.as_ptr()).collect();
+        let texts: std::collections::HashSet<_> =
+            readers.iter().map(|text| text.as_ptr()).collect();
         assert_eq!(texts.len(), KEPT);
         let held = readers.pop().unwrap();
         readers.clear();
-        assert_ne!(ask().await.unwrap().as_ptr(), held.as_ptr(), "there are places again");
+        assert_ne!(
+            ask().await.unwrap().as_ptr(),
+            held.as_ptr(),
+            "there are places again"
+        );
     }
 
     /// Scrapes that arrived while a page was written each had it written again, one after the other.
@@ -173,8 +195,12 @@ mod tests {
         begun.recv().await.unwrap();
         let mut others: Vec<_> = (0..50).map(|_| ask()).collect();
         for other in &mut others {
-            let asked = poll_fn(|context| Poll::Ready(other.as_mut().poll(context).is_pending())).await;
-            assert!(asked, "a page is shared that was begun before it was asked for");
+            let asked =
+                poll_fn(|context| Poll::Ready(other.as_mut().poll(context).is_pending())).await;
+            assert!(
+                asked,
+                "a page is shared that was begun before it was asked for"
+            );
         }
         go.send(()).unwrap();
         go.send(()).unwrap();

@@ -32,11 +32,19 @@ fn write(request: &Request, response: &Result<Response, Error>) {
 fn descriptors(request: &Request, response: &Response) -> String {
     let mut text = String::new();
     for (descriptor, status) in request.descriptors.iter().zip(&response.statuses) {
-        let keys: Vec<_> = descriptor.entries.iter().map(|entry| cut(&entry.key)).collect();
+        let keys: Vec<_> = descriptor
+            .entries
+            .iter()
+            .map(|entry| cut(&entry.key))
+            .collect();
         // Writing to a string cannot fail.
         let _ = write!(text, "[{}: {:?}", keys.join(","), status.code);
         if let Some(limit) = &status.limit {
-            let _ = write!(text, ", {} of {} a {:?} left", status.remaining, limit.requests_per_unit, limit.unit);
+            let _ = write!(
+                text,
+                ", {} of {} a {:?} left",
+                status.remaining, limit.requests_per_unit, limit.unit
+            );
         }
         text.push(']');
     }
@@ -44,5 +52,7 @@ fn descriptors(request: &Request, response: &Response) -> String {
 }
 
 fn cut(name: &str) -> &str {
-    name.char_indices().nth(MOST).map_or(name, |(end, _)| &name[..end])
+    name.char_indices()
+        .nth(MOST)
+        .map_or(name, |(end, _)| &name[..end])
 }

@@ -55,12 +55,26 @@ impl Parts {
     fn reasons(self) -> String {
         let reasons = [
             (self.process, "the server is about to end"),
-            (self.store, "redis does not answer PING (REDIS_HEALTH_CHECK_ACTIVE_CONNECTION)"),
-            (self.configuration, "no limits are loaded (HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED)"),
-            (if self.ill > 0 { Part::Unhealthy } else { Part::Healthy }, "a part of the server is started again"),
+            (
+                self.store,
+                "redis does not answer PING (REDIS_HEALTH_CHECK_ACTIVE_CONNECTION)",
+            ),
+            (
+                self.configuration,
+                "no limits are loaded (HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED)",
+            ),
+            (
+                if self.ill > 0 {
+                    Part::Unhealthy
+                } else {
+                    Part::Healthy
+                },
+                "a part of the server is started again",
+            ),
         ];
         let ill = reasons.iter().filter(|(part, _)| *part == Part::Unhealthy);
-        ill.map(|(_, reason)| format!("not healthy: {reason}\n")).collect()
+        ill.map(|(_, reason)| format!("not healthy: {reason}\n"))
+            .collect()
     }
 
     /// Whether it is not about to end.
@@ -69,15 +83,26 @@ impl Parts {
     }
 
     pub(crate) fn serving(self) -> bool {
-        self.ill == 0 && [self.store, self.configuration, self.process].iter().all(|part| *part == Part::Healthy)
+        self.ill == 0
+            && [self.store, self.configuration, self.process]
+                .iter()
+                .all(|part| *part == Part::Healthy)
     }
 }
 
 impl Health {
     /// Health with these parts; the process is healthy until it stops.
     pub(crate) fn new(store: Part, configuration: Part) -> Self {
-        let parts = Parts { store, configuration, process: Part::Healthy, ill: 0, kept_files: 0 };
-        Self { parts: Arc::new(watch::Sender::new(parts)) }
+        let parts = Parts {
+            store,
+            configuration,
+            process: Part::Healthy,
+            ill: 0,
+            kept_files: 0,
+        };
+        Self {
+            parts: Arc::new(watch::Sender::new(parts)),
+        }
     }
 
     pub(crate) fn serving(&self) -> bool {
@@ -95,11 +120,13 @@ impl Health {
 
     /// Says whether that is news.
     pub(crate) fn set_store(&self, part: Part) -> bool {
-        self.parts.send_if_modified(|parts| std::mem::replace(&mut parts.store, part) != part)
+        self.parts
+            .send_if_modified(|parts| std::mem::replace(&mut parts.store, part) != part)
     }
 
     pub(crate) fn set_configuration(&self, part: Part) {
-        self.parts.send_if_modified(|parts| std::mem::replace(&mut parts.configuration, part) != part);
+        self.parts
+            .send_if_modified(|parts| std::mem::replace(&mut parts.configuration, part) != part);
     }
 
     /// What `/healthcheck` says while the server serves: `OK` as the reference, and in further lines what is not as it should be.
@@ -111,12 +138,15 @@ impl Health {
         match parts.kept_files {
             _ if !parts.serving() => Err(parts.reasons()),
             0 => Ok("OK".to_owned()),
-            files => Ok(format!("OK\nconfiguration files that cannot be read and keep their last text: {files}\n")),
+            files => Ok(format!(
+                "OK\nconfiguration files that cannot be read and keep their last text: {files}\n"
+            )),
         }
     }
 
     pub(crate) fn set_kept_files(&self, files: usize) {
-        self.parts.send_if_modified(|parts| std::mem::replace(&mut parts.kept_files, files) != files);
+        self.parts
+            .send_if_modified(|parts| std::mem::replace(&mut parts.kept_files, files) != files);
     }
 
     /// Unhealthy until the answer is dropped: a part of the process is started again.
@@ -127,7 +157,8 @@ impl Health {
 
     /// The process is about to end.
     pub(crate) fn stopping(&self) {
-        self.parts.send_modify(|parts| parts.process = Part::Unhealthy);
+        self.parts
+            .send_modify(|parts| parts.process = Part::Unhealthy);
     }
 }
 
@@ -159,16 +190,25 @@ pub(crate) struct HealthService {
 }
 
 fn answer(status: ServingStatus) -> HealthCheckResponse {
-    HealthCheckResponse { status: status as i32 }
+    HealthCheckResponse {
+        status: status as i32,
+    }
 }
 
 fn status(serving: bool) -> ServingStatus {
-    if serving { ServingStatus::Serving } else { ServingStatus::NotServing }
+    if serving {
+        ServingStatus::Serving
+    } else {
+        ServingStatus::NotServing
+    }
 }
 
 #[tonic::async_trait]
 impl health_server::Health for HealthService {
-    async fn check(&self, request: Request<HealthCheckRequest>) -> Result<Response<HealthCheckResponse>, Status> {
+    async fn check(
+        &self,
+        request: Request<HealthCheckRequest>,
+    ) -> Result<Response<HealthCheckResponse>, Status> {
         let _counted = self.metrics.time(Method::Check);
         match Subject::of(request.get_ref()) {
             Subject::Process => Ok(Response::new(answer(status(self.health.staying())))),
@@ -179,7 +219,10 @@ impl health_server::Health for HealthService {
 
     type WatchStream = Updates;
 
-    async fn watch(&self, request: Request<HealthCheckRequest>) -> Result<Response<Updates>, Status> {
+    async fn watch(
+        &self,
+        request: Request<HealthCheckRequest>,
+    ) -> Result<Response<Updates>, Status> {
         let (sender, receiver) = mpsc::channel(1);
         let watcher = Watcher {
             subject: Subject::of(request.get_ref()),
@@ -226,7 +269,9 @@ impl Watcher {
         loop {
             let now = self.status();
             // For a client that does not read, only the latest status waits here, until its connection ends.
-            if self.told.replace(now) != Some(now) && self.sender.send(Ok(answer(now))).await.is_err() {
+            if self.told.replace(now) != Some(now)
+                && self.sender.send(Ok(answer(now))).await.is_err()
+            {
                 return;
             }
             tokio::select! {

@@ -36,20 +36,30 @@ pub(crate) fn start(settings: Log) -> io::Result<Logging> {
     let lines = Lines::start(io::stderr())?;
     let level = LevelFilter::from(settings.level);
     // Its line for each frame would hide the decisions. `trace` shows them.
-    let frames = if level == LevelFilter::DEBUG { LevelFilter::WARN } else { level };
+    let frames = if level == LevelFilter::DEBUG {
+        LevelFilter::WARN
+    } else {
+        level
+    };
     let filter = Targets::new().with_default(level).with_target("h2", frames);
-    let subscriber = tracing_subscriber::fmt().with_writer(lines.clone()).with_max_level(level);
+    let subscriber = tracing_subscriber::fmt()
+        .with_writer(lines.clone())
+        .with_max_level(level);
     // Only the first call has an effect, as documented.
     let _ = match settings.format {
         LogFormat::Text | LogFormat::Colourless => {
             let has_colours = settings.format == LogFormat::Text && io::stderr().is_terminal();
             tracing::subscriber::set_global_default(
-                subscriber.with_ansi(has_colours).with_target(false).finish().with(filter),
+                subscriber
+                    .with_ansi(has_colours)
+                    .with_target(false)
+                    .finish()
+                    .with(filter),
             )
         }
-        LogFormat::Json => {
-            tracing::subscriber::set_global_default(subscriber.event_format(JsonLines).finish().with(filter))
-        }
+        LogFormat::Json => tracing::subscriber::set_global_default(
+            subscriber.event_format(JsonLines).finish().with(filter),
+        ),
     };
     Ok(Logging(lines))
 }
@@ -62,7 +72,12 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
 {
-    fn format_event(&self, _: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+    fn format_event(
+        &self,
+        _: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
         let mut time = String::new();
         SystemTime.format_time(&mut Writer::new(&mut time))?;
         let mut fields = Fields(Map::new());
@@ -90,7 +105,8 @@ struct Fields(Map<String, Value>);
 
 impl Visit for Fields {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.0.insert(field.name().to_owned(), format!("{value:?}").into());
+        self.0
+            .insert(field.name().to_owned(), format!("{value:?}").into());
     }
     fn record_str(&mut self, field: &Field, value: &str) {
         self.0.insert(field.name().to_owned(), value.into());

@@ -96,8 +96,13 @@ struct Sources {
 impl Metrics {
     /// Counters for this many cores, and for the limits of jobs.
     pub(crate) fn new(settings: settings::Metrics, cores: usize) -> Self {
-        let shards = (0..=cores).map(|_| Arc::new(Shard::new(&settings))).collect();
-        let mapped = settings.mapping.clone().map(|rules| Mutex::new(Mapped::new(rules, &settings.labels)));
+        let shards = (0..=cores)
+            .map(|_| Arc::new(Shard::new(&settings)))
+            .collect();
+        let mapped = settings
+            .mapping
+            .clone()
+            .map(|rules| Mutex::new(Mapped::new(rules, &settings.labels)));
         Self {
             mapped,
             settings,
@@ -123,7 +128,10 @@ impl Metrics {
 
     /// The counters of what jobs take under limits.
     pub(crate) fn shard_of_jobs(&self) -> Arc<Shard> {
-        self.shards.last().expect("there is one more than cores").clone()
+        self.shards
+            .last()
+            .expect("there is one more than cores")
+            .clone()
     }
 
     /// From now on, reads the gauges of this limiter's cache and the size of this store.
@@ -178,7 +186,9 @@ impl Metrics {
         // What was counted of them is taken from the cores before their slots belong to others.
         let mut made = self.made(self.room(&registry));
         for slot in freed {
-            self.shards.iter().for_each(|shard| shard.limits.clear(slot));
+            self.shards
+                .iter()
+                .for_each(|shard| shard.limits.clear(slot));
             made.clear(slot);
         }
         configuration
@@ -186,12 +196,19 @@ impl Metrics {
 
     /// Whether the store of counters counts, by the latest calls.
     pub(crate) fn counting(&self) -> Works {
-        counting::all(self.shards.iter().map(|shard| &shard.store), clock::now().0 / 1_000_000)
+        counting::all(
+            self.shards.iter().map(|shard| &shard.store),
+            clock::now().0 / 1_000_000,
+        )
     }
 
     /// The text for Prometheus.
     pub(crate) fn prometheus(&self) -> String {
-        prometheus::encode(&self.snapshot(), &self.settings, self.mapped.as_ref().map(lock))
+        prometheus::encode(
+            &self.snapshot(),
+            &self.settings,
+            self.mapped.as_ref().map(lock),
+        )
     }
 
     /// Every counter under the reference's name, sorted, a line each.
@@ -202,19 +219,36 @@ impl Metrics {
     /// All counters at this moment.
     pub(crate) fn snapshot(&self) -> Snapshot {
         let mut sum = Snapshot::default();
-        let global_shadow_mode = self.shards.iter().map(|shard| read(&shard.global_shadow_mode)).sum();
+        let global_shadow_mode = self
+            .shards
+            .iter()
+            .map(|shard| read(&shard.global_shadow_mode))
+            .sum();
         self.shards.iter().for_each(|shard| sum.add(shard));
         self.add_limits(&mut sum);
         sum.counters = vec![
-            ("ratelimit.service.config_load_success", read(&self.loads.success)),
-            ("ratelimit.service.config_load_error", read(&self.loads.error)),
+            (
+                "ratelimit.service.config_load_success",
+                read(&self.loads.success),
+            ),
+            (
+                "ratelimit.service.config_load_error",
+                read(&self.loads.error),
+            ),
             ("ratelimit.service.global_shadow_mode", global_shadow_mode),
             ("runtime.load_attempts", read(&self.loads.attempts)),
             ("runtime.load_failures", read(&self.loads.failures)),
         ];
-        sum.gauges.push(("runtime.num_values".to_owned(), read(&self.loads.files)));
-        sum.gauges.push(("tidegate.config.kept_files".to_owned(), read(&self.loads.kept)));
-        if let Some(sample) = self.certificates.sample((clock::now().0 / 1_000_000).cast_signed()) {
+        sum.gauges
+            .push(("runtime.num_values".to_owned(), read(&self.loads.files)));
+        sum.gauges.push((
+            "tidegate.config.kept_files".to_owned(),
+            read(&self.loads.kept),
+        ));
+        if let Some(sample) = self
+            .certificates
+            .sample((clock::now().0 / 1_000_000).cast_signed())
+        {
             sum.counters.extend(sample.counters());
             sum.gauges.extend(sample.gauges());
         }
@@ -239,7 +273,9 @@ impl Metrics {
         };
         let registry = lock(&self.registry);
         for slot in registry.slots() {
-            self.shards.iter().for_each(|shard| add(shard.limits.read(*slot)));
+            self.shards
+                .iter()
+                .for_each(|shard| add(shard.limits.read(*slot)));
         }
         let room = self.room(&registry);
         drop(registry);
@@ -253,7 +289,9 @@ impl Metrics {
         let made = self.made(room);
         let of_slot = |slot: &u32| {
             let mut counts = made.of_slot(*slot);
-            self.shards.iter().for_each(|shard| counts.merge(&shard.limits.read(*slot)));
+            self.shards
+                .iter()
+                .for_each(|shard| counts.merge(&shard.limits.read(*slot)));
             LimitUse {
                 hits: counts.total_hits,
                 within_limit: counts.within_limit,
@@ -267,7 +305,9 @@ impl Metrics {
 
     /// How many names that calls make have room beside those of the configuration.
     fn room(&self, registry: &Registry) -> usize {
-        self.settings.max_names.saturating_sub(registry.slots().len())
+        self.settings
+            .max_names
+            .saturating_sub(registry.slots().len())
     }
 
     /// Adds the counts of all limits and unknown domains.
@@ -275,7 +315,9 @@ impl Metrics {
         let registry = lock(&self.registry);
         for (key, slot) in registry.current() {
             let limit = sum.limits.entry(name::sanitized(&key)).or_default();
-            self.shards.iter().for_each(|shard| limit.merge(&shard.limits.read(slot)));
+            self.shards
+                .iter()
+                .for_each(|shard| limit.merge(&shard.limits.read(slot)));
         }
         let room = self.room(&registry);
         drop(registry);
@@ -283,11 +325,16 @@ impl Metrics {
         let made = self.made(room);
         let overflow = made.more_limits.iter().map(|counts| (OVERFLOW, counts));
         for (key, limit) in made.limits.iter().chain(overflow) {
-            sum.limits.entry(name::sanitized(key)).or_default().merge(limit);
+            sum.limits
+                .entry(name::sanitized(key))
+                .or_default()
+                .merge(limit);
         }
         let overflow = Some((OVERFLOW, &made.more_domains)).filter(|(_, count)| **count > 0);
         for (domain, count) in made.unknown_domains.iter().chain(overflow) {
-            *sum.unknown_domains.entry(name::sanitized(domain)).or_default() += count;
+            *sum.unknown_domains
+                .entry(name::sanitized(domain))
+                .or_default() += count;
         }
     }
 
@@ -303,24 +350,45 @@ impl Metrics {
 
     fn ask_sources(&self, sum: &mut Snapshot) {
         let sources = lock(&self.sources);
-        if let Some(cache) = sources.limiter.as_ref().and_then(Limiter::local_cache_stats) {
-            sum.gauges
-                .extend(cache_gauges(&cache).map(|(name, value)| (format!("ratelimit.localcache.{name}"), value)));
+        if let Some(cache) = sources
+            .limiter
+            .as_ref()
+            .and_then(Limiter::local_cache_stats)
+        {
+            sum.gauges.extend(
+                cache_gauges(&cache)
+                    .map(|(name, value)| (format!("ratelimit.localcache.{name}"), value)),
+            );
         }
         if let Some(memory) = &sources.memory {
-            sum.gauges.push(("tidegate.memory.keys".to_owned(), memory.len() as u64));
-            sum.gauges.push(("tidegate.memory.bytes".to_owned(), memory.bytes() as u64));
-            sum.counters.push(("tidegate.memory.evictions", memory.evictions()));
+            sum.gauges
+                .push(("tidegate.memory.keys".to_owned(), memory.len() as u64));
+            sum.gauges
+                .push(("tidegate.memory.bytes".to_owned(), memory.bytes() as u64));
+            sum.counters
+                .push(("tidegate.memory.evictions", memory.evictions()));
         }
         if let Some(connected) = &sources.management {
-            sum.gauges.push(("tidegate.config.server_connected".to_owned(), read(connected)));
+            sum.gauges.push((
+                "tidegate.config.server_connected".to_owned(),
+                read(connected),
+            ));
         }
         if let Some(workflows) = &sources.workflows {
             sum.counters.extend(workflows.each());
-            sum.gauges.push(("tidegate.api.event_streams".to_owned(), workflows.event_streams()));
+            sum.gauges.push((
+                "tidegate.api.event_streams".to_owned(),
+                workflows.event_streams(),
+            ));
             let skew = workflows.clock_skew().map_or(0, i64::unsigned_abs);
-            sum.gauges.push(("tidegate.workflows.clock_skew_microseconds".to_owned(), skew));
-            sum.gauges.push(("tidegate.workflows.store_risks".to_owned(), workflows.risks().len() as u64));
+            sum.gauges.push((
+                "tidegate.workflows.clock_skew_microseconds".to_owned(),
+                skew,
+            ));
+            sum.gauges.push((
+                "tidegate.workflows.store_risks".to_owned(),
+                workflows.risks().len() as u64,
+            ));
             sum.queues = workflows.queues();
             sum.census = workflows.census();
             if let Some(tally) = workflows.tally() {
@@ -330,8 +398,10 @@ impl Metrics {
         sum.add_memcache(&sources.memcache);
         if let Some(traces) = &sources.traces {
             let [exported, dropped] = traces.counts();
-            sum.counters.push(("tidegate.traces.exported_spans", exported));
-            sum.counters.push(("tidegate.traces.dropped_spans", dropped));
+            sum.counters
+                .push(("tidegate.traces.exported_spans", exported));
+            sum.counters
+                .push(("tidegate.traces.dropped_spans", dropped));
         }
         sum.ports = sources.ports.iter().map(Bounds::sample).collect();
         let pools = [

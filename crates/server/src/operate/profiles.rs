@@ -53,11 +53,26 @@ const MOST: usize = 4;
 
 /// Pages that others have, and what is here instead.
 const ABSENT: [(&str, &str); 5] = [
-    ("allocs", "Allocations are not counted. /metrics has the memory of each part that holds much.\n"),
-    ("block", "Waiting is not recorded. /debug/pprof/profile has the time in which each thread waited for a core.\n"),
-    ("mutex", "Locks are not recorded: cores share none while they decide.\n"),
-    ("threadcreate", "Threads are made at the start and not later. /debug/pprof/goroutine?debug=1 lists them.\n"),
-    ("trace", "There are no traces of the runtime. TRACING_ENABLED sends traces of calls to OpenTelemetry.\n"),
+    (
+        "allocs",
+        "Allocations are not counted. /metrics has the memory of each part that holds much.\n",
+    ),
+    (
+        "block",
+        "Waiting is not recorded. /debug/pprof/profile has the time in which each thread waited for a core.\n",
+    ),
+    (
+        "mutex",
+        "Locks are not recorded: cores share none while they decide.\n",
+    ),
+    (
+        "threadcreate",
+        "Threads are made at the start and not later. /debug/pprof/goroutine?debug=1 lists them.\n",
+    ),
+    (
+        "trace",
+        "There are no traces of the runtime. TRACING_ENABLED sends traces of calls to OpenTelemetry.\n",
+    ),
 ];
 
 /// What profiles share.
@@ -73,14 +88,23 @@ pub(crate) fn router(drain: CancellationToken) -> Router {
         .route("/debug/pprof", any(async || HELP))
         .route("/debug/pprof/", any(async || HELP))
         .route("/debug/pprof/profile", any(profile))
-        .route("/debug/pprof/goroutine", any(|| blocking(|| text(threads::page()))))
+        .route(
+            "/debug/pprof/goroutine",
+            any(|| blocking(|| text(threads::page()))),
+        )
         .route("/debug/pprof/cmdline", any(async || text(command_line())))
         .route("/debug/pprof/symbol", any(async || "num_symbols: 0\n"))
         .route("/debug/pprof/heap", any(|| blocking(|| absent(heap()))));
     for (name, instead) in ABSENT {
-        router = router.route(&format!("/debug/pprof/{name}"), any(move || async move { absent(instead.to_owned()) }));
+        router = router.route(
+            &format!("/debug/pprof/{name}"),
+            any(move || async move { absent(instead.to_owned()) }),
+        );
     }
-    router.with_state(Profiles { drain, places: Arc::new(Semaphore::new(MOST)) })
+    router.with_state(Profiles {
+        drain,
+        places: Arc::new(Semaphore::new(MOST)),
+    })
 }
 
 /// What a profile is asked to be.
@@ -99,13 +123,27 @@ enum Form {
 
 impl Asked {
     fn read(query: &str) -> Option<Self> {
-        let value = |name| query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
+        let value = |name| {
+            query
+                .split('&')
+                .find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
+        };
         let seconds = match value("seconds") {
             None => USUAL,
-            Some(text) => text.parse().ok().filter(|seconds| (1..=LONGEST).contains(seconds))?,
+            Some(text) => text
+                .parse()
+                .ok()
+                .filter(|seconds| (1..=LONGEST).contains(seconds))?,
         };
-        let form = if matches!(value("debug"), None | Some("0")) { Form::Pprof } else { Form::Folded };
-        Some(Self { length: Duration::from_secs(seconds), form })
+        let form = if matches!(value("debug"), None | Some("0")) {
+            Form::Pprof
+        } else {
+            Form::Folded
+        };
+        Some(Self {
+            length: Duration::from_secs(seconds),
+            form,
+        })
     }
 }
 
@@ -114,9 +152,13 @@ async fn profile(State(profiles): State<Profiles>, RawQuery(query): RawQuery) ->
         let expected = format!("seconds: expected a whole number from 1 to {LONGEST}\n");
         return (StatusCode::BAD_REQUEST, expected).into_response();
     };
-    let Ok(_place) = profiles.places.try_acquire() else { return busy() };
+    let Ok(_place) = profiles.places.try_acquire() else {
+        return busy();
+    };
     let (began, begun) = (clock::now().0, Instant::now());
-    let Ok(before) = spawn_blocking(threads::look).await else { return failed() };
+    let Ok(before) = spawn_blocking(threads::look).await else {
+        return failed();
+    };
     tokio::select! {
         () = sleep(asked.length) => {}
         () = profiles.drain.cancelled() => {}
@@ -124,7 +166,11 @@ async fn profile(State(profiles): State<Profiles>, RawQuery(query): RawQuery) ->
     let finish = move || {
         let spent = difference(&before, threads::look());
         match asked.form {
-            Form::Pprof => file(pprof::encode(&spent, began.saturating_mul(1_000), begun.elapsed())),
+            Form::Pprof => file(pprof::encode(
+                &spent,
+                began.saturating_mul(1_000),
+                begun.elapsed(),
+            )),
             Form::Folded => text(folded(&spent)),
         }
     };
@@ -137,7 +183,9 @@ async fn blocking(work: impl FnOnce() -> Response + Send + 'static) -> Response 
 }
 
 fn busy() -> Response {
-    let told = format!("{MOST} profiles are in progress, which is the most: ask again when one has ended\n");
+    let told = format!(
+        "{MOST} profiles are in progress, which is the most: ask again when one has ended\n"
+    );
     (StatusCode::TOO_MANY_REQUESTS, told).into_response()
 }
 
@@ -146,21 +194,33 @@ fn failed() -> Response {
 }
 
 fn text(text: String) -> Response {
-    ([(header::CONTENT_TYPE, "text/plain; charset=utf-8"), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")], text)
+    (
+        [
+            (header::CONTENT_TYPE, "text/plain; charset=utf-8"),
+            (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        ],
+        text,
+    )
         .into_response()
 }
 
 fn file(bytes: Vec<u8>) -> Response {
     let headers = [
         (header::CONTENT_TYPE, "application/octet-stream"),
-        (header::CONTENT_DISPOSITION, "attachment; filename=\"profile\""),
+        (
+            header::CONTENT_DISPOSITION,
+            "attachment; filename=\"profile\"",
+        ),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     ];
     (headers, bytes).into_response()
 }
 
 fn absent(instead: String) -> Response {
-    let headers = [(header::CONTENT_TYPE, "text/plain; charset=utf-8"), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")];
+    let headers = [
+        (header::CONTENT_TYPE, "text/plain; charset=utf-8"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ];
     (StatusCode::NOT_IMPLEMENTED, headers, instead).into_response()
 }
 
@@ -184,7 +244,9 @@ fn command_line() -> String {
 /// The memory of the process as the kernel sees it.
 fn heap() -> String {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let lines = status.lines().filter(|line| line.starts_with("Vm") || line.starts_with("Rss"));
+    let lines = status
+        .lines()
+        .filter(|line| line.starts_with("Vm") || line.starts_with("Rss"));
     let figures: String = lines.map(|line| format!("{line}\n")).collect();
     format!(
         "The heap is not sampled. /metrics has the memory of each part that holds much; of the process:\n\n{figures}"
@@ -197,7 +259,12 @@ mod tests {
 
     #[test]
     fn the_query_says_how_long_and_in_which_form() {
-        let asked = |seconds, form| Some(Asked { length: Duration::from_secs(seconds), form });
+        let asked = |seconds, form| {
+            Some(Asked {
+                length: Duration::from_secs(seconds),
+                form,
+            })
+        };
         for (query, expected) in [
             ("", asked(30, Form::Pprof)),
             ("seconds=1", asked(1, Form::Pprof)),

@@ -47,7 +47,11 @@ const TURN: Duration = Duration::from_millis(10);
 ///
 /// # Errors
 /// The system refuses a thread.
-pub(crate) fn start(settings: &Statsd, metrics: &Arc<Metrics>, supervisor: &Supervisor) -> io::Result<()> {
+pub(crate) fn start(
+    settings: &Statsd,
+    metrics: &Arc<Metrics>,
+    supervisor: &Supervisor,
+) -> io::Result<()> {
     let mut sender = Sender::new(settings, metrics.clone(), supervisor.clone());
     supervisor.repaired_thread(PART, move || match ThreadRuntime::new() {
         Ok(runtime) => runtime.block_on(tripwire::with(PART.into(), sender.run())),
@@ -94,7 +98,12 @@ impl Sender {
         };
         Self {
             writer: Writer::new(&settings.dialect, metrics.tags()),
-            peer: Peer::new(settings.host.clone(), settings.port, settings.transport, peer::look_up),
+            peer: Peer::new(
+                settings.host.clone(),
+                settings.port,
+                settings.transport,
+                peer::look_up,
+            ),
             interval: settings.interval,
             told: Snapshot::default(),
             said: Said::default(),
@@ -189,7 +198,9 @@ impl Sender {
                 if piece.text.len() + line.len() > most {
                     pieces += 1;
                     self.pause(pieces).await;
-                    self.hand_over(&mut piece, over.as_mut()).await.map_err(|error| (last, error))?;
+                    self.hand_over(&mut piece, over.as_mut())
+                        .await
+                        .map_err(|error| (last, error))?;
                     handed = if begun { Some(sample.place) } else { last };
                 }
                 begun = true;
@@ -200,13 +211,20 @@ impl Sender {
             last = Some(sample.place);
         }
         if let Some(events) = &mut self.events {
-            events.write(&self.metrics.loads, self.metrics.counting(), self.writer.tags(), |event| {
-                // An event is short, and small receivers take a datagram for one message only at its end.
-                piece.text.extend_from_slice(event);
-                piece.lines += 1;
-            });
+            events.write(
+                &self.metrics.loads,
+                self.metrics.counting(),
+                self.writer.tags(),
+                |event| {
+                    // An event is short, and small receivers take a datagram for one message only at its end.
+                    piece.text.extend_from_slice(event);
+                    piece.lines += 1;
+                },
+            );
         }
-        self.hand_over(&mut piece, over).await.map_err(|error| (Some(Place::Own), error))
+        self.hand_over(&mut piece, over)
+            .await
+            .map_err(|error| (Some(Place::Own), error))
     }
 
     async fn pause(&self, pieces: usize) {
@@ -251,7 +269,8 @@ impl Sender {
 }
 
 fn slow() -> io::Error {
-    let text = "making the lines takes too long: there are many names, or many rules that change names";
+    let text =
+        "making the lines takes too long: there are many names, or many rules that change names";
     io::Error::new(io::ErrorKind::TimedOut, text)
 }
 

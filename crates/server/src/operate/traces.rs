@@ -54,7 +54,10 @@ impl Traces {
             // The end of the thread is noticed.
             Err(error) => warn!(%error, "the thread that sends traces cannot wait"),
         })?;
-        Ok(Self { sampler: Sampler::new(settings.sampling_rate), queue })
+        Ok(Self {
+            sampler: Sampler::new(settings.sampling_rate),
+            queue,
+        })
     }
 
     /// The trace of a call with these headers, if it is sampled: as its caller decided, else by the ratio.
@@ -64,8 +67,14 @@ impl Traces {
         if !incoming.sampled.unwrap_or_else(|| self.sampler.takes(id)) {
             return None;
         }
-        let state = incoming.parent.map_or_else(String::new, |_| context::state(headers));
-        Some(Trace::begin(name, (id, incoming.parent, state), self.queue.clone()))
+        let state = incoming
+            .parent
+            .map_or_else(String::new, |_| context::state(headers));
+        Some(Trace::begin(
+            name,
+            (id, incoming.parent, state),
+            self.queue.clone(),
+        ))
     }
 
     /// What became of spans: how many were sent, and how many were dropped.

@@ -22,7 +22,9 @@ pub(crate) struct Bounds {
 /// The request is larger than the bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub(crate) enum Excess {
-    #[error("the request has more than {most} descriptors: send fewer at a time, or raise TIDEGATE_MAX_DESCRIPTORS")]
+    #[error(
+        "the request has more than {most} descriptors: send fewer at a time, or raise TIDEGATE_MAX_DESCRIPTORS"
+    )]
     Descriptors { most: usize },
     #[error(
         "the descriptors of the request have more than {most} entries together, {ENTRIES} for each that \
@@ -69,7 +71,11 @@ impl Bounds {
             return Ok(());
         }
         let mut size = Size::default();
-        let counter = json::Counter { bounds: self, size: &mut size, level: json::Level::Request };
+        let counter = json::Counter {
+            bounds: self,
+            size: &mut size,
+            level: json::Level::Request,
+        };
         // What is not JSON is refused later; how far it went counts here.
         let _ = counter.deserialize(&mut serde_json::Deserializer::from_slice(text));
         self.check(&size)
@@ -78,7 +84,9 @@ impl Bounds {
     fn check(self, size: &Size) -> Result<(), Excess> {
         let entries = self.descriptors.saturating_mul(ENTRIES);
         if size.descriptors > self.descriptors {
-            return Err(Excess::Descriptors { most: self.descriptors });
+            return Err(Excess::Descriptors {
+                most: self.descriptors,
+            });
         }
         if size.entries > entries {
             return Err(Excess::Entries { most: entries });
@@ -118,21 +126,35 @@ mod tests {
 
     /// Descriptors with these numbers of entries.
     fn message(entries: &[usize]) -> RateLimitRequest {
-        let descriptors = entries
-            .iter()
-            .map(|&entries| RateLimitDescriptor { entries: vec![Entry::default(); entries], ..Default::default() });
-        RateLimitRequest { domain: "d".repeat(1_000), descriptors: descriptors.collect(), hits_addend: 1 }
+        let descriptors = entries.iter().map(|&entries| RateLimitDescriptor {
+            entries: vec![Entry::default(); entries],
+            ..Default::default()
+        });
+        RateLimitRequest {
+            domain: "d".repeat(1_000),
+            descriptors: descriptors.collect(),
+            hits_addend: 1,
+        }
     }
 
     fn check(entries: &[usize], expected: Result<(), Excess>) {
         let message = message(entries);
-        assert_eq!(BOUNDS.check_protobuf(&message.encode_to_vec()), expected, "{entries:?} in protobuf");
+        assert_eq!(
+            BOUNDS.check_protobuf(&message.encode_to_vec()),
+            expected,
+            "{entries:?} in protobuf"
+        );
         let descriptors: Vec<_> = entries
             .iter()
             .map(|&entries| json!({"limit": {"unit": 1}, "entries": vec![json!({"key": "k"}); entries]}))
             .collect();
-        let text = json!({"domain": message.domain, "descriptors": descriptors, "hitsAddend": 1}).to_string();
-        assert_eq!(BOUNDS.check_json(text.as_bytes()), expected, "{entries:?} in JSON");
+        let text = json!({"domain": message.domain, "descriptors": descriptors, "hitsAddend": 1})
+            .to_string();
+        assert_eq!(
+            BOUNDS.check_json(text.as_bytes()),
+            expected,
+            "{entries:?} in JSON"
+        );
     }
 
     #[test]
@@ -147,19 +169,35 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_counts_as_far_as_it_goes() {
-        for text in ["{\"descriptors\":[{},{},{},{}".repeat(3), "[".repeat(1_000), "nonsense".repeat(10)] {
+        for text in [
+            "{\"descriptors\":[{},{},{},{}".repeat(3),
+            "[".repeat(1_000),
+            "nonsense".repeat(10),
+        ] {
             assert_eq!(BOUNDS.check_json(text.as_bytes()), Ok(()), "{text}");
         }
         let many = format!("{{\"d\\u0065scriptors\":[{}", "{},".repeat(11));
-        assert_eq!(BOUNDS.check_json(many.as_bytes()), Err(Excess::Descriptors { most: 10 }));
+        assert_eq!(
+            BOUNDS.check_json(many.as_bytes()),
+            Err(Excess::Descriptors { most: 10 })
+        );
 
         let mut message = message(&[0; 10]).encode_to_vec();
         message.extend([0x12, 0x7f]);
-        assert_eq!(BOUNDS.check_protobuf(&message), Ok(()), "the last descriptor is longer than the message");
+        assert_eq!(
+            BOUNDS.check_protobuf(&message),
+            Ok(()),
+            "the last descriptor is longer than the message"
+        );
         message.truncate(message.len() - 2);
         // A group, an unknown field and a varint in the place of a descriptor come before one more.
-        message.extend([0x7b, 0x10, 0x01, 0x7c, 0xfa, 0x01, 0x02, 0x12, 0x00, 0x12, 0x00]);
-        assert_eq!(BOUNDS.check_protobuf(&message), Err(Excess::Descriptors { most: 10 }));
+        message.extend([
+            0x7b, 0x10, 0x01, 0x7c, 0xfa, 0x01, 0x02, 0x12, 0x00, 0x12, 0x00,
+        ]);
+        assert_eq!(
+            BOUNDS.check_protobuf(&message),
+            Err(Excess::Descriptors { most: 10 })
+        );
     }
 
     #[test]
@@ -172,7 +210,11 @@ mod tests {
             state ^= state << 17;
             (state % below as u64) as usize
         };
-        let original = RateLimitRequest { domain: "d".into(), ..message(&[1, 2, 0, 3]) }.encode_to_vec();
+        let original = RateLimitRequest {
+            domain: "d".into(),
+            ..message(&[1, 2, 0, 3])
+        }
+        .encode_to_vec();
         let mut decoded = 0;
         for _ in 0..20_000 {
             let mut bytes = original.clone();
@@ -180,12 +222,25 @@ mod tests {
                 let at = random(bytes.len());
                 bytes[at] = random(256) as u8;
             }
-            let Ok(message) = RateLimitRequest::decode(&*bytes) else { continue };
+            let Ok(message) = RateLimitRequest::decode(&*bytes) else {
+                continue;
+            };
             decoded += 1;
             let descriptors: Vec<_> = fields(&bytes, DESCRIPTORS_FIELD).collect();
-            let entries: usize = descriptors.iter().map(|bytes| fields(bytes, ENTRIES_FIELD).count()).sum();
+            let entries: usize = descriptors
+                .iter()
+                .map(|bytes| fields(bytes, ENTRIES_FIELD).count())
+                .sum();
             assert_eq!(descriptors.len(), message.descriptors.len(), "{bytes:x?}");
-            assert_eq!(entries, message.descriptors.iter().map(|each| each.entries.len()).sum::<usize>(), "{bytes:x?}");
+            assert_eq!(
+                entries,
+                message
+                    .descriptors
+                    .iter()
+                    .map(|each| each.entries.len())
+                    .sum::<usize>(),
+                "{bytes:x?}"
+            );
         }
         assert!(decoded > 1_000, "{decoded}");
     }

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use prost_types::value::Kind;
 use tidegate_ratelimit::{
-    Code, Descriptor, Entry, Error, Facts, LimitHeaders, Limiter, Override, Request, Response, StoreError,
+    Code, Descriptor, Entry, Error, Facts, LimitHeaders, Limiter, Override, Request, Response,
+    StoreError,
 };
 use tracing::warn;
 
@@ -17,7 +18,9 @@ use crate::operate::traces::{Trace, Traces};
 use crate::rls::bounds::{Bounds, Excess};
 use crate::rls::proto::envoy::config::core::v3::HeaderValue;
 use crate::rls::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use crate::rls::proto::envoy::service::ratelimit::v3::rate_limit_response::{self, DescriptorStatus, RateLimit};
+use crate::rls::proto::envoy::service::ratelimit::v3::rate_limit_response::{
+    self, DescriptorStatus, RateLimit,
+};
 use crate::rls::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use crate::rls::redis;
 use crate::rls::traced::{self, CountedBy};
@@ -50,7 +53,12 @@ struct Parts {
 
 impl Calls {
     /// Answers from `limiter`, and waits at most as long for its store as the settings allow.
-    pub(crate) fn new(limiter: Limiter, metrics: Arc<Shard>, traces: Option<Traces>, settings: &Settings) -> Self {
+    pub(crate) fn new(
+        limiter: Limiter,
+        metrics: Arc<Shard>,
+        traces: Option<Traces>,
+        settings: &Settings,
+    ) -> Self {
         let timeout = patience(settings);
         let parts = Parts {
             limiter,
@@ -60,12 +68,17 @@ impl Calls {
             header_names: settings.header_names.clone(),
             traces,
             counted_by: CountedBy::of(settings),
-            origin: settings.redis.as_ref().map(|redis| redis.main.origin.clone()),
+            origin: settings
+                .redis
+                .as_ref()
+                .map(|redis| redis.main.origin.clone()),
             refused: AtomicU64::new(0),
             minute_refused: AtomicU64::new(0),
             last_logged: AtomicU64::new(0),
         };
-        Self { inner: Arc::new(parts) }
+        Self {
+            inner: Arc::new(parts),
+        }
     }
 
     /// What a request may hold. To be checked before it is decoded.
@@ -80,7 +93,10 @@ impl Calls {
             Excess::Descriptors { .. } => Part::Descriptors,
             Excess::Entries { .. } => Part::Entries,
         });
-        let (now, refused) = (clock::now().0 / 60_000_000, self.inner.refused.fetch_add(1, Relaxed) + 1);
+        let (now, refused) = (
+            clock::now().0 / 60_000_000,
+            self.inner.refused.fetch_add(1, Relaxed) + 1,
+        );
         // At most once a minute: the caller decides how often this happens.
         if self.inner.minute_refused.swap(now, Relaxed) != now {
             warn!(
@@ -129,7 +145,12 @@ impl Calls {
         let mut counting = Counting::new(&self.inner.metrics, request(message));
         let asked = Instant::now();
         let answer = self.check(&mut counting, started, timeout).await;
-        execution.end(trace, asked, self.inner.counted_by, (&counting.facts, &answer));
+        execution.end(
+            trace,
+            asked,
+            self.inner.counted_by,
+            (&counting.facts, &answer),
+        );
         answer.map(|response| message_of(response, &self.inner.header_names))
     }
 
@@ -141,9 +162,20 @@ impl Calls {
         started: Instant,
         timeout: Option<Duration>,
     ) -> Result<Response, Error> {
-        let Parts { limiter, metrics, .. } = &*self.inner;
-        let timeout = timeout.map_or(self.inner.timeout, |timeout| timeout.min(self.inner.timeout));
-        let answer = limiter.check(&counting.request, clock::now(), started + timeout, &mut counting.facts).await;
+        let Parts {
+            limiter, metrics, ..
+        } = &*self.inner;
+        let timeout = timeout.map_or(self.inner.timeout, |timeout| {
+            timeout.min(self.inner.timeout)
+        });
+        let answer = limiter
+            .check(
+                &counting.request,
+                clock::now(),
+                started + timeout,
+                &mut counting.facts,
+            )
+            .await;
         counting.failure = answer.as_ref().err().map(failure);
         decisions::log(&counting.request, &answer);
         match &answer {
@@ -159,12 +191,18 @@ impl Calls {
         let second = second();
         self.inner.metrics.store_failed(second);
         if self.inner.last_logged.swap(second, Relaxed) != second {
-            let advice = self.inner.origin.as_ref().and_then(|origin| redis::refused(&cause.to_string(), origin));
+            let advice = self
+                .inner
+                .origin
+                .as_ref()
+                .and_then(|origin| redis::refused(&cause.to_string(), origin));
             match advice {
                 Some(advice) => {
                     warn!(error = %cause, "redis does not count for this server, so calls get an error: {advice}")
                 }
-                None => warn!(error = %cause, "the store of counters failed, so calls get an error"),
+                None => {
+                    warn!(error = %cause, "the store of counters failed, so calls get an error")
+                }
             }
         }
     }
@@ -172,8 +210,13 @@ impl Calls {
 
 /// How long the store of counters is waited for.
 pub(crate) fn patience(settings: &Settings) -> Duration {
-    let servers = settings.redis.iter().flat_map(|redis| std::iter::once(&redis.main).chain(&redis.per_second));
-    servers.map(|server| server.timeout).fold(settings.call_timeout, Duration::min)
+    let servers = settings
+        .redis
+        .iter()
+        .flat_map(|redis| std::iter::once(&redis.main).chain(&redis.per_second));
+    servers
+        .map(|server| server.timeout)
+        .fold(settings.call_timeout, Duration::min)
 }
 
 /// Counts a call when it is dropped: at its end, or when its client has reset it. Its hits were sent to the store by then.
@@ -187,7 +230,12 @@ struct Counting<'c> {
 impl<'c> Counting<'c> {
     /// A call waits for its store and nothing else, so that is what failed when it goes no further.
     fn new(metrics: &'c Shard, request: Request) -> Self {
-        Self { metrics, request, facts: Facts::default(), failure: Some(Failure::Store) }
+        Self {
+            metrics,
+            request,
+            facts: Facts::default(),
+            failure: Some(Failure::Store),
+        }
     }
 }
 
@@ -221,33 +269,47 @@ fn request(message: RateLimitRequest) -> Request {
 }
 
 fn descriptor(message: RateLimitDescriptor) -> Descriptor {
-    let entries = message.entries.into_iter().map(|entry| Entry { key: entry.key, value: entry.value });
+    let entries = message.entries.into_iter().map(|entry| Entry {
+        key: entry.key,
+        value: entry.value,
+    });
     Descriptor {
         entries: entries.collect(),
-        limit: message.limit.map(|limit| Override { requests_per_unit: limit.requests_per_unit, unit: limit.unit }),
+        limit: message.limit.map(|limit| Override {
+            requests_per_unit: limit.requests_per_unit,
+            unit: limit.unit,
+        }),
         hits_addend: message.hits_addend,
         is_negative_hits: message.is_negative_hits,
     }
 }
 
 fn message_of(response: Response, header_names: &[String; 3]) -> RateLimitResponse {
-    let statuses = response.statuses.into_iter().map(|status| DescriptorStatus {
-        code: code(status.code),
-        current_limit: status.limit.map(|limit| RateLimit {
-            name: limit.name,
-            requests_per_unit: limit.requests_per_unit,
-            unit: limit.unit.number(),
-        }),
-        limit_remaining: status.remaining,
-        duration_until_reset: status
-            .seconds_until_reset
-            .map(|seconds| prost_types::Duration { seconds: i64::from(seconds), nanos: 0 }),
-        quota: None,
-    });
+    let statuses = response
+        .statuses
+        .into_iter()
+        .map(|status| DescriptorStatus {
+            code: code(status.code),
+            current_limit: status.limit.map(|limit| RateLimit {
+                name: limit.name,
+                requests_per_unit: limit.requests_per_unit,
+                unit: limit.unit.number(),
+            }),
+            limit_remaining: status.remaining,
+            duration_until_reset: status
+                .seconds_until_reset
+                .map(|seconds| prost_types::Duration {
+                    seconds: i64::from(seconds),
+                    nanos: 0,
+                }),
+            quota: None,
+        });
     RateLimitResponse {
         overall_code: code(response.code),
         statuses: statuses.collect(),
-        response_headers_to_add: response.headers.map_or_else(Vec::new, |headers| header_values(headers, header_names)),
+        response_headers_to_add: response
+            .headers
+            .map_or_else(Vec::new, |headers| header_values(headers, header_names)),
         dynamic_metadata: response.dynamic_metadata.map(structure),
         ..RateLimitResponse::default()
     }
@@ -271,7 +333,12 @@ fn header_values(headers: LimitHeaders, names: &[String; 3]) -> Vec<HeaderValue>
 }
 
 fn structure(map: serde_json::Map<String, serde_json::Value>) -> prost_types::Struct {
-    prost_types::Struct { fields: map.into_iter().map(|(name, value)| (name, value_of(value))).collect() }
+    prost_types::Struct {
+        fields: map
+            .into_iter()
+            .map(|(name, value)| (name, value_of(value)))
+            .collect(),
+    }
 }
 
 fn value_of(value: serde_json::Value) -> prost_types::Value {
@@ -281,9 +348,9 @@ fn value_of(value: serde_json::Value) -> prost_types::Value {
         Value::Bool(value) => Kind::BoolValue(value),
         Value::Number(value) => Kind::NumberValue(value.as_f64().unwrap_or(f64::NAN)),
         Value::String(value) => Kind::StringValue(value),
-        Value::Array(values) => {
-            Kind::ListValue(prost_types::ListValue { values: values.into_iter().map(value_of).collect() })
-        }
+        Value::Array(values) => Kind::ListValue(prost_types::ListValue {
+            values: values.into_iter().map(value_of).collect(),
+        }),
         Value::Object(map) => Kind::StructValue(structure(map)),
     };
     prost_types::Value { kind: Some(kind) }

@@ -46,7 +46,8 @@ impl Decoder for BoundedCodec {
             message.advance(message.remaining());
             return Ok(Some(Err(excess)));
         }
-        let request = RateLimitRequest::decode(message).map_err(|error| Status::internal(error.to_string()))?;
+        let request = RateLimitRequest::decode(message)
+            .map_err(|error| Status::internal(error.to_string()))?;
         Ok(Some(Ok(request)))
     }
 

@@ -44,10 +44,23 @@ static GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 static GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
 /// How long a message may take to arrive once it was waited for. Every caller sends it in one piece.
-const MESSAGE: Kind =
-    Kind { rule: Rule { window: Duration::from_secs(10), least: 0, windows: 1 }, framing: Framing::Grpc, refuse };
+const MESSAGE: Kind = Kind {
+    rule: Rule {
+        window: Duration::from_secs(10),
+        least: 0,
+        windows: 1,
+    },
+    framing: Framing::Grpc,
+    refuse,
+};
 /// As above, for tools that keep a stream open while a person thinks.
-const QUESTIONS: Kind = Kind { rule: Rule { window: Duration::from_secs(300), ..MESSAGE.rule }, ..MESSAGE };
+const QUESTIONS: Kind = Kind {
+    rule: Rule {
+        window: Duration::from_secs(300),
+        ..MESSAGE.rule
+    },
+    ..MESSAGE
+};
 
 /// The start of the paths of every version of reflection.
 const REFLECTION_PATH: &str = "/grpc.reflection.";
@@ -60,8 +73,14 @@ static REFLECTION: LazyLock<Routes> = LazyLock::new(|| {
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
     let valid = "committed descriptors are valid, as a test shows";
-    let v1 = builder().build_v1().expect(valid).max_decoding_message_size(NAME);
-    let v1alpha = builder().build_v1alpha().expect(valid).max_decoding_message_size(NAME);
+    let v1 = builder()
+        .build_v1()
+        .expect(valid)
+        .max_decoding_message_size(NAME);
+    let v1alpha = builder()
+        .build_v1alpha()
+        .expect(valid)
+        .max_decoding_message_size(NAME);
     Routes::new(v1).add_service(v1alpha).prepare()
 });
 
@@ -76,18 +95,36 @@ impl Services {
     /// Rate limits and health. Reflection is the same for all cores.
     pub(crate) fn new(calls: Calls, health: HealthService) -> Self {
         let health = HealthServer::new(health).max_decoding_message_size(NAME);
-        Self { calls, rest: Routes::new(health).prepare() }
+        Self {
+            calls,
+            rest: Routes::new(health).prepare(),
+        }
     }
 }
 
 impl Services {
     /// Answers a call of the connection of `seat`, whose unfinished messages and answers are counted in `tab`.
-    pub(crate) fn answer(&self, request: http::Request<Incoming>, tab: &Arc<Tab>, seat: &Arc<Seat>) -> Call {
+    pub(crate) fn answer(
+        &self,
+        request: http::Request<Incoming>,
+        tab: &Arc<Tab>,
+        seat: &Arc<Seat>,
+    ) -> Call {
         let path = request.uri().path();
         if path == HOT_PATH {
-            let timeout = request.headers().get(&GRPC_TIMEOUT).and_then(|text| timeout(text.as_bytes()));
-            let trace = self.calls.traces().and_then(|traces| traces.begin(METHOD, request.headers()));
-            let method = ShouldRateLimit { calls: self.calls.clone(), timeout, trace };
+            let timeout = request
+                .headers()
+                .get(&GRPC_TIMEOUT)
+                .and_then(|text| timeout(text.as_bytes()));
+            let trace = self
+                .calls
+                .traces()
+                .and_then(|traces| traces.begin(METHOD, request.headers()));
+            let method = ShouldRateLimit {
+                calls: self.calls.clone(),
+                timeout,
+                trace,
+            };
             let request = without_head(request, |body| Arriving::new(body, MESSAGE, tab, seat));
             // Without compression, so that nobody makes 4 MiB of a message with fewer bytes.
             let answer = Box::pin(async move {
@@ -99,17 +136,24 @@ impl Services {
         let reflection = path.starts_with(REFLECTION_PATH);
         let open = if reflection || path == WATCH_PATH {
             let Some(open) = tab.open() else {
-                let refusal = Status::resource_exhausted("too many open streams of this connection").into_http();
+                let refusal =
+                    Status::resource_exhausted("too many open streams of this connection")
+                        .into_http();
                 return Answering::new(Box::pin(ready(Ok(refusal))), tab, None);
             };
             Some(open)
         } else {
             None
         };
-        let (mut routes, kind) =
-            if reflection { (REFLECTION.clone(), QUESTIONS) } else { (self.rest.clone(), MESSAGE) };
+        let (mut routes, kind) = if reflection {
+            (REFLECTION.clone(), QUESTIONS)
+        } else {
+            (self.rest.clone(), MESSAGE)
+        };
         let path = path.parse().unwrap_or_default();
-        let mut request = without_head(request, |body| tonic::body::Body::new(Arriving::new(body, kind, tab, seat)));
+        let mut request = without_head(request, |body| {
+            tonic::body::Body::new(Arriving::new(body, kind, tab, seat))
+        });
         *request.uri_mut() = path;
         Answering::new(Box::pin(routes.call(request)), tab, open)
     }
@@ -125,8 +169,16 @@ type Call = Answering<BoxFuture<http::Response<tonic::body::Body>, Infallible>>;
 fn without_head<B, C>(request: http::Request<B>, body: impl FnOnce(B) -> C) -> http::Request<C> {
     let (head, incoming) = request.into_parts();
     let mut request = http::Request::new(body(incoming));
-    if let Some(encoding) = head.headers.get(&GRPC_ENCODING).filter(|encoding| *encoding != "identity") {
-        let name = if encoding.len() <= ENCODING { encoding.clone() } else { HeaderValue::from_static("unknown") };
+    if let Some(encoding) = head
+        .headers
+        .get(&GRPC_ENCODING)
+        .filter(|encoding| *encoding != "identity")
+    {
+        let name = if encoding.len() <= ENCODING {
+            encoding.clone()
+        } else {
+            HeaderValue::from_static("unknown")
+        };
         request.headers_mut().insert(&GRPC_ENCODING, name);
     }
     request
@@ -159,7 +211,9 @@ impl UnaryService<Decoded> for ShouldRateLimit {
         }
         Box::pin(async move {
             let counted = calls.metrics().time(Method::ShouldRateLimit);
-            let message = request.into_inner().map_err(|excess| Status::invalid_argument(calls.refuse(excess)))?;
+            let message = request
+                .into_inner()
+                .map_err(|excess| Status::invalid_argument(calls.refuse(excess)))?;
             let answer = calls.decide(message, counted.started, timeout).await;
             answer.map(Response::new).map_err(|error| status(&error))
         })
@@ -176,7 +230,9 @@ async fn traced(
     let counted = calls.metrics().time(Method::ShouldRateLimit);
     let answer = match request.into_inner() {
         Ok(message) => {
-            let answer = calls.decide_traced(message, counted.started, timeout, &mut trace).await;
+            let answer = calls
+                .decide_traced(message, counted.started, timeout, &mut trace)
+                .await;
             answer.map(Response::new).map_err(|error| status(&error))
         }
         Err(excess) => Err(Status::invalid_argument(calls.refuse(excess))),
@@ -191,7 +247,9 @@ async fn traced(
 /// As the reference, UNKNOWN for every error. INVALID_ARGUMENT only for requests that make the reference crash or stand still.
 fn status(error: &Error) -> Status {
     match error {
-        Error::InvalidOverride { .. } | Error::LongValues { .. } => Status::invalid_argument(error.to_string()),
+        Error::InvalidOverride { .. } | Error::LongValues { .. } => {
+            Status::invalid_argument(error.to_string())
+        }
         _ => Status::unknown(error.to_string()),
     }
 }

@@ -33,9 +33,11 @@ const MAX_BODY: usize = 4 * 1024 * 1024;
 
 /// The descriptor of the response, for the mapping to JSON. Decoded at the first answer.
 static RESPONSE: LazyLock<MessageDescriptor> = LazyLock::new(|| {
-    let pool = DescriptorPool::decode(SERVICE_DESCRIPTORS).expect("committed descriptors are valid, as a test shows");
+    let pool = DescriptorPool::decode(SERVICE_DESCRIPTORS)
+        .expect("committed descriptors are valid, as a test shows");
     let name = "envoy.service.ratelimit.v3.RateLimitResponse";
-    pool.get_message_by_name(name).expect("the descriptors are those of the service")
+    pool.get_message_by_name(name)
+        .expect("the descriptors are those of the service")
 });
 
 /// `/json` and `/healthcheck`. Other paths are answered with 404 and the words of the reference.
@@ -53,7 +55,10 @@ pub(crate) fn router(cores: Cores, health: Health) -> Router {
 }
 
 async fn answer(State(cores): State<Cores>, headers: HeaderMap, body: Body) -> Response {
-    if headers.get(header::CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
+    if headers
+        .get(header::CONTENT_ENCODING)
+        .is_some_and(|encoding| encoding != "identity")
+    {
         return plain(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "send the body without Content-Encoding: it is not decoded\n",
@@ -74,9 +79,14 @@ async fn answer(State(cores): State<Cores>, headers: HeaderMap, body: Body) -> R
 async fn whole(mut body: Body) -> Result<Vec<u8>, Response> {
     let mut kept = Vec::new();
     while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
-        let Ok(bytes) = frame.map_err(|error| unread(&error))?.into_data() else { continue };
+        let Ok(bytes) = frame.map_err(|error| unread(&error))?.into_data() else {
+            continue;
+        };
         if bytes.len() > MAX_BODY - kept.len() {
-            return Err(plain(StatusCode::PAYLOAD_TOO_LARGE, format!("the body has more than {MAX_BODY} bytes\n")));
+            return Err(plain(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                format!("the body has more than {MAX_BODY} bytes\n"),
+            ));
         }
         kept.extend_from_slice(&bytes);
     }
@@ -85,7 +95,9 @@ async fn whole(mut body: Body) -> Result<Vec<u8>, Response> {
 
 fn unread(error: &axum::Error) -> Response {
     let causes = std::iter::successors(Some(error as &dyn Error), |error| (*error).source());
-    let refusal = causes.into_iter().find_map(|error| error.downcast_ref::<io::Error>());
+    let refusal = causes
+        .into_iter()
+        .find_map(|error| error.downcast_ref::<io::Error>());
     match refusal.map(|refusal| (refusal.kind(), refusal.to_string() + "\n")) {
         Some((io::ErrorKind::TimedOut, text)) => plain(StatusCode::REQUEST_TIMEOUT, text),
         Some((io::ErrorKind::QuotaExceeded, text)) => plain(StatusCode::SERVICE_UNAVAILABLE, text),
@@ -95,9 +107,13 @@ fn unread(error: &axum::Error) -> Response {
 
 /// Decides, and shows it in a trace when the call is sampled.
 async fn traced(calls: Calls, headers: HeaderMap, body: Vec<u8>) -> Response {
-    let trace = calls.traces().and_then(|traces| traces.begin("/json", &headers));
+    let trace = calls
+        .traces()
+        .and_then(|traces| traces.begin("/json", &headers));
     drop(headers);
-    let Some(mut trace) = trace else { return decide(calls, body, None).await };
+    let Some(mut trace) = trace else {
+        return decide(calls, body, None).await;
+    };
     let answer = decide(calls, body, Some(&mut trace)).await;
     trace.responded(answer.status().as_u16());
     answer
@@ -108,19 +124,28 @@ async fn decide(calls: Calls, body: Vec<u8>, mut trace: Option<&mut Trace>) -> R
     if let Err(excess) = calls.bounds().check_json(&body) {
         return plain(StatusCode::BAD_REQUEST, calls.refuse(excess) + "\n");
     }
-    let Some(request) = request::parse(&body) else { return plain(StatusCode::BAD_REQUEST, "Bad Request\n") };
+    let Some(request) = request::parse(&body) else {
+        return plain(StatusCode::BAD_REQUEST, "Bad Request\n");
+    };
     let _counted = calls.metrics().time_json(started);
     // HTTP has no deadline of the client: the server's own applies.
     let answer = match &mut trace {
         Some(trace) => calls.decide_traced(request, started, None, trace).await,
         None => calls.decide(request, started, None).await,
     };
-    let Ok(response) = answer else { return plain(StatusCode::BAD_REQUEST, "Bad Request\n") };
+    let Ok(response) = answer else {
+        return plain(StatusCode::BAD_REQUEST, "Bad Request\n");
+    };
     let begun = Instant::now();
     let answer = answer_of(&response);
     if let Some(trace) = trace {
         let attributes = vec![("response", Value::Text(text::response(&response)))];
-        trace.add("NewJsonHandler Remaining Execution", (Trace::new_id(), trace.call()), begun, attributes);
+        trace.add(
+            "NewJsonHandler Remaining Execution",
+            (Trace::new_id(), trace.call()),
+            begun,
+            attributes,
+        );
     }
     answer
 }
@@ -160,11 +185,16 @@ impl serde_json::ser::Formatter for WholeNumbers {
 /// The response with the names of its fields.
 pub(crate) fn dynamic(response: &RateLimitResponse) -> DynamicMessage {
     let mut message = DynamicMessage::new(RESPONSE.clone());
-    message.transcode_from(response).expect("the message is of this type");
+    message
+        .transcode_from(response)
+        .expect("the message is of this type");
     message
 }
 
 fn plain(status: StatusCode, text: impl IntoResponse) -> Response {
-    let headers = [(header::CONTENT_TYPE, "text/plain; charset=utf-8"), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")];
+    let headers = [
+        (header::CONTENT_TYPE, "text/plain; charset=utf-8"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ];
     (status, headers, text).into_response()
 }

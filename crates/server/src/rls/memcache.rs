@@ -40,21 +40,36 @@ impl Memcached {
             MemcacheSource::List(list) => (list.clone(), None),
             MemcacheSource::Srv(srv) => {
                 let found = Resolver::of(srv).servers(&srv.name).await;
-                let list = found.map_err(|reason| ServeError::Srv { name: srv.name.clone(), reason })?;
-                info!(name = srv.name, servers = list.len(), "found the servers of memcached");
+                let list = found.map_err(|reason| ServeError::Srv {
+                    name: srv.name.clone(),
+                    reason,
+                })?;
+                info!(
+                    name = srv.name,
+                    servers = list.len(),
+                    "found the servers of memcached"
+                );
                 (list, Some(srv.clone()))
             }
         };
         let mut config = Config::default();
         config.tls = settings.tls.clone();
         let servers = Servers::new(list);
-        Ok(Self { config, servers, srv, clients: Arc::default() })
+        Ok(Self {
+            config,
+            servers,
+            srv,
+            clients: Arc::default(),
+        })
     }
 
     /// A store for one core, and its client.
     pub(crate) fn store(&self) -> (Store, Client) {
         let client = Client::new(self.config.clone(), self.servers.clone());
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner).push(client.clone());
+        self.clients
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(client.clone());
         (Store::Memcache(MemcacheStore::new(client.clone())), client)
     }
 
@@ -78,14 +93,24 @@ impl Memcached {
     /// Starts what memcached needs while the server runs.
     pub(crate) fn look_after(&self, supervisor: &Supervisor) {
         supervisor.task("memcache", self.clone().tell(supervisor.clone()));
-        if let Some((srv, refresh)) = self.srv.clone().and_then(|srv| srv.refresh.map(|refresh| (srv, refresh))) {
+        if let Some((srv, refresh)) = self
+            .srv
+            .clone()
+            .and_then(|srv| srv.refresh.map(|refresh| (srv, refresh)))
+        {
             let servers = self.servers.clone();
-            supervisor.task("memcache-servers", follow(srv, refresh, servers, supervisor.clone()));
+            supervisor.task(
+                "memcache-servers",
+                follow(srv, refresh, servers, supervisor.clone()),
+            );
         }
     }
 
     fn clients(&self) -> Vec<Client> {
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.clients
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     /// Says once in a while what went wrong, until the server drains.
@@ -99,16 +124,27 @@ impl Memcached {
             }
             let now: Stats = self.clients().iter().map(Client::stats).sum();
             let since = |value: fn(&Stats) -> u64| value(&now) - value(&told);
-            let (reads, charges) = (since(|stats| stats.failed_reads), since(|stats| stats.failed_changes));
-            let (dropped, foreign) = (since(|stats| stats.dropped_changes), since(|stats| stats.foreign_values));
+            let (reads, charges) = (
+                since(|stats| stats.failed_reads),
+                since(|stats| stats.failed_changes),
+            );
+            let (dropped, foreign) = (
+                since(|stats| stats.dropped_changes),
+                since(|stats| stats.foreign_values),
+            );
             if reads + charges > 0 {
                 warn!(
                     reads,
-                    charges, dropped, "memcached did not count: what cannot be read counts as zero, so calls pass"
+                    charges,
+                    dropped,
+                    "memcached did not count: what cannot be read counts as zero, so calls pass"
                 );
             }
             if foreign > 0 {
-                warn!(foreign, "counters in memcached hold something else than a number, which counts as zero");
+                warn!(
+                    foreign,
+                    "counters in memcached hold something else than a number, which counts as zero"
+                );
             }
             told = now;
         }
@@ -132,10 +168,17 @@ async fn follow(srv: Srv, refresh: Duration, servers: Servers, supervisor: Super
             Ok(list) => {
                 let number = list.len();
                 if servers.replace(list) {
-                    info!(name = srv.name, servers = number, "the servers of memcached changed, so counters move");
+                    info!(
+                        name = srv.name,
+                        servers = number,
+                        "the servers of memcached changed, so counters move"
+                    );
                 }
             }
-            Err(reason) => warn!(name = srv.name, reason, "failed to refresh memcache hosts; the servers stay"),
+            Err(reason) => warn!(
+                name = srv.name,
+                reason, "failed to refresh memcache hosts; the servers stay"
+            ),
         }
     }
 }

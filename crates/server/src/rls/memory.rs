@@ -51,7 +51,10 @@ impl Dropped {
         if dropped == 0 || self.quiet > 0 {
             return None;
         }
-        *self = Self { told: evictions, quiet: TICKS_BETWEEN_WARNINGS };
+        *self = Self {
+            told: evictions,
+            quiet: TICKS_BETWEEN_WARNINGS,
+        };
         Some(dropped)
     }
 }

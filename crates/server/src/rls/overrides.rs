@@ -35,7 +35,10 @@ impl LimitOverrides {
     /// The store failed. The limiters keep what they have.
     pub(crate) async fn refresh(&self) -> Result<(), StoreError> {
         let known = self.limiter.overrides();
-        let kept = self.limiter.refresh_overrides(&self.store, clock::now(), Instant::now() + TIMEOUT).await?;
+        let kept = self
+            .limiter
+            .refresh_overrides(&self.store, clock::now(), Instant::now() + TIMEOUT)
+            .await?;
         if kept.unreadable() > known.unreadable() {
             warn!(
                 unreadable = kept.unreadable(),
@@ -84,7 +87,11 @@ impl LimitOverrides {
                 (Ok(()), State::Failing) => info!("overrides of limits can be read again"),
                 (Err(_), State::Failing) | (Ok(()), State::Read) => {}
             }
-            state = if reading.is_ok() { State::Read } else { State::Failing };
+            state = if reading.is_ok() {
+                State::Read
+            } else {
+                State::Failing
+            };
         }
     }
 }
@@ -101,7 +108,8 @@ mod tests {
     use tidegate_pipeline::Client;
     use tidegate_pipeline::test_util::RedisServer;
     use tidegate_ratelimit::{
-        Effect, LimitOverride, MemoryBounds, MemoryStore, Options, OverrideTarget, Reach, Store, Timestamp,
+        Effect, LimitOverride, MemoryBounds, MemoryStore, Options, OverrideTarget, Reach, Store,
+        Timestamp,
     };
 
     use super::*;
@@ -120,7 +128,9 @@ mod tests {
         let mut redis = RedisServer::start_with(&["--appendonly", "yes"]).await;
         let client = Client::new(redis.config()).unwrap();
         let paused = LimitOverride {
-            target: OverrideTarget::Rule { stats_key: "shop.user".to_owned() },
+            target: OverrideTarget::Rule {
+                stats_key: "shop.user".to_owned(),
+            },
             effect: Effect::Paused(Reach::JobsAndRequests),
             until: None,
             by: "ada".to_owned(),
@@ -128,7 +138,11 @@ mod tests {
             reason: String::new(),
         };
         let overrides = overrides(&client);
-        overrides.store.put(&paused, Timestamp(0), Instant::now() + TIMEOUT).await.unwrap();
+        overrides
+            .store
+            .put(&paused, Timestamp(0), Instant::now() + TIMEOUT)
+            .await
+            .unwrap();
         redis.kill();
         let first = async {
             overrides.read_first().await;
@@ -148,7 +162,12 @@ mod tests {
         let redis = RedisServer::start().await;
         assert_eq!(redis.raw("SET tidegate:overrides x"), "+OK\r\n");
         let started = Instant::now();
-        overrides(&Client::new(redis.config()).unwrap()).read_first().await;
-        assert!(started.elapsed() < FIRST_READ_TIMEOUT, "it did not try again");
+        overrides(&Client::new(redis.config()).unwrap())
+            .read_first()
+            .await;
+        assert!(
+            started.elapsed() < FIRST_READ_TIMEOUT,
+            "it did not try again"
+        );
     }
 }

@@ -32,10 +32,15 @@ impl Clients {
     /// Clients on the current runtime. Connections are opened when they are needed.
     pub(crate) fn new(settings: &Redis) -> Result<Self, ServeError> {
         let client = |server: &RedisServer| {
-            Client::new(server.config.clone())
-                .map_err(|source| ServeError::Redis { address: server.shown.clone(), reason: source.to_string() })
+            Client::new(server.config.clone()).map_err(|source| ServeError::Redis {
+                address: server.shown.clone(),
+                reason: source.to_string(),
+            })
         };
-        Ok(Self { main: client(&settings.main)?, per_second: settings.per_second.as_ref().map(client).transpose()? })
+        Ok(Self {
+            main: client(&settings.main)?,
+            per_second: settings.per_second.as_ref().map(client).transpose()?,
+        })
     }
 }
 
@@ -44,27 +49,45 @@ impl Clients {
 /// # Errors
 /// Redis did not answer within the time that the settings allow.
 pub(crate) async fn wait(settings: &Redis, clients: &Clients) -> Result<(), ServeError> {
-    let second = settings.per_second.as_ref().zip(clients.per_second.as_ref());
+    let second = settings
+        .per_second
+        .as_ref()
+        .zip(clients.per_second.as_ref());
     for (server, client) in second.into_iter().chain([(&settings.main, &clients.main)]) {
         wait_for(settings, server, client).await?;
     }
     Ok(())
 }
 
-async fn wait_for(settings: &Redis, server: &RedisServer, client: &Client) -> Result<(), ServeError> {
+async fn wait_for(
+    settings: &Redis,
+    server: &RedisServer,
+    client: &Client,
+) -> Result<(), ServeError> {
     let started = Instant::now();
     let mut pause = settings.startup_initial;
     while let Err(error) = ping(client).await {
         let error = error.to_string();
         let elapsed = started.elapsed();
-        if settings.startup_give_up.is_some_and(|limit| elapsed + pause > limit) {
-            let advice = refused(&error, &server.origin).or_else(|| other_kind(&error, &server.origin));
-            let advice = advice.map(|advice| format!("; {advice}")).unwrap_or_default();
+        if settings
+            .startup_give_up
+            .is_some_and(|limit| elapsed + pause > limit)
+        {
+            let advice =
+                refused(&error, &server.origin).or_else(|| other_kind(&error, &server.origin));
+            let advice = advice
+                .map(|advice| format!("; {advice}"))
+                .unwrap_or_default();
             let reason = format!("gave up after {}: {error}{advice}", seconds(elapsed));
-            return Err(ServeError::Redis { address: server.shown.clone(), reason });
+            return Err(ServeError::Redis {
+                address: server.shown.clone(),
+                reason,
+            });
         }
         match refused(&error, &server.origin) {
-            Some(advice) => error!(address = server.shown, %error, "redis refuses this server: {advice}; trying again"),
+            Some(advice) => {
+                error!(address = server.shown, %error, "redis refuses this server: {advice}; trying again")
+            }
             None => {
                 let advice = other_kind(&error, &server.origin).map(|advice| format!("; {advice}"));
                 let advice = advice.unwrap_or_default();
@@ -94,11 +117,22 @@ pub(crate) fn refused(error: &str, origin: &SettingsOrigin) -> Option<String> {
 /// What the engine writes before the address of a sentinel and its answer.
 pub(crate) const OF_SENTINEL: &str = "sentinel ";
 
-fn refused_by_sentinel(answer: &str, SettingsOrigin { url, sentinel_auth, .. }: &SettingsOrigin) -> Option<String> {
+fn refused_by_sentinel(
+    answer: &str,
+    SettingsOrigin {
+        url, sentinel_auth, ..
+    }: &SettingsOrigin,
+) -> Option<String> {
     let source = || format!("{sentinel_auth}, or the user and password in {url}");
     match refusal(answer)? {
-        Refusal::Login => Some(format!("the sentinel does not accept the user or the password, see {}", source())),
-        Refusal::NoLogin => Some(format!("the sentinel wants a password of its own, see {}", source())),
+        Refusal::Login => Some(format!(
+            "the sentinel does not accept the user or the password, see {}",
+            source()
+        )),
+        Refusal::NoLogin => Some(format!(
+            "the sentinel wants a password of its own, see {}",
+            source()
+        )),
         Refusal::NoPermission => Some(format!(
             "its user at the sentinel must be allowed PING, SUBSCRIBE and SENTINEL GET-MASTER-ADDR-BY-NAME, see {}",
             source()
@@ -108,11 +142,13 @@ fn refused_by_sentinel(answer: &str, SettingsOrigin { url, sentinel_auth, .. }: 
 
 fn refused_by_server(answer: &str, auth: &str) -> Option<String> {
     match refusal(answer)? {
-        Refusal::Login => Some(format!("it does not accept the user or the password, see {auth}")),
+        Refusal::Login => Some(format!(
+            "it does not accept the user or the password, see {auth}"
+        )),
         Refusal::NoLogin => Some(format!("it wants a password, see {auth}")),
-        Refusal::NoPermission => {
-            Some(format!("its user must be allowed PING, INCRBY and EXPIRE, see {auth} and `ACL GETUSER`"))
-        }
+        Refusal::NoPermission => Some(format!(
+            "its user must be allowed PING, INCRBY and EXPIRE, see {auth} and `ACL GETUSER`"
+        )),
     }
 }
 
@@ -137,13 +173,18 @@ fn refusal(answer: &str) -> Option<Refusal> {
 }
 
 /// What to set when Redis is of another kind than the settings say, or its sentinels do not know the name of the primary.
-pub(crate) fn other_kind(error: &str, SettingsOrigin { url, kind, .. }: &SettingsOrigin) -> Option<String> {
+pub(crate) fn other_kind(
+    error: &str,
+    SettingsOrigin { url, kind, .. }: &SettingsOrigin,
+) -> Option<String> {
     if error.contains("does not know the master") {
         Some(format!(
             "begin {url} with the name that `sentinel monitor` gives the primary; `SENTINEL MASTERS` lists them"
         ))
     } else if error.contains(OF_SENTINEL) && error.contains("ERR unknown command") {
-        Some(format!("what answers is no sentinel: name sentinels in {url}, or set {kind}=single"))
+        Some(format!(
+            "what answers is no sentinel: name sentinels in {url}, or set {kind}=single"
+        ))
     } else if error.contains("MOVED ") {
         Some(format!("it is a node of a cluster: set {kind}=cluster"))
     } else if error.contains("cluster support disabled") {
@@ -161,7 +202,11 @@ async fn ping(client: &Client) -> Result<(), CommandError> {
     let mut batch = Batch::new();
     batch.unit().command("PING", &[]);
     let outcomes = client.send(batch, Instant::now() + PING_TIMEOUT).await;
-    outcomes.first().expect("one outcome per command").reply().map(|_| ())
+    outcomes
+        .first()
+        .expect("one outcome per command")
+        .reply()
+        .map(|_| ())
 }
 
 /// Sets health by whether Redis answers, until the server drains.
@@ -173,7 +218,10 @@ pub(crate) async fn follow(clients: Clients, health: Health, supervisor: Supervi
             () = supervisor.drain.cancelled() => return,
         }
         let mut answered = true;
-        for client in [Some(&clients.main), clients.per_second.as_ref()].into_iter().flatten() {
+        for client in [Some(&clients.main), clients.per_second.as_ref()]
+            .into_iter()
+            .flatten()
+        {
             answered &= matches!(timeout(2 * PING_TIMEOUT, ping(client)).await, Ok(Ok(())));
         }
         let part = pulse.beat(answered, Instant::now());
@@ -201,7 +249,11 @@ struct Pulse {
 
 impl Pulse {
     fn new(patience: Duration) -> Self {
-        Self { patience, failures: 0, first: None }
+        Self {
+            patience,
+            failures: 0,
+            first: None,
+        }
     }
 
     /// The health of Redis after a PING.
@@ -234,49 +286,116 @@ mod tests {
         };
         for (beats, expected) in [
             (&[(0, false)][..], Part::Healthy),
-            (&[(0, false), (1, false), (2, false), (3, false)], Part::Healthy),
-            (&[(0, false), (1, false), (2, false), (4, false)], Part::Unhealthy),
+            (
+                &[(0, false), (1, false), (2, false), (3, false)],
+                Part::Healthy,
+            ),
+            (
+                &[(0, false), (1, false), (2, false), (4, false)],
+                Part::Unhealthy,
+            ),
             (&[(0, false), (9, false)], Part::Healthy),
-            (&[(0, false), (1, false), (2, true), (3, false), (4, false), (5, false)], Part::Healthy),
-            (&[(0, false), (1, false), (9, false), (10, true)], Part::Healthy),
+            (
+                &[
+                    (0, false),
+                    (1, false),
+                    (2, true),
+                    (3, false),
+                    (4, false),
+                    (5, false),
+                ],
+                Part::Healthy,
+            ),
+            (
+                &[(0, false), (1, false), (9, false), (10, true)],
+                Part::Healthy,
+            ),
         ] {
-            assert_eq!(after(&mut Pulse::new(Duration::from_secs(4)), beats), expected, "{beats:?}");
+            assert_eq!(
+                after(&mut Pulse::new(Duration::from_secs(4)), beats),
+                expected,
+                "{beats:?}"
+            );
         }
     }
 
     fn origin() -> SettingsOrigin {
         let auth = "REDIS_AUTH".to_owned();
-        SettingsOrigin { url: "REDIS_URL", kind: "REDIS_TYPE", auth, sentinel_auth: "REDIS_SENTINEL_AUTH" }
+        SettingsOrigin {
+            url: "REDIS_URL",
+            kind: "REDIS_TYPE",
+            auth,
+            sentinel_auth: "REDIS_SENTINEL_AUTH",
+        }
     }
 
     #[test]
     fn a_refusal_names_where_to_look() {
         let check = |error: &str, expected: &str, setting: &str| {
             let advice = refused(error, &origin()).unwrap_or_default();
-            assert!(advice.contains(expected) && advice.contains(&format!("see {setting}")), "{error}: {advice}");
+            assert!(
+                advice.contains(expected) && advice.contains(&format!("see {setting}")),
+                "{error}: {advice}"
+            );
         };
         check(
             "WRONGPASS invalid username-password pair or user is disabled.",
             "the user or the password",
             "REDIS_AUTH",
         );
-        check("ERR AUTH <password> called without any password configured", "password", "REDIS_AUTH");
-        check("NOAUTH Authentication required.", "wants a password", "REDIS_AUTH");
-        check("NOPERM User gate has no permissions to run the 'ping' command", "must be allowed PING", "REDIS_AUTH");
-        assert_eq!(refused("Connection refused (os error 111)", &origin()), None);
+        check(
+            "ERR AUTH <password> called without any password configured",
+            "password",
+            "REDIS_AUTH",
+        );
+        check(
+            "NOAUTH Authentication required.",
+            "wants a password",
+            "REDIS_AUTH",
+        );
+        check(
+            "NOPERM User gate has no permissions to run the 'ping' command",
+            "must be allowed PING",
+            "REDIS_AUTH",
+        );
+        assert_eq!(
+            refused("Connection refused (os error 111)", &origin()),
+            None
+        );
         // As the engine says it: the answers of several servers.
         let slot = "no redis node is known to own hash slot 0: sentinel 10.0.0.1:26379";
         let other = "sentinel 10.0.0.2:26379";
         let setting = "REDIS_SENTINEL_AUTH, or the user and password in REDIS_URL";
         let check_all = |answers: &[&str], expected: &str, setting: &str| {
-            check(&format!("{slot}: {}", answers.join("; ")), expected, setting);
+            check(
+                &format!("{slot}: {}", answers.join("; ")),
+                expected,
+                setting,
+            );
         };
-        check_all(&["NOAUTH Authentication required."], "the sentinel wants a password of its own", setting);
-        let wrong = format!("{other}: WRONGPASS invalid username-password pair or user is disabled.");
-        check_all(&["no answer within 1s", &wrong], "the sentinel does not accept", setting);
-        check_all(&["NOPERM User x has no permissions"], "SENTINEL GET-MASTER-ADDR-BY-NAME", setting);
+        check_all(
+            &["NOAUTH Authentication required."],
+            "the sentinel wants a password of its own",
+            setting,
+        );
+        let wrong =
+            format!("{other}: WRONGPASS invalid username-password pair or user is disabled.");
+        check_all(
+            &["no answer within 1s", &wrong],
+            "the sentinel does not accept",
+            setting,
+        );
+        check_all(
+            &["NOPERM User x has no permissions"],
+            "SENTINEL GET-MASTER-ADDR-BY-NAME",
+            setting,
+        );
         let primary = "the primary 10.0.0.3:6379: NOAUTH Authentication required.";
-        check_all(&["no answer within 1s", primary], "it wants a password", "REDIS_AUTH");
+        check_all(
+            &["no answer within 1s", primary],
+            "it wants a password",
+            "REDIS_AUTH",
+        );
     }
 
     /// Each error without an owner was taken for a server that is not a cluster, that of a wrong password for sentinels too.
@@ -286,15 +405,30 @@ mod tests {
             assert_eq!(other_kind(error, &origin()).as_deref(), expected, "{error}");
         };
         let slot = "no redis node is known to own hash slot 0";
-        check("MOVED 12395 127.0.0.1:26403", Some("it is a node of a cluster: set REDIS_TYPE=cluster"));
+        check(
+            "MOVED 12395 127.0.0.1:26403",
+            Some("it is a node of a cluster: set REDIS_TYPE=cluster"),
+        );
         let single = Some("if it is not a cluster, set REDIS_TYPE=single");
-        check(&format!("{slot}: 127.0.0.1:1: ERR This instance has cluster support disabled"), single);
-        let name =
-            "begin REDIS_URL with the name that `sentinel monitor` gives the primary; `SENTINEL MASTERS` lists them";
-        check(&format!("{slot}: sentinel 127.0.0.1:1: it does not know the master \"m\""), Some(name));
-        let none = "what answers is no sentinel: name sentinels in REDIS_URL, or set REDIS_TYPE=single";
-        check(&format!("{slot}: sentinel 127.0.0.1:1: ERR unknown command 'SENTINEL'"), Some(none));
-        check(&format!("{slot}: sentinel 127.0.0.1:1: WRONGPASS invalid username-password pair"), None);
+        check(
+            &format!("{slot}: 127.0.0.1:1: ERR This instance has cluster support disabled"),
+            single,
+        );
+        let name = "begin REDIS_URL with the name that `sentinel monitor` gives the primary; `SENTINEL MASTERS` lists them";
+        check(
+            &format!("{slot}: sentinel 127.0.0.1:1: it does not know the master \"m\""),
+            Some(name),
+        );
+        let none =
+            "what answers is no sentinel: name sentinels in REDIS_URL, or set REDIS_TYPE=single";
+        check(
+            &format!("{slot}: sentinel 127.0.0.1:1: ERR unknown command 'SENTINEL'"),
+            Some(none),
+        );
+        check(
+            &format!("{slot}: sentinel 127.0.0.1:1: WRONGPASS invalid username-password pair"),
+            None,
+        );
         check(slot, None);
         check("Connection refused (os error 111)", None);
     }

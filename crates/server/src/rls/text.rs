@@ -3,7 +3,9 @@
 use std::fmt::{self, Write};
 
 use super::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use super::proto::envoy::service::ratelimit::v3::rate_limit_response::{DescriptorStatus, RateLimit};
+use super::proto::envoy::service::ratelimit::v3::rate_limit_response::{
+    DescriptorStatus, RateLimit,
+};
 use super::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 
 /// The most bytes of a text. A request of Envoy takes a few hundred.
@@ -15,7 +17,10 @@ const REST: &str = "...";
 pub(super) fn request(message: &RateLimitRequest) -> String {
     bounded(|text| {
         write!(text, "domain:{}", Quoted(&message.domain))?;
-        message.descriptors.iter().try_for_each(|message| descriptor(text, message))?;
+        message
+            .descriptors
+            .iter()
+            .try_for_each(|message| descriptor(text, message))?;
         if message.hits_addend != 0 {
             write!(text, " hits_addend:{}", message.hits_addend)?;
         }
@@ -27,10 +32,20 @@ fn descriptor(text: &mut Bounded, message: &RateLimitDescriptor) -> fmt::Result 
     write!(text, " descriptors:{{")?;
     for (at, entry) in message.entries.iter().enumerate() {
         let space = if at == 0 { "" } else { " " };
-        write!(text, "{space}entries:{{key:{} value:{}}}", Quoted(&entry.key), Quoted(&entry.value))?;
+        write!(
+            text,
+            "{space}entries:{{key:{} value:{}}}",
+            Quoted(&entry.key),
+            Quoted(&entry.value)
+        )?;
     }
     if let Some(limit) = &message.limit {
-        write!(text, " limit:{{requests_per_unit:{} unit:{}}}", limit.requests_per_unit, limit.unit().as_str_name())?;
+        write!(
+            text,
+            " limit:{{requests_per_unit:{} unit:{}}}",
+            limit.requests_per_unit,
+            limit.unit().as_str_name()
+        )?;
     }
     if let Some(hits) = message.hits_addend {
         write!(text, " hits_addend:{{value:{hits}}}")?;
@@ -44,8 +59,15 @@ fn descriptor(text: &mut Bounded, message: &RateLimitDescriptor) -> fmt::Result 
 /// An answer, without its metadata.
 pub(super) fn response(message: &RateLimitResponse) -> String {
     bounded(|text| {
-        write!(text, "overall_code:{}", message.overall_code().as_str_name())?;
-        message.statuses.iter().try_for_each(|message| status(text, message))?;
+        write!(
+            text,
+            "overall_code:{}",
+            message.overall_code().as_str_name()
+        )?;
+        message
+            .statuses
+            .iter()
+            .try_for_each(|message| status(text, message))?;
         for header in &message.response_headers_to_add {
             let (key, value) = (Quoted(&header.key), Quoted(&header.value));
             write!(text, " response_headers_to_add:{{key:{key} value:{value}}}")?;
@@ -63,13 +85,22 @@ fn status(text: &mut Bounded, message: &DescriptorStatus) -> fmt::Result {
         write!(text, " limit_remaining:{}", message.limit_remaining)?;
     }
     if let Some(duration) = &message.duration_until_reset {
-        write!(text, " duration_until_reset:{{seconds:{}}}", duration.seconds)?;
+        write!(
+            text,
+            " duration_until_reset:{{seconds:{}}}",
+            duration.seconds
+        )?;
     }
     write!(text, "}}")
 }
 
 fn current_limit(text: &mut Bounded, limit: &RateLimit) -> fmt::Result {
-    write!(text, " current_limit:{{requests_per_unit:{} unit:{}", limit.requests_per_unit, limit.unit().as_str_name())?;
+    write!(
+        text,
+        " current_limit:{{requests_per_unit:{} unit:{}",
+        limit.requests_per_unit,
+        limit.unit().as_str_name()
+    )?;
     if !limit.name.is_empty() {
         write!(text, " name:{}", Quoted(&limit.name))?;
     }
@@ -95,7 +126,10 @@ impl Write for Bounded {
             self.0.push_str(more);
             return Ok(());
         }
-        let cut = (0..=room).rev().find(|at| more.is_char_boundary(*at)).unwrap_or(0);
+        let cut = (0..=room)
+            .rev()
+            .find(|at| more.is_char_boundary(*at))
+            .unwrap_or(0);
         self.0.push_str(&more[..cut]);
         Err(fmt::Error)
     }
@@ -126,9 +160,19 @@ mod tests {
     use super::*;
 
     fn with_value(value: &str) -> RateLimitRequest {
-        let entry = Entry { key: "user".to_owned(), value: value.to_owned() };
-        let descriptor = RateLimitDescriptor { entries: vec![entry], ..RateLimitDescriptor::default() };
-        RateLimitRequest { domain: "shop".to_owned(), descriptors: vec![descriptor], hits_addend: 2 }
+        let entry = Entry {
+            key: "user".to_owned(),
+            value: value.to_owned(),
+        };
+        let descriptor = RateLimitDescriptor {
+            entries: vec![entry],
+            ..RateLimitDescriptor::default()
+        };
+        RateLimitRequest {
+            domain: "shop".to_owned(),
+            descriptors: vec![descriptor],
+            hits_addend: 2,
+        }
     }
 
     #[test]
@@ -140,6 +184,10 @@ mod tests {
     #[test]
     fn a_long_text_is_cut() {
         let text = request(&with_value(&"é".repeat(100_000)));
-        assert!(text.len() <= MOST && text.len() > MOST - 8 && text.ends_with("é..."), "{}", text.len());
+        assert!(
+            text.len() <= MOST && text.len() > MOST - 8 && text.ends_with("é..."),
+            "{}",
+            text.len()
+        );
     }
 }

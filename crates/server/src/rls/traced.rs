@@ -67,15 +67,27 @@ impl Execution {
         if let Some((name, attributes)) = store(counted_by, facts, answer) {
             trace.add(name, (Trace::new_id(), self.id), asked, attributes);
         }
-        let attributes = vec![("domain", Value::Text(self.domain)), ("request string", Value::Text(self.request))];
-        trace.add("ShouldRateLimit Execution", (self.id, trace.call()), self.begun, attributes);
+        let attributes = vec![
+            ("domain", Value::Text(self.domain)),
+            ("request string", Value::Text(self.request)),
+        ];
+        trace.add(
+            "ShouldRateLimit Execution",
+            (self.id, trace.call()),
+            self.begun,
+            attributes,
+        );
     }
 }
 
 type Described = (&'static str, Vec<(&'static str, Value)>);
 
 /// The span of the store, unless it was not asked.
-fn store(counted_by: CountedBy, facts: &Facts, answer: &Result<Response, Error>) -> Option<Described> {
+fn store(
+    counted_by: CountedBy,
+    facts: &Facts,
+    answer: &Result<Response, Error>,
+) -> Option<Described> {
     let statuses = match answer {
         Ok(response) => Some(&*response.statuses),
         Err(Error::Store(_)) => None,
@@ -85,10 +97,16 @@ fn store(counted_by: CountedBy, facts: &Facts, answer: &Result<Response, Error>)
     let length = |counters: i64| Value::Integer(counters * COMMANDS);
     match counted_by {
         CountedBy::Memory => None,
-        CountedBy::Memcached => Some(("Memcached Fetch Execution", vec![("keysToGet length", Value::Integer(main))])),
+        CountedBy::Memcached => Some((
+            "Memcached Fetch Execution",
+            vec![("keysToGet length", Value::Integer(main))],
+        )),
         CountedBy::Redis | CountedBy::TwoRedis => Some((
             "Redis Pipeline Execution",
-            vec![("pipeline length", length(main)), ("perSecondPipeline length", length(per_second))],
+            vec![
+                ("pipeline length", length(main)),
+                ("perSecondPipeline length", length(per_second)),
+            ],
         )),
     }
 }
@@ -96,9 +114,15 @@ fn store(counted_by: CountedBy, facts: &Facts, answer: &Result<Response, Error>)
 /// How many counters each of the two stores was asked for. When the store has failed, it is not known which limits are per second.
 fn asked(tallies: &[Tally], statuses: Option<&[Status]>, are_two: bool) -> [i64; 2] {
     let mut counters = [0, 0];
-    let mut limits = statuses.unwrap_or_default().iter().filter_map(|status| status.limit.as_ref());
+    let mut limits = statuses
+        .unwrap_or_default()
+        .iter()
+        .filter_map(|status| status.limit.as_ref());
     for tally in tallies {
-        let is_per_second = are_two && limits.next().is_some_and(|limit| limit.unit == Unit::Second);
+        let is_per_second = are_two
+            && limits
+                .next()
+                .is_some_and(|limit| limit.unit == Unit::Second);
         // The local cache knew that this one is over its limit.
         if tally.over_limit_with_local_cache == 0 {
             counters[usize::from(is_per_second)] += 1;

@@ -40,12 +40,16 @@ impl Settings {
             .collect();
         given.retain(|name, _| READ.contains(&name.as_str()));
         for (name, value) in DEFAULTS {
-            given.entry(name.to_owned()).or_insert_with(|| value.to_owned());
+            given
+                .entry(name.to_owned())
+                .or_insert_with(|| value.to_owned());
         }
         let mut settings = Self::parse(&given)?;
         settings.demo = true;
         if !ignored.is_empty() {
-            settings.warnings.push(format!("the demo does not use {}", ignored.join(", ")));
+            settings
+                .warnings
+                .push(format!("the demo does not use {}", ignored.join(", ")));
         }
         Ok(settings)
     }

@@ -89,8 +89,13 @@ impl Files {
 /// Joins paths as Go's `filepath.Join` does, which envoyproxy/ratelimit uses: a `/` at the start of a later part does not throw the
 /// earlier parts away, empty parts are left out, and `.` and `..` are resolved without a look at the disk.
 fn join(parts: &[&Path]) -> PathBuf {
-    let mut parts = parts.iter().filter(|part| !part.as_os_str().is_empty()).peekable();
-    let Some(first) = parts.peek() else { return PathBuf::new() };
+    let mut parts = parts
+        .iter()
+        .filter(|part| !part.as_os_str().is_empty())
+        .peekable();
+    let Some(first) = parts.peek() else {
+        return PathBuf::new();
+    };
     let mut joined = PathBuf::from(if first.has_root() { "/" } else { "" });
     for component in parts.flat_map(|part| part.components()) {
         match (component, joined.components().next_back()) {
@@ -98,12 +103,18 @@ fn join(parts: &[&Path]) -> PathBuf {
             (Component::ParentDir, Some(Component::Normal(_))) => {
                 joined.pop();
             }
-            (Component::ParentDir, None | Some(Component::ParentDir)) => joined.push(Component::ParentDir),
+            (Component::ParentDir, None | Some(Component::ParentDir)) => {
+                joined.push(Component::ParentDir)
+            }
             // The folder above the root is the root.
             _ => {}
         }
     }
-    if joined.as_os_str().is_empty() { PathBuf::from(".") } else { joined }
+    if joined.as_os_str().is_empty() {
+        PathBuf::from(".")
+    } else {
+        joined
+    }
 }
 
 pub(super) fn build(values: &Values) -> Files {
@@ -113,10 +124,18 @@ pub(super) fn build(values: &Values) -> Files {
         missing_root: MissingRoot::Refused,
         subdirectory: values.text("RUNTIME_SUBDIRECTORY").into(),
         app_directory: values.text("RUNTIME_APPDIRECTORY").into(),
-        scope: values.either("RUNTIME_WATCH_ROOT", Scope::Subdirectory, Scope::AppDirectory),
+        scope: values.either(
+            "RUNTIME_WATCH_ROOT",
+            Scope::Subdirectory,
+            Scope::AppDirectory,
+        ),
         dot_files: values.either("RUNTIME_IGNOREDOTFILES", DotFiles::Skip, DotFiles::Read),
         same_domain: values.either("MERGE_DOMAIN_CONFIG", SameDomain::Merge, SameDomain::Refuse),
-        first_load: values.either("FORCE_START_WITHOUT_INITIAL_CONFIG", FirstLoad::AfterPorts, FirstLoad::BeforePorts),
+        first_load: values.either(
+            "FORCE_START_WITHOUT_INITIAL_CONFIG",
+            FirstLoad::AfterPorts,
+            FirstLoad::BeforePorts,
+        ),
     }
 }
 
@@ -138,8 +157,14 @@ mod tests {
         check(&["/data", "/", "config"], "/data/config");
         check(&["/data", "", "config"], "/data/config");
         check(&["/data", ".", "./config"], "/data/config");
-        check(&["/data", "//limits", "config//deep"], "/data/limits/config/deep");
-        check(&["/data/current", "../limits", "config"], "/data/limits/config");
+        check(
+            &["/data", "//limits", "config//deep"],
+            "/data/limits/config/deep",
+        );
+        check(
+            &["/data/current", "../limits", "config"],
+            "/data/limits/config",
+        );
         check(&["/data", "../../..", "config"], "/config");
         check(&["data", "../../limits", "config"], "../limits/config");
         check(&["", "limits", "config"], "limits/config");

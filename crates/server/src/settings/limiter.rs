@@ -6,13 +6,21 @@ use super::memcache;
 use super::read::Values;
 
 /// The variables with the names of the response headers: limit, remaining, reset.
-const HEADER_NAMES: [&str; 3] = ["LIMIT_LIMIT_HEADER", "LIMIT_REMAINING_HEADER", "LIMIT_RESET_HEADER"];
+const HEADER_NAMES: [&str; 3] = [
+    "LIMIT_LIMIT_HEADER",
+    "LIMIT_REMAINING_HEADER",
+    "LIMIT_RESET_HEADER",
+];
 
 pub(super) fn header_names(values: &mut Values) -> [String; 3] {
     HEADER_NAMES.map(|name| {
         let text = values.text(name);
         if http::HeaderName::try_from(text.as_str()).is_err() {
-            values.problem(name, &text, "expected the name of an HTTP header".to_owned());
+            values.problem(
+                name,
+                &text,
+                "expected the name of an HTTP header".to_owned(),
+            );
         }
         text
     })
@@ -23,7 +31,10 @@ pub(super) fn counters(values: &mut Values) -> MemoryBounds {
         0 => usize::MAX,
         keys => keys,
     };
-    MemoryBounds { keys, bytes: values.integer("TIDEGATE_COUNTER_MEMORY", 1 << 20..=i64::MAX) as usize }
+    MemoryBounds {
+        keys,
+        bytes: values.integer("TIDEGATE_COUNTER_MEMORY", 1 << 20..=i64::MAX) as usize,
+    }
 }
 
 pub(super) fn options(values: &mut Values) -> Options {
@@ -31,7 +42,8 @@ pub(super) fn options(values: &mut Values) -> Options {
     Options {
         key_prefix: values.text("CACHE_KEY_PREFIX"),
         near_limit_ratio: values.fraction("NEAR_LIMIT_RATIO") as f32,
-        expiration_jitter: values.integer("EXPIRATION_JITTER_MAX_SECONDS", 0..=i64::from(u32::MAX)) as u32,
+        expiration_jitter: values.integer("EXPIRATION_JITTER_MAX_SECONDS", 0..=i64::from(u32::MAX))
+            as u32,
         over_limit_keys: match stop && !memcache::is_wanted(values) {
             true => OverLimitKeys::StopIncrement,
             false => OverLimitKeys::Increment,

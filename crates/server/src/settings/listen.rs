@@ -39,8 +39,10 @@ pub(super) fn grpc(values: &mut Values) -> GrpcEndpoint {
     match values.text("GRPC_UDS") {
         path if path.is_empty() => GrpcEndpoint::Tcp(endpoint(values, "GRPC_HOST", "GRPC_PORT")),
         path => {
-            for name in
-                ["GRPC_HOST", "GRPC_PORT"].into_iter().filter(|name| values.given.contains(name)).collect::<Vec<_>>()
+            for name in ["GRPC_HOST", "GRPC_PORT"]
+                .into_iter()
+                .filter(|name| values.given.contains(name))
+                .collect::<Vec<_>>()
             {
                 values.warnings.push(format!(
                     "{name} has no effect: GRPC_UDS={path} takes the place of the port; set GRPC_UDS to nothing to use the port"
@@ -62,17 +64,30 @@ pub(super) fn connection_age(values: &Values) -> ConnectionAge {
 pub(super) fn endpoint(values: &mut Values, host: &'static str, port: &'static str) -> Endpoint {
     let text = values.text(host);
     let address = resolve(&text).unwrap_or_else(|| {
-        values.problem(host, &text, "expected an IP address, or a host name that resolves to one".to_owned());
+        values.problem(
+            host,
+            &text,
+            "expected an IP address, or a host name that resolves to one".to_owned(),
+        );
         IpAddr::V4(Ipv4Addr::UNSPECIFIED)
     });
-    Endpoint { host: address, port: values.integer(port, 0..=65_535) as u16 }
+    Endpoint {
+        host: address,
+        port: values.integer(port, 0..=65_535) as u16,
+    }
 }
 
 /// Reads `host:port`.
 pub(super) fn host_and_port(text: &str) -> Option<Endpoint> {
     let (host, port) = text.rsplit_once(':')?;
-    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-    Some(Endpoint { host: resolve(host)?, port: port.parse().ok()? })
+    let host = host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'))
+        .unwrap_or(host);
+    Some(Endpoint {
+        host: resolve(host)?,
+        port: port.parse().ok()?,
+    })
 }
 
 /// The IP address of `host`. As in Go, an empty host means every address.
@@ -80,6 +95,9 @@ fn resolve(host: &str) -> Option<IpAddr> {
     match host {
         "" => Some(IpAddr::V6(Ipv6Addr::UNSPECIFIED)),
         "localhost" => Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
-        _ => host.parse().ok().or_else(|| Some((host, 0).to_socket_addrs().ok()?.next()?.ip())),
+        _ => host
+            .parse()
+            .ok()
+            .or_else(|| Some((host, 0).to_socket_addrs().ok()?.next()?.ip())),
     }
 }

@@ -68,29 +68,41 @@ pub(super) fn build(values: &mut Values) -> Option<Memcache> {
     if !is_wanted(values) {
         return None;
     }
-    for ignored in
-        ["STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "REDIS_PERSECOND", "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION"]
-    {
+    for ignored in [
+        "STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT",
+        "REDIS_PERSECOND",
+        "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION",
+    ] {
         if values.boolean(ignored) {
-            values
-                .warnings
-                .push(format!("{ignored}=true has no effect: counters are in memcached ({BACKEND}=memcache)"));
+            values.warnings.push(format!(
+                "{ignored}=true has no effect: counters are in memcached ({BACKEND}=memcache)"
+            ));
         }
     }
     let source = match (name.is_empty(), list.is_empty()) {
         (false, false) => {
-            values.problem(NAME, &name, "Both MEMCACHE_HOST_PORT and MEMCACHE_SRV are set; unset one".to_owned());
+            values.problem(
+                NAME,
+                &name,
+                "Both MEMCACHE_HOST_PORT and MEMCACHE_SRV are set; unset one".to_owned(),
+            );
             return None;
         }
         (true, true) => {
-            let reason = format!("it needs servers: set {LIST} to host:port,host:port,.. or {NAME} to a name in DNS");
+            let reason = format!(
+                "it needs servers: set {LIST} to host:port,host:port,.. or {NAME} to a name in DNS"
+            );
             values.problem(BACKEND, "memcache", reason);
             return None;
         }
         (true, false) => Source::List(addresses(values, &list)?),
         (false, true) => Source::Srv(srv(values, name, resolvers)?),
     };
-    let tls = if values.boolean("MEMCACHE_TLS") { tls::build(values, &tls::MEMCACHE) } else { None };
+    let tls = if values.boolean("MEMCACHE_TLS") {
+        tls::build(values, &tls::MEMCACHE)
+    } else {
+        None
+    };
     Some(Memcache { source, tls })
 }
 
@@ -109,17 +121,32 @@ fn srv(values: &mut Values, name: String, resolvers: Vec<SocketAddr>) -> Option<
     let is_service = |label: &str| label.len() > 1 && label.starts_with('_');
     if !matches!(labels[..], [service, protocol, rest] if is_service(service) && is_service(protocol) && !rest.is_empty())
     {
-        values.problem(NAME, &name, format!("could not parse {name} to SRV parts; expected _service._proto.name"));
+        values.problem(
+            NAME,
+            &name,
+            format!("could not parse {name} to SRV parts; expected _service._proto.name"),
+        );
         return None;
     }
-    Some(Srv { refresh: values.duration_unless_zero("MEMCACHE_SRV_REFRESH"), name, resolvers })
+    Some(Srv {
+        refresh: values.duration_unless_zero("MEMCACHE_SRV_REFRESH"),
+        name,
+        resolvers,
+    })
 }
 
 fn resolvers(values: &mut Values) -> Vec<SocketAddr> {
     let list = values.list(RESOLVERS);
-    let read: Vec<SocketAddr> = list.iter().filter_map(|text| text.trim().parse().ok()).collect();
+    let read: Vec<SocketAddr> = list
+        .iter()
+        .filter_map(|text| text.trim().parse().ok())
+        .collect();
     if read.len() < list.len() {
-        values.problem(RESOLVERS, &list.join(","), "expected address:port of each server".to_owned());
+        values.problem(
+            RESOLVERS,
+            &list.join(","),
+            "expected address:port of each server".to_owned(),
+        );
     }
     read
 }

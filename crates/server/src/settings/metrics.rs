@@ -74,7 +74,10 @@ pub(super) fn build(values: &mut Values) -> Metrics {
 
 /// Reports more than one sink, as the reference does.
 fn one_sink(values: &mut Values) {
-    let on: Vec<&'static str> = SINKS.into_iter().filter(|name| values.boolean(name)).collect();
+    let on: Vec<&'static str> = SINKS
+        .into_iter()
+        .filter(|name| values.boolean(name))
+        .collect();
     if on.len() > 1 && !values.boolean("DISABLE_STATS") {
         let reason = format!(
             "{} are on, and metrics have one destination: set one of {} only",
@@ -88,7 +91,11 @@ fn one_sink(values: &mut Values) {
 fn labels(values: &mut Values) -> Vec<(String, String)> {
     let labels = values.map("EXTRA_TAGS");
     if let Some((_, value)) = labels.iter().find(|(name, _)| name.is_empty()) {
-        values.problem("EXTRA_TAGS", &format!(":{value}"), "a label needs a name".to_owned());
+        values.problem(
+            "EXTRA_TAGS",
+            &format!(":{value}"),
+            "a label needs a name".to_owned(),
+        );
     }
     labels
 }
@@ -106,14 +113,17 @@ fn prometheus(values: &mut Values) -> Option<(Endpoint, String)> {
     }
     let path = values.text("PROMETHEUS_PATH");
     if !is_plain_path(&path) {
-        let expected =
-            "expected a path that starts with /, without spaces and ? # { }, and no part of which starts with : or *";
+        let expected = "expected a path that starts with /, without spaces and ? # { }, and no part of which starts with : or *";
         values.problem("PROMETHEUS_PATH", &path, expected.to_owned());
     }
     let address = values.text("PROMETHEUS_ADDR");
     let endpoint = host_and_port(&address);
     if endpoint.is_none() {
-        values.problem("PROMETHEUS_ADDR", &address, "expected host:port or :port".to_owned());
+        values.problem(
+            "PROMETHEUS_ADDR",
+            &address,
+            "expected host:port or :port".to_owned(),
+        );
     }
     Some((endpoint?, path))
 }

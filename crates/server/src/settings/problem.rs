@@ -27,8 +27,17 @@ impl std::error::Error for SettingsError {}
 impl fmt::Display for SettingsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = self.problems.len();
-        write!(f, "{count} setting{} wrong", if count == 1 { " is" } else { "s are" })?;
-        for Problem { variable, value, reason } in &self.problems {
+        write!(
+            f,
+            "{count} setting{} wrong",
+            if count == 1 { " is" } else { "s are" }
+        )?;
+        for Problem {
+            variable,
+            value,
+            reason,
+        } in &self.problems
+        {
             match value {
                 Some(value) => write!(f, "\n  {variable}='{value}': {reason}")?,
                 None => write!(f, "\n  {variable}: {reason}")?,

@@ -21,8 +21,11 @@ pub enum Program {
 }
 
 /// Where the reference's defaults differ from ours.
-const DEFAULTS: [(&str, &str); 3] =
-    [("USE_STATSD", "true"), ("RUNTIME_ROOT", "/srv/runtime_data/current"), ("TIDEGATE_HTTP_ADDR", "")];
+const DEFAULTS: [(&str, &str); 3] = [
+    ("USE_STATSD", "true"),
+    ("RUNTIME_ROOT", "/srv/runtime_data/current"),
+    ("TIDEGATE_HTTP_ADDR", ""),
+];
 /// The same for the Redis of the counters.
 const REDIS: &str = "/var/run/nutcracker/ratelimit.sock";
 const REDIS_PER_SECOND: &str = "/var/run/nutcracker/ratelimitpersecond.sock";
@@ -41,12 +44,18 @@ impl Program {
 
     /// That of this process.
     pub(crate) fn started() -> Self {
-        std::env::args_os().next().map_or(Self::Tidegate, |path| Self::of(&path))
+        std::env::args_os()
+            .next()
+            .map_or(Self::Tidegate, |path| Self::of(&path))
     }
 
     /// What it does without the folder of the configuration.
     pub(super) fn missing_root(self) -> MissingRoot {
-        if self == Self::Ratelimit { MissingRoot::Awaited } else { MissingRoot::Refused }
+        if self == Self::Ratelimit {
+            MissingRoot::Awaited
+        } else {
+            MissingRoot::Refused
+        }
     }
 
     /// Adds this program's defaults to variables that are not given.
@@ -55,11 +64,15 @@ impl Program {
             return;
         }
         let is_on = |name: &str| given.get(name).and_then(|text| go_boolean(text)) == Some(true);
-        let memcached = given.get("BACKEND_TYPE").is_some_and(|kind| kind.eq_ignore_ascii_case("memcache"));
+        let memcached = given
+            .get("BACKEND_TYPE")
+            .is_some_and(|kind| kind.eq_ignore_ascii_case("memcache"));
         let redis = (!memcached).then_some(("REDIS_URL", REDIS));
         let second = is_on("REDIS_PERSECOND").then_some(("REDIS_PERSECOND_URL", REDIS_PER_SECOND));
         for (name, value) in DEFAULTS.into_iter().chain(redis).chain(second) {
-            given.entry(name.to_owned()).or_insert_with(|| value.to_owned());
+            given
+                .entry(name.to_owned())
+                .or_insert_with(|| value.to_owned());
         }
     }
 }
@@ -86,23 +99,38 @@ mod tests {
     #[test]
     fn the_defaults_of_the_reference_are_for_its_name_only() {
         let complete = |program: Program, given: &[(&str, &str)]| {
-            let mut all = given.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+            let mut all = given
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect();
             program.complete(&mut all);
-            let mut all: Vec<_> = all.into_iter().map(|(name, value)| format!("{name}={value}")).collect();
+            let mut all: Vec<_> = all
+                .into_iter()
+                .map(|(name, value)| format!("{name}={value}"))
+                .collect();
             all.sort();
             all.join(" ")
         };
         assert_eq!(complete(Program::Tidegate, &[]), "");
-        let all =
-            format!("REDIS_URL={REDIS} RUNTIME_ROOT=/srv/runtime_data/current TIDEGATE_HTTP_ADDR= USE_STATSD=true");
+        let all = format!(
+            "REDIS_URL={REDIS} RUNTIME_ROOT=/srv/runtime_data/current TIDEGATE_HTTP_ADDR= USE_STATSD=true"
+        );
         assert_eq!(complete(Program::Ratelimit, &[]), all);
-        let given =
-            [("USE_STATSD", "false"), ("REDIS_URL", "a:1"), ("RUNTIME_ROOT", "/r"), ("TIDEGATE_HTTP_ADDR", "b:1")];
+        let given = [
+            ("USE_STATSD", "false"),
+            ("REDIS_URL", "a:1"),
+            ("RUNTIME_ROOT", "/r"),
+            ("TIDEGATE_HTTP_ADDR", "b:1"),
+        ];
         assert_eq!(
             complete(Program::Ratelimit, &given),
             "REDIS_URL=a:1 RUNTIME_ROOT=/r TIDEGATE_HTTP_ADDR=b:1 USE_STATSD=false"
         );
-        assert!(complete(Program::Ratelimit, &[("REDIS_PERSECOND", "true")]).contains(REDIS_PER_SECOND));
-        assert!(!complete(Program::Ratelimit, &[("BACKEND_TYPE", "memcache")]).contains("REDIS_URL"));
+        assert!(
+            complete(Program::Ratelimit, &[("REDIS_PERSECOND", "true")]).contains(REDIS_PER_SECOND)
+        );
+        assert!(
+            !complete(Program::Ratelimit, &[("BACKEND_TYPE", "memcache")]).contains("REDIS_URL")
+        );
     }
 }

@@ -23,7 +23,10 @@ const PREFIX: &str = "TIDEGATE_";
 pub(super) const MOGRIFIERS: &str = "DOG_STATSD_MOGRIFIER_";
 
 /// Names that the reference describes and does not read.
-const README_ONLY: [&str; 2] = ["REDIS_POOL_ON_EMPTY_WAIT_DURATION", "REDIS_PERSECOND_POOL_ON_EMPTY_WAIT_DURATION"];
+const README_ONLY: [&str; 2] = [
+    "REDIS_POOL_ON_EMPTY_WAIT_DURATION",
+    "REDIS_PERSECOND_POOL_ON_EMPTY_WAIT_DURATION",
+];
 
 /// Every variable's value, and the mistakes so far. A variable with a mistake has its default.
 #[derive(Debug, Default)]
@@ -41,8 +44,13 @@ pub(super) struct Values {
 /// The process's environment, with the defaults of the program as which it was started. Bytes that are not Unicode are replaced.
 pub(crate) fn environment() -> HashMap<String, String> {
     let text = |os: std::ffi::OsString| os.to_string_lossy().into_owned();
-    #[expect(clippy::disallowed_methods, reason = "the one reader of the environment")]
-    let mut given = std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect();
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the one reader of the environment"
+    )]
+    let mut given = std::env::vars_os()
+        .map(|(name, value)| (text(name), text(value)))
+        .collect();
     Program::started().complete(&mut given);
     given
 }
@@ -51,8 +59,13 @@ impl Values {
     pub(super) fn read(given: &HashMap<String, String>) -> Self {
         let mut read = Self::default();
         for variable in variables() {
-            let default = variable.kind.read(variable.default).expect("defaults are of their kind");
-            let value = given.get(variable.name).and_then(|text| read.one(variable, text));
+            let default = variable
+                .kind
+                .read(variable.default)
+                .expect("defaults are of their kind");
+            let value = given
+                .get(variable.name)
+                .and_then(|text| read.one(variable, text));
             read.values.insert(variable.name, value.unwrap_or(default));
         }
         let mut names: Vec<_> = given.keys().map(String::as_str).collect();
@@ -60,15 +73,21 @@ impl Values {
         names.retain(|name| {
             let is_rule = is_mogrifier(name) && !read.values.contains_key(name);
             if is_rule {
-                read.mogrifiers.insert((*name).to_owned(), given[*name].clone());
+                read.mogrifiers
+                    .insert((*name).to_owned(), given[*name].clone());
             }
             !is_rule
         });
-        let (links, names): (Vec<_>, Vec<_>) =
-            names.into_iter().partition(|name| !read.values.contains_key(name) && is_service_link(name, &given[*name]));
+        let (links, names): (Vec<_>, Vec<_>) = names.into_iter().partition(|name| {
+            !read.values.contains_key(name) && is_service_link(name, &given[*name])
+        });
         names.into_iter().for_each(|name| read.unknown(name));
         if let [first, more @ ..] = &links[..] {
-            let others = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+            let others = if more.is_empty() {
+                String::new()
+            } else {
+                format!(" and {} more", more.len())
+            };
             read.warnings.push(format!(
                 "{first}{others} had no effect: Kubernetes sets such variables for a Service named {}; \
                  `enableServiceLinks: false` leaves them out",
@@ -81,17 +100,30 @@ impl Values {
     fn one(&mut self, variable: &'static Variable, text: &str) -> Option<Value> {
         self.given.insert(variable.name);
         let Some(value) = variable.kind.read(text) else {
-            self.problem(variable.name, text, format!("expected {}", variable.kind.expected()));
+            self.problem(
+                variable.name,
+                text,
+                format!("expected {}", variable.kind.expected()),
+            );
             return None;
         };
         match variable.support {
-            Support::Refused { but, why } if !text.is_empty() && Some(&value) != variable.kind.read(but).as_ref() => {
-                let but = if but.is_empty() { "leave it unset".to_owned() } else { format!("expected {but}") };
+            Support::Refused { but, why }
+                if !text.is_empty() && Some(&value) != variable.kind.read(but).as_ref() =>
+            {
+                let but = if but.is_empty() {
+                    "leave it unset".to_owned()
+                } else {
+                    format!("expected {but}")
+                };
                 self.problem(variable.name, text, format!("{why}; {but}"));
             }
-            Support::Warned { why } if Some(&value) != variable.kind.read(variable.default).as_ref() => {
+            Support::Warned { why }
+                if Some(&value) != variable.kind.read(variable.default).as_ref() =>
+            {
                 let shown = variable.kind.masked(text);
-                self.warnings.push(format!("{}={shown} has no effect: {why}", variable.name));
+                self.warnings
+                    .push(format!("{}={shown} has no effect: {why}", variable.name));
             }
             _ => {}
         }
@@ -102,39 +134,59 @@ impl Values {
     fn unknown(&mut self, name: &str) {
         if name.starts_with(PREFIX) {
             if !self.values.contains_key(name) {
-                let meant = closest(name, PREFIX).map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
+                let meant = closest(name, PREFIX)
+                    .map(|meant| format!("; did you mean {meant}?"))
+                    .unwrap_or_default();
                 let reason = format!("there is no such setting{meant}");
-                self.problems.push(Problem { variable: name.to_owned(), value: None, reason });
+                self.problems.push(Problem {
+                    variable: name.to_owned(),
+                    value: None,
+                    reason,
+                });
             }
             return;
         }
         if README_ONLY.contains(&name) {
-            self.warnings
-                .push(format!("{name} has no effect: the README of envoyproxy/ratelimit has it, and no program"));
+            self.warnings.push(format!(
+                "{name} has no effect: the README of envoyproxy/ratelimit has it, and no program"
+            ));
             return;
         }
         // Where the right name is set as well, the other one belongs to another program.
         if let Some(meant) = near_miss(name).filter(|meant| !self.given.contains(meant)) {
-            self.warnings.push(format!("{name} is not a setting and has no effect; did you mean {meant}?"));
+            self.warnings.push(format!(
+                "{name} is not a setting and has no effect; did you mean {meant}?"
+            ));
         }
     }
 
     pub(super) fn problem(&mut self, name: &'static str, text: &str, reason: String) {
-        let kind = variables().find(|variable| variable.name == name).expect("only names of the table are read").kind;
-        self.problems.push(Problem { variable: name.to_owned(), value: Some(kind.masked(text)), reason });
+        let kind = variables()
+            .find(|variable| variable.name == name)
+            .expect("only names of the table are read")
+            .kind;
+        self.problems.push(Problem {
+            variable: name.to_owned(),
+            value: Some(kind.masked(text)),
+            reason,
+        });
     }
 }
 
 /// Whether a name is of a rule for DogStatsD, in one of its two spellings.
 fn is_mogrifier(name: &str) -> bool {
     let singular = name.strip_prefix(MOGRIFIERS);
-    singular.or_else(|| name.strip_prefix("DOG_STATSD_MOGRIFIERS_")).is_some()
+    singular
+        .or_else(|| name.strip_prefix("DOG_STATSD_MOGRIFIERS_"))
+        .is_some()
 }
 
 impl Values {
     /// Whether a variable says what it would say without being set.
     pub(super) fn is_default(&self, name: &str) -> bool {
-        let variable = variables().find(|variable| variable.name == name).expect("only names of the table are read");
+        let variable = variables()
+            .find(|variable| variable.name == name)
+            .expect("only names of the table are read");
         variable.kind.read(variable.default).as_ref() == Some(self.get(name))
     }
 }
@@ -142,7 +194,9 @@ impl Values {
 // The table decides the kind of each name. Asking for another kind is a bug that the first start shows.
 impl Values {
     fn get(&self, name: &str) -> &Value {
-        self.values.get(name).unwrap_or_else(|| unreachable!("{name} is not in the table"))
+        self.values
+            .get(name)
+            .unwrap_or_else(|| unreachable!("{name} is not in the table"))
     }
 
     pub(super) fn text(&self, name: &str) -> String {
@@ -166,7 +220,11 @@ impl Values {
         match *self.get(name) {
             Value::Float(number) if (0.0..=1.0).contains(&number) => number,
             Value::Float(number) => {
-                self.problem(name, &number.to_string(), "expected a number from 0 to 1".to_owned());
+                self.problem(
+                    name,
+                    &number.to_string(),
+                    "expected a number from 0 to 1".to_owned(),
+                );
                 0.0
             }
             ref other => unreachable!("{name} is {other:?}"),
@@ -177,9 +235,15 @@ impl Values {
         match *self.get(name) {
             Value::Integer(number) if range.contains(&number) => number,
             Value::Integer(number) => {
-                let kind = variables().find(|variable| variable.name == name).map(|variable| variable.kind);
+                let kind = variables()
+                    .find(|variable| variable.name == name)
+                    .map(|variable| variable.kind);
                 let told = |number: i64| {
-                    if matches!(kind, Some(Kind::Bytes)) { with_unit(number) } else { number.to_string() }
+                    if matches!(kind, Some(Kind::Bytes)) {
+                        with_unit(number)
+                    } else {
+                        number.to_string()
+                    }
                 };
                 let (low, high) = (told(*range.start()), told(*range.end()));
                 let reason = if *range.end() == i64::MAX {

@@ -4,7 +4,9 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-use tidegate_pipeline::{Address, Config, Connector, CredentialsProvider, Grouping, Parallelism, Servers};
+use tidegate_pipeline::{
+    Address, Config, Connector, CredentialsProvider, Grouping, Parallelism, Servers,
+};
 
 use super::memcache;
 use super::problem::Problem;
@@ -43,7 +45,11 @@ impl Redis {
             let wait = call_timeout.min(server.timeout);
             server.with_patience(wait)
         };
-        Self { main: patient(self.main), per_second: self.per_second.map(patient), ..self }
+        Self {
+            main: patient(self.main),
+            per_second: self.per_second.map(patient),
+            ..self
+        }
     }
 }
 
@@ -138,7 +144,10 @@ const MAIN: Names = Names {
     auth_file: Some("TIDEGATE_REDIS_AUTH_FILE"),
     timeout: "REDIS_TIMEOUT",
     socket: Some("REDIS_SOCKET_TYPE"),
-    load: Some(Load { pool: "REDIS_POOL_SIZE", parallelism: "REDIS_CLUSTER_PIPELINE_PARALLELISM" }),
+    load: Some(Load {
+        pool: "REDIS_POOL_SIZE",
+        parallelism: "REDIS_CLUSTER_PIPELINE_PARALLELISM",
+    }),
 };
 
 const PER_SECOND: Names = Names {
@@ -152,7 +161,10 @@ const PER_SECOND: Names = Names {
     auth_file: None,
     timeout: "REDIS_PERSECOND_TIMEOUT",
     socket: Some("REDIS_PERSECOND_SOCKET_TYPE"),
-    load: Some(Load { pool: "REDIS_PERSECOND_POOL_SIZE", parallelism: "REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM" }),
+    load: Some(Load {
+        pool: "REDIS_PERSECOND_POOL_SIZE",
+        parallelism: "REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM",
+    }),
 };
 
 const STORE: Names = Names {
@@ -182,10 +194,17 @@ pub(super) fn build(values: &mut Values, cores: usize) -> Option<Redis> {
         return None;
     }
     let main = server(values, &MAIN, cores)?;
-    let per_second = if second { Some(server(values, &PER_SECOND, cores)?) } else { None };
+    let per_second = if second {
+        Some(server(values, &PER_SECOND, cores)?)
+    } else {
+        None
+    };
     let give_up = values.duration("REDIS_STARTUP_MAX_ELAPSED_TIME");
-    let health =
-        if values.boolean("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION") { HealthCheck::Always } else { HealthCheck::AtStart };
+    let health = if values.boolean("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION") {
+        HealthCheck::Always
+    } else {
+        HealthCheck::AtStart
+    };
     Some(Redis {
         main,
         per_second,
@@ -205,23 +224,41 @@ pub(super) fn is_memory(values: &Values) -> bool {
 ///
 /// Calls of workflows wait for an answer as long as its timeout says, whatever calls of limits do, and a pause that is shorter
 /// fails none of them.
-pub(super) fn store(values: &mut Values, counters: Option<&RedisServer>, cores: usize) -> Option<RedisServer> {
+pub(super) fn store(
+    values: &mut Values,
+    counters: Option<&RedisServer>,
+    cores: usize,
+) -> Option<RedisServer> {
     let server = store_server(values, counters, cores)?;
     let wait = server.timeout;
     Some(server.with_patience(wait))
 }
 
-fn store_server(values: &mut Values, counters: Option<&RedisServer>, cores: usize) -> Option<RedisServer> {
+fn store_server(
+    values: &mut Values,
+    counters: Option<&RedisServer>,
+    cores: usize,
+) -> Option<RedisServer> {
     let (given, url) = (values.given.contains(STORE.url), values.text(STORE.url));
     if given && url != FILE && url != MEMORY {
         return server(values, &STORE, cores);
     }
-    let names = [STORE.kind, STORE.auth, STORE.sentinel_auth, STORE.tls, STORE.timeout];
+    let names = [
+        STORE.kind,
+        STORE.auth,
+        STORE.sentinel_auth,
+        STORE.tls,
+        STORE.timeout,
+    ];
     let of_servers = [STORE.server_name, STORE.address_map];
     for name in names.into_iter().chain(of_servers).chain(STORE.auth_file) {
         if !values.is_default(name) {
             let reason = format!("it belongs to the Redis of {}, which names none", STORE.url);
-            values.problems.push(Problem { variable: name.to_owned(), value: None, reason });
+            values.problems.push(Problem {
+                variable: name.to_owned(),
+                value: None,
+                reason,
+            });
         }
     }
     counters.filter(|_| !given).cloned()
@@ -235,7 +272,11 @@ fn check_without_url(values: &mut Values, second: bool) {
     }
     let kind = values.text(MAIN.kind);
     if !kind.eq_ignore_ascii_case("single") {
-        values.problem(MAIN.kind, &kind, format!("set {} to the addresses of its servers", MAIN.url));
+        values.problem(
+            MAIN.kind,
+            &kind,
+            format!("set {} to the addresses of its servers", MAIN.url),
+        );
     }
 }
 
@@ -262,24 +303,44 @@ fn server(values: &mut Values, names: &Names, cores: usize) -> Option<RedisServe
     let mut config = Config::single(found.first);
     config.servers = found.servers;
     config.database = found.database;
-    config.credentials = Login::from_setting(&values.text(names.auth)).or(found.login).credentials();
+    config.credentials = Login::from_setting(&values.text(names.auth))
+        .or(found.login)
+        .credentials();
     let auth = auth(values, names, config.credentials.is_some());
     config.credentials_provider = names.auth_file.and_then(|name| provider(values, name));
     if values.boolean(names.tls) || found.tls {
-        config.tls = tls::build(values, &tls::REDIS).and_then(|connector| with_server_name(values, names, connector));
+        config.tls = tls::build(values, &tls::REDIS)
+            .and_then(|connector| with_server_name(values, names, connector));
     }
     config.address_map = address_map(&values.list(names.address_map)).unwrap_or_else(|reason| {
-        values.problem(names.address_map, &values.list(names.address_map).join(","), reason);
+        values.problem(
+            names.address_map,
+            &values.list(names.address_map).join(","),
+            reason,
+        );
         None
     });
     if let Some(load) = &names.load {
         connections(values, load, cores, &mut config);
     }
     let timeout = values.positive_duration(names.timeout);
-    config.connect_timeout =
-        if values.given.contains(names.timeout) { timeout } else { timeout.min(config.connect_timeout) };
-    let origin = SettingsOrigin { url: names.url, kind: names.kind, auth, sentinel_auth: names.sentinel_auth };
-    Some(RedisServer { config, shown: found.shown, origin, timeout })
+    config.connect_timeout = if values.given.contains(names.timeout) {
+        timeout
+    } else {
+        timeout.min(config.connect_timeout)
+    };
+    let origin = SettingsOrigin {
+        url: names.url,
+        kind: names.kind,
+        auth,
+        sentinel_auth: names.sentinel_auth,
+    };
+    Some(RedisServer {
+        config,
+        shown: found.shown,
+        origin,
+        timeout,
+    })
 }
 
 /// Expects the server name of the settings in certificates, if there is one.
@@ -291,7 +352,11 @@ fn with_server_name(values: &mut Values, names: &Names, connector: Connector) ->
     match connector.with_server_name(&name) {
         Ok(named) => Some(named),
         Err(_) => {
-            values.problem(names.server_name, &name, "expected a host name or an address, without a port".to_owned());
+            values.problem(
+                names.server_name,
+                &name,
+                "expected a host name or an address, without a port".to_owned(),
+            );
             None
         }
     }
@@ -319,7 +384,11 @@ fn connections(values: &mut Values, names: &Load, cores: usize, config: &mut Con
     let parallelism = values.integer(names.parallelism, i64::MIN..=i64::MAX);
     match Parallelism::new(parallelism, pool) {
         Ok(parallelism) => config.parallelism = parallelism,
-        Err(error) => values.problem(names.parallelism, &parallelism.to_string(), error.to_string()),
+        Err(error) => values.problem(
+            names.parallelism,
+            &parallelism.to_string(),
+            error.to_string(),
+        ),
     }
     config.grouping = match &*values.text("TIDEGATE_REDIS_GROUPING").to_lowercase() {
         "slot" => Grouping::Slot,
@@ -342,7 +411,10 @@ struct Deployment {
 
 /// Reads a URL by the kind of deployment.
 fn deployment(values: &Values, names: &Names, url: &str) -> Result<Deployment, String> {
-    let socket = names.socket.map(|name| values.text(name)).unwrap_or_default();
+    let socket = names
+        .socket
+        .map(|name| values.text(name))
+        .unwrap_or_default();
     let kind = values.text(names.kind).to_lowercase();
     if kind == "single" {
         let host = url.rsplit('@').next().unwrap_or_default();
@@ -352,48 +424,114 @@ fn deployment(values: &Values, names: &Names, url: &str) -> Result<Deployment, S
                 "it names several servers, which need {kind}=cluster, or {kind}=sentinel after the name of a master"
             ));
         }
-        let Target { address, login, database, tls, has_unknown_fields } = target(url, &socket)?;
-        let (servers, shown) = (Servers::Single(address.clone()), mask_urls(&address.to_string()));
-        return Ok(Deployment { servers, first: address, login, database, tls, has_unknown_fields, shown });
+        let Target {
+            address,
+            login,
+            database,
+            tls,
+            has_unknown_fields,
+        } = target(url, &socket)?;
+        let (servers, shown) = (
+            Servers::Single(address.clone()),
+            mask_urls(&address.to_string()),
+        );
+        return Ok(Deployment {
+            servers,
+            first: address,
+            login,
+            database,
+            tls,
+            has_unknown_fields,
+            shown,
+        });
     }
     let mut parts = url.split(',').map(str::trim).collect::<Vec<_>>();
-    let master = if kind == "sentinel" { Some(parts.remove(0).to_owned()) } else { None };
+    let master = if kind == "sentinel" {
+        Some(parts.remove(0).to_owned())
+    } else {
+        None
+    };
     if parts.is_empty() || master.as_deref() == Some("") {
         return Err(NO_SENTINELS.to_owned());
     }
     // Nodes of a cluster and sentinels are reached over TCP only.
-    let targets = parts.into_iter().map(|part| target(part, "tcp")).collect::<Result<Vec<_>, _>>()?;
-    let addresses: Vec<Address> = targets.iter().map(|target| target.address.clone()).collect();
-    let list = addresses.iter().map(|address| mask_urls(&address.to_string())).collect::<Vec<_>>().join(",");
+    let targets = parts
+        .into_iter()
+        .map(|part| target(part, "tcp"))
+        .collect::<Result<Vec<_>, _>>()?;
+    let addresses: Vec<Address> = targets
+        .iter()
+        .map(|target| target.address.clone())
+        .collect();
+    let list = addresses
+        .iter()
+        .map(|address| mask_urls(&address.to_string()))
+        .collect::<Vec<_>>()
+        .join(",");
     let has_unknown_fields = targets.iter().any(|target| target.has_unknown_fields);
-    let Target { address: first, login, tls, .. } = merge_targets(targets)?;
+    let Target {
+        address: first,
+        login,
+        tls,
+        ..
+    } = merge_targets(targets)?;
     let (servers, login, shown) = match master {
-        None => (Servers::Cluster(addresses), login, format!("cluster {list}")),
+        None => (
+            Servers::Cluster(addresses),
+            login,
+            format!("cluster {list}"),
+        ),
         Some(master) => {
             let shown = format!("{master} by sentinels {list}");
             // The URLs are those of sentinels, and so are their users. As in radix, the servers that they name have others.
-            let credentials = Login::from_setting(&values.text(names.sentinel_auth)).or(login).credentials();
-            (Servers::Sentinel { master, sentinels: addresses, credentials }, Login::default(), shown)
+            let credentials = Login::from_setting(&values.text(names.sentinel_auth))
+                .or(login)
+                .credentials();
+            (
+                Servers::Sentinel {
+                    master,
+                    sentinels: addresses,
+                    credentials,
+                },
+                Login::default(),
+                shown,
+            )
         }
     };
-    Ok(Deployment { servers, first, login, database: 0, tls, has_unknown_fields, shown })
+    Ok(Deployment {
+        servers,
+        first,
+        login,
+        database: 0,
+        tls,
+        has_unknown_fields,
+        shown,
+    })
 }
 
 /// Merges the URLs of several servers. The user, the password and TLS of one of them hold for all.
 fn merge_targets(targets: Vec<Target>) -> Result<Target, String> {
     if targets.iter().any(|target| target.database != 0) {
-        return Err("servers of a cluster, and sentinels, have no other database than 0".to_owned());
+        return Err(
+            "servers of a cluster, and sentinels, have no other database than 0".to_owned(),
+        );
     }
     let merge = |one: Target, other: Target| {
-        let is_same = other.login == Login::default() || one.login == Login::default() || one.login == other.login;
+        let is_same = other.login == Login::default()
+            || one.login == Login::default()
+            || one.login == other.login;
         let login = one.login.or(other.login);
-        is_same.then_some(Target { login, tls: one.tls || other.tls, ..one })
+        is_same.then_some(Target {
+            login,
+            tls: one.tls || other.tls,
+            ..one
+        })
     };
     let mut targets = targets.into_iter();
     let first = targets.next().ok_or_else(|| NO_SENTINELS.to_owned())?;
-    targets
-        .try_fold(first, merge)
-        .ok_or_else(|| "its addresses have different users or passwords; one login holds for all".to_owned())
+    targets.try_fold(first, merge).ok_or_else(|| {
+        "its addresses have different users or passwords; one login holds for all".to_owned()
+    })
 }
 
 const NO_SENTINELS: &str = "Expected master name and a list of urls for the sentinels, in the format: <redis master name>,<sentinel1>,...,<sentineln>";
@@ -406,7 +544,9 @@ fn provider(values: &mut Values, name: &'static str) -> Option<CredentialsProvid
     }
     let file = path.clone();
     let read = move || match regular_file::read_text(Path::new(&file), CREDENTIALS_BYTES) {
-        Ok(text) => Login::from_setting(text.trim()).credentials().ok_or_else(|| format!("{file} is empty")),
+        Ok(text) => Login::from_setting(text.trim())
+            .credentials()
+            .ok_or_else(|| format!("{file} is empty")),
         Err(error) => Err(format!("cannot read {file}: {error}")),
     };
     if let Err(reason) = read() {

@@ -40,7 +40,8 @@ This page is generated from the table in the source: `make gen` writes it.
 ";
 
 /// The first line of the values in force.
-const LEGEND: &str = "# A # in front of a variable says that it is not set. The line shows its default.\n";
+const LEGEND: &str =
+    "# A # in front of a variable says that it is not set. The line shows its default.\n";
 
 /// The page docs/settings.md.
 #[must_use]
@@ -56,7 +57,11 @@ pub fn markdown() -> String {
                 (None, default) => format!("`{default}`"),
             };
             let (kind, support) = (kind(row.kind), support(row.support));
-            let _ = writeln!(page, "| `{}` | {kind} | {default} | {support} | {} |", row.name, row.doc);
+            let _ = writeln!(
+                page,
+                "| `{}` | {kind} | {default} | {support} | {} |",
+                row.name, row.doc
+            );
         }
     }
     page
@@ -76,7 +81,9 @@ fn lines(given: &HashMap<String, String>) -> String {
             None => format!("# {}={}\n", row.name, row.default),
         },
     };
-    std::iter::once(LEGEND.to_owned()).chain(variables().map(line)).collect()
+    std::iter::once(LEGEND.to_owned())
+        .chain(variables().map(line))
+        .collect()
 }
 
 fn kind(kind: Kind) -> String {
@@ -85,7 +92,12 @@ fn kind(kind: Kind) -> String {
         Kind::Path => "path".to_owned(),
         Kind::Secret => "secret".to_owned(),
         Kind::Url => "address".to_owned(),
-        Kind::Choice(words) => words.iter().filter(|word| !word.is_empty()).copied().collect::<Vec<_>>().join(", "),
+        Kind::Choice(words) => words
+            .iter()
+            .filter(|word| !word.is_empty())
+            .copied()
+            .collect::<Vec<_>>()
+            .join(", "),
         Kind::Boolean => "boolean".to_owned(),
         Kind::Integer(unit) => unit.to_owned(),
         Kind::Bytes => "bytes".to_owned(),
@@ -111,13 +123,32 @@ mod tests {
 
     #[test]
     fn secrets_are_masked() {
-        let given = [("REDIS_AUTH", "hunter2"), ("REDIS_URL", "redis://u:hunter2@h:1"), ("PORT", "1")];
-        let endpoints =
-            ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "CONFIG_GRPC_XDS_SERVER_URL"];
+        let given = [
+            ("REDIS_AUTH", "hunter2"),
+            ("REDIS_URL", "redis://u:hunter2@h:1"),
+            ("PORT", "1"),
+        ];
+        let endpoints = [
+            "OTEL_EXPORTER_OTLP_ENDPOINT",
+            "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+            "CONFIG_GRPC_XDS_SERVER_URL",
+        ];
         let endpoints = endpoints.map(|name| (name, "http://u:hunter2@h:1"));
-        let headers = ("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "authorization=Bearer hunter2");
-        let given: Vec<_> = given.into_iter().chain(endpoints).chain([headers]).collect();
-        let text = lines(&given.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect());
+        let headers = (
+            "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS",
+            "authorization=Bearer hunter2",
+        );
+        let given: Vec<_> = given
+            .into_iter()
+            .chain(endpoints)
+            .chain([headers])
+            .collect();
+        let text = lines(
+            &given
+                .into_iter()
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .collect(),
+        );
         assert!(!text.contains("hunter2"), "{text}");
         assert!(text.contains("\nPORT=1\n"), "{text}");
         assert!(text.contains("\n# DEBUG_PORT=6070\n"), "{text}");
@@ -126,7 +157,14 @@ mod tests {
     #[test]
     fn what_happens_without_a_value_is_shown_as_the_default() {
         let text = lines(&HashMap::new());
-        assert!(text.starts_with(LEGEND) && text.contains("\n# REDIS_POOL_SIZE: 4 for each core\n"), "{text}");
-        assert!(markdown().contains("| `REDIS_TIMEOUT` | time span | 1s for a connection, 10s for an answer |"));
+        assert!(
+            text.starts_with(LEGEND) && text.contains("\n# REDIS_POOL_SIZE: 4 for each core\n"),
+            "{text}"
+        );
+        assert!(
+            markdown().contains(
+                "| `REDIS_TIMEOUT` | time span | 1s for a connection, 10s for an answer |"
+            )
+        );
     }
 }

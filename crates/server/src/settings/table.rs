@@ -2,7 +2,8 @@
 
 use super::value::Kind;
 use super::value::Kind::{
-    Boolean, Bytes, Choice, Duration, Float, Headers, Integer, List, Map, Path, Retention, Secret, Text, Url,
+    Boolean, Bytes, Choice, Duration, Float, Headers, Integer, List, Map, Path, Retention, Secret,
+    Text, Url,
 };
 
 /// One variable.
@@ -24,7 +25,10 @@ pub(crate) enum Support {
     /// The variable works.
     Full,
     /// The server refuses to start with any value but this one, for this reason.
-    Refused { but: &'static str, why: &'static str },
+    Refused {
+        but: &'static str,
+        why: &'static str,
+    },
     /// The server logs that the value has no effect, for this reason.
     Warned { why: &'static str },
 }
@@ -42,45 +46,103 @@ pub(crate) fn variables() -> impl Iterator<Item = &'static Variable> {
 }
 
 const fn row(name: &'static str, kind: Kind, default: &'static str, doc: &'static str) -> Variable {
-    Variable { name, kind, default, unset: None, doc, support: Support::Full }
+    Variable {
+        name,
+        kind,
+        default,
+        unset: None,
+        doc,
+        support: Support::Full,
+    }
 }
 
 impl Variable {
     const fn unset(self, unset: &'static str) -> Self {
-        Self { unset: Some(unset), ..self }
+        Self {
+            unset: Some(unset),
+            ..self
+        }
     }
     const fn refused(self, but: &'static str, why: &'static str) -> Self {
-        Self { support: Support::Refused { but, why }, ..self }
+        Self {
+            support: Support::Refused { but, why },
+            ..self
+        }
     }
     const fn warned(self, why: &'static str) -> Self {
-        Self { support: Support::Warned { why }, ..self }
+        Self {
+            support: Support::Warned { why },
+            ..self
+        }
     }
 }
 
-const LEVELS: Kind = Choice(&["panic", "fatal", "error", "warn", "warning", "info", "debug", "trace"]);
+const LEVELS: Kind = Choice(&[
+    "panic", "fatal", "error", "warn", "warning", "info", "debug", "trace",
+]);
 const REDIS_TYPES: Kind = Choice(&["single", "cluster", "sentinel"]);
 const SOCKETS: Kind = Choice(&["", "tcp", "unix"]);
 const POOL_UNSET: &str = "4 for each core";
 const TIMEOUT_UNSET: &str = "1s for a connection, 10s for an answer";
 const SHARED_WRITES: &str = "concurrent calls share writes without waiting";
-const OLD_LIMIT: &str = "it is deprecated, in envoyproxy/ratelimit as well; the size of writes is not limited";
+const OLD_LIMIT: &str =
+    "it is deprecated, in envoyproxy/ratelimit as well; the size of writes is not limited";
 const SHARED_LINKS: &str = "the calls of a core share one connection to each server";
 const ON_EMPTY: &str = "calls share connections, so none is created or refused when all are busy";
 
 pub(crate) const SECTIONS: &[Section] = &[
-    Section { title: "Tidegate", rows: TIDEGATE },
-    Section { title: "Workflows", rows: WORKFLOWS },
-    Section { title: "Command line", rows: COMMAND_LINE },
-    Section { title: "Listeners and gRPC", rows: LISTENERS },
-    Section { title: "Logging", rows: LOGGING },
-    Section { title: "Configuration", rows: CONFIGURATION },
-    Section { title: "Metrics", rows: METRICS },
-    Section { title: "Counting", rows: COUNTING },
-    Section { title: "Answers, modes and health", rows: ANSWERS },
-    Section { title: "Redis", rows: REDIS },
-    Section { title: "Second Redis, for limits per second", rows: REDIS_PER_SECOND },
-    Section { title: "Memcached", rows: MEMCACHE },
-    Section { title: "Tracing", rows: TRACING },
+    Section {
+        title: "Tidegate",
+        rows: TIDEGATE,
+    },
+    Section {
+        title: "Workflows",
+        rows: WORKFLOWS,
+    },
+    Section {
+        title: "Command line",
+        rows: COMMAND_LINE,
+    },
+    Section {
+        title: "Listeners and gRPC",
+        rows: LISTENERS,
+    },
+    Section {
+        title: "Logging",
+        rows: LOGGING,
+    },
+    Section {
+        title: "Configuration",
+        rows: CONFIGURATION,
+    },
+    Section {
+        title: "Metrics",
+        rows: METRICS,
+    },
+    Section {
+        title: "Counting",
+        rows: COUNTING,
+    },
+    Section {
+        title: "Answers, modes and health",
+        rows: ANSWERS,
+    },
+    Section {
+        title: "Redis",
+        rows: REDIS,
+    },
+    Section {
+        title: "Second Redis, for limits per second",
+        rows: REDIS_PER_SECOND,
+    },
+    Section {
+        title: "Memcached",
+        rows: MEMCACHE,
+    },
+    Section {
+        title: "Tracing",
+        rows: TRACING,
+    },
 ];
 
 #[rustfmt::skip] // one row a line, so that the table reads as one

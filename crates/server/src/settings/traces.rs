@@ -13,9 +13,18 @@ use super::{Settings, SettingsError};
 use crate::certificates::PeerTls;
 use endpoint::Endpoint;
 
-const HEADERS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"];
-const TIMEOUT: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT"];
-const COMPRESSION: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "OTEL_EXPORTER_OTLP_COMPRESSION"];
+const HEADERS: [&str; 2] = [
+    "OTEL_EXPORTER_OTLP_TRACES_HEADERS",
+    "OTEL_EXPORTER_OTLP_HEADERS",
+];
+const TIMEOUT: [&str; 2] = [
+    "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT",
+    "OTEL_EXPORTER_OTLP_TIMEOUT",
+];
+const COMPRESSION: [&str; 2] = [
+    "OTEL_EXPORTER_OTLP_TRACES_COMPRESSION",
+    "OTEL_EXPORTER_OTLP_COMPRESSION",
+];
 const DELAY: &str = "OTEL_BSP_SCHEDULE_DELAY";
 
 /// Which calls are traced, and where traces go.
@@ -37,8 +46,10 @@ impl Traces {
     /// # Errors
     /// Every mistake in the variables of OpenTelemetry.
     pub(crate) fn of_client(protocol: &str) -> Result<Self, SettingsError> {
-        let mut given: HashMap<_, _> =
-            environment().into_iter().filter(|(name, _)| name.starts_with("OTEL_")).collect();
+        let mut given: HashMap<_, _> = environment()
+            .into_iter()
+            .filter(|(name, _)| name.starts_with("OTEL_"))
+            .collect();
         let own = [
             ("TRACING_ENABLED", "true"),
             ("TRACING_EXPORTER_PROTOCOL", protocol),
@@ -96,7 +107,10 @@ impl Collector {
 impl std::fmt::Debug for Collector {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut collector = f.debug_struct("Collector");
-        collector.field("protocol", &self.protocol).field("address", &self.address()).finish_non_exhaustive()
+        collector
+            .field("protocol", &self.protocol)
+            .field("address", &self.address())
+            .finish_non_exhaustive()
     }
 }
 
@@ -110,7 +124,11 @@ pub(super) fn build(values: &mut Values) -> Option<Traces> {
         instance = random_uuid();
     }
     Some(Traces {
-        service: [values.text("TRACING_SERVICE_NAME"), values.text("TRACING_SERVICE_NAMESPACE"), instance],
+        service: [
+            values.text("TRACING_SERVICE_NAME"),
+            values.text("TRACING_SERVICE_NAMESPACE"),
+            instance,
+        ],
         sampling_rate: values.fraction("TRACING_SAMPLING_RATE"),
         delay: milliseconds(values, &[DELAY], 5_000),
         collector: collector(values)?,
@@ -133,22 +151,43 @@ fn collector(values: &mut Values) -> Option<Collector> {
     let (headers, timeout) = (headers(values), milliseconds(values, &TIMEOUT, 10_000));
     let endpoint = endpoint::build(values, protocol);
     let tls = tls::build(values, protocol);
-    let Endpoint { host, port, path, is_secure } = endpoint?;
+    let Endpoint {
+        host,
+        port,
+        path,
+        is_secure,
+    } = endpoint?;
     let tls = is_secure.then_some(tls);
-    Some(Collector { protocol, host, port, path, headers, timeout, gzip, tls })
+    Some(Collector {
+        protocol,
+        host,
+        port,
+        path,
+        headers,
+        timeout,
+        gzip,
+        tls,
+    })
 }
 
 /// The first of two variables that has a value: that of traces, else that of all signals.
 fn given(values: &Values, names: [&'static str; 2]) -> Option<(&'static str, String)> {
-    names.into_iter().map(|name| (name, values.text(name))).find(|(_, text)| !text.trim().is_empty())
+    names
+        .into_iter()
+        .map(|name| (name, values.text(name)))
+        .find(|(_, text)| !text.trim().is_empty())
 }
 
 /// `name=value,other=value`, with values as in URLs.
 fn headers(values: &mut Values) -> Vec<(HeaderName, HeaderValue)> {
-    let Some((variable, text)) = given(values, HEADERS) else { return Vec::new() };
+    let Some((variable, text)) = given(values, HEADERS) else {
+        return Vec::new();
+    };
     let header = |item: &str| {
         let (name, value) = item.split_once('=')?;
-        let value = percent_encoding::percent_decode_str(value.trim()).decode_utf8().ok()?;
+        let value = percent_encoding::percent_decode_str(value.trim())
+            .decode_utf8()
+            .ok()?;
         let mut value = HeaderValue::from_str(&value).ok()?;
         value.set_sensitive(true);
         Some((name.trim().parse().ok()?, value))
@@ -156,7 +195,11 @@ fn headers(values: &mut Values) -> Vec<(HeaderName, HeaderValue)> {
     let items = text.split(',').filter(|item| !item.trim().is_empty());
     let headers: Option<Vec<_>> = items.map(header).collect();
     if headers.is_none() {
-        values.problem(variable, &text, "expected name=value pairs, separated by commas".to_owned());
+        values.problem(
+            variable,
+            &text,
+            "expected name=value pairs, separated by commas".to_owned(),
+        );
     }
     headers.unwrap_or_default()
 }
@@ -170,7 +213,11 @@ fn milliseconds(values: &mut Values, names: &[&'static str], default: u64) -> Du
         }
         match text.trim().parse() {
             Ok(milliseconds @ 1..) => return Duration::from_millis(milliseconds),
-            _ => values.problem(name, &text, "expected a whole number of milliseconds, 1 or more".to_owned()),
+            _ => values.problem(
+                name,
+                &text,
+                "expected a whole number of milliseconds, 1 or more".to_owned(),
+            ),
         }
     }
     Duration::from_millis(default)
@@ -181,5 +228,10 @@ fn random_uuid() -> String {
     let (high, low) = ((id >> 64) as u64, id as u64);
     // Version 4, and the variant of RFC 9562.
     let (third, fourth) = (0x4000 | high & 0xfff, 0x8000 | low >> 48 & 0x3fff);
-    format!("{:08x}-{:04x}-{third:04x}-{fourth:04x}-{:012x}", high >> 32, high >> 16 & 0xffff, low & 0xffff_ffff_ffff)
+    format!(
+        "{:08x}-{:04x}-{third:04x}-{fourth:04x}-{:012x}",
+        high >> 32,
+        high >> 16 & 0xffff,
+        low & 0xffff_ffff_ffff
+    )
 }

@@ -72,7 +72,9 @@ impl Kind {
     /// An empty text is a mistake for numbers, booleans and durations: an unset variable has its default instead.
     pub(crate) fn read(self, text: &str) -> Option<Value> {
         match self {
-            Self::Text | Self::Path | Self::Secret | Self::Url => Some(Value::Text(text.to_owned())),
+            Self::Text | Self::Path | Self::Secret | Self::Url => {
+                Some(Value::Text(text.to_owned()))
+            }
             Self::Choice(words) => {
                 let word = words.iter().find(|word| word.eq_ignore_ascii_case(text))?;
                 Some(Value::Text((*word).to_owned()))
@@ -80,11 +82,18 @@ impl Kind {
             Self::Boolean => go::boolean(text).map(Value::Boolean),
             Self::Integer(_) => go::integer(text).map(Value::Integer),
             Self::Bytes => bytes(text).map(Value::Integer),
-            Self::Float => text.parse().ok().filter(|number: &f64| number.is_finite()).map(Value::Float),
+            Self::Float => text
+                .parse()
+                .ok()
+                .filter(|number: &f64| number.is_finite())
+                .map(Value::Float),
             Self::Duration => go::duration(text).map(Value::Duration),
             Self::Retention => retention(text).map(Value::Retention),
             Self::List => Some(Value::List(items(text).map(str::to_owned).collect())),
-            Self::Map | Self::Headers => items(text).map(pair).collect::<Option<Vec<_>>>().map(Value::Map),
+            Self::Map | Self::Headers => items(text)
+                .map(pair)
+                .collect::<Option<Vec<_>>>()
+                .map(Value::Map),
         }
     }
 
@@ -95,7 +104,10 @@ impl Kind {
             Self::Path => "a path".to_owned(),
             Self::Url => "an address".to_owned(),
             Self::Choice(words) => {
-                let words: Vec<_> = words.iter().map(|word| if word.is_empty() { "nothing" } else { word }).collect();
+                let words: Vec<_> = words
+                    .iter()
+                    .map(|word| if word.is_empty() { "nothing" } else { word })
+                    .collect();
                 format!("one of {}", words.join(", "))
             }
             Self::Boolean => "true or false".to_owned(),
@@ -103,7 +115,9 @@ impl Kind {
             Self::Bytes => "a number of bytes such as 4096, 512k, 128M or 2G".to_owned(),
             Self::Float => "a number such as 0.8".to_owned(),
             Self::Duration => "a time span such as 150ms, 10s or 1h30m".to_owned(),
-            Self::Retention => "a time span such as 7d, forever, or succeeded=7d,failed=30d".to_owned(),
+            Self::Retention => {
+                "a time span such as 7d, forever, or succeeded=7d,failed=30d".to_owned()
+            }
             Self::List => "words separated by commas".to_owned(),
             Self::Map | Self::Headers => "pairs such as name:value,other:value".to_owned(),
         }
@@ -125,13 +139,20 @@ impl Kind {
 /// A number of bytes with the largest unit that divides it.
 pub(super) fn with_unit(bytes: i64) -> String {
     let units = [("G", 1 << 30), ("M", 1 << 20), ("k", 1 << 10)];
-    let unit = units.into_iter().find(|(_, size)| bytes != 0 && bytes % size == 0);
-    unit.map_or_else(|| bytes.to_string(), |(unit, size)| format!("{}{unit}", bytes / size))
+    let unit = units
+        .into_iter()
+        .find(|(_, size)| bytes != 0 && bytes % size == 0);
+    unit.map_or_else(
+        || bytes.to_string(),
+        |(unit, size)| format!("{}{unit}", bytes / size),
+    )
 }
 
 /// A whole number, of bytes or of a power of 1024: `k` or `KiB`, `M` or `MiB`, `G` or `GiB`.
 fn bytes(text: &str) -> Option<i64> {
-    let Some(start) = text.find(['k', 'K', 'm', 'M', 'g', 'G']) else { return go::integer(text) };
+    let Some(start) = text.find(['k', 'K', 'm', 'M', 'g', 'G']) else {
+        return go::integer(text);
+    };
     let (number, unit) = text.split_at(start);
     let factor = match unit.to_ascii_lowercase().as_str() {
         "k" | "ki" | "kib" => 1 << 10,
@@ -145,7 +166,10 @@ fn bytes(text: &str) -> Option<i64> {
 /// One span for all, or one for each of the two ways in which workflows end.
 fn retention(text: &str) -> Option<RetentionDefaults> {
     if let Some(all) = span::retention(text) {
-        return Some(RetentionDefaults { succeeded: all, failed: all });
+        return Some(RetentionDefaults {
+            succeeded: all,
+            failed: all,
+        });
     }
     let mut defaults = RetentionDefaults::default();
     for item in text.split(',') {
@@ -180,15 +204,28 @@ mod tests {
     #[test]
     fn values_are_read_as_the_reference_reads_them() {
         let number = Kind::Integer("things");
-        for (text, value) in
-            [("12", 12), ("-3", -3), ("+4", 4), ("0x1F", 31), ("0b101", 5), ("0o17", 15), ("017", 15), ("1_000", 1000)]
-        {
+        for (text, value) in [
+            ("12", 12),
+            ("-3", -3),
+            ("+4", 4),
+            ("0x1F", 31),
+            ("0b101", 5),
+            ("0o17", 15),
+            ("017", 15),
+            ("1_000", 1000),
+        ] {
             check(number, text, Some(Value::Integer(value)));
         }
         for text in ["", " 1", "1.5", "ten", "0x", "--1", "9223372036854775808"] {
             check(number, text, None);
         }
-        for (text, value) in [("1", true), ("T", true), ("True", true), ("0", false), ("FALSE", false)] {
+        for (text, value) in [
+            ("1", true),
+            ("T", true),
+            ("True", true),
+            ("0", false),
+            ("FALSE", false),
+        ] {
             check(Kind::Boolean, text, Some(Value::Boolean(value)));
         }
         for text in ["", "yes", "on", "tRUE", "2"] {
@@ -196,7 +233,11 @@ mod tests {
         }
         check(Kind::Float, "0.8", Some(Value::Float(0.8)));
         check(Kind::Float, "NaN", None);
-        check(Kind::Choice(&["FILE", "XDS"]), "file", Some(Value::Text("FILE".into())));
+        check(
+            Kind::Choice(&["FILE", "XDS"]),
+            "file",
+            Some(Value::Text("FILE".into())),
+        );
         check(Kind::Choice(&["FILE", "XDS"]), "dir", None);
     }
 
@@ -237,9 +278,25 @@ mod tests {
             ("30m1h", 5_400_000_000_000),
             ("2ms3ns", 2_000_003),
         ] {
-            check(Kind::Duration, text, Some(Value::Duration(Duration::from_nanos(nanoseconds))));
+            check(
+                Kind::Duration,
+                text,
+                Some(Value::Duration(Duration::from_nanos(nanoseconds))),
+            );
         }
-        for text in ["", "5", "-1s", "s", "1 s", "1d", "1s2", "999999999h", "1..5s", "5 seconds", "1s ago"] {
+        for text in [
+            "",
+            "5",
+            "-1s",
+            "s",
+            "1 s",
+            "1d",
+            "1s2",
+            "999999999h",
+            "1..5s",
+            "5 seconds",
+            "1s ago",
+        ] {
             check(Kind::Duration, text, None);
         }
     }
@@ -248,12 +305,24 @@ mod tests {
     fn retention_is_for_all_or_for_each() {
         const DAY: Duration = Duration::from_secs(86_400);
         let check_retention = |text: &str, succeeded, failed| {
-            check(Kind::Retention, text, Some(Value::Retention(RetentionDefaults { succeeded, failed })));
+            check(
+                Kind::Retention,
+                text,
+                Some(Value::Retention(RetentionDefaults { succeeded, failed })),
+            );
         };
         check_retention("7d", Retention::For(7 * DAY), Retention::For(7 * DAY));
         check_retention("forever", Retention::Forever, Retention::Forever);
-        check_retention("failed=forever,succeeded=1h", Retention::For(DAY / 24), Retention::Forever);
-        check_retention("succeeded=0s", Retention::For(Duration::ZERO), Retention::For(30 * DAY));
+        check_retention(
+            "failed=forever,succeeded=1h",
+            Retention::For(DAY / 24),
+            Retention::Forever,
+        );
+        check_retention(
+            "succeeded=0s",
+            Retention::For(Duration::ZERO),
+            Retention::For(30 * DAY),
+        );
         for text in ["", "never", "failed", "failed=", "cancelled=1d", "1d,2d"] {
             check(Kind::Retention, text, None);
         }
@@ -262,8 +331,19 @@ mod tests {
     #[test]
     fn lists_and_maps_split_at_commas() {
         check(Kind::List, "", Some(Value::List(vec![])));
-        check(Kind::List, "a,b", Some(Value::List(vec!["a".into(), "b".into()])));
-        check(Kind::Map, "a:b,c:", Some(Value::Map(vec![("a".into(), "b".into()), ("c".into(), String::new())])));
+        check(
+            Kind::List,
+            "a,b",
+            Some(Value::List(vec!["a".into(), "b".into()])),
+        );
+        check(
+            Kind::Map,
+            "a:b,c:",
+            Some(Value::Map(vec![
+                ("a".into(), "b".into()),
+                ("c".into(), String::new()),
+            ])),
+        );
         for text in ["a", "a:b:c", "a:b,"] {
             check(Kind::Map, text, None);
         }
@@ -271,10 +351,22 @@ mod tests {
 
     #[test]
     fn passwords_are_not_shown() {
-        assert_eq!(Kind::Url.masked("redis://user:pw@host:1/2"), "redis://*****@host:1/2");
-        assert_eq!(Kind::List.masked("memcached://u:hunter2@host:1,b:2"), "*****,b:2");
+        assert_eq!(
+            Kind::Url.masked("redis://user:pw@host:1/2"),
+            "redis://*****@host:1/2"
+        );
+        assert_eq!(
+            Kind::List.masked("memcached://u:hunter2@host:1,b:2"),
+            "*****,b:2"
+        );
         assert_eq!(Kind::Secret.masked("hunter2"), "*****");
-        for text in ["a:hunter2", "authorization=Bearer hunter2", "hunter2", "a:b,hunter2", "a:b,hunter2:c"] {
+        for text in [
+            "a:hunter2",
+            "authorization=Bearer hunter2",
+            "hunter2",
+            "a:b,hunter2",
+            "a:b,hunter2:c",
+        ] {
             assert_eq!(Kind::Headers.masked(text), "*****");
         }
         assert_eq!(Kind::Secret.masked(""), "");

@@ -71,7 +71,11 @@ pub struct TokensFile {
 }
 
 /// `counters` is the Redis of the rate limits.
-pub(super) fn build(values: &mut Values, counters: Option<&RedisServer>, threads: usize) -> Option<Workflows> {
+pub(super) fn build(
+    values: &mut Values,
+    counters: Option<&RedisServer>,
+    threads: usize,
+) -> Option<Workflows> {
     let tokens = tokens(values);
     let anonymous = values.boolean("TIDEGATE_ALLOW_ANONYMOUS");
     let tls = tls::api(values);
@@ -124,12 +128,12 @@ fn no_test_clock(
     values: &Values,
 ) -> Option<&'static str> {
     match () {
-        () if !in_process => {
-            Some("it is for tests alone, and needs workflows in memory: set TIDEGATE_STORE_URL=memory")
-        }
-        () if counters.is_some() || memcache::is_wanted(values) => {
-            Some("it is for tests alone, and needs counters in memory: set neither REDIS_URL nor BACKEND_TYPE")
-        }
+        () if !in_process => Some(
+            "it is for tests alone, and needs workflows in memory: set TIDEGATE_STORE_URL=memory",
+        ),
+        () if counters.is_some() || memcache::is_wanted(values) => Some(
+            "it is for tests alone, and needs counters in memory: set neither REDIS_URL nor BACKEND_TYPE",
+        ),
         () if !address.host.is_loopback() => Some(
             "it is for tests alone, and needs an address of this machine alone in TIDEGATE_HTTP_ADDR, such as 127.0.0.1:0",
         ),
@@ -142,7 +146,11 @@ fn prefix(values: &mut Values) -> String {
     let text = values.text(PREFIX);
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b":._-/".contains(&byte);
     if !(1..=64).contains(&text.len()) || !text.bytes().all(allowed) {
-        values.problem(PREFIX, &text, "expected 1 to 64 ASCII letters, digits or : . _ - /".to_owned());
+        values.problem(
+            PREFIX,
+            &text,
+            "expected 1 to 64 ASCII letters, digits or : . _ - /".to_owned(),
+        );
     }
     text
 }
@@ -153,7 +161,11 @@ fn partitions(values: &mut Values, in_redis: bool) -> u16 {
         return SqliteOptions::PARTITIONS;
     }
     if partitions & (partitions - 1) != 0 {
-        values.problem(PARTITIONS, &partitions.to_string(), "expected a power of two".to_owned());
+        values.problem(
+            PARTITIONS,
+            &partitions.to_string(),
+            "expected a power of two".to_owned(),
+        );
     }
     partitions as u16
 }
@@ -164,10 +176,17 @@ fn replicas(values: &mut Values) -> u16 {
     let number = match text.strip_prefix("replicas:") {
         None if text == "primary" => Some(0),
         None => None,
-        Some(number) => number.parse().ok().filter(|number| (1..=16).contains(number)),
+        Some(number) => number
+            .parse()
+            .ok()
+            .filter(|number| (1..=16).contains(number)),
     };
     number.unwrap_or_else(|| {
-        values.problem(ACKNOWLEDGED_BY, &text, "expected primary, or replicas:N with N from 1 to 16".to_owned());
+        values.problem(
+            ACKNOWLEDGED_BY,
+            &text,
+            "expected primary, or replicas:N with N from 1 to 16".to_owned(),
+        );
         0
     })
 }
@@ -187,10 +206,16 @@ fn tokens(values: &mut Values) -> Option<TokensFile> {
     if path.is_empty() {
         return None;
     }
-    let file = NamedFile { variable: TOKENS, path: path.clone().into() };
+    let file = NamedFile {
+        variable: TOKENS,
+        path: path.clone().into(),
+    };
     // Reported once: with an empty list there is no second report of missing tokens.
     let tokens = read_tokens(&file).map_err(|reason| values.problem(TOKENS, &path, reason));
-    Some(TokensFile { file, tokens: tokens.unwrap_or_else(|()| Tokens::none()) })
+    Some(TokensFile {
+        file,
+        tokens: tokens.unwrap_or_else(|()| Tokens::none()),
+    })
 }
 
 fn read_tokens(file: &NamedFile) -> Result<Tokens, String> {

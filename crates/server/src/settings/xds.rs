@@ -4,7 +4,9 @@ use std::fmt;
 use std::time::Duration;
 
 use tokio_rustls::rustls::pki_types::ServerName;
-use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue, BinaryMetadataKey, BinaryMetadataValue, MetadataMap};
+use tonic::metadata::{
+    AsciiMetadataKey, AsciiMetadataValue, BinaryMetadataKey, BinaryMetadataValue, MetadataMap,
+};
 
 use super::read::Values;
 use crate::certificates::{NamedFile, Pair, PeerTls};
@@ -59,7 +61,10 @@ pub struct Retries {
 impl fmt::Debug for Xds {
     /// Without headers, which may be secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Xds").field("peer", &self.peer).field("node_id", &self.node_id).finish_non_exhaustive()
+        f.debug_struct("Xds")
+            .field("peer", &self.peer)
+            .field("node_id", &self.node_id)
+            .finish_non_exhaustive()
     }
 }
 
@@ -94,7 +99,9 @@ pub(super) fn build(values: &mut Values) -> Option<Xds> {
 /// `name=value` pairs. As in the reference, what has no `=` is left out.
 fn node_metadata(text: &str) -> Vec<(String, String)> {
     let pairs = text.split(',').filter_map(|pair| pair.split_once('='));
-    pairs.map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned())).collect()
+    pairs
+        .map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned()))
+        .collect()
 }
 
 fn retries(values: &mut Values) -> Retries {
@@ -103,7 +110,11 @@ fn retries(values: &mut Values) -> Retries {
         connect: values.positive_duration("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL"),
         first: values.positive_duration("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL"),
         longest: values.positive_duration("XDS_CLIENT_BACKOFF_MAX_INTERVAL"),
-        variation: if values.boolean("XDS_CLIENT_BACKOFF_JITTER") { variation } else { 0.0 },
+        variation: if values.boolean("XDS_CLIENT_BACKOFF_JITTER") {
+            variation
+        } else {
+            0.0
+        },
     }
 }
 
@@ -113,17 +124,26 @@ fn headers(values: &mut Values) -> MetadataMap {
         let name = name.trim().to_ascii_lowercase();
         let taken = if name.ends_with("-bin") {
             BinaryMetadataKey::from_bytes(name.as_bytes())
-                .map(|key| headers.append_bin(key, BinaryMetadataValue::from_bytes(value.as_bytes())))
+                .map(|key| {
+                    headers.append_bin(key, BinaryMetadataValue::from_bytes(value.as_bytes()))
+                })
                 .is_ok()
         } else {
-            let pair = (AsciiMetadataKey::from_bytes(name.as_bytes()), AsciiMetadataValue::try_from(&*value));
+            let pair = (
+                AsciiMetadataKey::from_bytes(name.as_bytes()),
+                AsciiMetadataValue::try_from(&*value),
+            );
             match pair {
                 (Ok(key), Ok(value)) => Some(headers.append(key, value)).is_some(),
                 _ => false,
             }
         };
         if !taken {
-            values.problem(HEADERS, &value, format!("pair {number} is no header of HTTP/2"));
+            values.problem(
+                HEADERS,
+                &value,
+                format!("pair {number} is no header of HTTP/2"),
+            );
         }
     }
     headers
@@ -136,24 +156,42 @@ fn tls(values: &mut Values) -> Option<PeerTls> {
     let file = |values: &Values, variable: &'static str| {
         Some(values.text(variable))
             .filter(|path| !path.is_empty())
-            .map(|path| NamedFile { variable, path: path.into() })
+            .map(|path| NamedFile {
+                variable,
+                path: path.into(),
+            })
     };
     // As in the reference, the pair is used only when both are given.
-    let pair = file(values, CERTIFICATE).zip(file(values, KEY)).map(|(chain, key)| Pair { chain, key });
+    let pair = file(values, CERTIFICATE)
+        .zip(file(values, KEY))
+        .map(|(chain, key)| Pair { chain, key });
     let name = values.text(NAME);
     let name = if name.is_empty() {
         None
     } else {
         let read = ServerName::try_from(name.clone()).ok();
         if read.is_none() {
-            values.problem(NAME, &name, "expected a DNS name or an IP address".to_owned());
+            values.problem(
+                NAME,
+                &name,
+                "expected a DNS name or an IP address".to_owned(),
+            );
         }
         read
     };
-    let tls = PeerTls { authorities: file(values, AUTHORITY), pair, name, protocol: PROTOCOL };
+    let tls = PeerTls {
+        authorities: file(values, AUTHORITY),
+        pair,
+        name,
+        protocol: PROTOCOL,
+    };
     // They are read again for each connection; a mistake shows at start.
     for flaw in tls.load().err().into_iter().flatten() {
-        values.problem(flaw.file.variable, &flaw.file.path.display().to_string(), flaw.reason);
+        values.problem(
+            flaw.file.variable,
+            &flaw.file.path.display().to_string(),
+            flaw.reason,
+        );
     }
     Some(tls)
 }
@@ -165,7 +203,10 @@ mod tests {
     #[test]
     fn node_metadata_without_an_equals_sign_is_left_out() {
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-        assert_eq!(node_metadata("a=b, c=d=e,f:g,"), [pair("a", "b"), pair("c", "d=e")]);
+        assert_eq!(
+            node_metadata("a=b, c=d=e,f:g,"),
+            [pair("a", "b"), pair("c", "d=e")]
+        );
         assert!(node_metadata("").is_empty());
     }
 }

@@ -26,7 +26,8 @@ mod debug {
     use super::{Arc, Future};
 
     /// The part of this process that shall panic next.
-    static TARGET: LazyLock<watch::Sender<Option<String>>> = LazyLock::new(|| watch::Sender::new(None));
+    static TARGET: LazyLock<watch::Sender<Option<String>>> =
+        LazyLock::new(|| watch::Sender::new(None));
 
     /// Makes `part` panic.
     pub(crate) fn pull(part: String) {
@@ -35,7 +36,8 @@ mod debug {
 
     /// Panics if this part is to panic now; once.
     pub(crate) fn check(part: &str) {
-        let hit = TARGET.send_if_modified(|target| target.as_deref() == Some(part) && target.take().is_some());
+        let hit = TARGET
+            .send_if_modified(|target| target.as_deref() == Some(part) && target.take().is_some());
         assert!(!hit, "the part '{part}' was told to panic");
     }
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use tidegate_api::{Activity, Census, MOST_QUEUES, OVERFLOW, QueueSample};
 use tidegate_workflow::{
-    Cursor, Engine, Filter, JobState, Order, Query, QueueState, RunningCursor, RunningJobs, Status, Timestamp,
+    Cursor, Engine, Filter, JobState, Order, Query, QueueState, RunningCursor, RunningJobs, Status,
+    Timestamp,
 };
 use tokio::time::sleep;
 
@@ -25,14 +26,23 @@ const WORKFLOWS: usize = 1_000;
 
 /// Looks until it is dropped.
 pub(super) async fn run(engine: &Engine, clock: &StoreClock, activity: &Activity) {
-    let (mut queues, mut jobs, mut running) = (Queues::default(), Jobs::default(), Running::default());
+    let (mut queues, mut jobs, mut running) =
+        (Queues::default(), Jobs::default(), Running::default());
     loop {
         sleep(APART).await;
         activity.wanted().await;
         if let Ok(counts) = engine.count(&Filter::default()).await {
-            let workflows = counts.found.into_iter().map(|(status, number)| (status.word(), number)).collect();
+            let workflows = counts
+                .found
+                .into_iter()
+                .map(|(status, number)| (status.word(), number))
+                .collect();
             let jobs = jobs.look(engine).await.unwrap_or_default();
-            activity.put_census(Census { workflows, jobs, home_partitions: engine.home_partitions() as u64 });
+            activity.put_census(Census {
+                workflows,
+                jobs,
+                home_partitions: engine.home_partitions() as u64,
+            });
         }
         running.look(engine).await;
         if let Some(samples) = queues.look(engine, clock, &running.last).await {
@@ -72,13 +82,31 @@ struct Queues {
 
 impl Queues {
     /// None: the store does not answer.
-    async fn look(&mut self, engine: &Engine, clock: &StoreClock, running: &Numbered) -> Option<Vec<QueueSample>> {
-        let page = engine.queue_page(self.after.as_deref(), QUEUES).await.ok()?.found;
+    async fn look(
+        &mut self,
+        engine: &Engine,
+        clock: &StoreClock,
+        running: &Numbered,
+    ) -> Option<Vec<QueueSample>> {
+        let page = engine
+            .queue_page(self.after.as_deref(), QUEUES)
+            .await
+            .ok()?
+            .found;
         if page.more || self.after.is_some() {
-            let mut largest: Vec<&QueueState> = self.known.values().filter(|queue| queue.ready > 0).collect();
+            let mut largest: Vec<&QueueState> = self
+                .known
+                .values()
+                .filter(|queue| queue.ready > 0)
+                .collect();
             largest.sort_unstable_by_key(|queue| std::cmp::Reverse(queue.ready));
-            let names = largest.into_iter().take(LARGEST).map(|queue| queue.name.clone()).collect();
-            self.known.extend(named(engine.queues_named(names).await.ok()?.found));
+            let names = largest
+                .into_iter()
+                .take(LARGEST)
+                .map(|queue| queue.name.clone())
+                .collect();
+            self.known
+                .extend(named(engine.queues_named(names).await.ok()?.found));
         }
         self.take(page.queues, page.more);
         Some(self.samples(clock.now(), running))
@@ -86,7 +114,10 @@ impl Queues {
 
     /// Takes over a page.
     fn take(&mut self, page: Vec<QueueState>, more: bool) {
-        let (after, last) = (self.after.take(), page.last().map(|queue| queue.name.clone()));
+        let (after, last) = (
+            self.after.take(),
+            page.last().map(|queue| queue.name.clone()),
+        );
         // Those that are on no page any more are gone.
         self.known.retain(|name, _| {
             let is_after = after.as_ref().is_none_or(|after| name > after);
@@ -95,11 +126,17 @@ impl Queues {
         });
         self.known.extend(named(page));
         if self.known.len() > MOST_QUEUES {
-            let mut sizes: Vec<(u64, String)> =
-                self.known.iter().map(|(name, queue)| (queue.ready, name.clone())).collect();
+            let mut sizes: Vec<(u64, String)> = self
+                .known
+                .iter()
+                .map(|(name, queue)| (queue.ready, name.clone()))
+                .collect();
             sizes.sort_unstable();
             for (_, name) in sizes.drain(..sizes.len() - MOST_QUEUES) {
-                self.known.remove(&name).iter().for_each(|queue| self.others.add(queue));
+                self.known
+                    .remove(&name)
+                    .iter()
+                    .for_each(|queue| self.others.add(queue));
             }
         }
         self.after = last.filter(|_| more);
@@ -109,7 +146,8 @@ impl Queues {
     }
 
     fn samples(&self, now: Timestamp, running: &Numbered) -> Vec<QueueSample> {
-        let age = |oldest: Option<Timestamp>| oldest.map_or(0, |oldest| now.since(oldest).as_secs());
+        let age =
+            |oldest: Option<Timestamp>| oldest.map_or(0, |oldest| now.since(oldest).as_secs());
         let sample = |queue: &QueueState| QueueSample {
             name: queue.name.clone(),
             ready: queue.ready,
@@ -118,8 +156,11 @@ impl Queues {
             waiting_workers: queue.waiting_workers as u64,
         };
         let Sum { ready, oldest } = self.last_others;
-        let running_there =
-            running.iter().filter(|(name, _)| !self.known.contains_key(*name)).map(|(_, number)| number).sum();
+        let running_there = running
+            .iter()
+            .filter(|(name, _)| !self.known.contains_key(*name))
+            .map(|(_, number)| number)
+            .sum();
         let others = QueueSample {
             name: OVERFLOW.to_owned(),
             ready,
@@ -127,7 +168,11 @@ impl Queues {
             age: age(oldest),
             waiting_workers: 0,
         };
-        self.known.values().map(sample).chain((ready + running_there > 0).then_some(others)).collect()
+        self.known
+            .values()
+            .map(sample)
+            .chain((ready + running_there > 0).then_some(others))
+            .collect()
     }
 }
 
@@ -151,8 +196,16 @@ impl Jobs {
     /// The numbers of the last whole turn. None: there was none yet, or the store does not answer.
     async fn look(&mut self, engine: &Engine) -> Option<Vec<(&'static str, u64)>> {
         let statuses = vec![Status::Pending, Status::Running, Status::Paused];
-        let filter = Filter { statuses, ..Filter::default() };
-        let query = Query { filter, order: Order::OldestFirst, limit: WORKFLOWS, after: self.after };
+        let filter = Filter {
+            statuses,
+            ..Filter::default()
+        };
+        let query = Query {
+            filter,
+            order: Order::OldestFirst,
+            limit: WORKFLOWS,
+            after: self.after,
+        };
         let page = engine.list(&query).await.ok()?;
         for workflow in &page.items {
             self.numbers
@@ -189,7 +242,10 @@ impl Running {
         for (queue, number) in queues {
             // Clients name queues.
             let room = self.numbers.len() < RUNNING_QUEUES || self.numbers.contains_key(&queue);
-            *self.numbers.entry(if room { queue } else { OVERFLOW.to_owned() }).or_default() += number;
+            *self
+                .numbers
+                .entry(if room { queue } else { OVERFLOW.to_owned() })
+                .or_default() += number;
         }
         if next.is_none() {
             self.last = std::mem::take(&mut self.numbers);
@@ -206,7 +262,13 @@ mod tests {
 
     fn queue(at: usize, ready: u64) -> QueueState {
         let oldest = (ready > 0).then(|| Timestamp::from_micros(1_000_000 * ready));
-        QueueState { name: format!("q{at:05}"), paused: Paused::No, ready, oldest, waiting_workers: 0 }
+        QueueState {
+            name: format!("q{at:05}"),
+            paused: Paused::No,
+            ready,
+            oldest,
+            waiting_workers: 0,
+        }
     }
 
     #[test]
@@ -214,15 +276,33 @@ mod tests {
         let mut queues = Queues::default();
         let mut turn = |ready: &dyn Fn(usize) -> u64| {
             for page in 0..5 {
-                queues.take((page * 1_000..(page + 1) * 1_000).map(|at| queue(at, ready(at))).collect(), page < 4);
+                queues.take(
+                    (page * 1_000..(page + 1) * 1_000)
+                        .map(|at| queue(at, ready(at)))
+                        .collect(),
+                    page < 4,
+                );
             }
             queues.samples(Timestamp::from_micros(100_000_000), &Numbered::default())
         };
         let samples = turn(&|at| if at % 1_000 == 7 { 50 } else { 1 });
         assert_eq!(samples.len(), MOST_QUEUES + 1);
-        assert_eq!(samples.iter().filter(|sample| sample.ready == 50).count(), 5);
-        assert_eq!(samples.iter().map(|sample| sample.ready).sum::<u64>(), 5 * 50 + 4_995);
-        assert_eq!(samples.iter().find(|sample| sample.name == OVERFLOW).unwrap().age, 99);
+        assert_eq!(
+            samples.iter().filter(|sample| sample.ready == 50).count(),
+            5
+        );
+        assert_eq!(
+            samples.iter().map(|sample| sample.ready).sum::<u64>(),
+            5 * 50 + 4_995
+        );
+        assert_eq!(
+            samples
+                .iter()
+                .find(|sample| sample.name == OVERFLOW)
+                .unwrap()
+                .age,
+            99
+        );
         let samples = turn(&|at| u64::from(at == 3));
         assert_eq!(samples.iter().map(|sample| sample.ready).sum::<u64>(), 1);
     }
@@ -232,18 +312,37 @@ mod tests {
         let mut running = Running::default();
         let some = |names: std::ops::Range<usize>, more: bool| {
             let queues = names.map(|at| (queue(at, 0).name, 2)).collect();
-            RunningJobs { queues, next: more.then(RunningCursor::default) }
+            RunningJobs {
+                queues,
+                next: more.then(RunningCursor::default),
+            }
         };
         running.take(some(0..3, true));
         assert!(running.last.is_empty());
         running.take(some(2..RUNNING_QUEUES + 5, false));
-        assert_eq!((running.last["q00001"], running.last["q00002"], running.last[OVERFLOW]), (2, 4, 10));
+        assert_eq!(
+            (
+                running.last["q00001"],
+                running.last["q00002"],
+                running.last[OVERFLOW]
+            ),
+            (2, 4, 10)
+        );
         let mut queues = Queues::default();
         queues.take(vec![queue(2, 0)], false);
         let samples = queues.samples(Timestamp::from_micros(100_000_000), &running.last);
-        let shown = |name: &str| samples.iter().find(|sample| sample.name == name).unwrap().running;
+        let shown = |name: &str| {
+            samples
+                .iter()
+                .find(|sample| sample.name == name)
+                .unwrap()
+                .running
+        };
         assert_eq!(shown("q00002"), 4);
-        assert_eq!(shown("q00002") + shown(OVERFLOW), running.last.values().sum::<u64>());
+        assert_eq!(
+            shown("q00002") + shown(OVERFLOW),
+            running.last.values().sum::<u64>()
+        );
         running.take(some(0..0, false));
         assert!(running.last.is_empty());
     }

@@ -50,7 +50,8 @@ struct Reference {
 
 impl Reference {
     fn micros_at(self, now: Instant) -> u64 {
-        self.micros.saturating_add(micros(now.saturating_duration_since(self.at)))
+        self.micros
+            .saturating_add(micros(now.saturating_duration_since(self.at)))
     }
 }
 
@@ -86,7 +87,10 @@ impl StoreClock {
     }
 
     fn steady(&self) -> MutexGuard<'_, SteadyClock> {
-        self.shared.steady.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared
+            .steady
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the time has jumped ahead since this was asked last, so that leases may seem to be over that are not.
@@ -97,7 +101,12 @@ impl StoreClock {
     /// How far the clock of this machine is ahead of the store's, in microseconds; negative when it is behind. None: it is the store's.
     pub(crate) fn skew(&self) -> Option<i64> {
         let store = self.reference()?.micros_at(Instant::now());
-        Some(clock::moment().micros().cast_signed().wrapping_sub(store.cast_signed()))
+        Some(
+            clock::moment()
+                .micros()
+                .cast_signed()
+                .wrapping_sub(store.cast_signed()),
+        )
     }
 
     /// Logs that the clock which the store follows was set, and that this machine's clock is far from the store's, or is not any more. `warned` says
@@ -112,7 +121,9 @@ impl StoreClock {
                  goes on, a tenth slower until both are the same again"
             );
         }
-        let large = self.skew().filter(|skew| Duration::from_micros(skew.unsigned_abs()) > TOLERATED);
+        let large = self
+            .skew()
+            .filter(|skew| Duration::from_micros(skew.unsigned_abs()) > TOLERATED);
         match large {
             Some(skew) if !*warned => warn!(
                 seconds = skew as f64 / 1e6,
@@ -147,16 +158,29 @@ impl StoreClock {
     }
 
     fn reference(&self) -> Option<Reference> {
-        *self.shared.reference.lock().unwrap_or_else(PoisonError::into_inner)
+        *self
+            .shared
+            .reference
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The answer was written at some moment between `sent` and `received`. The estimate moves only as far as it is proven wrong, so a slow
     /// answer does no harm.
     pub(super) fn take(&self, told: u64, sent: Instant, received: Instant) {
         let trip = micros(received.saturating_duration_since(sent));
-        let estimated = self.reference().map_or(told + trip / 2, |before| before.micros_at(received));
-        let reference = Reference { at: received, micros: estimated.clamp(told, told + trip) };
-        *self.shared.reference.lock().unwrap_or_else(PoisonError::into_inner) = Some(reference);
+        let estimated = self
+            .reference()
+            .map_or(told + trip / 2, |before| before.micros_at(received));
+        let reference = Reference {
+            at: received,
+            micros: estimated.clamp(told, told + trip),
+        };
+        *self
+            .shared
+            .reference
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(reference);
         if estimated.abs_diff(reference.micros) > micros(SET) {
             self.shared.set.notify_one();
         }
@@ -204,7 +228,11 @@ mod tests {
         let after = clock.now();
         assert!(after >= before);
         tokio::time::advance(Duration::from_secs(10)).await;
-        assert_eq!(clock.now().since(after), Duration::from_secs(9), "and it does not stand still");
+        assert_eq!(
+            clock.now().since(after),
+            Duration::from_secs(9),
+            "and it does not stand still"
+        );
         assert!(!clock.take_jump());
         assert!(clock.skew().unwrap() > 0);
     }

@@ -96,7 +96,9 @@ impl Driver {
 
     /// Says once a minute how much of what is due cannot be done.
     fn tell_unserved(&mut self) {
-        let Some(Unserved { attempts, error }) = self.engine.take_unserved() else { return };
+        let Some(Unserved { attempts, error }) = self.engine.take_unserved() else {
+            return;
+        };
         if let Some(attempts) = self.unserved.add(attempts) {
             warn!(attempts, %error, "leases, retries and removals that are due could not be written; they are tried again");
         }
@@ -136,7 +138,9 @@ impl Driver {
             () if !self.engine.troubles().is_empty() => LOOK_WHILE_TROUBLED,
             () => LOOK,
         };
-        let next = self.looked.map_or(self.look_after, |looked| (looked + apart).max(self.look_after));
+        let next = self.looked.map_or(self.look_after, |looked| {
+            (looked + apart).max(self.look_after)
+        });
         next.saturating_duration_since(now)
     }
 
@@ -148,8 +152,14 @@ impl Driver {
     /// How long until a timer is due, as far as is known.
     fn until_due(&self) -> Duration {
         // The clock of a machine, which counts for a file, may be set at any time.
-        let longest = if self.is_shared() && self.engine.is_calm() { CALM } else { TURN };
-        self.engine.next_due().map_or(longest, |due| due.since(self.clock.now()).clamp(SHORTEST, longest))
+        let longest = if self.is_shared() && self.engine.is_calm() {
+            CALM
+        } else {
+            TURN
+        };
+        self.engine.next_due().map_or(longest, |due| {
+            due.since(self.clock.now()).clamp(SHORTEST, longest)
+        })
     }
 
     /// Waits for `pause`, or less when a timer becomes due sooner or the clock is set.

@@ -22,13 +22,21 @@ pub(super) struct GapDetector {
 
 impl GapDetector {
     pub(super) fn new(engine: Engine, clock: StoreClock) -> Self {
-        Self { engine, clock, checked: Mutex::new(None) }
+        Self {
+            engine,
+            clock,
+            checked: Mutex::new(None),
+        }
     }
 
     /// Returns the time now. If a gap ends then, the engine hears of it before anything is done at that time.
     pub(super) fn check(&self) -> Timestamp {
         let (now, moment) = (self.clock.now(), Instant::now());
-        let last = self.checked.lock().unwrap_or_else(PoisonError::into_inner).replace(moment);
+        let last = self
+            .checked
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .replace(moment);
         let stood = last.is_none_or(|last| moment.saturating_duration_since(last) >= MIN_GAP);
         if self.clock.take_jump() || stood {
             self.engine.begin_serving(now);

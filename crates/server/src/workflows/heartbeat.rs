@@ -25,10 +25,16 @@ pub(super) async fn run(gaps: &GapDetector, about: AboutServer, activity: Arc<Ac
     for beat in 0_usize.. {
         activity.put_clock_skew(clock.skew());
         if matches!(engine.store(), Store::Redis(_)) {
-            let asks = if beat.is_multiple_of(TIME) { Asks::Time } else { Asks::Nothing };
+            let asks = if beat.is_multiple_of(TIME) {
+                Asks::Time
+            } else {
+                Asks::Nothing
+            };
             let sent = Instant::now();
             // The others do not count on a server that they do not hear of, and the time goes on.
-            if let Ok(Ok(Some(time))) = timeout(PATIENCE, engine.beat(&about, gaps.check(), asks)).await {
+            if let Ok(Ok(Some(time))) =
+                timeout(PATIENCE, engine.beat(&about, gaps.check(), asks)).await
+            {
                 clock.take(time.micros(), sent, Instant::now());
             }
         }

@@ -20,7 +20,9 @@ pub(super) struct Patience {
 impl Patience {
     /// The wait before the next attempt.
     pub(super) fn next(&mut self) -> Duration {
-        let whole = FIRST.saturating_mul(1 << self.failures.min(10)).min(LONGEST);
+        let whole = FIRST
+            .saturating_mul(1 << self.failures.min(10))
+            .min(LONGEST);
         self.failures = self.failures.saturating_add(1);
         whole.mul_f64(0.5 + fastrand::f64() / 2.0)
     }
@@ -55,8 +57,16 @@ mod tests {
         let mut patience = Patience::default();
         let waits: Vec<Duration> = (0..100).map(|_| patience.next()).collect();
         assert!(waits[0] >= FIRST / 2 && waits[0] <= FIRST, "{waits:?}");
-        assert!(waits[10..].iter().all(|wait| (LONGEST / 2..=LONGEST).contains(wait)), "{waits:?}");
-        assert!(waits[10..].windows(2).any(|pair| pair[0] != pair[1]), "{waits:?}");
+        assert!(
+            waits[10..]
+                .iter()
+                .all(|wait| (LONGEST / 2..=LONGEST).contains(wait)),
+            "{waits:?}"
+        );
+        assert!(
+            waits[10..].windows(2).any(|pair| pair[0] != pair[1]),
+            "{waits:?}"
+        );
     }
 
     #[tokio::test(start_paused = true)]

@@ -52,11 +52,28 @@ impl Late {
 
     async fn begin(self) {
         let listener = self.once_free().await;
-        let Self { settings, health, supervisor, metrics, started, gate, connections, limits, traces } = self;
+        let Self {
+            settings,
+            health,
+            supervisor,
+            metrics,
+            started,
+            gate,
+            connections,
+            limits,
+            traces,
+        } = self;
         let workflows = match (started, &settings.workflows) {
             (Some(workflows), _) => workflows,
             (None, Some(own)) => {
-                match Workflows::start(own, (&health, &metrics, traces.as_ref()), limits, &supervisor).await {
+                match Workflows::start(
+                    own,
+                    (&health, &metrics, traces.as_ref()),
+                    limits,
+                    &supervisor,
+                )
+                .await
+                {
                     Ok(workflows) => workflows,
                     Err(error) => return error!(%error, "workflows stay off"),
                 }
@@ -65,7 +82,10 @@ impl Late {
         };
         metrics.watch_workflows(workflows.activity.clone());
         metrics.watch_port(workflows.open(listener, gate, connections));
-        info!(store = workflows.store, "the port of the API is free: workflows are on");
+        info!(
+            store = workflows.store,
+            "the port of the API is free: workflows are on"
+        );
     }
 
     async fn once_free(&self) -> TcpListener {

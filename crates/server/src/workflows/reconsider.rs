@@ -12,7 +12,10 @@ struct InForce {
 
 impl InForce {
     fn of(limiter: &Limiter) -> Self {
-        Self { configuration: limiter.configuration(), overrides: limiter.overrides() }
+        Self {
+            configuration: limiter.configuration(),
+            overrides: limiter.overrides(),
+        }
     }
 
     fn is(&self, other: &Self) -> bool {

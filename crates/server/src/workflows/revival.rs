@@ -21,10 +21,18 @@ const ALL: Duration = Duration::from_millis(1_200);
 /// Asks until it is dropped.
 pub(super) async fn run(engine: Engine) {
     let mut said = Said::default();
-    let mut asking = Asking { engine: engine.clone(), each: JoinSet::new(), troubles: Vec::new() };
+    let mut asking = Asking {
+        engine: engine.clone(),
+        each: JoinSet::new(),
+        troubles: Vec::new(),
+    };
     loop {
         if said.is_news(&engine.troubles()) {
-            probe(&engine, (0..engine.store().partitions()).map(Partition).collect()).await;
+            probe(
+                &engine,
+                (0..engine.store().partitions()).map(Partition).collect(),
+            )
+            .await;
         }
         let troubles = engine.troubles();
         said.note(&troubles);
@@ -63,7 +71,8 @@ impl Asking {
         for trouble in troubles {
             if !self.troubles.contains(&trouble) {
                 self.troubles.push(trouble.clone());
-                self.each.spawn(until_it_is_over(self.engine.clone(), trouble));
+                self.each
+                    .spawn(until_it_is_over(self.engine.clone(), trouble));
             }
         }
     }
@@ -72,7 +81,10 @@ impl Asking {
 async fn until_it_is_over(engine: Engine, trouble: Trouble) -> Trouble {
     let mut patience = Patience::default();
     let alike = || -> Vec<Partition> {
-        let all = engine.troubles().into_iter().filter(|(_, other)| *other == trouble);
+        let all = engine
+            .troubles()
+            .into_iter()
+            .filter(|(_, other)| *other == trouble);
         all.map(|(partition, _)| partition).collect()
     };
     while let Some(one) = fastrand::choice(alike()) {
@@ -114,7 +126,10 @@ impl Said {
         }
         if self.lines.add(1).is_some() {
             self.shown = shown(troubles);
-            warn!("the store of workflows does not work as it should: {}", self.shown);
+            warn!(
+                "the store of workflows does not work as it should: {}",
+                self.shown
+            );
         }
     }
 }
@@ -129,17 +144,31 @@ fn shown(troubles: &BTreeMap<Partition, Trouble>) -> String {
     ];
     let mut failures: Vec<(Vec<u16>, String, Vec<&str>)> = Vec::new();
     for (word, of) in kinds {
-        let failing: Vec<_> = troubles.iter().filter_map(|(at, trouble)| Some((at.0, of(trouble)?))).collect();
-        let Some((_, reason)) = failing.first() else { continue };
-        let (partitions, reason): (Vec<u16>, _) = (failing.iter().map(|(at, _)| *at).collect(), reason.to_string());
-        match failures.iter_mut().find(|failure| failure.0 == partitions && failure.1 == reason) {
+        let failing: Vec<_> = troubles
+            .iter()
+            .filter_map(|(at, trouble)| Some((at.0, of(trouble)?)))
+            .collect();
+        let Some((_, reason)) = failing.first() else {
+            continue;
+        };
+        let (partitions, reason): (Vec<u16>, _) = (
+            failing.iter().map(|(at, _)| *at).collect(),
+            reason.to_string(),
+        );
+        match failures
+            .iter_mut()
+            .find(|failure| failure.0 == partitions && failure.1 == reason)
+        {
             Some((.., words)) => words.push(word),
             None => failures.push((partitions, reason, vec![word])),
         }
     }
     let mut shown = String::new();
     for (partitions, reason, words) in failures {
-        let (between, words) = (if shown.is_empty() { "" } else { "; " }, words.join(" and "));
+        let (between, words) = (
+            if shown.is_empty() { "" } else { "; " },
+            words.join(" and "),
+        );
         let _ = write!(
             shown,
             "{between}{words} fail in partitions {}: {}",
@@ -167,13 +196,33 @@ mod tests {
 
     #[test]
     fn what_fails_for_one_reason_is_one_sentence() {
-        let error = |reason: &str| Some(StoreError::Unavailable { reason: reason.to_owned() });
-        let refused = Trouble { removals: error("NOREPLICAS."), writes: error("NOREPLICAS."), reads: None };
+        let error = |reason: &str| {
+            Some(StoreError::Unavailable {
+                reason: reason.to_owned(),
+            })
+        };
+        let refused = Trouble {
+            removals: error("NOREPLICAS."),
+            writes: error("NOREPLICAS."),
+            reads: None,
+        };
         let troubles = [(Partition(0), refused.clone()), (Partition(1), refused)].into();
-        let one = "removals and writes fail in partitions 0-1: the store is unavailable: NOREPLICAS";
+        let one =
+            "removals and writes fail in partitions 0-1: the store is unavailable: NOREPLICAS";
         assert_eq!(shown(&troubles), one);
-        let full = Trouble { reads: error("gone"), writes: error("gone"), removals: None };
-        let two = [(Partition(1), Trouble { removals: error("OOM"), ..full })].into();
+        let full = Trouble {
+            reads: error("gone"),
+            writes: error("gone"),
+            removals: None,
+        };
+        let two = [(
+            Partition(1),
+            Trouble {
+                removals: error("OOM"),
+                ..full
+            },
+        )]
+        .into();
         assert_eq!(
             shown(&two),
             "reads and writes fail in partitions 1: the store is unavailable: gone; removals fail in partitions 1: the store is \

@@ -8,8 +8,8 @@ use std::time::Duration;
 use tidegate_api::{Activity, Api};
 use tidegate_pipeline::{Client, Config, Grouping, Parallelism};
 use tidegate_workflow::{
-    Durability, Engine, EngineOptions, MemoryStore, RedisOptions, RedisStore, SqliteOptions, SqliteStore, Store,
-    StoreError, Thread,
+    Durability, Engine, EngineOptions, MemoryStore, RedisOptions, RedisStore, SqliteOptions,
+    SqliteStore, Store, StoreError, Thread,
 };
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -41,8 +41,15 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) enum Place {
     Memory(MemoryStore),
-    File { path: PathBuf, options: SqliteOptions },
-    Redis { client: Client, options: RedisOptions, replicas: Option<(NonZeroU16, Client)> },
+    File {
+        path: PathBuf,
+        options: SqliteOptions,
+    },
+    Redis {
+        client: Client,
+        options: RedisOptions,
+        replicas: Option<(NonZeroU16, Client)>,
+    },
 }
 
 impl Place {
@@ -51,12 +58,18 @@ impl Place {
     /// # Errors
     /// The settings of Redis make no sense.
     pub(crate) fn new(settings: &Settings) -> Result<Self, StoreError> {
-        let (partitions, valid) = (settings.partitions, "settings bound partitions and the prefix");
+        let (partitions, valid) = (
+            settings.partitions,
+            "settings bound partitions and the prefix",
+        );
         if settings.in_process {
             return Ok(Self::Memory(MemoryStore::new(partitions)));
         }
         let Some(server) = &settings.redis else {
-            return Ok(Self::File { path: file(settings), options: SqliteOptions::new(partitions).expect(valid) });
+            return Ok(Self::File {
+                path: file(settings),
+                options: SqliteOptions::new(partitions).expect(valid),
+            });
         };
         let client = |config| Client::new(config).map_err(|error| unavailable(error.to_string()));
         let replicas = match NonZeroU16::new(settings.replicas) {
@@ -76,9 +89,13 @@ impl Place {
             Self::Memory(_) => Ok(true),
             Self::File { path, .. } => {
                 let (path, shown) = (path.clone(), path.display());
-                apart(move || path.try_exists()).await?.map_err(|error| unavailable(format!("{shown}: {error}")))
+                apart(move || path.try_exists())
+                    .await?
+                    .map_err(|error| unavailable(format!("{shown}: {error}")))
             }
-            Self::Redis { client, options, .. } => RedisStore::exists(client, options).await,
+            Self::Redis {
+                client, options, ..
+            } => RedisStore::exists(client, options).await,
         }
     }
 
@@ -91,9 +108,15 @@ impl Place {
             Self::Memory(store) => Ok(Store::Memory(store.clone())),
             Self::File { path, options } => {
                 let (path, options) = (path.clone(), options.clone());
-                apart(move || SqliteStore::open(&path, &options)).await?.map(Store::Sqlite)
+                apart(move || SqliteStore::open(&path, &options))
+                    .await?
+                    .map(Store::Sqlite)
             }
-            Self::Redis { client, options, replicas } => {
+            Self::Redis {
+                client,
+                options,
+                replicas,
+            } => {
                 let store = RedisStore::open(client.clone(), options.clone()).await?;
                 Ok(Store::Redis(match replicas {
                     Some((number, client)) => store.acknowledged_by(*number, client.clone()),
@@ -105,7 +128,12 @@ impl Place {
 
     /// How durable a store at this place will be. None: it is not in Redis, or Redis does not answer.
     async fn durability(&self) -> Option<Durability> {
-        let Self::Redis { client, options, .. } = self else { return None };
+        let Self::Redis {
+            client, options, ..
+        } = self
+        else {
+            return None;
+        };
         RedisStore::durability_at(client, options).await.ok()
     }
 
@@ -118,8 +146,12 @@ impl Place {
 }
 
 /// Does on a thread of its own what a disk may keep waiting; calls are answered meanwhile.
-async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, StoreError> {
-    spawn_blocking(work).await.map_err(|error| unavailable(error.to_string()))
+async fn apart<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, StoreError> {
+    spawn_blocking(work)
+        .await
+        .map_err(|error| unavailable(error.to_string()))
 }
 
 fn unavailable(reason: String) -> StoreError {
@@ -140,7 +172,9 @@ pub(crate) fn shown(settings: &Settings) -> String {
         None if settings.test_clock => format!("{MEMORY}; tests move its clock"),
         None if settings.in_process => MEMORY.to_owned(),
         // Said only where it is not what everybody has.
-        Some(server) if settings.prefix != PREFIX => format!("redis at {}, prefix {}", server.shown, settings.prefix),
+        Some(server) if settings.prefix != PREFIX => {
+            format!("redis at {}, prefix {}", server.shown, settings.prefix)
+        }
         Some(server) => format!("redis at {}", server.shown),
         None => file(settings).display().to_string(),
     }
@@ -188,8 +222,18 @@ pub(super) struct OpenContext<'a> {
 }
 
 impl<'a> Opener<'a> {
-    pub(super) fn new(context: OpenContext<'a>, looked: Option<oneshot::Sender<()>>, clock: StoreClock) -> Self {
-        Self { context, risks_logged: false, looked, reported: String::new(), clock }
+    pub(super) fn new(
+        context: OpenContext<'a>,
+        looked: Option<oneshot::Sender<()>>,
+        clock: StoreClock,
+    ) -> Self {
+        Self {
+            context,
+            risks_logged: false,
+            looked,
+            reported: String::new(),
+            clock,
+        }
     }
 
     /// Opens the store if it exists, else when the first call needs it, for an engine on these runtimes. As long as it cannot be opened, calls are answered with the reason.
@@ -226,7 +270,11 @@ impl<'a> Opener<'a> {
         if let Some(place) = place
             && let Ok(Some(found)) = timeout(PATIENCE, place.durability()).await
         {
-            risks::log_new(&found, self.context.settings.replicas, self.context.activity);
+            risks::log_new(
+                &found,
+                self.context.settings.replicas,
+                self.context.activity,
+            );
         }
     }
 
@@ -237,10 +285,17 @@ impl<'a> Opener<'a> {
         called: bool,
         runtimes: &[Handle],
     ) -> Result<Option<Engine>, StoreError> {
-        let (clock, counters, traces) =
-            (self.clock.clone(), self.context.counters.clone(), self.context.traces.clone());
-        let mut look =
-            pin!(find((self.context.settings, &counters, traces.as_ref()), (&clock, runtimes), place, called));
+        let (clock, counters, traces) = (
+            self.clock.clone(),
+            self.context.counters.clone(),
+            self.context.traces.clone(),
+        );
+        let mut look = pin!(find(
+            (self.context.settings, &counters, traces.as_ref()),
+            (&clock, runtimes),
+            place,
+            called
+        ));
         let found = match timeout(PATIENCE, look.as_mut()).await {
             Ok(found) => found,
             Err(_) => {
@@ -266,8 +321,14 @@ impl<'a> Opener<'a> {
             StoreError::Unavailable { reason } => reason.clone(),
             error => error.to_string(),
         };
-        let reason = if reason.contains(&store) { reason } else { format!("{store}: {reason}") };
-        self.context.api.refuse(format!("workflows are not available: {reason}"));
+        let reason = if reason.contains(&store) {
+            reason
+        } else {
+            format!("{store}: {reason}")
+        };
+        self.context
+            .api
+            .refuse(format!("workflows are not available: {reason}"));
         if self.reported != reason {
             let advice = advice(self.context.settings, &reason);
             warn!(
@@ -283,7 +344,8 @@ impl<'a> Opener<'a> {
 pub(crate) fn advice(settings: &Settings, reason: &str) -> String {
     match &settings.redis {
         None if !reason.contains("TIDEGATE_DATA_DIR") => {
-            "Set TIDEGATE_DATA_DIR to a folder that this server can write and no other uses. ".to_owned()
+            "Set TIDEGATE_DATA_DIR to a folder that this server can write and no other uses. "
+                .to_owned()
         }
         None => String::new(),
         Some(server) if reason.contains("NOPERM") && !reason.contains(OF_SENTINEL) => format!(
@@ -304,7 +366,11 @@ fn on_each(store: &Store, runtimes: &[Handle], counters: &Counters) -> Vec<Threa
     let on = |(at, runtime): (usize, &Handle)| {
         let _entered = runtime.enter();
         // The first one opened it.
-        let store = if at == 0 { store.clone() } else { store.again() };
+        let store = if at == 0 {
+            store.clone()
+        } else {
+            store.again()
+        };
         Thread::new(store, runtime.clone()).with_units(counters.of_thread())
     };
     runtimes.iter().enumerate().map(on).collect()
@@ -324,10 +390,23 @@ async fn find(
     if !called && !place.exists().await? {
         return Ok(None);
     }
-    let (retention, memory, attempts) = (settings.retention, settings.memory, traces.map(Traces::of_attempts));
+    let (retention, memory, attempts) = (
+        settings.retention,
+        settings.memory,
+        traces.map(Traces::of_attempts),
+    );
     let store = place.open().await?;
     clock.start(&store).await;
-    Engine::start_on(on_each(&store, runtimes, counters), EngineOptions { retention, memory, attempts }).await.map(Some)
+    Engine::start_on(
+        on_each(&store, runtimes, counters),
+        EngineOptions {
+            retention,
+            memory,
+            attempts,
+        },
+    )
+    .await
+    .map(Some)
 }
 
 #[cfg(test)]
@@ -344,11 +423,19 @@ mod tests {
         let server = RedisServer {
             config,
             shown: String::new(),
-            origin: SettingsOrigin { url: "REDIS_URL", kind: "REDIS_TYPE", auth: String::new(), sentinel_auth: "" },
+            origin: SettingsOrigin {
+                url: "REDIS_URL",
+                kind: "REDIS_TYPE",
+                auth: String::new(),
+                sentinel_auth: "",
+            },
             timeout: Duration::from_secs(1),
         };
         let config = engine_config(&server);
-        assert_eq!((config.parallelism, config.grouping), (Parallelism::UNBOUNDED, Grouping::Node));
+        assert_eq!(
+            (config.parallelism, config.grouping),
+            (Parallelism::UNBOUNDED, Grouping::Node)
+        );
         assert_eq!(config.database, 3);
     }
 }

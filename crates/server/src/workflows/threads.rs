@@ -43,7 +43,12 @@ impl Threads {
     pub(super) fn start(count: usize) -> io::Result<Self> {
         let (tell, ended) = mpsc::channel(count.max(1));
         let stop = CancellationToken::new();
-        let mut threads = Self { runtimes: vec![Handle::current()], others: Vec::new(), stop, ended };
+        let mut threads = Self {
+            runtimes: vec![Handle::current()],
+            others: Vec::new(),
+            stop,
+            ended,
+        };
         for at in 1..count {
             let part: Arc<str> = format!("{PART}-{at}").into();
             let (runtime, told) = (ThreadRuntime::new()?, Told(tell.clone(), at - 1));
@@ -52,7 +57,9 @@ impl Threads {
                 let _told = told;
                 runtime.block_on(tripwire::with(part, stop.cancelled_owned()));
             };
-            threads.others.push(Builder::new().name(format!("{PART}-{at}")).spawn(main)?);
+            threads
+                .others
+                .push(Builder::new().name(format!("{PART}-{at}")).spawn(main)?);
             threads.runtimes.push(handle);
         }
         Ok(threads)
@@ -65,7 +72,9 @@ impl Threads {
 
     /// Waits until one of the others has ended, which nobody asked for, and panics with it: a part of the server is repaired as a whole.
     pub(super) async fn broken(&mut self) {
-        let Some(at) = self.ended.recv().await else { return std::future::pending().await };
+        let Some(at) = self.ended.recv().await else {
+            return std::future::pending().await;
+        };
         if let Err(panic) = self.others.swap_remove(at).join() {
             resume_unwind(panic);
         }

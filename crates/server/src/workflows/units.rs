@@ -8,10 +8,12 @@ use std::time::{Duration, Instant};
 
 use tidegate_api::RateLimits;
 use tidegate_ratelimit::{
-    Closed, Effect, Entry, LimitOverride, Limiter, OverrideError, OverrideTarget, Permits, Reach, Reason, TakeFacts,
-    Taken, Timestamp, Units as Needs, Wanted as Asked,
+    Closed, Effect, Entry, LimitOverride, Limiter, OverrideError, OverrideTarget, Permits, Reach,
+    Reason, TakeFacts, Taken, Timestamp, Units as Needs, Wanted as Asked,
 };
-use tidegate_workflow::{Granted, Later, Limit, Limits as JobLimits, NoRoom, Receipt, Units, Wanted};
+use tidegate_workflow::{
+    Granted, Later, Limit, Limits as JobLimits, NoRoom, Receipt, Units, Wanted,
+};
 use tracing::warn;
 
 use crate::configure::Latest;
@@ -70,39 +72,79 @@ pub(crate) struct JobUnits {
 
 impl JobUnits {
     /// Over the connections of a limiter, which answers within this time.
-    pub(crate) fn new(limiter: Limiter, metrics: Arc<Shard>, overrides: LimitOverrides, timeout: Duration) -> Self {
-        Self { limiter, metrics, overrides, timeout, warned: AtomicU64::new(0) }
+    pub(crate) fn new(
+        limiter: Limiter,
+        metrics: Arc<Shard>,
+        overrides: LimitOverrides,
+        timeout: Duration,
+    ) -> Self {
+        Self {
+            limiter,
+            metrics,
+            overrides,
+            timeout,
+            warned: AtomicU64::new(0),
+        }
     }
 
     /// Keeps those under a rate limit waiting whom its rule names, at all servers.
-    async fn throttle_one(&self, needs: &Owned, reach: Reach, pause: Duration) -> Result<(), OverrideError> {
+    async fn throttle_one(
+        &self,
+        needs: &Owned,
+        reach: Reach,
+        pause: Duration,
+    ) -> Result<(), OverrideError> {
         let now = clock::now();
         let pause = u64::try_from(pause.as_micros()).unwrap_or(u64::MAX);
         let throttled = LimitOverride {
-            target: OverrideTarget::Key { domain: needs.domain.clone(), entries: needs.entries.clone() },
+            target: OverrideTarget::Key {
+                domain: needs.domain.clone(),
+                entries: needs.entries.clone(),
+            },
             effect: Effect::Throttled(reach),
             until: Some(Timestamp(now.0.saturating_add(pause))),
             by: "a worker".to_owned(),
             at: now,
             reason: "a job was throttled".to_owned(),
         };
-        self.overrides.store.put(&throttled, now, Instant::now() + self.timeout).await?;
+        self.overrides
+            .store
+            .put(&throttled, now, Instant::now() + self.timeout)
+            .await?;
         Ok(self.overrides.refresh().await?)
     }
 
     async fn take_all(&self, wanted: Vec<Wanted>) -> Vec<Granted> {
         let needs: Vec<(Vec<usize>, Vec<Owned>)> = wanted.iter().map(owned).collect();
-        let limits: Vec<Vec<Needs<'_>>> =
-            needs.iter().map(|(_, each)| each.iter().map(Owned::needs).collect()).collect();
-        let asked: Vec<Asked<'_>> =
-            limits.iter().zip(&wanted).map(|(limits, wanted)| Asked { limits, times: wanted.jobs }).collect();
+        let limits: Vec<Vec<Needs<'_>>> = needs
+            .iter()
+            .map(|(_, each)| each.iter().map(Owned::needs).collect())
+            .collect();
+        let asked: Vec<Asked<'_>> = limits
+            .iter()
+            .zip(&wanted)
+            .map(|(limits, wanted)| Asked {
+                limits,
+                times: wanted.jobs,
+            })
+            .collect();
         let mut facts = TakeFacts::default();
-        let taken = self.limiter.take(&asked, clock::now(), Instant::now() + self.timeout, &mut facts).await;
+        let taken = self
+            .limiter
+            .take(
+                &asked,
+                clock::now(),
+                Instant::now() + self.timeout,
+                &mut facts,
+            )
+            .await;
         self.count(&facts);
         match taken {
-            Ok(taken) => {
-                taken.into_iter().zip(&needs).map(|(taken, (places, _))| self.granted(taken, places)).collect()
-            }
+            Ok(taken) => taken
+                .into_iter()
+                .zip(&needs)
+                .map(|(taken, (places, _))| self.granted(taken, places))
+                .collect(),
             Err(error) => {
                 self.tell(&error);
                 wanted.iter().map(|_| refused(0, AGAIN)).collect()
@@ -111,7 +153,9 @@ impl JobUnits {
     }
 
     fn granted(&self, taken: Taken, places: &[usize]) -> Granted {
-        let Taken { permits, closed, .. } = taken;
+        let Taken {
+            permits, closed, ..
+        } = taken;
         let no_room = closed.map(|Closed { limit, reason }| {
             let (after, again) = match reason {
                 // What one limit granted and another one refused is on its way back for a moment.
@@ -125,11 +169,19 @@ impl JobUnits {
                     (AGAIN, Some(AGAIN))
                 }
             };
-            NoRoom { limit: places[limit], after, again }
+            NoRoom {
+                limit: places[limit],
+                after,
+                again,
+            }
         });
         let jobs = permits.times();
         let receipt: Receipt = Arc::new(Mutex::new(permits));
-        Granted { jobs, receipt: (jobs > 0).then_some(receipt), no_room }
+        Granted {
+            jobs,
+            receipt: (jobs > 0).then_some(receipt),
+            no_room,
+        }
     }
 
     fn count(&self, facts: &TakeFacts) {
@@ -177,9 +229,18 @@ impl Units for JobUnits {
 
     fn give_back(&self, receipt: Receipt, jobs: u32) -> Later<'_, ()> {
         Box::pin(async move {
-            let Some(permits) = receipt.downcast_ref::<Mutex<Permits>>() else { return };
-            let back = permits.lock().unwrap_or_else(PoisonError::into_inner).split_off(jobs);
-            if let Err(error) = self.limiter.give_back(vec![back], clock::now(), Instant::now() + self.timeout).await {
+            let Some(permits) = receipt.downcast_ref::<Mutex<Permits>>() else {
+                return;
+            };
+            let back = permits
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .split_off(jobs);
+            if let Err(error) = self
+                .limiter
+                .give_back(vec![back], clock::now(), Instant::now() + self.timeout)
+                .await
+            {
                 self.tell(&error);
             }
         })
@@ -193,7 +254,15 @@ impl fmt::Debug for JobUnits {
 }
 
 fn refused(limit: usize, after: Duration) -> Granted {
-    Granted { jobs: 0, receipt: None, no_room: Some(NoRoom { limit, after, again: Some(after) }) }
+    Granted {
+        jobs: 0,
+        receipt: None,
+        no_room: Some(NoRoom {
+            limit,
+            after,
+            again: Some(after),
+        }),
+    }
 }
 
 /// What a job needs of one rate limit, in the limiter's words.
@@ -205,18 +274,44 @@ struct Owned {
 
 impl Owned {
     fn needs(&self) -> Needs<'_> {
-        Needs { domain: &self.domain, entries: &self.entries, hits: self.hits }
+        Needs {
+            domain: &self.domain,
+            entries: &self.entries,
+            hits: self.hits,
+        }
     }
 }
 
 /// The rate limits among the limits of jobs, and their places there.
 fn owned(wanted: &Wanted) -> (Vec<usize>, Vec<Owned>) {
-    let each = wanted.limits.each().iter().enumerate().filter_map(|(at, limit)| match limit {
-        Limit::Units { domain, entries, hits } => {
-            let entries = entries.iter().map(|(key, value)| Entry { key: key.clone(), value: value.clone() }).collect();
-            Some((at, Owned { domain: domain.clone(), entries, hits: NonZeroU32::new(*hits)? }))
-        }
-        Limit::Concurrency { .. } => None,
-    });
+    let each = wanted
+        .limits
+        .each()
+        .iter()
+        .enumerate()
+        .filter_map(|(at, limit)| match limit {
+            Limit::Units {
+                domain,
+                entries,
+                hits,
+            } => {
+                let entries = entries
+                    .iter()
+                    .map(|(key, value)| Entry {
+                        key: key.clone(),
+                        value: value.clone(),
+                    })
+                    .collect();
+                Some((
+                    at,
+                    Owned {
+                        domain: domain.clone(),
+                        entries,
+                        hits: NonZeroU32::new(*hits)?,
+                    },
+                ))
+            }
+            Limit::Concurrency { .. } => None,
+        });
     each.unzip()
 }

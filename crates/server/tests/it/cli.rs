@@ -60,7 +60,10 @@ impl Ended {
 
     #[track_caller]
     fn says(self, part: &str) -> Self {
-        assert!(self.out.contains(part) || self.error.contains(part), "no {part:?} in {self:#?}");
+        assert!(
+            self.out.contains(part) || self.error.contains(part),
+            "no {part:?} in {self:#?}"
+        );
         self
     }
 }
@@ -76,7 +79,11 @@ fn binary(arguments: &[&str]) -> Command {
 fn run(command: &mut Command) -> Ended {
     let output = command.output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
-    Ended { code: output.status.code(), out: text(output.stdout), error: text(output.stderr) }
+    Ended {
+        code: output.status.code(),
+        out: text(output.stdout),
+        error: text(output.stderr),
+    }
 }
 
 /// Runs a command to its end, all of its output on a terminal of so many columns.
@@ -100,9 +107,17 @@ fn terminal(columns: u16) -> (File, File) {
     grantpt(&ours).unwrap();
     unlockpt(&ours).unwrap();
     let name = ptsname(&ours, Vec::new()).unwrap().into_string().unwrap();
-    let size = rustix::termios::Winsize { ws_row: 40, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    let size = rustix::termios::Winsize {
+        ws_row: 40,
+        ws_col: columns,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
     rustix::termios::tcsetwinsize(&ours, size).unwrap();
-    (File::from(ours), File::options().read(true).write(true).open(name).unwrap())
+    (
+        File::from(ours),
+        File::options().read(true).write(true).open(name).unwrap(),
+    )
 }
 
 fn read_terminal(command: &mut Command, ours: File, theirs: File) -> (Option<i32>, String) {
@@ -124,10 +139,21 @@ impl Asking {
     }
 
     fn on(command: &mut Command, ours: File, theirs: File) -> Self {
-        let child = command.stdout(theirs.try_clone().unwrap()).stderr(theirs).spawn().unwrap();
+        let child = command
+            .stdout(theirs.try_clone().unwrap())
+            .stderr(theirs)
+            .spawn()
+            .unwrap();
         // The command keeps the terminal open, too.
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        Self { child, ours, seen: Vec::new() }
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        Self {
+            child,
+            ours,
+            seen: Vec::new(),
+        }
     }
 
     /// Reads some; false when nobody has the other end any more, which is an error.
@@ -141,7 +167,11 @@ impl Asking {
     #[track_caller]
     fn read_until(&mut self, end: &str) {
         while !self.seen.ends_with(end.as_bytes()) {
-            assert!(self.read(), "it ended with {:?}", String::from_utf8_lossy(&self.seen));
+            assert!(
+                self.read(),
+                "it ended with {:?}",
+                String::from_utf8_lossy(&self.seen)
+            );
         }
     }
 
@@ -149,7 +179,10 @@ impl Asking {
     fn answer(mut self, text: &str) -> (Option<i32>, String) {
         self.ours.write_all(text.as_bytes()).unwrap();
         while self.read() {}
-        (self.child.wait().unwrap().code(), String::from_utf8(self.seen).unwrap().replace("\r\n", "\n"))
+        (
+            self.child.wait().unwrap().code(),
+            String::from_utf8(self.seen).unwrap().replace("\r\n", "\n"),
+        )
     }
 }
 
@@ -158,7 +191,9 @@ fn plain(text: &str) -> String {
     let mut parts = text.split("\u{1b}[");
     let first = parts.next().unwrap_or_default().to_owned();
     parts.fold(first, |seen, part| {
-        seen + part.split_once(|end: char| end.is_ascii_alphabetic()).map_or("", |(_, rest)| rest)
+        seen + part
+            .split_once(|end: char| end.is_ascii_alphabetic())
+            .map_or("", |(_, rest)| rest)
     })
 }
 

@@ -27,13 +27,19 @@ fn deploy(path: &str) -> PathBuf {
 /// A program of the peers in .venv, which scripts/deps installs.
 fn peer(name: &str) -> Command {
     let path = repository().join(".venv").join(name);
-    assert!(path.exists(), "{} is missing: run `scripts/deps test`", path.display());
+    assert!(
+        path.exists(),
+        "{} is missing: run `scripts/deps test`",
+        path.display()
+    );
     Command::new(path)
 }
 
 /// Runs a program that must succeed, and returns what it printed.
 fn succeed(command: &mut Command) -> String {
-    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}: run `scripts/deps test`"));
+    let output = command
+        .output()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}: run `scripts/deps test`"));
     let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
     assert!(output.status.success(), "{command:?}: {text}");
     text
@@ -51,10 +57,15 @@ fn certificates(names: &[&str]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let key = KeyPair::generate().unwrap();
     let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-    let certificate = CertificateParams::new(names).unwrap().self_signed(&key).unwrap();
-    for (name, text) in
-        [("tls.crt", certificate.pem()), ("ca.crt", certificate.pem()), ("tls.key", key.serialize_pem())]
-    {
+    let certificate = CertificateParams::new(names)
+        .unwrap()
+        .self_signed(&key)
+        .unwrap();
+    for (name, text) in [
+        ("tls.crt", certificate.pem()),
+        ("ca.crt", certificate.pem()),
+        ("tls.key", key.serialize_pem()),
+    ] {
         std::fs::write(folder.path().join(name), text).unwrap();
     }
     folder
@@ -63,7 +74,10 @@ fn certificates(names: &[&str]) -> tempfile::TempDir {
 /// The default of a time span, as docs/settings.md has it.
 fn default_span(name: &str) -> Duration {
     let page = std::fs::read_to_string(repository().join("docs/settings.md")).unwrap();
-    let row = page.lines().find(|line| line.starts_with(&format!("| `{name}` |"))).unwrap();
+    let row = page
+        .lines()
+        .find(|line| line.starts_with(&format!("| `{name}` |")))
+        .unwrap();
     let text = row.split('`').nth(3).unwrap();
     Duration::from_secs(text.strip_suffix('s').unwrap().parse().unwrap())
 }

@@ -42,7 +42,10 @@ impl Root {
     /// A program of the image, in an empty environment.
     fn command(&self, program: &str) -> Command {
         let mut command = Command::new(self.path("bin").join(program));
-        command.env_clear().current_dir(self.0.path()).stdin(Stdio::null());
+        command
+            .env_clear()
+            .current_dir(self.0.path())
+            .stdin(Stdio::null());
         command
     }
 
@@ -50,12 +53,17 @@ impl Root {
     fn run(&self, program: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
         let output = self.command(program).args(arguments).output().unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-        (output.status.code(), text(output.stdout), text(output.stderr))
+        (
+            output.status.code(),
+            text(output.stdout),
+            text(output.stderr),
+        )
     }
 }
 
 /// Ports that were free a moment ago. They are held until the last is known, so they differ.
 fn free_ports<const COUNT: usize>() -> [u16; COUNT] {
-    let held: [TcpListener; COUNT] = std::array::from_fn(|_| TcpListener::bind("127.0.0.1:0").unwrap());
+    let held: [TcpListener; COUNT] =
+        std::array::from_fn(|_| TcpListener::bind("127.0.0.1:0").unwrap());
     held.map(|listener| listener.local_addr().unwrap().port())
 }

@@ -19,7 +19,8 @@ use crate::support::{ask, await_that, channel, post, request};
 /// Longer than any bound in time.
 const LONG: Duration = Duration::from_secs(90);
 /// A decision, and the answer that shows that the server is well.
-const DECISION: &str = r#"{"domain":"shop","descriptors":[{"entries":[{"key":"free","value":"x"}]}]}"#;
+const DECISION: &str =
+    r#"{"domain":"shop","descriptors":[{"entries":[{"key":"free","value":"x"}]}]}"#;
 
 /// Waits until the other side closes the connection; returns what it said before.
 #[track_caller]
@@ -27,14 +28,18 @@ pub(crate) fn until_closed(stream: &mut TcpStream) -> Vec<u8> {
     stream.set_read_timeout(Some(LONG)).unwrap();
     let mut said = Vec::new();
     match stream.read_to_end(&mut said) {
-        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => panic!("it stays open"),
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+            panic!("it stays open")
+        }
         _ => said,
     }
 }
 
 /// Whether the other side has closed the connection by now.
 pub(crate) fn is_closed(stream: &mut TcpStream) -> bool {
-    stream.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_millis(1)))
+        .unwrap();
     let mut byte = [0];
     match stream.read(&mut byte) {
         Ok(length) => length == 0,

@@ -8,7 +8,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use tidegate::proto::envoy::extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor};
+use tidegate::proto::envoy::extensions::common::ratelimit::v3::{
+    RateLimitDescriptor, rate_limit_descriptor,
+};
 use tidegate::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use tidegate::settings::Settings;
 use tidegate::{GrpcAddress, ServeError, Started, Stop};
@@ -54,7 +56,10 @@ const DEFAULTS: [(&str, &str); 9] = [
 pub(crate) fn variables(more: &[(&str, &str)]) -> Vec<(String, String)> {
     let given = |name: &str| more.iter().any(|(other, _)| *other == name);
     let defaults = DEFAULTS.iter().filter(|(name, _)| !given(name));
-    defaults.chain(more).map(|&(name, value)| (name.to_owned(), value.to_owned())).collect()
+    defaults
+        .chain(more)
+        .map(|&(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
 }
 
 /// A folder with configuration files, as RUNTIME_ROOT.
@@ -120,7 +125,8 @@ impl Server {
         for _ in 0..5 {
             match Self::try_start(settings.clone()) {
                 Ok(server) => return server,
-                Err(ServeError::Bind { source, .. }) if source.kind() == std::io::ErrorKind::AddrInUse => {}
+                Err(ServeError::Bind { source, .. })
+                    if source.kind() == std::io::ErrorKind::AddrInUse => {}
                 Err(error) => panic!("the server does not start: {error}"),
             }
         }
@@ -140,14 +146,24 @@ impl Server {
             Stop::Manager
         };
         let thread = std::thread::spawn(move || {
-            tidegate::run(settings, asked, move |started| tell.send(started.clone()).unwrap())
+            tidegate::run(settings, asked, move |started| {
+                tell.send(started.clone()).unwrap()
+            })
         });
         match told.recv_timeout(PATIENCE) {
-            Ok(started) => Ok(Self { started, stop, thread: Some(thread), _limits: None }),
-            Err(mpsc::RecvTimeoutError::Timeout) => panic!("the server has not started in {PATIENCE:?}"),
-            Err(mpsc::RecvTimeoutError::Disconnected) => {
-                Err(thread.join().expect("the server does not panic").expect_err("it ended before it had started"))
+            Ok(started) => Ok(Self {
+                started,
+                stop,
+                thread: Some(thread),
+                _limits: None,
+            }),
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                panic!("the server has not started in {PATIENCE:?}")
             }
+            Err(mpsc::RecvTimeoutError::Disconnected) => Err(thread
+                .join()
+                .expect("the server does not panic")
+                .expect_err("it ended before it had started")),
         }
     }
 
@@ -193,7 +209,10 @@ impl Drop for Server {
         if let Some(thread) = self.thread.take() {
             // A panic of the server must fail its test, unless the test has failed already.
             let ended = thread.join();
-            assert!(ended.is_ok() || std::thread::panicking(), "the server panicked");
+            assert!(
+                ended.is_ok() || std::thread::panicking(),
+                "the server panicked"
+            );
         }
     }
 }
@@ -201,18 +220,28 @@ impl Drop for Server {
 /// The value of a line of `/stats` at a debug port.
 pub(crate) fn stat(debug: SocketAddr, name: &str) -> u64 {
     let stats = get(debug, "/stats").body;
-    let line = stats.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
-    line.unwrap_or_else(|| panic!("no {name} in\n{stats}")).parse().unwrap()
+    let line = stats
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+    line.unwrap_or_else(|| panic!("no {name} in\n{stats}"))
+        .parse()
+        .unwrap()
 }
 
 pub(crate) async fn channel(address: SocketAddr) -> Channel {
     let endpoint = Channel::from_shared(format!("http://{address}")).unwrap();
-    tokio::time::timeout(PATIENCE, endpoint.connect()).await.unwrap().unwrap()
+    tokio::time::timeout(PATIENCE, endpoint.connect())
+        .await
+        .unwrap()
+        .unwrap()
 }
 
 /// A request with one descriptor for each list of pairs.
 pub(crate) fn request(domain: &str, descriptors: &[&[(&str, &str)]]) -> RateLimitRequest {
-    let entry = |&(key, value): &(&str, &str)| rate_limit_descriptor::Entry { key: key.into(), value: value.into() };
+    let entry = |&(key, value): &(&str, &str)| rate_limit_descriptor::Entry {
+        key: key.into(),
+        value: value.into(),
+    };
     let descriptor = |entries: &&[(&str, &str)]| RateLimitDescriptor {
         entries: entries.iter().map(entry).collect(),
         ..RateLimitDescriptor::default()
@@ -229,11 +258,20 @@ pub(crate) async fn ask(
     channel: &Channel,
     request: impl tonic::IntoRequest<RateLimitRequest>,
 ) -> Result<RateLimitResponse, tonic::Status> {
-    let mut client = tonic::client::Grpc::new(channel.clone()).max_decoding_message_size(usize::MAX);
-    client.ready().await.map_err(|error| tonic::Status::unavailable(error.to_string()))?;
-    let path = http::uri::PathAndQuery::from_static("/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit");
+    let mut client =
+        tonic::client::Grpc::new(channel.clone()).max_decoding_message_size(usize::MAX);
+    client
+        .ready()
+        .await
+        .map_err(|error| tonic::Status::unavailable(error.to_string()))?;
+    let path = http::uri::PathAndQuery::from_static(
+        "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
+    );
     let codec = tonic_prost::ProstCodec::<RateLimitRequest, RateLimitResponse>::default();
-    client.unary(request.into_request(), path, codec).await.map(tonic::Response::into_inner)
+    client
+        .unary(request.into_request(), path, codec)
+        .await
+        .map(tonic::Response::into_inner)
 }
 
 /// An HTTP answer.
@@ -247,7 +285,10 @@ pub(crate) struct Answer {
 
 impl Answer {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
+        self.headers
+            .iter()
+            .find(|(other, _)| other == name)
+            .map(|(_, value)| value.as_str())
     }
 }
 
@@ -274,23 +315,41 @@ pub(crate) fn http_with(
 ) -> Answer {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let headers: String = headers
+        .iter()
+        .map(|(name, value)| format!("{name}: {value}\r\n"))
+        .collect();
     let length = body.len();
-    let head = format!("{method} {path} HTTP/1.1\r\n{headers}connection: close\r\ncontent-length: {length}\r\n\r\n");
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\n{headers}connection: close\r\ncontent-length: {length}\r\n\r\n"
+    );
     stream.write_all(head.as_bytes()).unwrap();
     // A server that refuses a large body closes before it has read all of it.
     let _ = stream.write_all(body);
     let mut text = Vec::new();
     let _ = stream.read_to_end(&mut text);
     let text = String::from_utf8(text).unwrap();
-    let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {text:?}"));
+    let (head, body) = text
+        .split_once("\r\n\r\n")
+        .unwrap_or_else(|| panic!("no answer: {text:?}"));
     let mut lines = head.lines();
-    let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+    let status = lines
+        .next()
+        .unwrap()
+        .split(' ')
+        .nth(1)
+        .unwrap()
+        .parse()
+        .unwrap();
     let headers = lines.map(|line| {
         let (name, value) = line.split_once(": ").unwrap();
         (name.to_ascii_lowercase(), value.to_owned())
     });
-    Answer { status, headers: headers.collect(), body: body.to_owned() }
+    Answer {
+        status,
+        headers: headers.collect(),
+        body: body.to_owned(),
+    }
 }
 
 /// Asks again until `condition` holds.
@@ -306,7 +365,11 @@ pub(crate) fn await_that(what: &str, mut condition: impl FnMut() -> bool) {
 /// A number that whoever starts the tests gives to some of them: how long to run, or what again.
 #[expect(clippy::disallowed_methods, reason = "it is no setting of the server")]
 pub(crate) fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name} is no number: {value}")))
+    std::env::var(name).ok().map(|value| {
+        value
+            .parse()
+            .unwrap_or_else(|_| panic!("{name} is no number: {value}"))
+    })
 }
 
 /// The repository's folder.

@@ -28,12 +28,15 @@ pub(crate) use authority::{Authority, Folder, Issued};
 
 const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 /// The domain `shop` and the descriptor `free: x`, framed.
-const CALL: Bytes = Bytes::from_static(b"\0\0\0\0\x13\x0a\x04shop\x12\x0b\x0a\x09\x0a\x04free\x12\x01x");
+const CALL: Bytes =
+    Bytes::from_static(b"\0\0\0\0\x13\x0a\x04shop\x12\x0b\x0a\x09\x0a\x04free\x12\x01x");
 
 /// A client that trusts `authority`, shows `shown`, and offers this protocol.
 fn client(authority: &Authority, shown: Option<&Issued>, protocol: &[u8]) -> TlsConnector {
     let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(authority.pem.as_bytes()).unwrap()).unwrap();
+    roots
+        .add(CertificateDer::from_pem_slice(authority.pem.as_bytes()).unwrap())
+        .unwrap();
     let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap()
@@ -41,8 +44,15 @@ fn client(authority: &Authority, shown: Option<&Issued>, protocol: &[u8]) -> Tls
     let mut config = match shown {
         None => builder.with_no_client_auth(),
         Some(Issued { chain, key }) => {
-            let chain = CertificateDer::pem_slice_iter(chain.as_bytes()).map(Result::unwrap).collect();
-            builder.with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap()).unwrap()
+            let chain = CertificateDer::pem_slice_iter(chain.as_bytes())
+                .map(Result::unwrap)
+                .collect();
+            builder
+                .with_client_auth_cert(
+                    chain,
+                    PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap(),
+                )
+                .unwrap()
         }
     };
     config.alpn_protocols = vec![protocol.to_vec()];
@@ -55,17 +65,30 @@ async fn connect(
     authority: &Authority,
     shown: Option<&Issued>,
 ) -> io::Result<TlsStream<TcpStream>> {
-    secure(TcpStream::connect(address).await?, &client(authority, shown, b"h2")).await
+    secure(
+        TcpStream::connect(address).await?,
+        &client(authority, shown, b"h2"),
+    )
+    .await
 }
 
-async fn secure<I: AsyncRead + AsyncWrite + Unpin>(socket: I, client: &TlsConnector) -> io::Result<TlsStream<I>> {
+async fn secure<I: AsyncRead + AsyncWrite + Unpin>(
+    socket: I,
+    client: &TlsConnector,
+) -> io::Result<TlsStream<I>> {
     let name = ServerName::try_from("127.0.0.1").unwrap();
-    timeout(PATIENCE, client.connect(name, socket)).await.expect("the handshake ends")
+    timeout(PATIENCE, client.connect(name, socket))
+        .await
+        .expect("the handshake ends")
 }
 
 /// A decision over a connection, which is closed then: its gRPC status.
-async fn decide<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(socket: I) -> Result<String, h2::Error> {
-    let (sender, connection) = timeout(PATIENCE, h2::client::handshake(socket)).await.expect("HTTP/2 begins")?;
+async fn decide<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    socket: I,
+) -> Result<String, h2::Error> {
+    let (sender, connection) = timeout(PATIENCE, h2::client::handshake(socket))
+        .await
+        .expect("HTTP/2 begins")?;
     let connection = tokio::spawn(connection);
     let status = ask(&mut sender.ready().await?).await;
     connection.abort();
@@ -74,8 +97,10 @@ async fn decide<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(socket: I) -
 
 /// A decision over a connection that stays.
 async fn ask(sender: &mut h2::client::SendRequest<Bytes>) -> Result<String, h2::Error> {
-    let request = http::Request::post(format!("https://x{PATH}")).header("content-type", "application/grpc");
-    let (answer, mut body) = sender.send_request(request.header("te", "trailers").body(()).unwrap(), false)?;
+    let request =
+        http::Request::post(format!("https://x{PATH}")).header("content-type", "application/grpc");
+    let (answer, mut body) =
+        sender.send_request(request.header("te", "trailers").body(()).unwrap(), false)?;
     body.send_data(CALL, true)?;
     let answer = timeout(PATIENCE, answer).await.expect("it is answered")?;
     let (head, mut body) = answer.into_parts();

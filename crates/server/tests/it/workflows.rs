@@ -44,19 +44,31 @@ impl Flows {
     pub(crate) fn start(more: &[(&str, &str)]) -> Self {
         let data = tempfile::tempdir().unwrap();
         let folder = data.path().join("data");
-        let ours = [("TIDEGATE_HTTP_ADDR", "127.0.0.1:0"), ("TIDEGATE_DATA_DIR", folder.to_str().unwrap())];
+        let ours = [
+            ("TIDEGATE_HTTP_ADDR", "127.0.0.1:0"),
+            ("TIDEGATE_DATA_DIR", folder.to_str().unwrap()),
+        ];
         let more = [&ours[..], more].concat();
         // What comes last is what counts.
         let given = |at: usize| more[at + 1..].iter().any(|(name, _)| *name == more[at].0);
-        let kept: Vec<_> = (0..more.len()).filter(|&at| !given(at)).map(|at| more[at]).collect();
-        Self { server: Server::start_bare(&kept), data }
+        let kept: Vec<_> = (0..more.len())
+            .filter(|&at| !given(at))
+            .map(|at| more[at])
+            .collect();
+        Self {
+            server: Server::start_bare(&kept),
+            data,
+        }
     }
 
     /// A server on this Redis.
     pub(crate) fn on(redis: &RedisServer) -> Self {
         let url = redis.address().to_string();
         let flows = Self::start(&[("REDIS_URL", &url), ("REDIS_SOCKET_TYPE", "tcp")]);
-        assert!(!flows.data.path().join("data").exists(), "with Redis there is no file");
+        assert!(
+            !flows.data.path().join("data").exists(),
+            "with Redis there is no file"
+        );
         flows
     }
 
@@ -64,7 +76,13 @@ impl Flows {
         self.server.started.addresses.api.unwrap()
     }
 
-    pub(crate) fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+    pub(crate) fn ask(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Answer {
         ask(self.api(), method, path, headers, body)
     }
 
@@ -89,14 +107,20 @@ impl Flows {
     /// Creates a workflow and returns its id.
     #[track_caller]
     pub(crate) fn create(&self, body: Value) -> String {
-        self.post("/v1/workflows", body)["id"].as_str().unwrap().to_owned()
+        self.post("/v1/workflows", body)["id"]
+            .as_str()
+            .unwrap()
+            .to_owned()
     }
 
     /// Claims up to `limit` jobs without waiting.
     #[track_caller]
     pub(crate) fn claim(&self, limit: usize) -> Vec<Value> {
         let claim = json!({"queues": ["default"], "worker": "w", "limit": limit});
-        self.post("/v1/jobs/claim", claim)["jobs"].as_array().unwrap().clone()
+        self.post("/v1/jobs/claim", claim)["jobs"]
+            .as_array()
+            .unwrap()
+            .clone()
     }
 
     /// Reports that a job succeeded, with an output.
@@ -110,16 +134,33 @@ impl Flows {
     #[track_caller]
     pub(crate) fn fail(&self, job: &Value) -> Value {
         let error = json!({"kind": "ValueError", "message": "no such thing", "trace": "line 1"});
-        let report = json!({"lease": job["lease"], "outcome": "failed", "error": error, "retry": "never"});
+        let report =
+            json!({"lease": job["lease"], "outcome": "failed", "error": error, "retry": "never"});
         self.post("/v1/jobs/report", json!({"reports": [report]}))["reports"][0].clone()
     }
 }
 
-pub(crate) fn ask(address: SocketAddr, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+pub(crate) fn ask(
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> Answer {
     let host = address.to_string();
     let given = headers.iter().any(|(name, _)| *name == "host");
-    let host = if given { &[][..] } else { &[("host", host.as_str())][..] };
-    http_with(address, method, path, &[host, headers].concat(), body.as_bytes())
+    let host = if given {
+        &[][..]
+    } else {
+        &[("host", host.as_str())][..]
+    };
+    http_with(
+        address,
+        method,
+        path,
+        &[host, headers].concat(),
+        body.as_bytes(),
+    )
 }
 
 #[track_caller]
@@ -131,10 +172,19 @@ pub(crate) fn found(answer: Answer) -> Value {
 
 #[track_caller]
 pub(crate) fn problem(answer: &Answer) -> (u16, String, Value) {
-    assert_eq!(answer.header("content-type"), Some("application/problem+json"), "{answer:?}");
+    assert_eq!(
+        answer.header("content-type"),
+        Some("application/problem+json"),
+        "{answer:?}"
+    );
     let problem: Value = serde_json::from_str(&answer.body).unwrap();
     assert_eq!(problem["status"], answer.status);
-    assert!(problem["detail"].as_str().is_some_and(|detail| !detail.is_empty()), "{problem}");
+    assert!(
+        problem["detail"]
+            .as_str()
+            .is_some_and(|detail| !detail.is_empty()),
+        "{problem}"
+    );
     let code = problem["code"].as_str().unwrap().to_owned();
     assert_eq!(problem["type"], format!("urn:tidegate:problem:{code}"));
     (answer.status, code, problem["path"].clone())
@@ -149,7 +199,9 @@ pub(crate) fn on_each_store(test: impl Fn(&Flows)) {
 
 /// A Redis of the test's own.
 pub(crate) fn redis() -> RedisServer {
-    tokio::runtime::Runtime::new().unwrap().block_on(RedisServer::start())
+    tokio::runtime::Runtime::new()
+        .unwrap()
+        .block_on(RedisServer::start())
 }
 
 /// A workflow of these jobs, each `name` or `name<parent,parent`.

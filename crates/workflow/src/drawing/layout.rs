@@ -44,18 +44,32 @@ impl Layout {
         };
         let (widths, heights): (Vec<i32>, Vec<i32>) = layered.units.iter().map(size).unzip();
         let mut rows = rows(&layered, &heights, (BEND_HEIGHT, BOX_GAP));
-        let has_rail = layered.routes.iter().any(|route| matches!(route.via, Via::Rail));
+        let has_rail = layered
+            .routes
+            .iter()
+            .any(|route| matches!(route.via, Via::Rail));
         let top = MARGIN + if has_rail { BOX_GAP } else { 0 };
         rows.iter_mut().for_each(|row| *row += top);
         let columns = place::columns(&layered, &widths, &rows, MARGIN);
-        Drawing { graph, layered: &layered, rows: &rows, columns: &columns, widths, heights }.layout()
+        Drawing {
+            graph,
+            layered: &layered,
+            rows: &rows,
+            columns: &columns,
+            widths,
+            heights,
+        }
+        .layout()
     }
 
     /// How many pairs of lines cross, in the order of definition and as they are drawn: what the order of the layers gains.
     #[must_use]
     pub fn crossings(graph: &Graph) -> (u64, u64) {
         let layered = Layered::of(graph, Alike::Together);
-        (order::crossings(&layered), order::crossings(&ordered(layered)))
+        (
+            order::crossings(&layered),
+            order::crossings(&ordered(layered)),
+        )
     }
 }
 
@@ -79,7 +93,16 @@ struct Drawing<'a> {
 impl Drawing<'_> {
     fn layout(mut self) -> Layout {
         self.align_boxes();
-        let mut nodes = vec![Node { x: 0, y: 0, width: 0, height: 0, layer: 0 }; self.graph.jobs.len()];
+        let mut nodes = vec![
+            Node {
+                x: 0,
+                y: 0,
+                width: 0,
+                height: 0,
+                layer: 0
+            };
+            self.graph.jobs.len()
+        ];
         let mut blocks = Vec::new();
         // The end of lines at each unit.
         let mut ends = Vec::with_capacity(self.layered.units.len());
@@ -91,40 +114,88 @@ impl Drawing<'_> {
                     ends.push(End::Job(*job));
                 }
                 Unit::Block(jobs) => {
-                    let (grid, corner) = (Grid::of(self.graph, jobs), Point { x: frame.x, y: frame.y });
+                    let (grid, corner) = (
+                        Grid::of(self.graph, jobs),
+                        Point {
+                            x: frame.x,
+                            y: frame.y,
+                        },
+                    );
                     let places = jobs.iter().enumerate();
-                    places.for_each(|(place, job)| nodes[job.index()] = grid.node(place, corner, frame.layer));
+                    places.for_each(|(place, job)| {
+                        nodes[job.index()] = grid.node(place, corner, frame.layer)
+                    });
                     ends.push(End::Block(blocks.len()));
-                    blocks.push(Block { frame, jobs: jobs.clone() });
+                    blocks.push(Block {
+                        frame,
+                        jobs: jobs.clone(),
+                    });
                 }
             }
         }
         let units = self.layered.units.len();
-        let junctions = (units..units + self.layered.junctions).map(|vertex| self.point(vertex)).collect();
+        let junctions = (units..units + self.layered.junctions)
+            .map(|vertex| self.point(vertex))
+            .collect();
         let width = self.columns.last().map_or(0, place::Column::right) + MARGIN;
-        let half = |vertex: usize| self.heights.get(vertex).map_or(BEND_HEIGHT, |height| height / 2);
-        let lowest = self.rows.iter().enumerate().map(|(vertex, row)| row + half(vertex)).max().unwrap_or(0);
+        let half = |vertex: usize| {
+            self.heights
+                .get(vertex)
+                .map_or(BEND_HEIGHT, |height| height / 2)
+        };
+        let lowest = self
+            .rows
+            .iter()
+            .enumerate()
+            .map(|(vertex, row)| row + half(vertex))
+            .max()
+            .unwrap_or(0);
         let (height, undrawn) = (lowest + MARGIN, self.layered.undrawn);
-        Layout { width, height, nodes, blocks, junctions, edges: self.edges(&ends), undrawn }
+        Layout {
+            width,
+            height,
+            nodes,
+            blocks,
+            junctions,
+            edges: self.edges(&ends),
+            undrawn,
+        }
     }
 
     /// Makes all boxes of a layer as wide as the widest. Frames have widths of their own.
     fn align_boxes(&mut self) {
         for layer in &self.layered.layers {
             let is_job = |vertex: &&u32| matches!(self.layered.unit(**vertex), Some(Unit::Job(_)));
-            let jobs: Vec<usize> = layer.iter().filter(is_job).map(|&vertex| vertex as usize).collect();
+            let jobs: Vec<usize> = layer
+                .iter()
+                .filter(is_job)
+                .map(|&vertex| vertex as usize)
+                .collect();
             let widest = jobs.iter().map(|&job| self.widths[job]).max().unwrap_or(0);
             jobs.into_iter().for_each(|job| self.widths[job] = widest);
         }
     }
 
     fn frame(&self, unit: usize) -> Node {
-        let (width, height, layer) = (self.widths[unit], self.heights[unit], self.layered.layer[unit]);
-        Node { x: self.column(unit).left, y: self.rows[unit] - height / 2, width, height, layer }
+        let (width, height, layer) = (
+            self.widths[unit],
+            self.heights[unit],
+            self.layered.layer[unit],
+        );
+        Node {
+            x: self.column(unit).left,
+            y: self.rows[unit] - height / 2,
+            width,
+            height,
+            layer,
+        }
     }
 
     fn point(&self, vertex: usize) -> Point {
-        Point { x: self.column(vertex).left, y: self.rows[vertex] }
+        Point {
+            x: self.column(vertex).left,
+            y: self.rows[vertex],
+        }
     }
 
     fn column(&self, vertex: usize) -> place::Column {
@@ -132,31 +203,59 @@ impl Drawing<'_> {
     }
 
     fn edges(&self, ends: &[End]) -> Vec<Edge> {
-        let end = |vertex: usize| ends.get(vertex).copied().unwrap_or_else(|| End::Junction(vertex - ends.len()));
+        let end = |vertex: usize| {
+            ends.get(vertex)
+                .copied()
+                .unwrap_or_else(|| End::Junction(vertex - ends.len()))
+        };
         let edges = self.layered.routes.iter().map(|route| {
             let (from, to) = (route.from as usize, route.to as usize);
-            let begin =
-                Point { x: self.point(from).x + self.widths.get(from).copied().unwrap_or(0), y: self.rows[from] };
+            let begin = Point {
+                x: self.point(from).x + self.widths.get(from).copied().unwrap_or(0),
+                y: self.rows[from],
+            };
             let mut points = Vec::with_capacity(4);
             pass(&mut points, begin);
-            pass(&mut points, Point { x: self.column(from).right(), y: begin.y });
+            pass(
+                &mut points,
+                Point {
+                    x: self.column(from).right(),
+                    y: begin.y,
+                },
+            );
             match &route.via {
                 Via::Bends(bends) => {
                     for &bend in bends {
                         let (column, y) = (self.column(bend as usize), self.rows[bend as usize]);
                         pass(&mut points, Point { x: column.left, y });
-                        pass(&mut points, Point { x: column.right(), y });
+                        pass(
+                            &mut points,
+                            Point {
+                                x: column.right(),
+                                y,
+                            },
+                        );
                     }
                 }
                 Via::Rail => {
                     let first = self.columns[self.layered.layer[from] as usize + 1].left;
                     let last = self.columns[self.layered.layer[to] as usize - 1].right();
-                    pass(&mut points, Point { x: first, y: MARGIN });
+                    pass(
+                        &mut points,
+                        Point {
+                            x: first,
+                            y: MARGIN,
+                        },
+                    );
                     pass(&mut points, Point { x: last, y: MARGIN });
                 }
             }
             pass(&mut points, self.point(to));
-            Edge { from: end(from), to: end(to), points }
+            Edge {
+                from: end(from),
+                to: end(to),
+                points,
+            }
         });
         edges.collect()
     }

@@ -76,7 +76,11 @@ impl Engine {
         except: &[LeaseRef],
         now: Timestamp,
     ) -> Result<Vec<Claimed>, EngineError> {
-        self.deliver(self.lease_except(claim, except, Patience::None, now).await?).await
+        self.deliver(
+            self.lease_except(claim, except, Patience::None, now)
+                .await?,
+        )
+        .await
     }
 
     /// The first half of [`Engine::claim_except`]: leases jobs and reads nothing of what they get. [`Engine::deliver`] is the other half,
@@ -91,7 +95,10 @@ impl Engine {
         patience: Patience,
         now: Timestamp,
     ) -> Result<Leases, EngineError> {
-        Ok(Leases::of(self.lease(claim, (&Except::of(except), patience), now).await?))
+        Ok(Leases::of(
+            self.lease(claim, (&Except::of(except), patience), now)
+                .await?,
+        ))
     }
 
     /// Leases jobs. Those known here may have been taken elsewhere. Then the store is read, until there is work or it has none.
@@ -109,7 +116,11 @@ impl Engine {
             let tried = self.try_lease(claim, who, told).await?;
             match tried {
                 Tried { leased, .. } if !leased.is_empty() => return Ok(leased),
-                Tried { refused: 0, denied: 0, .. } => return Ok(Vec::new()),
+                Tried {
+                    refused: 0,
+                    denied: 0,
+                    ..
+                } => return Ok(Vec::new()),
                 // Their limits are closed now, so the next ones are others.
                 Tried { refused: 0, .. } if denied < DENIALS => {
                     denied += 1;
@@ -139,23 +150,45 @@ impl Engine {
         match self.queues().are_shared() {
             true => {
                 let here: Vec<Partition> = self.core.context.home.mine.each().collect();
-                self.refill_in(&self.queues().incomplete(queues, Where::Here, Patience::None), &here, REFRESH).await?
+                self.refill_in(
+                    &self
+                        .queues()
+                        .incomplete(queues, Where::Here, Patience::None),
+                    &here,
+                    REFRESH,
+                )
+                .await?
             }
             false => {
-                self.refill_up_to(&self.queues().incomplete(queues, Where::Anywhere, Patience::None), REFRESH).await?
+                self.refill_up_to(
+                    &self
+                        .queues()
+                        .incomplete(queues, Where::Anywhere, Patience::None),
+                    REFRESH,
+                )
+                .await?
             }
         };
         Ok(())
     }
 
     /// Leases jobs, after what they need under their limits was taken.
-    async fn try_lease(&self, claim: &Claim, who: (&Except, Patience), told: Told) -> Result<Tried, EngineError> {
+    async fn try_lease(
+        &self,
+        claim: &Claim,
+        who: (&Except, Patience),
+        told: Told,
+    ) -> Result<Tried, EngineError> {
         let taken = self.take(claim, who).await?;
         // Who does not wait has just read what there may be elsewhere.
         let waits = taken.jobs().is_empty() && who.1 == Patience::Some;
         let place = if waits { Where::Anywhere } else { Where::Here };
         self.refill_beside(&claim.queues, place);
-        if taken.jobs().iter().all(|taken| taken.lane.limits.is_empty()) {
+        if taken
+            .jobs()
+            .iter()
+            .all(|taken| taken.lane.limits.is_empty())
+        {
             return self.lease_taken(taken, claim, told).await;
         }
         // In a task of its own: whoever leaves half way does not leave behind what was taken under limits, and nobody has.
@@ -164,17 +197,40 @@ impl Engine {
             let taken = Settling::new(engine.queues(), taken);
             engine.lease_taken(taken, &claim, told).await
         };
-        self.core.tasks.spawn(leasing).await.unwrap_or(Err(EngineError::Closed))
+        self.core
+            .tasks
+            .spawn(leasing)
+            .await
+            .unwrap_or(Err(EngineError::Closed))
     }
 
-    async fn lease_taken(&self, mut taken: Settling<'_>, claim: &Claim, told: Told) -> Result<Tried, EngineError> {
+    async fn lease_taken(
+        &self,
+        mut taken: Settling<'_>,
+        claim: &Claim,
+        told: Told,
+    ) -> Result<Tried, EngineError> {
         let charge = self.charge(&mut taken, claim.lease, told).await;
         let now = told.then();
         let (worker, expires) = (Worker::from(claim.worker.as_str()), now + claim.lease);
-        let requests = taken.jobs().iter().zip(charge.tokens()).map(|(taken, &token)| {
-            let lease = Lease { token, worker: worker.clone(), expires };
-            (taken.workflow(), Request::Claim { job: taken.job(), lease })
-        });
+        let requests = taken
+            .jobs()
+            .iter()
+            .zip(charge.tokens())
+            .map(|(taken, &token)| {
+                let lease = Lease {
+                    token,
+                    worker: worker.clone(),
+                    expires,
+                };
+                (
+                    taken.workflow(),
+                    Request::Claim {
+                        job: taken.job(),
+                        lease,
+                    },
+                )
+            });
         let requests = requests.collect();
         let ids: Vec<WorkflowId> = taken.jobs().iter().map(Taken::workflow).collect();
         let (asked, charge) = (taken.asked(), charge.asked());
@@ -188,13 +244,26 @@ impl Engine {
             // Whoever opened a limit woke one worker, however much room there is.
             self.queues().pass_on(&claim.queues);
         }
-        Ok(Tried { leased, refused, denied })
+        Ok(Tried {
+            leased,
+            refused,
+            denied,
+        })
     }
 
     /// Takes jobs out of the queues. When memory has too few, the store is read first: where jobs are at home here, and elsewhere only if
     /// there are none.
-    async fn take(&self, claim: &Claim, (except, patience): (&Except, Patience)) -> Result<Settling<'_>, StoreError> {
-        let wanting = Wanting { queues: &claim.queues, handlers: claim.handlers.as_deref(), except, near: self.near() };
+    async fn take(
+        &self,
+        claim: &Claim,
+        (except, patience): (&Except, Patience),
+    ) -> Result<Settling<'_>, StoreError> {
+        let wanting = Wanting {
+            queues: &claim.queues,
+            handlers: claim.handlers.as_deref(),
+            except,
+            near: self.near(),
+        };
         let thirsty = self.queues().thirsty(&claim.queues);
         if !thirsty.is_empty() {
             let here: Vec<Partition> = self.core.context.home.mine.each().collect();
@@ -204,29 +273,42 @@ impl Engine {
         let first = self.queues().take(wanting, claim.limit);
         let mut taken = Settling::new(self.queues(), first);
         if self.queues().are_shared() && taken.jobs().len() < claim.limit {
-            let incomplete = self.queues().incomplete(&claim.queues, Where::Here, patience);
+            let incomplete = self
+                .queues()
+                .incomplete(&claim.queues, Where::Here, patience);
             if !incomplete.is_empty() {
                 let here: Vec<Partition> = self.core.context.home.mine.each().collect();
-                self.refill_with(patience, &incomplete, &here, REFILL).await?;
-                taken.add(self.queues().take(wanting, claim.limit - taken.jobs().len()));
+                self.refill_with(patience, &incomplete, &here, REFILL)
+                    .await?;
+                taken.add(
+                    self.queues()
+                        .take(wanting, claim.limit - taken.jobs().len()),
+                );
             }
             if taken.jobs().is_empty() {
-                self.take_elsewhere(claim.limit, wanting, &mut taken).await?;
+                self.take_elsewhere(claim.limit, wanting, &mut taken)
+                    .await?;
             }
             if !taken.jobs().is_empty() {
                 return Ok(taken);
             }
         }
         if taken.jobs().len() < claim.limit {
-            let incomplete = self.queues().incomplete(&claim.queues, Where::Anywhere, patience);
+            let incomplete = self
+                .queues()
+                .incomplete(&claim.queues, Where::Anywhere, patience);
             if !incomplete.is_empty() {
                 // Those at home here were read above.
                 let (partitions, most) = match self.queues().are_shared() {
                     true => (self.away(), REFRESH),
                     false => (self.store().all_partitions().collect(), REFILL),
                 };
-                self.refill_with(patience, &incomplete, &partitions, most).await?;
-                taken.add(self.queues().take(wanting, claim.limit - taken.jobs().len()));
+                self.refill_with(patience, &incomplete, &partitions, most)
+                    .await?;
+                taken.add(
+                    self.queues()
+                        .take(wanting, claim.limit - taken.jobs().len()),
+                );
             }
         }
         Ok(taken)
@@ -245,7 +327,9 @@ impl Engine {
         handlers: Option<&[String]>,
         except: &[LeaseRef],
     ) -> impl Future<Output = ()> + use<'a> {
-        let waiting = self.queues().wait(queues, handlers, (Except::of(except), None));
+        let waiting = self
+            .queues()
+            .wait(queues, handlers, (Except::of(except), None));
         async { drop(waiting.arrived().await) }
     }
 
@@ -254,9 +338,21 @@ impl Engine {
     ///
     /// # Cancellation
     /// When the future is dropped, jobs that were leased go back at once.
-    pub fn arrival_for<'a>(&'a self, claim: &'a Claim, except: &[LeaseRef]) -> impl Future<Output = Leases> + use<'a> {
-        let lessee = Lessee { worker: Worker::from(claim.worker.as_str()), lease: claim.lease, limit: claim.limit };
-        let waiting = self.queues().wait(&claim.queues, claim.handlers.as_deref(), (Except::of(except), Some(lessee)));
+    pub fn arrival_for<'a>(
+        &'a self,
+        claim: &'a Claim,
+        except: &[LeaseRef],
+    ) -> impl Future<Output = Leases> + use<'a> {
+        let lessee = Lessee {
+            worker: Worker::from(claim.worker.as_str()),
+            lease: claim.lease,
+            limit: claim.limit,
+        };
+        let waiting = self.queues().wait(
+            &claim.queues,
+            claim.handlers.as_deref(),
+            (Except::of(except), Some(lessee)),
+        );
         async { Leases::of(waiting.arrived().await) }
     }
 
@@ -264,10 +360,25 @@ impl Engine {
     ///
     /// # Cancellation
     /// When the future is dropped, all of them go back at once.
-    pub async fn fill_up(&self, mut leases: Leases, claim: &Claim, except: &[LeaseRef], now: Timestamp) -> Leases {
+    pub async fn fill_up(
+        &self,
+        mut leases: Leases,
+        claim: &Claim,
+        except: &[LeaseRef],
+        now: Timestamp,
+    ) -> Leases {
         let limit = claim.limit.saturating_sub(leases.number());
         if limit > 0 && !leases.is_full() && self.queues().have_some(&claim.queues) {
-            let more = self.lease(&Claim { limit, ..claim.clone() }, (&Except::of(except), Patience::Some), now).await;
+            let more = self
+                .lease(
+                    &Claim {
+                        limit,
+                        ..claim.clone()
+                    },
+                    (&Except::of(except), Patience::Some),
+                    now,
+                )
+                .await;
             // Whoever asks has jobs in any case, and asks again.
             leases.add(more.unwrap_or_default());
         }

@@ -49,7 +49,11 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    pub(super) fn new(partitions: u16, retention: RetentionDefaults, attempts: Option<Attempts>) -> Self {
+    pub(super) fn new(
+        partitions: u16,
+        retention: RetentionDefaults,
+        attempts: Option<Attempts>,
+    ) -> Self {
         let home = Home::new(partitions);
         Self {
             retention,
@@ -70,13 +74,20 @@ impl Context {
 
     /// Notes which partitions are served again after a gap.
     pub(super) fn note_gaps(&self, now: Timestamp) {
-        self.troubles.take_recovered().into_iter().for_each(|partition| self.served.begin_again(partition, now));
+        self.troubles
+            .take_recovered()
+            .into_iter()
+            .for_each(|partition| self.served.begin_again(partition, now));
     }
 
     /// A sweep is to look at a partition at this time, or earlier.
     pub(crate) fn expect_by(&self, partition: Partition, moment: Timestamp) {
-        let Some(expected) = self.expected.get(usize::from(partition.0)) else { return };
-        if moment.micros() < expected.fetch_min(moment.micros(), Relaxed) && self.home.mine.has(partition) {
+        let Some(expected) = self.expected.get(usize::from(partition.0)) else {
+            return;
+        };
+        if moment.micros() < expected.fetch_min(moment.micros(), Relaxed)
+            && self.home.mine.has(partition)
+        {
             self.sooner.notify_one();
         }
     }
@@ -93,8 +104,14 @@ impl Context {
 
     /// The earliest time at which a sweep is to look at a partition that is at home here.
     pub(super) fn next_due(&self) -> Option<Timestamp> {
-        let each = self.home.mine.each().map(|at| self.expected[usize::from(at.0)].load(Relaxed));
-        each.min().filter(|&micros| micros != NEVER).map(Timestamp::from_micros)
+        let each = self
+            .home
+            .mine
+            .each()
+            .map(|at| self.expected[usize::from(at.0)].load(Relaxed));
+        each.min()
+            .filter(|&micros| micros != NEVER)
+            .map(Timestamp::from_micros)
     }
 
     /// Returns when [`Context::next_due`] has become earlier.

@@ -52,8 +52,13 @@ struct Begun {
 
 impl Begun {
     fn request(&self) -> Request {
-        let (graph, begin, created_at) = (Arc::clone(&self.graph), self.begin.clone(), self.created_at);
-        Request::Create { graph, begin, created_at }
+        let (graph, begin, created_at) =
+            (Arc::clone(&self.graph), self.begin.clone(), self.created_at);
+        Request::Create {
+            graph,
+            begin,
+            created_at,
+        }
     }
 }
 
@@ -73,7 +78,11 @@ impl Engine {
     ///
     /// # Cancellation
     /// When the future is dropped, any of them may have been created.
-    pub async fn create(&self, new: Vec<NewWorkflow>, now: Timestamp) -> Vec<Result<Created, EngineError>> {
+    pub async fn create(
+        &self,
+        new: Vec<NewWorkflow>,
+        now: Timestamp,
+    ) -> Vec<Result<Created, EngineError>> {
         let format = self.store().format();
         if new.iter().any(|new| refusal(&new.graph, format).is_some()) {
             return self.create_others(format, new, now).await;
@@ -83,13 +92,24 @@ impl Engine {
             return new.iter().map(|_| Err(error.clone().into())).collect();
         }
         let mut begun = Vec::with_capacity(new.len());
-        for NewWorkflow { graph, begin, created_at } in new {
+        for NewWorkflow {
+            graph,
+            begin,
+            created_at,
+        } in new
+        {
             let graph = Arc::new(self.core.states.shapes.share(graph));
-            begun.push(Begun { graph, begin, created_at: created_at.unwrap_or(now) });
+            begun.push(Begun {
+                graph,
+                begin,
+                created_at: created_at.unwrap_or(now),
+            });
         }
         let mut created = self.create_all(&begun, now).await;
         // Nothing was written, so another partition may have those that no key binds to theirs.
-        let homeless: Vec<usize> = (0..begun.len()).filter(|&at| self.may_move(&begun[at], &created[at])).collect();
+        let homeless: Vec<usize> = (0..begun.len())
+            .filter(|&at| self.may_move(&begun[at], &created[at]))
+            .collect();
         if !homeless.is_empty() {
             let again: Vec<Begun> = homeless.iter().map(|&at| begun[at].clone()).collect();
             for (at, answer) in homeless.into_iter().zip(self.create_all(&again, now).await) {
@@ -98,7 +118,12 @@ impl Engine {
         }
         // This process stood still, and the names may have been removed meanwhile. Else a sweep enters them.
         if began.elapsed() > STOOD_STILL {
-            let _later = self.register(begun.iter().map(|begun| &*begun.graph), now + began.elapsed()).await;
+            let _later = self
+                .register(
+                    begun.iter().map(|begun| &*begun.graph),
+                    now + began.elapsed(),
+                )
+                .await;
         }
         created
     }
@@ -110,9 +135,14 @@ impl Engine {
         new: Vec<NewWorkflow>,
         now: Timestamp,
     ) -> Vec<Result<Created, EngineError>> {
-        let refusals: Vec<Option<EngineError>> = new.iter().map(|new| refusal(&new.graph, format)).collect();
-        let others =
-            new.into_iter().zip(&refusals).filter(|(_, refusal)| refusal.is_none()).map(|(new, _)| new).collect();
+        let refusals: Vec<Option<EngineError>> =
+            new.iter().map(|new| refusal(&new.graph, format)).collect();
+        let others = new
+            .into_iter()
+            .zip(&refusals)
+            .filter(|(_, refusal)| refusal.is_none())
+            .map(|(new, _)| new)
+            .collect();
         let mut created = Box::pin(self.create(others, now)).await.into_iter();
         let answer = |refusal: Option<_>| match refusal {
             Some(error) => Err(error),
@@ -122,7 +152,8 @@ impl Engine {
     }
 
     async fn create_all(&self, all: &[Begun], now: Timestamp) -> Vec<Result<Created, EngineError>> {
-        let (mut ids, mut requests) = (Vec::with_capacity(all.len()), Vec::with_capacity(all.len()));
+        let (mut ids, mut requests) =
+            (Vec::with_capacity(all.len()), Vec::with_capacity(all.len()));
         let mut neighbours = (None, 0);
         let place = self.place_of(all);
         for begun in all {
@@ -137,7 +168,11 @@ impl Engine {
             requests.push((id, begun.request()));
         }
         let mut created = Vec::with_capacity(all.len());
-        for ((id, begun), answer) in ids.into_iter().zip(all).zip(self.ask_all(requests, now).await) {
+        for ((id, begun), answer) in ids
+            .into_iter()
+            .zip(all)
+            .zip(self.ask_all(requests, now).await)
+        {
             created.push(match answer {
                 Ok(answer) => self.created((id, begun), answer, now).await,
                 Err(error) => Err(error),
@@ -148,7 +183,10 @@ impl Engine {
 
     /// Whether a creation was refused by a part of the store that it does not depend on.
     fn may_move(&self, begun: &Begun, created: &Result<Created, EngineError>) -> bool {
-        let refused = matches!(created, Err(EngineError::Store(StoreError::Unavailable { .. })));
+        let refused = matches!(
+            created,
+            Err(EngineError::Store(StoreError::Unavailable { .. }))
+        );
         refused && begun.graph.idempotency_key.is_none() && !self.writable().is_empty()
     }
 
@@ -160,7 +198,10 @@ impl Engine {
     /// The partitions in which nothing is known to fail.
     fn writable(&self) -> Vec<Partition> {
         let troubles = self.core.context.troubles.all();
-        self.store().all_partitions().filter(|partition| !troubles.contains_key(partition)).collect()
+        self.store()
+            .all_partitions()
+            .filter(|partition| !troubles.contains_key(partition))
+            .collect()
     }
 
     /// What became of a creation.
@@ -183,16 +224,30 @@ impl Engine {
             answer = self.ask(id, begun.request(), now).await?;
         }
         let status = answer.status.expect("a creation answers with the status");
-        Ok(Created { workflow: id, status, existing: false })
+        Ok(Created {
+            workflow: id,
+            status,
+            existing: false,
+        })
     }
 
     /// The workflow that has an idempotency key, if it is of the same graph and as far as is known starts in the same way. None: it is gone.
-    async fn same(&self, existing: WorkflowId, begun: &Begun) -> Result<Option<Created>, EngineError> {
+    async fn same(
+        &self,
+        existing: WorkflowId,
+        begun: &Begun,
+    ) -> Result<Option<Created>, EngineError> {
         let graph = &*begun.graph;
         let stored = self.store().load(&[existing]).await?.pop().flatten();
-        let Some(stored) = stored else { return Ok(None) };
-        let known: Graph = decode(&stored.graph, || format!("the graph of workflow {existing}"))?;
-        let meta: Meta = decode(&stored.state.meta, || format!("the state of workflow {existing}"))?;
+        let Some(stored) = stored else {
+            return Ok(None);
+        };
+        let known: Graph = decode(&stored.graph, || {
+            format!("the graph of workflow {existing}")
+        })?;
+        let meta: Meta = decode(&stored.state.meta, || {
+            format!("the state of workflow {existing}")
+        })?;
         // One that was started later may have waited for that or not: what it was created with is not kept.
         let same_start = match begun.begin {
             Begin::Now => meta.status != Status::Pending,
@@ -200,10 +255,17 @@ impl Engine {
             Begin::As(_) => true,
         };
         if same_start && known.means_the_same(graph) {
-            return Ok(Some(Created { workflow: existing, status: meta.status, existing: true }));
+            return Ok(Some(Created {
+                workflow: existing,
+                status: meta.status,
+                existing: true,
+            }));
         }
         let key = graph.idempotency_key.clone().unwrap_or_default();
-        Err(EngineError::KeyMismatch { key, workflow: existing })
+        Err(EngineError::KeyMismatch {
+            key,
+            workflow: existing,
+        })
     }
 
     /// The workflow that was created with an idempotency key.
@@ -216,9 +278,17 @@ impl Engine {
 
     /// Where workflows without a key are made: at home, unless they are more work than the workers here wait for.
     fn place_of(&self, all: &[Begun]) -> Where {
-        let waits = |begun: &Begun| begun.graph.jobs.first().map_or(0, |job| self.queues().known(&job.queue));
+        let waits = |begun: &Begun| {
+            begun
+                .graph
+                .jobs
+                .first()
+                .map_or(0, |job| self.queues().known(&job.queue))
+        };
         match self.queues().are_shared() {
-            true if all.len() > TOGETHER || all.iter().any(|begun| waits(begun) > ENOUGH) => Where::Anywhere,
+            true if all.len() > TOGETHER || all.iter().any(|begun| waits(begun) > ENOUGH) => {
+                Where::Anywhere
+            }
             _ => Where::Here,
         }
     }
@@ -229,18 +299,26 @@ impl Engine {
         let any = Partition(fastrand::u16(..self.store().partitions()));
         if context.troubles.is_none() {
             return match place {
-                Where::Here => fastrand::choice(context.home.mine.each().collect::<Vec<_>>()).unwrap_or(any),
+                Where::Here => {
+                    fastrand::choice(context.home.mine.each().collect::<Vec<_>>()).unwrap_or(any)
+                }
                 Where::Anywhere => any,
             };
         }
         let writable = self.writable();
         let fits = |at: &Partition| place == Where::Anywhere || context.home.mine.has(*at);
         let fitting: Vec<Partition> = writable.iter().copied().filter(fits).collect();
-        fastrand::choice(fitting).or_else(|| fastrand::choice(writable)).unwrap_or(any)
+        fastrand::choice(fitting)
+            .or_else(|| fastrand::choice(writable))
+            .unwrap_or(any)
     }
 
     /// The partition of the one before it, unless it has enough of them: those that share a partition share a write.
-    fn partition_with(&self, (partition, number): &mut (Option<Partition>, usize), place: Where) -> Partition {
+    fn partition_with(
+        &self,
+        (partition, number): &mut (Option<Partition>, usize),
+        place: Where,
+    ) -> Partition {
         *number += 1;
         if *number % TOGETHER == 1 {
             *partition = None;

@@ -58,7 +58,11 @@ struct Inbox {
 
 impl Desk {
     pub(crate) fn new(partition: Partition) -> Self {
-        Self { partition, inbox: Mutex::default(), torn: Torn::default() }
+        Self {
+            partition,
+            inbox: Mutex::default(),
+            torn: Torn::default(),
+        }
     }
 
     fn inbox(&self) -> MutexGuard<'_, Inbox> {
@@ -103,9 +107,23 @@ impl Desk {
     }
 
     /// Serves all requests that wait. `give_back` is called with each lease that does not reach its worker.
-    pub(crate) async fn serve(&self, (context, store): (&Context, &Store), states: &States, give_back: &GiveBack) {
-        let player = Player { context, store, give_back };
-        let round = Round { player, partition: self.partition, states, torn: &self.torn };
+    pub(crate) async fn serve(
+        &self,
+        (context, store): (&Context, &Store),
+        states: &States,
+        give_back: &GiveBack,
+    ) {
+        let player = Player {
+            context,
+            store,
+            give_back,
+        };
+        let round = Round {
+            player,
+            partition: self.partition,
+            states,
+            torn: &self.torn,
+        };
         while let Some(posted) = self.next_round(store.round()) {
             for groups in load::pieces(store, states.take(posted)).await {
                 self.serve_groups(&round, groups).await;
@@ -129,17 +147,25 @@ impl Desk {
             }
             if attempt >= TOGETHER {
                 // In the order in which they came.
-                groups.iter_mut().for_each(|group| drop(left.splice(0..0, group.halve(FEW))));
+                groups
+                    .iter_mut()
+                    .for_each(|group| drop(left.splice(0..0, group.halve(FEW))));
             }
         }
         for group in groups {
             round.states.give_up(group.id);
             let error = match group.refused.as_deref() {
-                Some(StoreError::Unknown { reason }) => StoreError::Unavailable { reason: reason.clone() }.into(),
+                Some(StoreError::Unknown { reason }) => StoreError::Unavailable {
+                    reason: reason.clone(),
+                }
+                .into(),
                 Some(error) => error.clone().into(),
                 None => EngineError::Contended { workflow: group.id },
             };
-            group.posted.into_iter().for_each(|posted| posted.answer(Err(error.clone())));
+            group
+                .posted
+                .into_iter()
+                .for_each(|posted| posted.answer(Err(error.clone())));
         }
         left
     }

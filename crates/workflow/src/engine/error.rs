@@ -28,7 +28,9 @@ pub enum EngineError {
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// Another workflow was created with the same idempotency key.
-    #[error("idempotency key '{key}' was used for another definition, workflow {workflow}: use another key")]
+    #[error(
+        "idempotency key '{key}' was used for another definition, workflow {workflow}: use another key"
+    )]
     KeyMismatch {
         /// The key.
         key: String,
@@ -77,7 +79,9 @@ pub enum EngineError {
     )]
     NoHandlers,
     /// A count for which each workflow must be read matches too many.
-    #[error("more than {most} workflows have this tag, which are read one by one: count those of a shorter time")]
+    #[error(
+        "more than {most} workflows have this tag, which are read one by one: count those of a shorter time"
+    )]
     TooManyToCount {
         /// How many are read at most.
         most: usize,

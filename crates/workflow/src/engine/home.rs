@@ -104,8 +104,20 @@ impl Home {
     pub(super) fn new(partitions: u16) -> Self {
         let announcer = Announcer::new(ServerId(fastrand::u64(1..)), partitions);
         let mine = Arc::new(Mine::all(partitions));
-        let (known, joined, mute) = (Mutex::default(), AtomicBool::new(false), AtomicBool::new(false));
-        Self { announcer, mine, known, joined, mute, changed: Notify::new(), hearing: Hearing::default() }
+        let (known, joined, mute) = (
+            Mutex::default(),
+            AtomicBool::new(false),
+            AtomicBool::new(false),
+        );
+        Self {
+            announcer,
+            mine,
+            known,
+            joined,
+            mute,
+            changed: Notify::new(),
+            hearing: Hearing::default(),
+        }
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -139,7 +151,11 @@ impl Home {
     /// A topic is not heard, because Redis does not let this server listen, or for now.
     fn note_deaf(&self, refused: Option<String>) {
         let Some(reason) = refused else { return };
-        let mut known = self.hearing.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self
+            .hearing
+            .refused
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if known.is_none() {
             warn!(
                 reason,
@@ -150,10 +166,21 @@ impl Home {
         }
     }
 
-    fn entry(&self, about: &AboutServer, served_since: Option<Timestamp>, now: Timestamp) -> String {
+    fn entry(
+        &self,
+        about: &AboutServer,
+        served_since: Option<Timestamp>,
+        now: Timestamp,
+    ) -> String {
         let began = *self.known().began.get_or_insert(now);
         let (mute, served) = (self.mute.load(Relaxed), served_since.map(Timestamp::micros));
-        let entry = Entry { at: now.micros(), began: began.micros(), about: about.clone(), mute, served };
+        let entry = Entry {
+            at: now.micros(),
+            began: began.micros(),
+            about: about.clone(),
+            mute,
+            served,
+        };
         serde_json::to_string(&entry).expect("texts and numbers are JSON")
     }
 }
@@ -164,13 +191,27 @@ impl Engine {
     ///
     /// # Errors
     /// The store does not answer. Then all stays as it was.
-    pub async fn beat(&self, about: &AboutServer, now: Timestamp, asks: Asks) -> Result<Option<Timestamp>, StoreError> {
+    pub async fn beat(
+        &self,
+        about: &AboutServer,
+        now: Timestamp,
+        asks: Asks,
+    ) -> Result<Option<Timestamp>, StoreError> {
         self.queues().advance(now);
         let home = &self.core.context.home;
         let troubles = &self.core.context.troubles;
-        let served = self.core.context.served.all_since().map(|since| if troubles.is_none() { since } else { now });
+        let served = self
+            .core
+            .context
+            .served
+            .all_since()
+            .map(|since| if troubles.is_none() { since } else { now });
         let (entry, gone) = (home.entry(about, served, now), home.known().gone.clone());
-        let Some(roll) = self.store().servers(Some((home.server(), &entry)), &gone, asks).await? else {
+        let Some(roll) = self
+            .store()
+            .servers(Some((home.server(), &entry)), &gone, asks)
+            .await?
+        else {
             return Ok(None);
         };
         let mut entries = roll.entries;
@@ -178,7 +219,12 @@ impl Engine {
         let own = home.server().to_string();
         entries.retain(|(id, _)| *id != own);
         entries.push((own, entry));
-        let roster = roster(entries, self.store().partitions(), &mut home.known().ahead, now);
+        let roster = roster(
+            entries,
+            self.store().partitions(),
+            &mut home.known().ahead,
+            now,
+        );
         let joins = !home.joined.swap(true, Relaxed);
         if joins {
             self.store().call_out(home.server(), CallOut::Servers).await;
@@ -198,7 +244,11 @@ impl Engine {
         /// How far the clocks of two servers may be apart.
         const MAX_CLOCK_SKEW: Duration = Duration::from_secs(1);
         let own = self.core.context.home.server();
-        for other in roster.living.iter().filter(|other| other.id != own && other.heard <= now + MAX_CLOCK_SKEW) {
+        for other in roster
+            .living
+            .iter()
+            .filter(|other| other.id != own && other.heard <= now + MAX_CLOCK_SKEW)
+        {
             if let Some(since) = other.served_since {
                 self.core.context.served.learn(other.heard, since);
             }
@@ -214,7 +264,8 @@ impl Engine {
         let (others, mut moved) = (living.len() > 1, false);
         for partition in self.store().all_partitions() {
             let is_mine = homes.contains(&partition);
-            home.announcer.set_soon(partition, (!is_mine).then_some(now + SOON));
+            home.announcer
+                .set_soon(partition, (!is_mine).then_some(now + SOON));
             if home.mine.set(partition, is_mine) {
                 moved = true;
                 context.expect_by(partition, now);
@@ -228,7 +279,9 @@ impl Engine {
             (known.living, known.gone) = (living, gone);
         }
         if moved {
-            self.core.spread.settle(|partition| home.mine.has(partition));
+            self.core
+                .spread
+                .settle(|partition| home.mine.has(partition));
             self.queues().sort_out();
         }
         self.trust_queues();
@@ -240,7 +293,10 @@ impl Engine {
         let home = &self.core.context.home;
         if home.joined.swap(false, Relaxed) {
             // Whoever does not hear of it finds out by its silence.
-            let _later = self.store().servers(None, &[home.server()], Asks::Nothing).await;
+            let _later = self
+                .store()
+                .servers(None, &[home.server()], Asks::Nothing)
+                .await;
             self.store().call_out(home.server(), CallOut::Servers).await;
         }
     }
@@ -256,8 +312,18 @@ impl Engine {
     /// # Errors
     /// The store does not answer.
     pub async fn read_servers(&self, now: Timestamp) -> Result<Vec<LivingServer>, StoreError> {
-        let roll = self.store().servers(None, &[], Asks::Nothing).await?.unwrap_or_default();
-        Ok(roster(roll.entries, self.store().partitions(), &mut Ahead::default(), now).living)
+        let roll = self
+            .store()
+            .servers(None, &[], Asks::Nothing)
+            .await?
+            .unwrap_or_default();
+        Ok(roster(
+            roll.entries,
+            self.store().partitions(),
+            &mut Ahead::default(),
+            now,
+        )
+        .living)
     }
 
     /// How many changes were made again, because another server had changed the workflow.

@@ -23,7 +23,11 @@ const NUMBER: char = '\0';
 pub(crate) fn name_of(limit: &Limit) -> Arc<str> {
     match limit {
         Limit::Concurrency { name, most } => name_of_set(name, *most),
-        Limit::Units { domain, entries, hits } => {
+        Limit::Units {
+            domain,
+            entries,
+            hits,
+        } => {
             let mut name = format!("{domain}\n");
             for (key, value) in entries {
                 name.extend([key, "\t", value, "\n"]);
@@ -42,7 +46,9 @@ pub(crate) fn name_of_set(set: &str, most: u32) -> Arc<str> {
 
 /// The number in the name of a limit: how many units a job takes, or how many jobs may run.
 pub(crate) fn number_in(name: &str) -> u32 {
-    name.split_once(NUMBER).and_then(|(_, number)| number.parse().ok()).unwrap_or(1)
+    name.split_once(NUMBER)
+        .and_then(|(_, number)| number.parse().ok())
+        .unwrap_or(1)
 }
 
 /// Whether it is the name of a set for jobs that run, not of a rate limit.
@@ -57,5 +63,6 @@ pub(crate) fn counted_by(name: &str) -> &str {
 
 /// Whether a name is one of those that begin with it, as [`counted_by`] says.
 pub(crate) fn is_counted_by(name: &str, counted: &str) -> bool {
-    name.strip_prefix(counted).is_some_and(|rest| rest.is_empty() || rest.starts_with(NUMBER))
+    name.strip_prefix(counted)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with(NUMBER))
 }

@@ -52,11 +52,21 @@ impl Engine {
     /// The store cannot be read.
     pub async fn list(&self, query: &Query) -> Result<Page, EngineError> {
         let limit = query.limit.max(1);
-        let mut page = Page { items: Vec::with_capacity(limit), next: query.after, missing: Missing::default() };
+        let mut page = Page {
+            items: Vec::with_capacity(limit),
+            next: query.after,
+            missing: Missing::default(),
+        };
         for _ in 0..ROUNDS {
             let missing = limit - page.items.len();
-            let wanted = if query.filter.needs_labels() { missing.max(AT_ONCE) } else { missing };
-            let (ids, more) = self.ids(query, page.next, wanted, &mut page.missing).await?;
+            let wanted = if query.filter.needs_labels() {
+                missing.max(AT_ONCE)
+            } else {
+                missing
+            };
+            let (ids, more) = self
+                .ids(query, page.next, wanted, &mut page.missing)
+                .await?;
             page.next = ids.last().copied().filter(|_| more);
             let asked: Vec<Partition> = ids.iter().map(WorkflowId::partition).collect();
             let heads = self.store().heads(&ids).await;
@@ -94,21 +104,36 @@ impl Engine {
         let (partitions, unreadable) = self.readable();
         missing.add(unreadable);
         let spans = query.filter.spans(query.order, after);
-        let mut questions: Vec<(Partition, Span)> = Vec::with_capacity(spans.len() * partitions.len());
+        let mut questions: Vec<(Partition, Span)> =
+            Vec::with_capacity(spans.len() * partitions.len());
         for span in spans {
-            questions.extend(partitions.iter().map(|&partition| (partition, span.clone())));
+            questions.extend(
+                partitions
+                    .iter()
+                    .map(|&partition| (partition, span.clone())),
+            );
         }
         // One more than wanted shows whether there is a next page.
         let all = limit + 1;
         let share = share(all, partitions.len());
-        let mut found = self.pages(&questions, (query.order, share), missing).await?;
+        let mut found = self
+            .pages(&questions, (query.order, share), missing)
+            .await?;
         let (ids, _) = merged(&found, query.order, limit + 1);
         // If the last row that was read is in the page, unread rows may belong to the page as well.
-        let cut = |rows: &Vec<WorkflowId>| rows.len() == share && rows.last().is_some_and(|last| ids.contains(last));
-        let again: Vec<usize> = (0..found.len()).filter(|&at| share < all && cut(&found[at])).collect();
+        let cut = |rows: &Vec<WorkflowId>| {
+            rows.len() == share && rows.last().is_some_and(|last| ids.contains(last))
+        };
+        let again: Vec<usize> = (0..found.len())
+            .filter(|&at| share < all && cut(&found[at]))
+            .collect();
         if !again.is_empty() {
-            let questions: Vec<(Partition, Span)> = again.iter().map(|&at| questions[at].clone()).collect();
-            for (at, rows) in again.into_iter().zip(self.pages(&questions, (query.order, all), missing).await?) {
+            let questions: Vec<(Partition, Span)> =
+                again.iter().map(|&at| questions[at].clone()).collect();
+            for (at, rows) in again
+                .into_iter()
+                .zip(self.pages(&questions, (query.order, all), missing).await?)
+            {
                 found[at] = rows;
             }
         }
@@ -135,7 +160,11 @@ impl Engine {
 pub(super) fn listed(workflow: WorkflowId, head: &Head) -> Result<Listed, StoreError> {
     let label: Label = decode(&head.label, || format!("the label of workflow {workflow}"))?;
     let meta: Meta = decode(&head.meta, || format!("the state of workflow {workflow}"))?;
-    Ok(Listed { workflow, label, meta })
+    Ok(Listed {
+        workflow,
+        label,
+        meta,
+    })
 }
 
 /// The first `limit` ids of several sorted lists together, and whether there are more.

@@ -32,14 +32,20 @@ pub struct Note {
 type Jobs = BTreeMap<JobIndex, Job>;
 
 /// The jobs of an excerpt.
-fn known(id: WorkflowId, excerpt: Result<Option<StoredState>, StoreError>) -> Result<Jobs, EngineError> {
+fn known(
+    id: WorkflowId,
+    excerpt: Result<Option<StoredState>, StoreError>,
+) -> Result<Jobs, EngineError> {
     let state = excerpt?.ok_or(EngineError::NoWorkflow { workflow: id })?;
     let (_, _, all) = split(&state.meta, || format!("the state of workflow {id}"))?;
     if let Some(all) = all {
         return Ok((0..).map(JobIndex).zip(all).collect());
     }
     let job = |(job, bytes): &(JobIndex, Vec<u8>)| {
-        Ok((*job, decode(bytes, || format!("the state of job {job} of workflow {id}"))?))
+        Ok((
+            *job,
+            decode(bytes, || format!("the state of job {job} of workflow {id}"))?,
+        ))
     };
     state.jobs.iter().map(job).collect()
 }
@@ -59,35 +65,71 @@ impl Engine {
         }
         let leases: Vec<LeaseRef> = notes.iter().map(|note| note.lease).collect();
         let attempts = self.attempts(&leases).await;
-        let allowed = notes.into_iter().zip(&attempts).filter_map(|(note, attempt)| {
-            let (Note { lease, progress, lines }, &attempt) = (note, attempt.as_ref().ok()?);
-            Some(JobNote { workflow: lease.workflow, job: lease.job, attempt, at: now, progress, lines })
-        });
-        let mut noted = self.store().note(&allowed.collect::<Vec<_>>()).await.into_iter();
-        let each = leases.into_iter().zip(attempts).map(|(LeaseRef { workflow, .. }, attempt)| {
-            attempt?;
-            match noted.next().expect("each of the others was written")? {
-                Noted::Yes => Ok(()),
-                Noted::Gone => Err(EngineError::NoWorkflow { workflow }),
-            }
-        });
+        let allowed = notes
+            .into_iter()
+            .zip(&attempts)
+            .filter_map(|(note, attempt)| {
+                let (
+                    Note {
+                        lease,
+                        progress,
+                        lines,
+                    },
+                    &attempt,
+                ) = (note, attempt.as_ref().ok()?);
+                Some(JobNote {
+                    workflow: lease.workflow,
+                    job: lease.job,
+                    attempt,
+                    at: now,
+                    progress,
+                    lines,
+                })
+            });
+        let mut noted = self
+            .store()
+            .note(&allowed.collect::<Vec<_>>())
+            .await
+            .into_iter();
+        let each = leases
+            .into_iter()
+            .zip(attempts)
+            .map(|(LeaseRef { workflow, .. }, attempt)| {
+                attempt?;
+                match noted.next().expect("each of the others was written")? {
+                    Noted::Yes => Ok(()),
+                    Noted::Gone => Err(EngineError::NoWorkflow { workflow }),
+                }
+            });
         each.collect()
     }
 
     /// The attempts that have these leases, by what the store says now.
     async fn attempts(&self, leases: &[LeaseRef]) -> Vec<Result<u16, EngineError>> {
         let mut jobs: BTreeMap<WorkflowId, Vec<JobIndex>> = BTreeMap::new();
-        for lease in leases.iter().filter(|lease| self.has_partition(lease.workflow)) {
+        for lease in leases
+            .iter()
+            .filter(|lease| self.has_partition(lease.workflow))
+        {
             jobs.entry(lease.workflow).or_default().push(lease.job);
         }
         let wanted: Vec<(WorkflowId, Vec<JobIndex>)> = jobs.into_iter().collect();
         let excerpts = self.store().excerpts(&wanted).await;
-        let each = wanted.into_iter().zip(excerpts).map(|((id, _), excerpt)| (id, known(id, excerpt)));
+        let each = wanted
+            .into_iter()
+            .zip(excerpts)
+            .map(|((id, _), excerpt)| (id, known(id, excerpt)));
         let known: BTreeMap<WorkflowId, Result<Jobs, EngineError>> = each.collect();
         let unknown = Job::default();
         let attempt = |lease: &LeaseRef| {
-            let none = EngineError::NoWorkflow { workflow: lease.workflow };
-            let jobs = known.get(&lease.workflow).ok_or(none)?.as_ref().map_err(EngineError::clone)?;
+            let none = EngineError::NoWorkflow {
+                workflow: lease.workflow,
+            };
+            let jobs = known
+                .get(&lease.workflow)
+                .ok_or(none)?
+                .as_ref()
+                .map_err(EngineError::clone)?;
             let job = jobs.get(&lease.job).unwrap_or(&unknown);
             match job.state {
                 JobState::Running { .. } if job.token == lease.token => Ok(job.attempt),
@@ -109,8 +151,14 @@ impl Engine {
     /// # Errors
     /// There is no such workflow or job, or the store failed.
     pub async fn log(&self, workflow: WorkflowId, job: &str) -> Result<Log, EngineError> {
-        let (graph, _place) = self.graph(workflow).await?.ok_or(EngineError::NoWorkflow { workflow })?;
-        let index = graph.find(job).ok_or_else(|| EngineError::NoJob { workflow, job: job.to_owned() })?;
+        let (graph, _place) = self
+            .graph(workflow)
+            .await?
+            .ok_or(EngineError::NoWorkflow { workflow })?;
+        let index = graph.find(job).ok_or_else(|| EngineError::NoJob {
+            workflow,
+            job: job.to_owned(),
+        })?;
         let log = self.store().log(workflow, index).await?;
         if log == Log::default() {
             // Its graph may be in memory for longer than the workflow is in the store.

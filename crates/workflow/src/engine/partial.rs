@@ -39,7 +39,11 @@ impl Engine {
         let unreadable = self.core.context.troubles.unreadable();
         let all = self.store().all_partitions();
         match unreadable.len() < usize::from(self.store().partitions()) {
-            true => (all.filter(|partition| !unreadable.contains_key(partition)).collect(), Missing(unreadable)),
+            true => (
+                all.filter(|partition| !unreadable.contains_key(partition))
+                    .collect(),
+                Missing(unreadable),
+            ),
             false => (all.collect(), Missing::default()),
         }
     }
@@ -56,7 +60,10 @@ impl Engine {
         let mut found = Vec::with_capacity(answers.len());
         let mut missing = BTreeMap::new();
         for (&partition, answer) in partitions.iter().zip(answers) {
-            self.core.context.troubles.note(partition, Asked::Read, answer.as_ref());
+            self.core
+                .context
+                .troubles
+                .note(partition, Asked::Read, answer.as_ref());
             match answer {
                 Ok(answer) => found.push((partition, answer)),
                 Err(error) => _ = missing.insert(partition, error),
@@ -78,7 +85,9 @@ impl Engine {
         answers: Vec<Result<T, StoreError>>,
         missing: &mut Missing,
     ) -> Result<Vec<(usize, T)>, StoreError> {
-        let places = (0..).zip(answers).map(|(at, answer)| answer.map(|answer| (at, answer)));
+        let places = (0..)
+            .zip(answers)
+            .map(|(at, answer)| answer.map(|answer| (at, answer)));
         let (found, others) = self.answered(partitions, places.collect())?;
         missing.add(others);
         Ok(found.into_iter().map(|(_, found)| found).collect())
@@ -88,7 +97,11 @@ impl Engine {
     ///
     /// # Errors
     /// None of them answers.
-    pub(crate) async fn counted(&self, spans: &[Span], missing: &mut Missing) -> Result<Vec<u64>, StoreError> {
+    pub(crate) async fn counted(
+        &self,
+        spans: &[Span],
+        missing: &mut Missing,
+    ) -> Result<Vec<u64>, StoreError> {
         let (partitions, unreadable) = self.readable();
         missing.add(unreadable);
         let counts = self.store().count(spans, &partitions).await;
@@ -96,7 +109,9 @@ impl Engine {
         missing.add(others);
         let mut sums = vec![0; spans.len()];
         for (_, counts) in found {
-            sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+            sums.iter_mut()
+                .zip(counts)
+                .for_each(|(sum, count)| *sum += count);
         }
         Ok(sums)
     }

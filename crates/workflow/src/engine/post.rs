@@ -26,7 +26,12 @@ use crate::time::Timestamp;
 
 impl Engine {
     /// Sends one request to the desk of its workflow and waits for the answer.
-    pub(crate) async fn ask(&self, id: WorkflowId, request: Request, now: Timestamp) -> Result<Answer, EngineError> {
+    pub(crate) async fn ask(
+        &self,
+        id: WorkflowId,
+        request: Request,
+        now: Timestamp,
+    ) -> Result<Answer, EngineError> {
         let mut answers = self.ask_all(vec![(id, request)], now).await;
         answers.pop().expect("one answer for one request")
     }
@@ -40,7 +45,12 @@ impl Engine {
         let replies = Replies::new(requests.len());
         let mut posts: HashMap<Partition, Vec<Posted>> = HashMap::new();
         for (at, (workflow, request)) in requests.into_iter().enumerate() {
-            let posted = Posted { workflow, request, now, answer: replies.reply(at) };
+            let posted = Posted {
+                workflow,
+                request,
+                now,
+                answer: replies.reply(at),
+            };
             posts.entry(workflow.partition()).or_default().push(posted);
         }
         self.post(posts);
@@ -54,7 +64,11 @@ impl Engine {
             if self.post_one(partition, posted) {
                 let thread = self.core.spread.of(partition);
                 turns.resize_with(turns.len().max(thread + 1), Vec::new);
-                turns[thread].push(Turn { engine: self.on(thread), partition, served: false });
+                turns[thread].push(Turn {
+                    engine: self.on(thread),
+                    partition,
+                    served: false,
+                });
             }
         }
         for (thread, turns) in self.core.threads.iter().zip(turns) {
@@ -67,7 +81,9 @@ impl Engine {
         let Some(last) = turns.pop() else { return };
         let tasks = self.core.tasks.clone();
         thread.spawn(&self.core.tasks, async move {
-            turns.into_iter().for_each(|turn| drop(tasks.spawn(turn.serve())));
+            turns
+                .into_iter()
+                .for_each(|turn| drop(tasks.spawn(turn.serve())));
             last.serve().await;
         });
     }
@@ -88,7 +104,9 @@ impl Engine {
             return false;
         };
         desk.post(posted).unwrap_or_else(|(posted, error)| {
-            posted.into_iter().for_each(|posted| posted.answer(Err(error.clone())));
+            posted
+                .into_iter()
+                .for_each(|posted| posted.answer(Err(error.clone())));
             false
         })
     }
@@ -98,10 +116,22 @@ impl Engine {
 impl Returns for Engine {
     fn give_back(&self, (lease, fence): (LeaseRef, u64), now: Timestamp) {
         if Handle::try_current().is_ok() {
-            let LeaseRef { workflow, job, token } = lease;
+            let LeaseRef {
+                workflow,
+                job,
+                token,
+            } = lease;
             let request = Request::GiveBack { job, token, fence };
             let answer = Replies::new(1).reply(0);
-            self.post([(workflow.partition(), vec![Posted { workflow, request, now, answer }])]);
+            self.post([(
+                workflow.partition(),
+                vec![Posted {
+                    workflow,
+                    request,
+                    now,
+                    answer,
+                }],
+            )]);
         }
     }
 
@@ -126,8 +156,12 @@ impl Turn {
     /// Serves all requests that wait.
     async fn serve(mut self) {
         let give_back: GiveBack = Arc::new(self.engine.clone());
-        let Core { context, states, .. } = &*self.engine.core;
-        self.desk().serve((context, self.engine.store()), states, &give_back).await;
+        let Core {
+            context, states, ..
+        } = &*self.engine.core;
+        self.desk()
+            .serve((context, self.engine.store()), states, &give_back)
+            .await;
         self.served = true;
     }
 

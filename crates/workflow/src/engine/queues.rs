@@ -149,7 +149,8 @@ impl Queues {
         if each.len() >= NAMES && each.len() == each.capacity() && !each.contains_key(name) {
             each.retain(|_, queue| !queue.is_idle());
         }
-        each.entry_ref(name).or_insert_with(|| Queue::new(self.room.clone(), self.weights_of(name)))
+        each.entry_ref(name)
+            .or_insert_with(|| Queue::new(self.room.clone(), self.weights_of(name)))
     }
 
     /// Sets the time of the latest sweep.
@@ -218,7 +219,11 @@ impl Queues {
     /// How many rows of one partition the last reads of these queues passed over.
     pub(crate) fn passed_over(&self, names: &[String]) -> usize {
         let each = self.each();
-        names.iter().filter_map(|name| Some(each.get(name.as_str())?.passed)).max().unwrap_or(0)
+        names
+            .iter()
+            .filter_map(|name| Some(each.get(name.as_str())?.passed))
+            .max()
+            .unwrap_or(0)
     }
 
     /// A job was not ready, or its workflow was gone. If the store still has the row when it is read again, the row is stale.
@@ -258,7 +263,9 @@ impl Queues {
 
     fn drop_heads(&self, workflow: WorkflowId) {
         for queue in self.each().values_mut() {
-            queue.lanes.change_all(|_, lane| lane.heads.retain(|head| head.workflow() != workflow));
+            queue
+                .lanes
+                .change_all(|_, lane| lane.heads.retain(|head| head.workflow() != workflow));
         }
     }
 
@@ -270,12 +277,18 @@ impl Queues {
     /// Queues that a worker waits for and that were resumed, or of which a claim failed, since they were last read.
     pub(crate) fn failed(&self) -> Vec<String> {
         let mut each = self.each();
-        each.iter_mut().filter_map(|(name, queue)| (queue.failed && queue.is_wanted()).then(|| name.clone())).collect()
+        each.iter_mut()
+            .filter_map(|(name, queue)| (queue.failed && queue.is_wanted()).then(|| name.clone()))
+            .collect()
     }
 
     /// Whether there are none of these, and no jobs are passed over until the store works.
     pub(crate) fn are_well(&self) -> bool {
-        !self.each().values_mut().any(|queue| queue.failed && queue.is_wanted()) && self.aside().is_written()
+        !self
+            .each()
+            .values_mut()
+            .any(|queue| queue.failed && queue.is_wanted())
+            && self.aside().is_written()
     }
 
     /// Returns when there are some again, or may be.
@@ -292,7 +305,10 @@ impl Queues {
     pub(crate) fn have_some(&self, names: &[String]) -> bool {
         let each = self.each();
         let has_some = |queue: &Queue| !queue.paused && queue.lanes.open() > 0;
-        names.iter().filter_map(|name| each.get(name.as_str())).any(has_some)
+        names
+            .iter()
+            .filter_map(|name| each.get(name.as_str()))
+            .any(has_some)
     }
 
     /// How many workflows are passed over.
@@ -303,17 +319,26 @@ impl Queues {
     /// Those of `names` that are not paused and of which the store may have more jobs than are known here; with [`Where::Here`], more that are
     /// at home here. Lanes that are known to have no room under a limit are left alone. Whoever is patient leaves a queue to a read that is under
     /// way.
-    pub(crate) fn incomplete(&self, names: &[String], place: Where, patience: Patience) -> Vec<ToRead> {
+    pub(crate) fn incomplete(
+        &self,
+        names: &[String],
+        place: Where,
+        patience: Patience,
+    ) -> Vec<ToRead> {
         let (each, now) = (self.each(), self.now());
         let trusted = self.trusted.load(Relaxed);
         let to_read = |name: &String| {
-            let Some(queue) = each.get(name.as_str()) else { return Some(name.clone().into()) };
+            let Some(queue) = each.get(name.as_str()) else {
+                return Some(name.clone().into());
+            };
             if queue.paused {
                 return None;
             }
             let complete = match place {
                 Where::Here => queue.complete.here(patience, now),
-                Where::Anywhere => queue.complete.everywhere(patience, now) && !queue.lanes.are_stale(now),
+                Where::Anywhere => {
+                    queue.complete.everywhere(patience, now) && !queue.lanes.are_stale(now)
+                }
             };
             if !trusted || !complete {
                 let leaves_it = queue.is_read && patience == Patience::Some;
@@ -321,7 +346,10 @@ impl Queues {
             }
             let wants = |more: More| more.here || (more.away && place == Where::Anywhere);
             let lanes: Vec<LaneKey> = queue.lanes.thirsty(wants).take(THIRSTY).cloned().collect();
-            (!lanes.is_empty()).then(|| ToRead { queue: name.clone(), lanes: Some(lanes) })
+            (!lanes.is_empty()).then(|| ToRead {
+                queue: name.clone(),
+                lanes: Some(lanes),
+            })
         };
         names.iter().filter_map(to_read).collect()
     }
@@ -330,15 +358,23 @@ impl Queues {
     pub(crate) fn overdue(&self, names: &[String], place: Where) -> Vec<ToRead> {
         let (mut each, now) = (self.each(), self.now());
         let mut is_overdue = |name: &&String| {
-            let Some(queue) = each.get_mut(name.as_str()).filter(|queue| !queue.paused) else { return false };
-            let may = !queue.is_read && queue.looked.is_none_or(|looked| now.since(looked) > LOOKED);
+            let Some(queue) = each.get_mut(name.as_str()).filter(|queue| !queue.paused) else {
+                return false;
+            };
+            let may =
+                !queue.is_read && queue.looked.is_none_or(|looked| now.since(looked) > LOOKED);
             let overdue = may && queue.complete.is_due(place, now);
             if overdue {
                 (queue.looked, queue.is_read) = (Some(now), true);
             }
             overdue
         };
-        names.iter().filter(&mut is_overdue).cloned().map(ToRead::from).collect()
+        names
+            .iter()
+            .filter(&mut is_overdue)
+            .cloned()
+            .map(ToRead::from)
+            .collect()
     }
 
     /// Others have written to these queues: they are to be read again, also if they were read not long ago, or are being read.
@@ -356,7 +392,9 @@ impl Queues {
     pub(crate) fn end_beside(&self, queues: &[ToRead]) {
         let (mut each, now) = (self.each(), self.now());
         for to_read in queues {
-            let Some(queue) = each.get_mut(&to_read.queue) else { continue };
+            let Some(queue) = each.get_mut(&to_read.queue) else {
+                continue;
+            };
             queue.is_read = false;
             if !queue.paused && queue.complete.is_due(Where::Anywhere, now) {
                 queue.wake_any();
@@ -368,9 +406,19 @@ impl Queues {
     pub(crate) fn thirsty(&self, names: &[String]) -> Vec<ToRead> {
         let each = self.each();
         let to_read = |name: &String| {
-            let queue = each.get(name.as_str()).filter(|queue| !queue.paused && queue.lanes.has_limits())?;
-            let lanes: Vec<LaneKey> = queue.lanes.thirsty(|more| more.here).take(THIRSTY).cloned().collect();
-            (!lanes.is_empty()).then(|| ToRead { queue: name.clone(), lanes: Some(lanes) })
+            let queue = each
+                .get(name.as_str())
+                .filter(|queue| !queue.paused && queue.lanes.has_limits())?;
+            let lanes: Vec<LaneKey> = queue
+                .lanes
+                .thirsty(|more| more.here)
+                .take(THIRSTY)
+                .cloned()
+                .collect();
+            (!lanes.is_empty()).then(|| ToRead {
+                queue: name.clone(),
+                lanes: Some(lanes),
+            })
         };
         names.iter().filter_map(to_read).collect()
     }
@@ -405,7 +453,9 @@ impl Queues {
 
     /// Sorts what is known again after other partitions have come home.
     pub(crate) fn sort_out(&self) {
-        self.each().values_mut().for_each(|queue| queue.sort_out(&self.mine));
+        self.each()
+            .values_mut()
+            .for_each(|queue| queue.sort_out(&self.mine));
     }
 
     /// Whether other servers are the homes of some partitions.
@@ -429,7 +479,9 @@ impl Queues {
     /// job.
     pub(crate) fn may_hand_over(&self, name: &str, priority: u8) -> bool {
         let mut each = self.each();
-        let Some(queue) = each.get_mut(name) else { return true };
+        let Some(queue) = each.get_mut(name) else {
+            return true;
+        };
         queue.asked = Some(self.now());
         queue.is_free_for(priority)
     }
@@ -449,7 +501,11 @@ impl Queues {
 
     /// The queues that are paused.
     pub(crate) fn paused(&self) -> Vec<String> {
-        self.each().iter().filter(|(_, queue)| queue.paused).map(|(name, _)| name.clone()).collect()
+        self.each()
+            .iter()
+            .filter(|(_, queue)| queue.paused)
+            .map(|(name, _)| name.clone())
+            .collect()
     }
 
     /// Those of `names` that are paused, and those that a worker waits for or has asked for lately.
@@ -459,7 +515,9 @@ impl Queues {
         for name in names {
             if let Some(queue) = each.get_mut(name.as_str()) {
                 paused.extend(queue.paused.then(|| name.clone()));
-                let lately = queue.asked.is_some_and(|asked| self.now().since(asked) <= SERVED);
+                let lately = queue
+                    .asked
+                    .is_some_and(|asked| self.now().since(asked) <= SERVED);
                 served.extend((queue.is_wanted() || lately).then(|| name.clone()));
             }
         }
@@ -468,7 +526,13 @@ impl Queues {
 
     /// How many workers wait for jobs of a queue.
     pub(crate) fn waiting_workers(&self, name: &str) -> usize {
-        self.each().get_mut(name).map_or(0, |queue| if queue.is_wanted() { queue.waiting.len() } else { 0 })
+        self.each().get_mut(name).map_or(0, |queue| {
+            if queue.is_wanted() {
+                queue.waiting.len()
+            } else {
+                0
+            }
+        })
     }
 }
 
@@ -497,17 +561,30 @@ mod tests {
     #[test]
     fn names_that_nobody_uses_are_forgotten() {
         let queues = Queues::new(Arc::new(Mine::all(1)));
-        let names = |from: usize| (from..from + 100).map(|at| format!("q{at}")).collect::<Vec<_>>();
+        let names = |from: usize| {
+            (from..from + 100)
+                .map(|at| format!("q{at}"))
+                .collect::<Vec<_>>()
+        };
         queues.set_paused("paused", Paused::Yes);
         let kept = ["kept".to_owned()];
         let _waiting = queues.wait(&kept, None, (Except::default(), None));
         for from in (0..100_000).step_by(100) {
             let names = names(from);
             drop(queues.wait(&names, None, (Except::default(), None)));
-            queues.read(&names).finish(names.iter().map(|_| Found::default()));
+            queues
+                .read(&names)
+                .finish(names.iter().map(|_| Found::default()));
         }
-        assert!(queues.each().len() < 4 * NAMES, "{} are known", queues.each().len());
-        assert_eq!(queues.paused_and_served(&["paused".to_owned()]).0, ["paused"]);
+        assert!(
+            queues.each().len() < 4 * NAMES,
+            "{} are known",
+            queues.each().len()
+        );
+        assert_eq!(
+            queues.paused_and_served(&["paused".to_owned()]).0,
+            ["paused"]
+        );
         assert_eq!(queues.waiting_workers("kept"), 1);
     }
 }

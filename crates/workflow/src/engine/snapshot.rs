@@ -121,7 +121,10 @@ impl Snapshot {
     /// The same for somebody who keeps many: others need not wait until it is dropped.
     #[must_use]
     pub fn released(self) -> Self {
-        Self { place: None, ..self }
+        Self {
+            place: None,
+            ..self
+        }
     }
 
     /// Its id.
@@ -186,7 +189,9 @@ impl Snapshot {
     #[must_use]
     pub fn blocked(&self) -> u32 {
         let all = (0..self.jobs().len()).map(|at| JobIndex(at as u32));
-        self.meta().blocked().unwrap_or_else(|| all.filter(|&job| self.is_blocked(job)).count() as u32)
+        self.meta()
+            .blocked()
+            .unwrap_or_else(|| all.filter(|&job| self.is_blocked(job)).count() as u32)
     }
 
     /// Whether a job cannot run because of a failure before it, and all jobs before it have ended.
@@ -204,7 +209,12 @@ impl Snapshot {
     /// The jobs before a job that have not ended.
     fn unfinished_before(&self, index: JobIndex) -> Vec<JobIndex> {
         let is_over = |job: JobIndex| self.job(job).state.is_over() || self.is_blocked(job);
-        self.graph().jobs[index.index()].parents.iter().copied().filter(|&parent| !is_over(parent)).collect()
+        self.graph().jobs[index.index()]
+            .parents
+            .iter()
+            .copied()
+            .filter(|&parent| !is_over(parent))
+            .collect()
     }
 
     /// The jobs before a job that failed or cannot run because of a failure.
@@ -213,7 +223,12 @@ impl Snapshot {
             let failed = matches!(self.job(job).state, JobState::Failed | JobState::Cancelled);
             failed || self.prospect(job) != Prospect::Open
         };
-        self.graph().jobs[index.index()].parents.iter().copied().filter(|&parent| is_lost(parent)).collect()
+        self.graph().jobs[index.index()]
+            .parents
+            .iter()
+            .copied()
+            .filter(|&parent| is_lost(parent))
+            .collect()
     }
 
     /// Why a job is not running. None: it is running or has ended.
@@ -225,9 +240,10 @@ impl Snapshot {
             JobState::Waiting => match self.prospect(index) {
                 Prospect::Open => Reason::WaitsFor(self.unfinished_before(index)),
                 Prospect::Blocked => Reason::BlockedBy(self.lost_before(index)),
-                Prospect::Doomed => {
-                    Reason::Doomed { by: self.lost_before(index), waits_for: self.unfinished_before(index) }
-                }
+                Prospect::Doomed => Reason::Doomed {
+                    by: self.lost_before(index),
+                    waits_for: self.unfinished_before(index),
+                },
             },
             JobState::Scheduled { due } => Reason::Until(due),
             JobState::Ready if self.meta().status == Status::Paused => Reason::WorkflowPaused,
@@ -281,7 +297,11 @@ impl Engine {
     /// # Errors
     /// It does not exist, or cannot be read.
     pub async fn show(&self, id: WorkflowId) -> Result<Snapshot, EngineError> {
-        let place = if self.is_large(id).await? { Some(self.place().await) } else { None };
+        let place = if self.is_large(id).await? {
+            Some(self.place().await)
+        } else {
+            None
+        };
         let stored = match self.has_partition(id) {
             true => self.store().load(&[id]).await?.pop().flatten(),
             false => None,
@@ -289,7 +309,11 @@ impl Engine {
         let stored = stored.ok_or(EngineError::NoWorkflow { workflow: id })?;
         let large = stored.graph.len() > LARGE;
         // To read a large graph takes longer than all the rest, and it never changes.
-        let graph = if large { self.core.states.graph(id) } else { None };
+        let graph = if large {
+            self.core.states.graph(id)
+        } else {
+            None
+        };
         let read = move || {
             let workflow = match graph {
                 Some(graph) => Workflow::read_state(id, graph, &stored.state),
@@ -297,11 +321,18 @@ impl Engine {
             };
             workflow.map(|workflow| (queues(&workflow.graph), workflow))
         };
-        let (names, workflow) = if large { self.apart(read).await? } else { read()? };
+        let (names, workflow) = if large {
+            self.apart(read).await?
+        } else {
+            read()?
+        };
         if large {
             self.core.states.keep_graph(id, &workflow.graph);
         }
-        Ok(Snapshot { place, ..self.snapshot(Shown::All(Box::new(workflow)), &names) })
+        Ok(Snapshot {
+            place,
+            ..self.snapshot(Shown::All(Box::new(workflow)), &names)
+        })
     }
 
     /// Whether a workflow takes long to read as a whole.
@@ -345,7 +376,12 @@ impl Engine {
         let (graph, place) = self.graph(id).await?.ok_or_else(none)?;
         let chosen = choose(&graph);
         let mut wanted = chosen.clone();
-        wanted.extend(chosen.iter().flat_map(|job| &graph.jobs[job.index()].parents).take(MOST_PARENTS + 1));
+        wanted.extend(
+            chosen
+                .iter()
+                .flat_map(|job| &graph.jobs[job.index()].parents)
+                .take(MOST_PARENTS + 1),
+        );
         if wanted.len() > chosen.len() + MOST_PARENTS {
             drop((graph, place));
             return self.show(id).await;
@@ -354,18 +390,36 @@ impl Engine {
         let meta: Meta = decode(&state.meta, || format!("the state of workflow {id}"))?;
         let mut jobs = HashMap::with_capacity(state.jobs.len());
         for (job, bytes) in &state.jobs {
-            jobs.insert(*job, decode(bytes, || format!("the state of job {job} of workflow {id}"))?);
+            jobs.insert(
+                *job,
+                decode(bytes, || format!("the state of job {job} of workflow {id}"))?,
+            );
         }
-        let waits = |job: &JobIndex| jobs.get(job).is_none_or(|job: &Job| job.state == JobState::Waiting);
+        let waits = |job: &JobIndex| {
+            jobs.get(job)
+                .is_none_or(|job: &Job| job.state == JobState::Waiting)
+        };
         if meta.blocked() != Some(0) && chosen.iter().any(waits) {
             drop((graph, place));
             return self.show(id).await;
         }
-        let queues: HashSet<&str> = chosen.iter().map(|job| graph.jobs[job.index()].queue.as_str()).collect();
+        let queues: HashSet<&str> = chosen
+            .iter()
+            .map(|job| graph.jobs[job.index()].queue.as_str())
+            .collect();
         let queues: Vec<String> = queues.into_iter().map(str::to_owned).collect();
         let unknown = Job::default();
-        let shown = Shown::Some(Box::new(Excerpt { id, graph, meta, jobs, unknown }));
-        Ok(Snapshot { place, ..self.snapshot(shown, &queues) })
+        let shown = Shown::Some(Box::new(Excerpt {
+            id,
+            graph,
+            meta,
+            jobs,
+            unknown,
+        }));
+        Ok(Snapshot {
+            place,
+            ..self.snapshot(shown, &queues)
+        })
     }
 
     /// The graph of a workflow: from memory if it was worked on or looked at here, for a graph never changes. A large one that was not has a
@@ -380,11 +434,23 @@ impl Engine {
         if let Some(graph) = self.core.states.graph(id) {
             return Ok(Some((graph, None)));
         }
-        let place = if self.is_large(id).await? { Some(self.place().await) } else { None };
-        let Some(stored) = self.store().graph(id).await? else { return Ok(None) };
+        let place = if self.is_large(id).await? {
+            Some(self.place().await)
+        } else {
+            None
+        };
+        let Some(stored) = self.store().graph(id).await? else {
+            return Ok(None);
+        };
         let large = stored.len() > LARGE;
-        let read = move || -> Result<Graph, StoreError> { decode(&stored, || format!("the graph of workflow {id}")) };
-        let graph = if large { self.apart(read).await? } else { read()? };
+        let read = move || -> Result<Graph, StoreError> {
+            decode(&stored, || format!("the graph of workflow {id}"))
+        };
+        let graph = if large {
+            self.apart(read).await?
+        } else {
+            read()?
+        };
         let graph = Arc::new(self.core.states.shapes.share(graph));
         self.core.states.keep_graph(id, &graph);
         Ok(Some((graph, place)))
@@ -401,7 +467,14 @@ impl Engine {
         }
         let snapshot = self.show(id).await?;
         let (label, meta) = (listed.label, snapshot.meta().clone());
-        Ok(Outline { listed: Listed { workflow: id, label, meta }, blocked: snapshot.blocked() })
+        Ok(Outline {
+            listed: Listed {
+                workflow: id,
+                label,
+                meta,
+            },
+            blocked: snapshot.blocked(),
+        })
     }
 
     /// The state of a workflow without its jobs. Reads far less than [`Engine::show`].
@@ -409,7 +482,9 @@ impl Engine {
     /// # Errors
     /// It does not exist, or cannot be read.
     pub async fn glance(&self, id: WorkflowId) -> Result<Meta, EngineError> {
-        Ok(decode(&self.head(id).await?.meta, || format!("the state of workflow {id}"))?)
+        Ok(decode(&self.head(id).await?.meta, || {
+            format!("the state of workflow {id}")
+        })?)
     }
 
     pub(in crate::engine) async fn head(&self, id: WorkflowId) -> Result<Head, EngineError> {
@@ -424,23 +499,42 @@ impl Engine {
     ///
     /// # Errors
     /// The store cannot be read.
-    pub async fn results(&self, id: WorkflowId, jobs: &[JobIndex]) -> Result<Vec<JobResult>, EngineError> {
+    pub async fn results(
+        &self,
+        id: WorkflowId,
+        jobs: &[JobIndex],
+    ) -> Result<Vec<JobResult>, EngineError> {
         const ERRORS: u8 = 10;
         let fields = jobs.iter().flat_map(|&job| {
             let errors = (0..ERRORS).map(move |place| ResultField::Error(job, place));
-            [ResultField::Output(job), ResultField::Progress(job)].into_iter().chain(errors)
+            [ResultField::Output(job), ResultField::Progress(job)]
+                .into_iter()
+                .chain(errors)
         });
-        let found = self.store().results(&[(id, fields.collect())]).await?.pop().unwrap_or_default();
+        let found = self
+            .store()
+            .results(&[(id, fields.collect())])
+            .await?
+            .pop()
+            .unwrap_or_default();
         let each = found.chunks(2 + usize::from(ERRORS)).zip(jobs);
         each.map(|(found, job)| {
             let errors = found[2..].iter().flatten();
-            let errors = errors.map(|bytes| decode(bytes, || format!("an error of job {job} of workflow {id}")));
+            let errors = errors
+                .map(|bytes| decode(bytes, || format!("an error of job {job} of workflow {id}")));
             let mut errors: Vec<AttemptError> = errors.collect::<Result<_, _>>()?;
             errors.sort_by_key(|error| error.at);
             let progress = found[1].as_ref();
-            let progress =
-                progress.map(|bytes| decode(bytes, || format!("the progress of job {job} of workflow {id}")));
-            Ok(JobResult { output: found[0].clone(), errors, progress: progress.transpose()? })
+            let progress = progress.map(|bytes| {
+                decode(bytes, || {
+                    format!("the progress of job {job} of workflow {id}")
+                })
+            });
+            Ok(JobResult {
+                output: found[0].clone(),
+                errors,
+                progress: progress.transpose()?,
+            })
         })
         .collect()
     }

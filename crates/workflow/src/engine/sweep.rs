@@ -119,33 +119,59 @@ impl Engine {
         }
         // What frees memory is asked for first.
         let (expiries, timers) = (Clockwork::Expiries, Clockwork::Timers);
-        let (mut found, timers) =
-            tokio::try_join!(self.find(expiries, serve, &partitions, now), self.find(timers, serve, &partitions, now))?;
+        let (mut found, timers) = tokio::try_join!(
+            self.find(expiries, serve, &partitions, now),
+            self.find(timers, serve, &partitions, now)
+        )?;
         found.extend(timers);
-        let buried = self.bury_known(found.iter_mut().map(|found| &mut found.due)).await;
+        let buried = self
+            .bury_known(found.iter_mut().map(|found| &mut found.due))
+            .await;
         found.iter_mut().for_each(Found::choose);
         let served = &self.core.context.served;
         self.core.context.note_gaps(now);
-        let requests = found.iter().flat_map(|found| found.due.iter().map(|&(id, _)| (id, found.which)));
+        let requests = found
+            .iter()
+            .flat_map(|found| found.due.iter().map(|&(id, _)| (id, found.which)));
         let requests = requests.map(|(id, which)| match which {
-            Clockwork::Timers => (id, Request::Tick { served_since: served.since(id.partition()) }),
+            Clockwork::Timers => (
+                id,
+                Request::Tick {
+                    served_since: served.since(id.partition()),
+                },
+            ),
             Clockwork::Expiries => (id, Request::Purge),
         });
         let answers = self.ask_all(requests.collect(), now).await;
-        let spared: Vec<_> = answers.iter().flatten().flat_map(|answer| &answer.spared).copied().collect();
+        let spared: Vec<_> = answers
+            .iter()
+            .flatten()
+            .flat_map(|answer| &answer.spared)
+            .copied()
+            .collect();
         if !spared.is_empty() {
             let _held = self.hold_spared(&spared, now).await;
         }
         let mut answers = answers.into_iter();
         let (mut more, mut absent) = (false, HashSet::new());
-        for Found { partition, due, is_full, .. } in found {
+        for Found {
+            partition,
+            due,
+            is_full,
+            ..
+        } in found
+        {
             let each = due.iter().zip(answers.by_ref().take(due.len()));
-            let served = each.filter(|((id, _), answer)| self.served(*id, answer, &mut absent)).count();
+            let served = each
+                .filter(|((id, _), answer)| self.served(*id, answer, &mut absent))
+                .count();
             // Without progress there is no reason to hurry.
             let hurry = is_full && (served > 0 || buried > 0);
             more |= hurry;
             if is_full || served < due.len() {
-                self.core.context.expect_by(partition, if hurry { now } else { now + AGAIN });
+                self.core
+                    .context
+                    .expect_by(partition, if hurry { now } else { now + AGAIN });
             }
         }
         self.core.context.gone.note(absent);
@@ -156,7 +182,8 @@ impl Engine {
     fn take_unwritten(&self, serve: Serve) {
         let troubles = &self.core.context.troubles;
         let works = |at, asked| serve.most(troubles, at, asked) > 0;
-        self.queues().take_unwritten(|at| works(at, Asked::Removal) && works(at, Asked::Write));
+        self.queues()
+            .take_unwritten(|at| works(at, Asked::Removal) && works(at, Asked::Write));
     }
 
     /// The partitions that a sweep looks at now. It looks at them again after a while, or earlier if it finds a reason.
@@ -168,8 +195,16 @@ impl Engine {
             if serve == Serve::Working && !context.is_due(partition, now) {
                 continue;
             }
-            let works = [Asked::Write, Asked::Removal].map(|asked| serve.most(&context.troubles, partition, asked) > 0);
-            context.expect_only(partition, if works == [true, true] { looked } else { failing });
+            let works = [Asked::Write, Asked::Removal]
+                .map(|asked| serve.most(&context.troubles, partition, asked) > 0);
+            context.expect_only(
+                partition,
+                if works == [true, true] {
+                    looked
+                } else {
+                    failing
+                },
+            );
             partitions.extend(works.contains(&true).then_some(partition));
         }
         partitions
@@ -189,41 +224,64 @@ impl Engine {
             Clockwork::Expiries => Asked::Removal,
         };
         let trusted = |partition| serve.most(&context.troubles, partition, asked);
-        let partitions: Vec<_> = partitions.iter().copied().filter(|&at| trusted(at) > 0).collect();
+        let partitions: Vec<_> = partitions
+            .iter()
+            .copied()
+            .filter(|&at| trusted(at) > 0)
+            .collect();
         if partitions.is_empty() {
             return Ok(Vec::new());
         }
         // What is passed over does not take the place of others.
         let most = SWEEP + self.queues().number_aside();
         let read = self.store().due(which, until, most, &partitions).await;
-        read.iter().zip(&partitions).filter(|(read, _)| read.is_err()).for_each(|(_, &at)| {
-            context.expect_by(at, now + AGAIN);
-        });
+        read.iter()
+            .zip(&partitions)
+            .filter(|(read, _)| read.is_err())
+            .for_each(|(_, &at)| {
+                context.expect_by(at, now + AGAIN);
+            });
         let (read, _) = self.answered(&partitions, read)?;
         let mut all = Vec::with_capacity(read.len());
         for (partition, mut due) in read {
             let upcoming = due.iter().map(|&(_, at)| at).filter(|&at| at > now).min();
-            upcoming.into_iter().for_each(|at| context.expect_by(partition, at));
+            upcoming
+                .into_iter()
+                .for_each(|at| context.expect_by(partition, at));
             let share = trusted(partition);
-            let is_full = due.iter().filter(|&&(_, at)| at <= now).count() >= if share < SWEEP { share } else { most };
+            let is_full = due.iter().filter(|&&(_, at)| at <= now).count()
+                >= if share < SWEEP { share } else { most };
             let number = due.iter().filter(|(_, at)| *at <= now).count();
             due.retain(|&(id, at)| at <= now && !self.queues().is_aside(id));
             if due.len() < number {
                 context.expect_by(partition, now + AGAIN);
             }
-            all.push(Found { partition, which, due, share, is_full });
+            all.push(Found {
+                partition,
+                which,
+                due,
+                share,
+                is_full,
+            });
         }
         Ok(all)
     }
 
     /// Whether an answer says that something was done. Failures are counted, to be told together.
-    fn served(&self, id: WorkflowId, answer: &Result<Answer, EngineError>, absent: &mut HashSet<WorkflowId>) -> bool {
+    fn served(
+        &self,
+        id: WorkflowId,
+        answer: &Result<Answer, EngineError>,
+        absent: &mut HashSet<WorkflowId>,
+    ) -> bool {
         match answer {
             Ok(_) => return true,
             // Another server did it, or the worker extended its lease.
             Err(EngineError::Refused(_)) => {}
             Err(EngineError::NoWorkflow { .. }) => _ = absent.insert(id),
-            Err(EngineError::Store(error @ StoreError::Corrupt { .. })) => self.queues().pass_over(id, error),
+            Err(EngineError::Store(error @ StoreError::Corrupt { .. })) => {
+                self.queues().pass_over(id, error)
+            }
             Err(error) => self.core.context.troubles.unserved(error.clone()),
         }
         false

@@ -57,7 +57,11 @@ impl Engine {
     ///
     /// # Cancellation
     /// When the future is dropped, they may be set all the same; servers then know of it within 10 s.
-    pub async fn set_limits(&self, subject: &Subject, limits: &[LimitDefinition]) -> Result<(), EngineError> {
+    pub async fn set_limits(
+        &self,
+        subject: &Subject,
+        limits: &[LimitDefinition],
+    ) -> Result<(), EngineError> {
         check_limits(subject, limits)?;
         self.set_terms(limits_row(subject, limits)).await
     }
@@ -99,15 +103,25 @@ impl Engine {
     fn check_room(&self, name: &str, value: &str) -> Result<(), EngineError> {
         let known = self.core.terms.lock();
         let others = || known.rows.iter().filter(|(other, _)| *other != name);
-        let bytes = others().map(|(name, value)| name.len() + value.len()).sum::<usize>() + name.len() + value.len();
+        let bytes = others()
+            .map(|(name, value)| name.len() + value.len())
+            .sum::<usize>()
+            + name.len()
+            + value.len();
         match others().count() < MOST_ROWS && bytes <= MOST_BYTES {
             true => Ok(()),
-            false => Err(EngineError::TooManyTerms { most: MOST_ROWS, bytes: MOST_BYTES }),
+            false => Err(EngineError::TooManyTerms {
+                most: MOST_ROWS,
+                bytes: MOST_BYTES,
+            }),
         }
     }
 
     /// Reads what other servers have changed, and writes again what the store has lost.
-    pub(in crate::engine) async fn read_terms(&self, looked: Option<Looked>) -> Result<(), StoreError> {
+    pub(in crate::engine) async fn read_terms(
+        &self,
+        looked: Option<Looked>,
+    ) -> Result<(), StoreError> {
         if !self.store().format().has_limits() {
             return Ok(());
         }

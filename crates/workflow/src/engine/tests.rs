@@ -25,35 +25,76 @@ fn at(seconds: u64) -> Timestamp {
 }
 
 async fn engine() -> Engine {
-    Engine::start(Store::Memory(MemoryStore::new(16)), EngineOptions::default()).await.unwrap()
+    Engine::start(
+        Store::Memory(MemoryStore::new(16)),
+        EngineOptions::default(),
+    )
+    .await
+    .unwrap()
 }
 
 /// Jobs as `name` or `name<parent,parent`.
 fn graph(jobs: &str) -> Graph {
     let jobs = jobs.split(' ').map(|job| {
         let (name, after) = job.split_once('<').unwrap_or((job, ""));
-        let after = after.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
-        JobDefinition { after, ..JobDefinition::new(name, "Handler") }
+        let after = after
+            .split(',')
+            .filter(|name| !name.is_empty())
+            .map(str::to_owned)
+            .collect();
+        JobDefinition {
+            after,
+            ..JobDefinition::new(name, "Handler")
+        }
     });
-    Graph::build(Definition { name: "test".to_owned(), jobs: jobs.collect(), ..Definition::default() }).unwrap()
+    Graph::build(Definition {
+        name: "test".to_owned(),
+        jobs: jobs.collect(),
+        ..Definition::default()
+    })
+    .unwrap()
 }
 
 async fn create(engine: &Engine, jobs: &str) -> WorkflowId {
-    let new = NewWorkflow { graph: graph(jobs), begin: Begin::Now, created_at: None };
-    engine.create(vec![new], at(0)).await.pop().unwrap().unwrap().workflow
+    let new = NewWorkflow {
+        graph: graph(jobs),
+        begin: Begin::Now,
+        created_at: None,
+    };
+    engine
+        .create(vec![new], at(0))
+        .await
+        .pop()
+        .unwrap()
+        .unwrap()
+        .workflow
 }
 
 fn claim(limit: usize) -> Claim {
-    Claim { queues: vec!["default".to_owned()], handlers: None, worker: "w".to_owned(), limit, lease: LEASE }
+    Claim {
+        queues: vec!["default".to_owned()],
+        handlers: None,
+        worker: "w".to_owned(),
+        limit,
+        lease: LEASE,
+    }
 }
 
 fn success(claimed: &Claimed) -> Report {
     let output = Json::parse(format!("\"{} ran\"", claimed.job().name)).unwrap();
-    Report { lease: claimed.lease, outcome: Outcome::Succeeded { output: Some(output) } }
+    Report {
+        lease: claimed.lease,
+        outcome: Outcome::Succeeded {
+            output: Some(output),
+        },
+    }
 }
 
 fn names(claimed: &[Claimed]) -> Vec<&str> {
-    let mut names: Vec<&str> = claimed.iter().map(|claimed| claimed.job().name.as_str()).collect();
+    let mut names: Vec<&str> = claimed
+        .iter()
+        .map(|claimed| claimed.job().name.as_str())
+        .collect();
     names.sort_unstable();
     names
 }
@@ -64,14 +105,20 @@ async fn a_diamond_runs_in_order_and_outputs_reach_the_next() {
     let id = create(&engine, "d<b,c b<a c<a a").await;
     let first = engine.claim(&claim(9), at(1)).await.unwrap();
     assert_eq!(names(&first), ["a"]);
-    let (reported, second) = engine.report(vec![success(&first[0])], Some(&claim(9)), at(2)).await;
+    let (reported, second) = engine
+        .report(vec![success(&first[0])], Some(&claim(9)), at(2))
+        .await;
     assert_eq!(reported[0].as_ref().unwrap().job, JobState::Succeeded);
     let second = second.unwrap();
     assert_eq!(names(&second), ["b", "c"]);
     assert_eq!(&second[0].inputs[0].output[..], b"\"a ran\"");
-    let (_, none) = engine.report(vec![success(&second[0])], Some(&claim(9)), at(3)).await;
+    let (_, none) = engine
+        .report(vec![success(&second[0])], Some(&claim(9)), at(3))
+        .await;
     assert!(none.unwrap().is_empty());
-    let (_, last) = engine.report(vec![success(&second[1])], Some(&claim(9)), at(4)).await;
+    let (_, last) = engine
+        .report(vec![success(&second[1])], Some(&claim(9)), at(4))
+        .await;
     let last = last.unwrap();
     assert_eq!((names(&last), last[0].inputs.len()), (vec!["d"], 2));
     let (reported, _) = engine.report(vec![success(&last[0])], None, at(5)).await;
@@ -80,11 +127,23 @@ async fn a_diamond_runs_in_order_and_outputs_reach_the_next() {
     assert!(again[0].as_ref().unwrap().already);
     let snapshot = engine.show(id).await.unwrap();
     assert_eq!(snapshot.meta().finished_at, Some(at(5)));
-    assert_eq!(snapshot.meta().expires_at, Some(at(5) + Duration::from_secs(7 * 86_400)));
-    let page = engine.list(&Query { limit: 10, ..Query::default() }).await.unwrap();
+    assert_eq!(
+        snapshot.meta().expires_at,
+        Some(at(5) + Duration::from_secs(7 * 86_400))
+    );
+    let page = engine
+        .list(&Query {
+            limit: 10,
+            ..Query::default()
+        })
+        .await
+        .unwrap();
     assert_eq!((page.items.len(), page.next), (1, None));
     assert!(engine.sweep(at(5 + 7 * 86_400)).await.is_ok());
-    assert!(matches!(engine.show(id).await, Err(EngineError::NoWorkflow { .. })));
+    assert!(matches!(
+        engine.show(id).await,
+        Err(EngineError::NoWorkflow { .. })
+    ));
 }
 
 #[tokio::test]
@@ -97,7 +156,10 @@ async fn a_lost_lease_brings_the_job_back_and_refuses_the_late_report() {
     let again = engine.claim(&claim(9), at(33)).await.unwrap();
     assert_eq!((names(&again), again[0].attempt), (vec!["a"], 1));
     let (refused, _) = engine.report(vec![success(&late[0])], None, at(34)).await;
-    assert!(matches!(refused[0], Err(EngineError::Refused(_))), "{refused:?}");
+    assert!(
+        matches!(refused[0], Err(EngineError::Refused(_))),
+        "{refused:?}"
+    );
     let (taken, _) = engine.report(vec![success(&again[0])], None, at(35)).await;
     assert_eq!(taken[0].as_ref().unwrap().job, JobState::Succeeded);
 }
@@ -109,23 +171,38 @@ async fn a_failure_blocks_what_follows_until_it_is_retried() {
     let claimed = engine.claim(&claim(9), at(1)).await.unwrap();
     let failed = |claimed: &Claimed| Report {
         lease: claimed.lease,
-        outcome: Outcome::Failed { failure: crate::Failure::default(), retry: crate::RetryWish::ByPolicy },
+        outcome: Outcome::Failed {
+            failure: crate::Failure::default(),
+            retry: crate::RetryWish::ByPolicy,
+        },
     };
-    let reports = claimed.iter().map(|claimed| match claimed.job().name.as_str() {
-        "a" => failed(claimed),
-        _ => success(claimed),
-    });
+    let reports = claimed
+        .iter()
+        .map(|claimed| match claimed.job().name.as_str() {
+            "a" => failed(claimed),
+            _ => success(claimed),
+        });
     let (reported, _) = engine.report(reports.collect(), None, at(2)).await;
     assert!(reported.iter().all(Result::is_ok));
     let snapshot = engine.show(id).await.unwrap();
     assert_eq!(snapshot.meta().status, Status::Failed);
     let b = snapshot.graph().find("b").unwrap();
-    assert_eq!(snapshot.why_not_running(b), Some(Reason::BlockedBy(vec![snapshot.graph().find("a").unwrap()])));
-    assert_eq!(engine.act(id, Action::RetryFailed, at(3)).await, Ok(Status::Running));
+    assert_eq!(
+        snapshot.why_not_running(b),
+        Some(Reason::BlockedBy(vec![snapshot.graph().find("a").unwrap()]))
+    );
+    assert_eq!(
+        engine.act(id, Action::RetryFailed, at(3)).await,
+        Ok(Status::Running)
+    );
     let again = engine.claim(&claim(9), at(4)).await.unwrap();
     assert_eq!(names(&again), ["a"]);
-    let (_, next) = engine.report(vec![success(&again[0])], Some(&claim(9)), at(5)).await;
-    let (done, _) = engine.report(vec![success(&next.unwrap()[0])], None, at(6)).await;
+    let (_, next) = engine
+        .report(vec![success(&again[0])], Some(&claim(9)), at(5))
+        .await;
+    let (done, _) = engine
+        .report(vec![success(&next.unwrap()[0])], None, at(6))
+        .await;
     assert_eq!(done[0].as_ref().unwrap().workflow, Status::Succeeded);
 }
 
@@ -140,12 +217,29 @@ fn desks_are_served_on_the_threads_of_their_partitions() {
 
     let [one, other] = [(), ()].map(|()| Builder::new_current_thread().build().unwrap());
     let store = Store::Memory(MemoryStore::new(4));
-    let threads = [&one, &other].map(|runtime| Thread::new(store.again(), runtime.handle().clone()));
-    let engine = one.block_on(Engine::start_on(threads.into(), EngineOptions::default())).unwrap();
-    let tick = || Request::Tick { served_since: at(0) };
-    let ask = |partition| engine.ask(WorkflowId::new(at(0), Partition(partition), 1), tick(), at(0));
+    let threads =
+        [&one, &other].map(|runtime| Thread::new(store.again(), runtime.handle().clone()));
+    let engine = one
+        .block_on(Engine::start_on(threads.into(), EngineOptions::default()))
+        .unwrap();
+    let tick = || Request::Tick {
+        served_since: at(0),
+    };
+    let ask = |partition| {
+        engine.ask(
+            WorkflowId::new(at(0), Partition(partition), 1),
+            tick(),
+            at(0),
+        )
+    };
     let check = |runtime: &Runtime, partition| {
-        assert!(matches!(runtime.block_on(ask(partition)), Err(EngineError::NoWorkflow { .. })), "{partition}");
+        assert!(
+            matches!(
+                runtime.block_on(ask(partition)),
+                Err(EngineError::NoWorkflow { .. })
+            ),
+            "{partition}"
+        );
     };
     check(&one, 0);
     check(&one, 2);
@@ -153,13 +247,17 @@ fn desks_are_served_on_the_threads_of_their_partitions() {
     let mut waits = pin!(ask(1));
     // Its thread does nothing now, and no other does its work.
     let pending = one.block_on(async {
-        let pending = poll_fn(|context| Poll::Ready(waits.as_mut().poll(context).is_pending())).await;
+        let pending =
+            poll_fn(|context| Poll::Ready(waits.as_mut().poll(context).is_pending())).await;
         tokio::task::yield_now().await;
         pending
     });
     assert!(pending);
     drop(other);
-    assert!(matches!(one.block_on(waits), Err(EngineError::Closed)), "nobody waits for a thread that has ended");
+    assert!(
+        matches!(one.block_on(waits), Err(EngineError::Closed)),
+        "nobody waits for a thread that has ended"
+    );
     assert!(matches!(one.block_on(ask(3)), Err(EngineError::Closed)));
     check(&one, 2);
 }
@@ -168,16 +266,27 @@ fn desks_are_served_on_the_threads_of_their_partitions() {
 #[tokio::test]
 async fn a_workflow_may_take_most_of_the_memory() {
     let store = MemoryStore::new(16);
-    let options = EngineOptions { memory: 16 << 20, ..EngineOptions::default() };
-    let engine = Engine::start(Store::Memory(store.clone()), options).await.unwrap();
+    let options = EngineOptions {
+        memory: 16 << 20,
+        ..EngineOptions::default()
+    };
+    let engine = Engine::start(Store::Memory(store.clone()), options)
+        .await
+        .unwrap();
     let jobs: Vec<String> = (0..5_000).map(|number| format!("job-{number}")).collect();
     create(&engine, &jobs.join(" ")).await;
     let mut claimed = engine.claim(&claim(1), at(1)).await.unwrap();
     for _ in 0..10 {
         let before = store.calls();
-        let (reported, next) = engine.report(vec![success(&claimed[0])], Some(&claim(1)), at(1)).await;
+        let (reported, next) = engine
+            .report(vec![success(&claimed[0])], Some(&claim(1)), at(1))
+            .await;
         assert!(reported[0].is_ok());
-        assert_eq!(store.calls() - before, 2, "a write for the report and one for the claim");
+        assert_eq!(
+            store.calls() - before,
+            2,
+            "a write for the report and one for the claim"
+        );
         claimed = next.unwrap();
     }
 }
@@ -188,19 +297,45 @@ async fn a_queue_with_more_jobs_than_are_kept_is_known_when_it_was_read() {
     let engine = engine().await;
     for tenant in 0..20 {
         let entries = vec![("tenant".to_owned(), format!("t{tenant}"))];
-        let limits = vec![LimitDefinition::Concurrency { most: 1, of: Scope::All, entries }];
-        let job = |at| JobDefinition { limits: limits.clone(), ..JobDefinition::new(format!("j{at}"), "Handler") };
+        let limits = vec![LimitDefinition::Concurrency {
+            most: 1,
+            of: Scope::All,
+            entries,
+        }];
+        let job = |at| JobDefinition {
+            limits: limits.clone(),
+            ..JobDefinition::new(format!("j{at}"), "Handler")
+        };
         let jobs = (0..1_000).map(job).collect();
-        let graph = Graph::build(Definition { name: "test".to_owned(), jobs, ..Definition::default() }).unwrap();
-        let new = NewWorkflow { graph, begin: Begin::Now, created_at: None };
+        let graph = Graph::build(Definition {
+            name: "test".to_owned(),
+            jobs,
+            ..Definition::default()
+        })
+        .unwrap();
+        let new = NewWorkflow {
+            graph,
+            begin: Begin::Now,
+            created_at: None,
+        };
         engine.create(vec![new], at(0)).await.remove(0).unwrap();
     }
     let names = ["default".to_owned()];
     engine.queues().advance(at(1));
     engine.queues().doubt_all();
-    assert!(!engine.queues().incomplete(&names, Where::Anywhere, Patience::None).is_empty());
+    assert!(
+        !engine
+            .queues()
+            .incomplete(&names, Where::Anywhere, Patience::None)
+            .is_empty()
+    );
     engine.refill(&names).await.unwrap();
-    assert!(engine.queues().incomplete(&names, Where::Anywhere, Patience::None).is_empty());
+    assert!(
+        engine
+            .queues()
+            .incomplete(&names, Where::Anywhere, Patience::None)
+            .is_empty()
+    );
 }
 
 /// Each worker that waited read all lanes of a queue itself, while jobs arrived for it.
@@ -209,31 +344,80 @@ async fn who_waits_leaves_most_of_a_queue_to_a_read_beside_its_claim() {
     let store = MemoryStore::new(16);
     let server = || Engine::start(Store::Memory(store.clone()), EngineOptions::default());
     let job = |at: usize| JobDefinition::new(format!("j{at}"), format!("handler-{:02}", at / 100));
-    let definition =
-        Definition { name: "test".to_owned(), jobs: (0..2_000).map(job).collect(), ..Definition::default() };
-    let new = NewWorkflow { graph: Graph::build(definition).unwrap(), begin: Begin::Now, created_at: None };
-    server().await.unwrap().create(vec![new], at(0)).await.remove(0).unwrap();
-    let last = Claim { handlers: Some(vec!["handler-19".to_owned()]), ..claim(1) };
+    let definition = Definition {
+        name: "test".to_owned(),
+        jobs: (0..2_000).map(job).collect(),
+        ..Definition::default()
+    };
+    let new = NewWorkflow {
+        graph: Graph::build(definition).unwrap(),
+        begin: Begin::Now,
+        created_at: None,
+    };
+    server()
+        .await
+        .unwrap()
+        .create(vec![new], at(0))
+        .await
+        .remove(0)
+        .unwrap();
+    let last = Claim {
+        handlers: Some(vec!["handler-19".to_owned()]),
+        ..claim(1)
+    };
     let engine = server().await.unwrap();
-    assert_eq!(engine.claim(&last, at(1)).await.unwrap().len(), 1, "who does not wait reads all");
+    assert_eq!(
+        engine.claim(&last, at(1)).await.unwrap().len(),
+        1,
+        "who does not wait reads all"
+    );
     let engine = server().await.unwrap();
     let arrival = engine.arrival_except(&last.queues, last.handlers.as_deref(), &[]);
-    assert!(engine.lease_except(&last, &[], Patience::Some, at(1)).await.unwrap().is_empty());
-    tokio::time::timeout(Duration::from_secs(10), arrival).await.expect("it is called when the job was found");
-    let leases = engine.lease_except(&last, &[], Patience::Some, at(1)).await.unwrap();
+    assert!(
+        engine
+            .lease_except(&last, &[], Patience::Some, at(1))
+            .await
+            .unwrap()
+            .is_empty()
+    );
+    tokio::time::timeout(Duration::from_secs(10), arrival)
+        .await
+        .expect("it is called when the job was found");
+    let leases = engine
+        .lease_except(&last, &[], Patience::Some, at(1))
+        .await
+        .unwrap();
     assert_eq!(engine.deliver(leases).await.unwrap().len(), 1);
-    assert!(engine.queues().incomplete(&last.queues, Where::Anywhere, Patience::None).is_empty());
+    assert!(
+        engine
+            .queues()
+            .incomplete(&last.queues, Where::Anywhere, Patience::None)
+            .is_empty()
+    );
 }
 
 /// All limits were tried again whenever a server began to listen, however many had no room.
 #[tokio::test]
 async fn news_that_were_missed_open_sets_alone() {
     let engine = engine().await;
-    let (rate, set): (Arc<str>, Arc<str>) = ("vendor\ntenant\ta\n\u{0}1".into(), "[\"all\",\"a\"]\u{0}1".into());
+    let (rate, set): (Arc<str>, Arc<str>) = (
+        "vendor\ntenant\ta\n\u{0}1".into(),
+        "[\"all\",\"a\"]\u{0}1".into(),
+    );
     let queues = engine.queues();
-    let closing = || super::queues::closings::Closing { until: at(100), room: None, turns_at: None };
+    let closing = || super::queues::closings::Closing {
+        until: at(100),
+        room: None,
+        turns_at: None,
+    };
     let lane = |limit: &Arc<str>| {
-        (Arc::from("default"), super::queues::lanes::LaneKey { limits: Arc::clone(limit), handler: "h".into() })
+        (
+            Arc::from("default"),
+            super::queues::lanes::LaneKey {
+                limits: Arc::clone(limit),
+                handler: "h".into(),
+            },
+        )
     };
     for limit in [&rate, &set] {
         let (queue, lane) = lane(limit);
@@ -241,12 +425,20 @@ async fn news_that_were_missed_open_sets_alone() {
     }
     let asked = queues.returned();
     queues.open_sets();
-    assert_eq!(queues.next_opening(), Some(at(100)), "the rate limit is closed as before");
+    assert_eq!(
+        queues.next_opening(),
+        Some(at(100)),
+        "the rate limit is closed as before"
+    );
     queues.open("vendor\ntenant\ta\n");
     assert_eq!(queues.next_opening(), None);
     let (queue, lane) = lane(&set);
     queues.close((&queue, &lane), &set, closing(), asked);
-    assert_eq!(queues.next_opening(), None, "an answer from before the news closes nothing");
+    assert_eq!(
+        queues.next_opening(),
+        None,
+        "an answer from before the news closes nothing"
+    );
 }
 
 /// Who was woken to read the rest of a queue left, and the others waited until the next read.
@@ -257,5 +449,7 @@ async fn who_is_woken_to_read_a_queue_and_leaves_wakes_another() {
     let second = engine.arrival(&names);
     engine.queues().end_beside(&names.clone().map(Into::into));
     drop(first);
-    tokio::time::timeout(Duration::from_secs(10), second).await.expect("it is woken in place of the first");
+    tokio::time::timeout(Duration::from_secs(10), second)
+        .await
+        .expect("it is woken in place of the first");
 }

@@ -140,16 +140,25 @@ impl Standing {
             self.failing_since.get_or_insert_with(Instant::now);
             return false;
         }
-        self.failing_since.take().is_some_and(|since| since.elapsed() >= MIN_GAP)
+        self.failing_since
+            .take()
+            .is_some_and(|since| since.elapsed() >= MIN_GAP)
     }
 
     fn is_whole(&self) -> bool {
-        [&self.reads, &self.removals, &self.writes].into_iter().all(|trust| matches!(trust, Trust::Whole))
+        [&self.reads, &self.removals, &self.writes]
+            .into_iter()
+            .all(|trust| matches!(trust, Trust::Whole))
     }
 
     fn trouble(&self) -> Option<Trouble> {
-        let [reads, removals, writes] = [&self.reads, &self.removals, &self.writes].map(|trust| trust.error().cloned());
-        let trouble = Trouble { reads, removals, writes };
+        let [reads, removals, writes] =
+            [&self.reads, &self.removals, &self.writes].map(|trust| trust.error().cloned());
+        let trouble = Trouble {
+            reads,
+            removals,
+            writes,
+        };
         (trouble != Trouble::default()).then_some(trouble)
     }
 }
@@ -165,9 +174,18 @@ impl Troubles {
     }
 
     /// Notes how the store did what it was asked. Something stored that cannot be read is no failure of the store.
-    pub(crate) fn note<T>(&self, partition: Partition, asked: Asked, outcome: Result<T, &StoreError>) {
+    pub(crate) fn note<T>(
+        &self,
+        partition: Partition,
+        asked: Asked,
+        outcome: Result<T, &StoreError>,
+    ) {
         match outcome {
-            Err(error @ (StoreError::Unavailable { .. } | StoreError::Unknown { .. } | StoreError::Torn { .. })) => {
+            Err(
+                error @ (StoreError::Unavailable { .. }
+                | StoreError::Unknown { .. }
+                | StoreError::Torn { .. }),
+            ) => {
                 self.failed(partition, asked, error);
             }
             Ok(_) if !self.is_none() => self.change(partition, |standing| match asked {
@@ -194,10 +212,15 @@ impl Troubles {
 
     fn change(&self, partition: Partition, change: impl FnOnce(&mut Standing)) {
         let mut each = self.each();
-        let Some(standing) = each.get_mut(&partition) else { return };
+        let Some(standing) = each.get_mut(&partition) else {
+            return;
+        };
         change(standing);
         if standing.update_gap() {
-            self.recovered.lock().unwrap_or_else(PoisonError::into_inner).push(partition);
+            self.recovered
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(partition);
         }
         if standing.is_whole() {
             each.remove(&partition);
@@ -207,7 +230,11 @@ impl Troubles {
 
     /// Notes what a probe found. It proves less than a write of a workflow does.
     pub(crate) fn probed(&self, partition: Partition, probe: &Probe) {
-        let Probe { reads, removals, writes } = probe;
+        let Probe {
+            reads,
+            removals,
+            writes,
+        } = probe;
         self.note(partition, Asked::Read, reads.as_ref());
         for (asked, outcome) in [(Asked::Removal, removals), (Asked::Write, writes)] {
             match outcome {
@@ -223,7 +250,9 @@ impl Troubles {
             return most;
         }
         let mut each = self.each();
-        let Some(standing) = each.get_mut(&partition) else { return most };
+        let Some(standing) = each.get_mut(&partition) else {
+            return most;
+        };
         let readable = standing.reads.error().is_none();
         match standing.of(asked) {
             Trust::Whole if readable => most,
@@ -234,12 +263,21 @@ impl Troubles {
 
     /// Takes the partitions that work again after a gap.
     pub(crate) fn take_recovered(&self) -> Vec<Partition> {
-        std::mem::take(&mut *self.recovered.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(
+            &mut *self
+                .recovered
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        )
     }
 
     /// Whether a partition cannot be read or written at the moment, as far as is known.
     pub(crate) fn is_failing(&self, partition: Partition) -> bool {
-        !self.is_none() && self.each().get(&partition).is_some_and(|standing| standing.failing_since.is_some())
+        !self.is_none()
+            && self
+                .each()
+                .get(&partition)
+                .is_some_and(|standing| standing.failing_since.is_some())
     }
 
     /// The partitions that cannot be read, and why.
@@ -248,7 +286,9 @@ impl Troubles {
             return BTreeMap::new();
         }
         let each = self.each();
-        each.iter().filter_map(|(at, standing)| Some((*at, standing.reads.error()?.clone()))).collect()
+        each.iter()
+            .filter_map(|(at, standing)| Some((*at, standing.reads.error()?.clone())))
+            .collect()
     }
 
     /// The partitions in which something does not work.
@@ -256,7 +296,10 @@ impl Troubles {
         if self.is_none() {
             return BTreeMap::new();
         }
-        self.each().iter().filter_map(|(at, standing)| Some((*at, standing.trouble()?))).collect()
+        self.each()
+            .iter()
+            .filter_map(|(at, standing)| Some((*at, standing.trouble()?)))
+            .collect()
     }
 
     /// Returns when something that worked has failed.
@@ -278,6 +321,9 @@ impl Troubles {
 
     /// What was not done since this was asked last.
     pub(crate) fn take_unserved(&self) -> Option<Unserved> {
-        self.unserved.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.unserved
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
     }
 }

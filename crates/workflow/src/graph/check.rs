@@ -19,7 +19,9 @@ pub(super) fn check_bounds(definition: &Definition) -> Result<(), GraphError> {
     }
     check_name(&definition.name, || "name".to_owned())?;
     if definition.tags.len() > MAX_TAGS {
-        return Err(GraphError::TooManyTags { count: definition.tags.len() });
+        return Err(GraphError::TooManyTags {
+            count: definition.tags.len(),
+        });
     }
     for (at, tag) in definition.tags.iter().enumerate() {
         check_name(tag, || format!("tags[{at}]"))?;
@@ -27,8 +29,14 @@ pub(super) fn check_bounds(definition: &Definition) -> Result<(), GraphError> {
     if let Some(key) = &definition.idempotency_key {
         check_name(key, || "idempotency_key".to_owned())?;
     }
-    if definition.globals.as_ref().is_some_and(|globals| !globals.is_object()) {
-        return Err(GraphError::NotAnObject { path: "globals".to_owned() });
+    if definition
+        .globals
+        .as_ref()
+        .is_some_and(|globals| !globals.is_object())
+    {
+        return Err(GraphError::NotAnObject {
+            path: "globals".to_owned(),
+        });
     }
     check_jobs(&definition.jobs)
 }
@@ -38,20 +46,39 @@ fn check_jobs(jobs: &[JobDefinition]) -> Result<(), GraphError> {
         check_name(&job.name, || format!("jobs[{at}].name"))?;
         check_name(&job.handler, || format!("jobs[{at}].handler"))?;
         check_name(&job.queue, || format!("jobs[{at}].queue"))?;
-        if job.params.as_ref().is_some_and(|params| !params.is_object()) {
-            return Err(GraphError::NotAnObject { path: format!("jobs[{at}].params") });
+        if job
+            .params
+            .as_ref()
+            .is_some_and(|params| !params.is_object())
+        {
+            return Err(GraphError::NotAnObject {
+                path: format!("jobs[{at}].params"),
+            });
         }
         if job.timeout == Some(Duration::ZERO) {
-            return Err(GraphError::NoTime { path: format!("jobs[{at}].timeout") });
+            return Err(GraphError::NoTime {
+                path: format!("jobs[{at}].timeout"),
+            });
         }
         for (field, given) in [("retries", job.retry.limit), ("max_lost", job.max_lost)] {
             if given > MAX_RETRIES {
-                return Err(GraphError::TooManyRetries { path: format!("jobs[{at}].{field}"), given });
+                return Err(GraphError::TooManyRetries {
+                    path: format!("jobs[{at}].{field}"),
+                    given,
+                });
             }
         }
-        let Retry { backoff, backoff_max: most, .. } = job.retry;
+        let Retry {
+            backoff,
+            backoff_max: most,
+            ..
+        } = job.retry;
         if backoff > most {
-            return Err(GraphError::Backoff { path: format!("jobs[{at}].backoff"), backoff, most });
+            return Err(GraphError::Backoff {
+                path: format!("jobs[{at}].backoff"),
+                backoff,
+                most,
+            });
         }
     }
     Ok(())
@@ -66,7 +93,10 @@ pub(super) fn check_name(name: &str, path: impl FnOnce() -> String) -> Result<()
         _ if name.chars().any(char::is_control) => format!("{name:?}"),
         _ => return Ok(()),
     };
-    Err(GraphError::InvalidName { path: path(), found })
+    Err(GraphError::InvalidName {
+        path: path(),
+        found,
+    })
 }
 
 /// The parents of each job, from both sides: what it comes after, and what says that it comes before it.
@@ -75,10 +105,14 @@ pub(super) fn parents(jobs: &[JobDefinition]) -> Result<Vec<Vec<JobIndex>>, Grap
     let mut parents = vec![Vec::new(); jobs.len()];
     for (at, job) in jobs.iter().enumerate() {
         for (place, name) in job.after.iter().enumerate() {
-            parents[at].push(find((jobs, &places), name, || format!("jobs[{at}].after[{place}]"))?);
+            parents[at].push(find((jobs, &places), name, || {
+                format!("jobs[{at}].after[{place}]")
+            })?);
         }
         for (place, name) in job.before.iter().enumerate() {
-            let child = find((jobs, &places), name, || format!("jobs[{at}].before[{place}]"))?;
+            let child = find((jobs, &places), name, || {
+                format!("jobs[{at}].before[{place}]")
+            })?;
             parents[child.index()].push(JobIndex(at as u32));
         }
     }
@@ -91,7 +125,11 @@ fn places(jobs: &[JobDefinition]) -> Result<Places<'_>, GraphError> {
     let mut places = Places::with_capacity(jobs.len());
     for (second, job) in jobs.iter().enumerate() {
         if let Some(first) = places.insert(&job.name, JobIndex(second as u32)) {
-            return Err(GraphError::DuplicateName { name: job.name.clone(), first: first.index(), second });
+            return Err(GraphError::DuplicateName {
+                name: job.name.clone(),
+                first: first.index(),
+                second,
+            });
         }
     }
     Ok(places)
@@ -105,12 +143,22 @@ fn find(
     places.get(name).copied().ok_or_else(|| {
         let known = jobs.iter().map(|job| &*job.name);
         let similar = similar::most_similar(name, known).map(str::to_owned);
-        GraphError::UnknownJob { path: path(), name: printable(name), similar }
+        GraphError::UnknownJob {
+            path: path(),
+            name: printable(name),
+            similar,
+        }
     })
 }
 
 /// An unchecked name as it is shown in a message: shortened, and without control characters.
 pub(super) fn printable(name: &str) -> String {
-    let visible = |character: char| if character.is_control() { char::REPLACEMENT_CHARACTER } else { character };
+    let visible = |character: char| {
+        if character.is_control() {
+            char::REPLACEMENT_CHARACTER
+        } else {
+            character
+        }
+    };
     name.chars().take(MAX_NAME).map(visible).collect()
 }

@@ -142,7 +142,11 @@ pub struct Retry {
 
 impl Default for Retry {
     fn default() -> Self {
-        Self { limit: 0, backoff: Duration::from_secs(1), backoff_max: Duration::from_secs(3_600) }
+        Self {
+            limit: 0,
+            backoff: Duration::from_secs(1),
+            backoff_max: Duration::from_secs(3_600),
+        }
     }
 }
 
@@ -150,7 +154,9 @@ impl Retry {
     /// The pause before retry number `retry`, which counts from 1.
     #[must_use]
     pub fn pause(&self, retry: u16) -> Duration {
-        let factor = 1_u32.checked_shl(u32::from(retry.saturating_sub(1))).unwrap_or(u32::MAX);
+        let factor = 1_u32
+            .checked_shl(u32::from(retry.saturating_sub(1)))
+            .unwrap_or(u32::MAX);
         self.backoff.saturating_mul(factor).min(self.backoff_max)
     }
 }
@@ -198,24 +204,55 @@ mod tests {
     #[test]
     fn pauses_double_up_to_the_longest() {
         let check = |backoff: u64, most: u64, pauses: &[(u16, u64)]| {
-            let (backoff, backoff_max) = (Duration::from_millis(backoff), Duration::from_millis(most));
-            let retry = Retry { limit: 0, backoff, backoff_max };
+            let (backoff, backoff_max) =
+                (Duration::from_millis(backoff), Duration::from_millis(most));
+            let retry = Retry {
+                limit: 0,
+                backoff,
+                backoff_max,
+            };
             for &(number, expected) in pauses {
-                assert_eq!(retry.pause(number), Duration::from_millis(expected), "retry {number}");
+                assert_eq!(
+                    retry.pause(number),
+                    Duration::from_millis(expected),
+                    "retry {number}"
+                );
             }
         };
-        check(100, 1_000, &[(1, 100), (2, 200), (3, 400), (4, 800), (5, 1_000), (40, 1_000), (u16::MAX, 1_000)]);
+        check(
+            100,
+            1_000,
+            &[
+                (1, 100),
+                (2, 200),
+                (3, 400),
+                (4, 800),
+                (5, 1_000),
+                (40, 1_000),
+                (u16::MAX, 1_000),
+            ],
+        );
         check(100, 50, &[(1, 50), (2, 50)]);
         check(0, 1_000, &[(1, 0), (u16::MAX, 0)]);
         check(1, u64::MAX, &[(32, 1 << 31), (33, u64::from(u32::MAX))]);
-        let endless = Retry { limit: 1, backoff: Duration::MAX, backoff_max: Duration::MAX };
+        let endless = Retry {
+            limit: 1,
+            backoff: Duration::MAX,
+            backoff_max: Duration::MAX,
+        };
         assert_eq!(endless.pause(3), Duration::MAX);
     }
 
     #[test]
     fn a_new_job_is_tried_once_in_the_default_queue() {
         let job = JobDefinition::new("fetch", "http.get");
-        assert_eq!((job.queue.as_str(), job.retry.limit, job.rule), (DEFAULT_QUEUE, 0, TriggerRule::AllSuccess));
-        assert_eq!((job.wait, job.timeout, job.priority), (Duration::ZERO, None, 0));
+        assert_eq!(
+            (job.queue.as_str(), job.retry.limit, job.rule),
+            (DEFAULT_QUEUE, 0, TriggerRule::AllSuccess)
+        );
+        assert_eq!(
+            (job.wait, job.timeout, job.priority),
+            (Duration::ZERO, None, 0)
+        );
     }
 }

@@ -62,7 +62,9 @@ pub enum GraphError {
         found: String,
     },
     /// Two jobs have one name.
-    #[error("jobs[{second}].name: '{name}' is the name of jobs[{first}] too: give each job a name of its own")]
+    #[error(
+        "jobs[{second}].name: '{name}' is the name of jobs[{first}] too: give each job a name of its own"
+    )]
     DuplicateName {
         /// The name.
         name: String,
@@ -94,13 +96,17 @@ pub enum GraphError {
         path: String,
     },
     /// An attempt of a job may take no time at all.
-    #[error("{path}: an attempt that may take no time cannot succeed: leave the timeout out if it may take any")]
+    #[error(
+        "{path}: an attempt that may take no time cannot succeed: leave the timeout out if it may take any"
+    )]
     NoTime {
         /// Where, such as `jobs[3].timeout`.
         path: String,
     },
     /// The pause before the first retry of a job is longer than the longest pause.
-    #[error("{path}: {backoff:?} is longer than backoff_max, {most:?}, the longest pause before a retry")]
+    #[error(
+        "{path}: {backoff:?} is longer than backoff_max, {most:?}, the longest pause before a retry"
+    )]
     Backoff {
         /// Where, such as `jobs[3].backoff`.
         path: String,
@@ -167,7 +173,9 @@ pub enum WrongLimit {
         hits: u32,
     },
     /// It lets no job run, or a number that bounds nothing.
-    #[error("{most} jobs at the same time, expected 1 to {MAX_CONCURRENCY}: pause the queue if none is to run")]
+    #[error(
+        "{most} jobs at the same time, expected 1 to {MAX_CONCURRENCY}: pause the queue if none is to run"
+    )]
     Concurrency {
         /// How many.
         most: u32,
@@ -182,7 +190,9 @@ pub enum WrongLimit {
         count: usize,
     },
     /// A domain, key or value cannot be one.
-    #[error("{what} must have 1 to {MAX_LIMIT_TEXT} bytes and no control characters, but {subject} is {found}")]
+    #[error(
+        "{what} must have 1 to {MAX_LIMIT_TEXT} bytes and no control characters, but {subject} is {found}"
+    )]
     Text {
         /// `the domain`, `the key` or `the value`.
         what: &'static str,
@@ -192,13 +202,17 @@ pub enum WrongLimit {
         found: String,
     },
     /// A path is not one.
-    #[error("'{text}' is not a path such as $.tenant or $.order.customer: write '${text}' if it is meant as text")]
+    #[error(
+        "'{text}' is not a path such as $.tenant or $.order.customer: write '${text}' if it is meant as text"
+    )]
     Path {
         /// What it says.
         text: String,
     },
     /// There is nothing at a path.
-    #[error("neither the params of the job nor the globals have {at}: give it a value there, or write one here")]
+    #[error(
+        "neither the params of the job nor the globals have {at}: give it a value there, or write one here"
+    )]
     Missing {
         /// The path.
         at: String,
@@ -212,7 +226,9 @@ pub enum WrongLimit {
         found: &'static str,
     },
     /// Together they are too long.
-    #[error("the limits of the job have {bytes} bytes together, more than {MAX_LIMIT_KEY}: use shorter values")]
+    #[error(
+        "the limits of the job have {bytes} bytes together, more than {MAX_LIMIT_KEY}: use shorter values"
+    )]
     TooLong {
         /// How many.
         bytes: usize,
@@ -255,11 +271,17 @@ pub enum WrongWeight {
 }
 
 fn given_by_others(given: usize) -> String {
-    if given == 0 { String::new() } else { format!(", {given} of them given by its queue and its handler") }
+    if given == 0 {
+        String::new()
+    } else {
+        format!(", {given} of them given by its queue and its handler")
+    }
 }
 
 fn hint(similar: &Option<String>) -> String {
-    similar.as_ref().map_or_else(String::new, |name| format!(" (is '{name}' meant?)"))
+    similar
+        .as_ref()
+        .map_or_else(String::new, |name| format!(" (is '{name}' meant?)"))
 }
 
 /// A cycle may have as many jobs as a graph. A message names only the first and the last of them.
@@ -269,5 +291,10 @@ fn shortened(cycle: &[String]) -> String {
         return cycle.join(" -> ");
     }
     let (head, tail) = (&cycle[..ENDS], &cycle[cycle.len() - ENDS..]);
-    format!("{} -> .. {} more .. -> {}", head.join(" -> "), cycle.len() - 2 * ENDS, tail.join(" -> "))
+    format!(
+        "{} -> .. {} more .. -> {}",
+        head.join(" -> "),
+        cycle.len() - 2 * ENDS,
+        tail.join(" -> ")
+    )
 }

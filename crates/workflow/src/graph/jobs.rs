@@ -64,7 +64,12 @@ impl Jobs {
                 children[*free as usize] = JobIndex(at as u32);
             }
         }
-        Self { each: each.into(), children: children.into(), ends: ends.into(), shared: false }
+        Self {
+            each: each.into(),
+            children: children.into(),
+            ends: ends.into(),
+            shared: false,
+        }
     }
 
     /// Jobs that come directly after a job.
@@ -78,7 +83,8 @@ impl Jobs {
     pub(super) fn bytes(&self) -> usize {
         let indices = |number: usize| allocated(number * size_of::<JobIndex>());
         let job = |job: &GraphJob| {
-            let names = [&job.name, &job.handler, &job.queue].map(|name| allocated(name.capacity()));
+            let names =
+                [&job.name, &job.handler, &job.queue].map(|name| allocated(name.capacity()));
             names.iter().sum::<usize>() + indices(job.parents.capacity())
         };
         allocated(size_of::<Self>() + 2 * size_of::<usize>())

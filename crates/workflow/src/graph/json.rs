@@ -102,7 +102,14 @@ mod tests {
 
     #[test]
     fn one_value_is_taken_as_it_is() {
-        for text in ["1", " [1.10, 1e400] ", "{\"b\":1,\"a\":2,\"b\":3}", "\"\\u00e9\"", "null", "true"] {
+        for text in [
+            "1",
+            " [1.10, 1e400] ",
+            "{\"b\":1,\"a\":2,\"b\":3}",
+            "\"\\u00e9\"",
+            "null",
+            "true",
+        ] {
             let json = Json::parse(text).unwrap();
             assert_eq!((json.text(), json.to_string()), (text, text.to_owned()));
         }
@@ -110,7 +117,18 @@ mod tests {
 
     #[test]
     fn other_texts_are_refused_with_the_place() {
-        for text in ["", " ", "{", "1 2", "{a:1}", "[1,]", "nul", "'a'", "\u{a0}{}", "{\"a\":1}}"] {
+        for text in [
+            "",
+            " ",
+            "{",
+            "1 2",
+            "{a:1}",
+            "[1,]",
+            "nul",
+            "'a'",
+            "\u{a0}{}",
+            "{\"a\":1}}",
+        ] {
             let error = Json::parse(text).unwrap_err().to_string();
             assert!(error.contains("line 1 column"), "{text:?}: {error}");
         }
@@ -118,9 +136,13 @@ mod tests {
 
     #[test]
     fn depth_counts_brackets_outside_of_strings() {
-        for (json, expected) in
-            [("1", 0), ("\"[[\"", 0), ("[]", 1), ("[[],{\"a\":[1]}]", 3), (r#"{"\"[[[":"\\","b":[1]}"#, 2)]
-        {
+        for (json, expected) in [
+            ("1", 0),
+            ("\"[[\"", 0),
+            ("[]", 1),
+            ("[[],{\"a\":[1]}]", 3),
+            (r#"{"\"[[[":"\\","b":[1]}"#, 2),
+        ] {
             assert_eq!(json_depth(json), expected, "{json}");
         }
     }

@@ -29,7 +29,9 @@ impl Limited {
             return None;
         }
         places.reserve_exact(each.len());
-        let number = |resolved: &Option<Resolved>| resolved.as_ref().map_or(0, |resolved| resolved.given as u8);
+        let number = |resolved: &Option<Resolved>| {
+            resolved.as_ref().map_or(0, |resolved| resolved.given as u8)
+        };
         let mut given: Vec<u8> = each.iter().map(number).collect();
         if given.iter().all(|given| *given == 0) {
             given = Vec::new();
@@ -42,12 +44,19 @@ impl Limited {
                 })
             }));
         }
-        Some(Box::new(Self { distinct: distinct.into(), places: places.into(), given: given.into() }))
+        Some(Box::new(Self {
+            distinct: distinct.into(),
+            places: places.into(),
+            given: given.into(),
+        }))
     }
 
     /// Those limits of a job that its author gave it.
     pub(super) fn own(&self, job: JobIndex) -> &[Limit] {
-        let given = self.given.get(job.index()).map_or(0, |given| usize::from(*given));
+        let given = self
+            .given
+            .get(job.index())
+            .map_or(0, |given| usize::from(*given));
         self.of(job).map_or(&[], |limits| &limits.each()[given..])
     }
 
@@ -58,9 +67,17 @@ impl Limited {
 
     /// The different limits, each with the jobs that have them, ascending.
     pub(super) fn jobs(&self) -> Vec<(&str, Vec<JobIndex>)> {
-        let mut all: Vec<(&str, Vec<JobIndex>)> =
-            self.distinct.iter().map(|limits| (limits.key(), Vec::new())).collect();
-        for (at, place) in self.places.iter().enumerate().filter(|(_, place)| **place > 0) {
+        let mut all: Vec<(&str, Vec<JobIndex>)> = self
+            .distinct
+            .iter()
+            .map(|limits| (limits.key(), Vec::new()))
+            .collect();
+        for (at, place) in self
+            .places
+            .iter()
+            .enumerate()
+            .filter(|(_, place)| **place > 0)
+        {
             all[*place as usize - 1].1.push(JobIndex(at as u32));
         }
         all
@@ -76,14 +93,22 @@ impl Limited {
                 *places.get_mut(job.index())? = distinct.len() as u32;
             }
         }
-        Some(Box::new(Self { distinct: distinct.into(), places: places.into(), given: Box::default() }))
+        Some(Box::new(Self {
+            distinct: distinct.into(),
+            places: places.into(),
+            given: Box::default(),
+        }))
     }
 
     /// What it takes in memory, in bytes.
     pub(super) fn allocated(&self) -> usize {
         allocated(size_of::<Self>())
             + allocated(size_of_val(&*self.distinct))
-            + self.distinct.iter().map(|limits| limits.allocated()).sum::<usize>()
+            + self
+                .distinct
+                .iter()
+                .map(|limits| limits.allocated())
+                .sum::<usize>()
             + allocated(size_of_val(&*self.places))
             + allocated(self.given.len())
     }

@@ -48,7 +48,10 @@ impl Limits {
     pub(crate) fn new(limits: impl IntoIterator<Item = Limit>) -> Self {
         let each = Self::distinct(limits);
         let key = key_of(each.iter().map(Cow::Borrowed));
-        Self { each: each.into(), key: key.into() }
+        Self {
+            each: each.into(),
+            key: key.into(),
+        }
     }
 
     /// Limits of which none is there twice.
@@ -78,8 +81,13 @@ impl Limits {
     /// The limits with this key. None: no limits have it.
     #[must_use]
     pub fn read(key: &str) -> Option<Self> {
-        let limits: Vec<Vec<Item>> = serde_json::from_str(key).ok().filter(|_| key.len() <= MAX_LIMIT_KEY)?;
-        let each = limits.into_iter().map(read_limit).collect::<Option<Vec<_>>>()?;
+        let limits: Vec<Vec<Item>> = serde_json::from_str(key)
+            .ok()
+            .filter(|_| key.len() <= MAX_LIMIT_KEY)?;
+        let each = limits
+            .into_iter()
+            .map(read_limit)
+            .collect::<Option<Vec<_>>>()?;
         let limits = Self::new(each);
         // There is one text for the same limits, so that they are one lane of a queue.
         (!limits.each.is_empty() && limits.key() == key).then_some(limits)
@@ -89,7 +97,11 @@ impl Limits {
     #[must_use]
     pub fn within(&self, workflow: WorkflowId) -> Cow<'_, Self> {
         if self.each.iter().any(Limit::is_of_own_workflow) {
-            Cow::Owned(Self::new(self.each.iter().map(|limit| limit.within(workflow).into_owned())))
+            Cow::Owned(Self::new(
+                self.each
+                    .iter()
+                    .map(|limit| limit.within(workflow).into_owned()),
+            ))
         } else {
             Cow::Borrowed(self)
         }
@@ -111,9 +123,13 @@ impl Limits {
 
     /// What they take in memory behind a counted reference, in bytes.
     pub(super) fn allocated(&self) -> usize {
-        let entry = |(key, value): &(String, String)| allocated(key.capacity()) + allocated(value.capacity());
+        let entry = |(key, value): &(String, String)| {
+            allocated(key.capacity()) + allocated(value.capacity())
+        };
         let limit = |limit: &Limit| match limit {
-            Limit::Units { domain, entries, .. } => {
+            Limit::Units {
+                domain, entries, ..
+            } => {
                 allocated(domain.capacity())
                     + allocated(entries.capacity() * size_of::<(String, String)>())
                     + entries.iter().map(entry).sum::<usize>()
@@ -129,7 +145,11 @@ impl Limits {
 
 impl Limit {
     /// A bound of the jobs that run at the same time, of a job in this queue.
-    pub(super) fn concurrency(most: u32, (scope, queue): (Scope, &str), entries: &[(String, String)]) -> Self {
+    pub(super) fn concurrency(
+        most: u32,
+        (scope, queue): (Scope, &str),
+        entries: &[(String, String)],
+    ) -> Self {
         let scope = match scope {
             Scope::Workflow => Cow::Borrowed(OWN),
             Scope::Queue => Cow::Owned(format!("queue:{queue}")),
@@ -144,9 +164,15 @@ impl Limit {
     #[must_use]
     pub fn definition(&self) -> LimitDefinition {
         match self {
-            Self::Units { domain, entries, hits } => {
-                LimitDefinition::Units { domain: domain.clone(), entries: entries.clone(), hits: *hits }
-            }
+            Self::Units {
+                domain,
+                entries,
+                hits,
+            } => LimitDefinition::Units {
+                domain: domain.clone(),
+                entries: entries.clone(),
+                hits: *hits,
+            },
             Self::Concurrency { most, name } => {
                 let parts: Vec<String> = serde_json::from_str(name).unwrap_or_default();
                 let of = match parts.first().and_then(|scope| scope.split(':').next()) {
@@ -160,7 +186,11 @@ impl Limit {
                     .chunks_exact(2)
                     .map(|pair| (pair[0].clone(), pair[1].clone()))
                     .collect();
-                LimitDefinition::Concurrency { most: *most, of, entries }
+                LimitDefinition::Concurrency {
+                    most: *most,
+                    of,
+                    entries,
+                }
             }
         }
     }
@@ -168,14 +198,31 @@ impl Limit {
     /// Adds another one to this one, if both are about the same.
     fn takes_in(&mut self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Units { domain, entries, hits }, Self::Units { domain: same, entries: these, hits: more }) => {
+            (
+                Self::Units {
+                    domain,
+                    entries,
+                    hits,
+                },
+                Self::Units {
+                    domain: same,
+                    entries: these,
+                    hits: more,
+                },
+            ) => {
                 let is_same = domain == same && entries == these;
                 if is_same {
                     *hits = hits.saturating_add(*more);
                 }
                 is_same
             }
-            (Self::Concurrency { most, name }, Self::Concurrency { most: other, name: same }) => {
+            (
+                Self::Concurrency { most, name },
+                Self::Concurrency {
+                    most: other,
+                    name: same,
+                },
+            ) => {
                 let is_same = name == same;
                 if is_same {
                     *most = (*most).min(*other);
@@ -202,7 +249,11 @@ impl Limit {
 
     fn write(&self, text: &mut String) {
         match self {
-            Self::Units { domain, entries, hits } => {
+            Self::Units {
+                domain,
+                entries,
+                hits,
+            } => {
                 text.push('[');
                 quote(text, domain);
                 let _infallible = write!(text, ",{hits}");
@@ -221,7 +272,9 @@ impl Limit {
 }
 
 fn texts(entries: &[(String, String)]) -> impl Iterator<Item = &str> {
-    entries.iter().flat_map(|(key, value)| [key.as_str(), value])
+    entries
+        .iter()
+        .flat_map(|(key, value)| [key.as_str(), value])
 }
 
 fn key_of<'a>(limits: impl Iterator<Item = Cow<'a, Limit>>) -> String {
@@ -261,11 +314,16 @@ fn read_limit(items: Vec<Item>) -> Option<Limit> {
     match (items.next()?, items.next()?) {
         (Item::Text(domain), Item::Number(hits)) => {
             let entries = read_entries(items)?;
-            (hits > 0 && !entries.is_empty()).then_some(Limit::Units { domain, entries, hits })
+            (hits > 0 && !entries.is_empty()).then_some(Limit::Units {
+                domain,
+                entries,
+                hits,
+            })
         }
         (Item::Number(most), Item::Text(scope)) => {
-            let is_scope =
-                matches!(&*scope, OWN | "all") || scope.starts_with("workflow:") || scope.starts_with("queue:");
+            let is_scope = matches!(&*scope, OWN | "all")
+                || scope.starts_with("workflow:")
+                || scope.starts_with("queue:");
             let entries = read_entries(items)?;
             let mut name = String::new();
             array(&mut name, std::iter::once(&*scope).chain(texts(&entries)));
@@ -278,7 +336,9 @@ fn read_limit(items: Vec<Item>) -> Option<Limit> {
 fn read_entries(mut items: impl Iterator<Item = Item>) -> Option<Vec<(String, String)>> {
     let mut entries = Vec::new();
     while let Some(key) = items.next() {
-        let (Item::Text(key), Item::Text(value)) = (key, items.next()?) else { return None };
+        let (Item::Text(key), Item::Text(value)) = (key, items.next()?) else {
+            return None;
+        };
         entries.push((key, value));
     }
     Some(entries)
@@ -291,11 +351,18 @@ mod tests {
     use crate::time::Timestamp;
 
     fn entries(entries: &[(&str, &str)]) -> Vec<(String, String)> {
-        entries.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect()
+        entries
+            .iter()
+            .map(|&(key, value)| (key.to_owned(), value.to_owned()))
+            .collect()
     }
 
     fn units(hits: u32, value: &str) -> Limit {
-        Limit::Units { domain: "vendor".to_owned(), entries: entries(&[("tenant", value)]), hits }
+        Limit::Units {
+            domain: "vendor".to_owned(),
+            entries: entries(&[("tenant", value)]),
+            hits,
+        }
     }
 
     fn running(most: u32, scope: Scope, value: &str) -> Limit {
@@ -312,10 +379,22 @@ mod tests {
     fn a_key_says_all_of_the_limits_and_is_read_back() {
         check(vec![units(1, "acme")], r#"[["vendor",1,"tenant","acme"]]"#);
         let both = vec![running(10, Scope::Queue, "acme"), units(3, "acme")];
-        check(both, r#"[[10,"queue:mail","tenant","acme"],["vendor",3,"tenant","acme"]]"#);
-        check(vec![running(2, Scope::All, "é\"\\,]")], r#"[[2,"all","tenant","é\"\\,]"]]"#);
-        check(vec![Limit::concurrency(5, (Scope::All, "mail"), &[])], r#"[[5,"all"]]"#);
-        check(vec![running(1, Scope::Workflow, "a")], r#"[[1,"workflow","tenant","a"]]"#);
+        check(
+            both,
+            r#"[[10,"queue:mail","tenant","acme"],["vendor",3,"tenant","acme"]]"#,
+        );
+        check(
+            vec![running(2, Scope::All, "é\"\\,]")],
+            r#"[[2,"all","tenant","é\"\\,]"]]"#,
+        );
+        check(
+            vec![Limit::concurrency(5, (Scope::All, "mail"), &[])],
+            r#"[[5,"all"]]"#,
+        );
+        check(
+            vec![running(1, Scope::Workflow, "a")],
+            r#"[[1,"workflow","tenant","a"]]"#,
+        );
     }
 
     #[test]
@@ -324,8 +403,15 @@ mod tests {
             vec![units(1, "a"), units(2, "b"), units(5, "a")],
             r#"[["vendor",6,"tenant","a"],["vendor",2,"tenant","b"]]"#,
         );
-        let two = vec![running(9, Scope::All, "a"), running(4, Scope::All, "a"), running(3, Scope::Queue, "a")];
-        check(two, r#"[[4,"all","tenant","a"],[3,"queue:mail","tenant","a"]]"#);
+        let two = vec![
+            running(9, Scope::All, "a"),
+            running(4, Scope::All, "a"),
+            running(3, Scope::Queue, "a"),
+        ];
+        check(
+            two,
+            r#"[[4,"all","tenant","a"],[3,"queue:mail","tenant","a"]]"#,
+        );
         let most = Limits::new([units(u32::MAX, "a"), units(1, "a")]);
         assert_eq!(most.each(), [units(u32::MAX, "a")]);
     }
@@ -336,37 +422,62 @@ mod tests {
             Limit::Concurrency { name, .. } => name.clone(),
             Limit::Units { .. } => panic!("units have no holders"),
         };
-        assert_eq!(name(&running(1, Scope::Queue, "a")), r#"["queue:mail","tenant","a"]"#);
-        assert_eq!(name(&running(7, Scope::Queue, "a")), name(&running(1, Scope::Queue, "a")));
+        assert_eq!(
+            name(&running(1, Scope::Queue, "a")),
+            r#"["queue:mail","tenant","a"]"#
+        );
+        assert_eq!(
+            name(&running(7, Scope::Queue, "a")),
+            name(&running(1, Scope::Queue, "a"))
+        );
     }
 
     #[test]
     fn a_limit_says_what_its_author_did() {
         let id = WorkflowId::new(Timestamp::from_micros(1), Partition(3), 9);
         for of in [Scope::Workflow, Scope::Queue, Scope::All] {
-            let expected = LimitDefinition::Concurrency { most: 3, of, entries: entries(&[("tenant", "a:b")]) };
+            let expected = LimitDefinition::Concurrency {
+                most: 3,
+                of,
+                entries: entries(&[("tenant", "a:b")]),
+            };
             let limit = running(3, of, "a:b");
-            assert_eq!((limit.definition(), limit.within(id).definition()), (expected.clone(), expected));
+            assert_eq!(
+                (limit.definition(), limit.within(id).definition()),
+                (expected.clone(), expected)
+            );
         }
-        let expected =
-            LimitDefinition::Units { domain: "vendor".to_owned(), entries: entries(&[("tenant", "a")]), hits: 2 };
+        let expected = LimitDefinition::Units {
+            domain: "vendor".to_owned(),
+            entries: entries(&[("tenant", "a")]),
+            hits: 2,
+        };
         assert_eq!(units(2, "a").definition(), expected);
     }
 
     #[test]
     fn the_own_workflow_is_filled_in() {
         let id = WorkflowId::new(Timestamp::from_micros(1), Partition(3), 9);
-        let limits =
-            Limits::new([units(1, "workflow"), running(1, Scope::Workflow, "a"), running(2, Scope::All, "workflow")]);
+        let limits = Limits::new([
+            units(1, "workflow"),
+            running(1, Scope::Workflow, "a"),
+            running(2, Scope::All, "workflow"),
+        ]);
         let within = limits.within(id);
         let expected = format!(
             r#"[["vendor",1,"tenant","workflow"],[1,"workflow:{id}","tenant","a"],[2,"all","tenant","workflow"]]"#
         );
-        assert_eq!((within.key(), &*limits.key_within(id)), (&*expected, &*expected));
+        assert_eq!(
+            (within.key(), &*limits.key_within(id)),
+            (&*expected, &*expected)
+        );
         assert_eq!(Limits::read(&expected).as_ref(), Some(&*within));
         assert_eq!(limits.longest_key(), expected.len());
         let other = Limits::new([units(1, "a")]);
-        assert!(matches!(other.within(id), Cow::Borrowed(_)) && matches!(other.key_within(id), Cow::Borrowed(_)));
+        assert!(
+            matches!(other.within(id), Cow::Borrowed(_))
+                && matches!(other.key_within(id), Cow::Borrowed(_))
+        );
         let alone = Limits::new([Limit::concurrency(1, (Scope::Workflow, "q"), &[])]);
         assert_eq!(alone.key_within(id), format!(r#"[[1,"workflow:{id}"]]"#));
     }

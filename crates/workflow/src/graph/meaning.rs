@@ -69,7 +69,8 @@ impl<'a> Reader<'a> {
             b'[' => self.list(depth.checked_sub(1)?),
             b'"' => self.text().map(Value::Text),
             _ => {
-                let ends = |byte: u8| matches!(byte, b',' | b']' | b'}') || byte.is_ascii_whitespace();
+                let ends =
+                    |byte: u8| matches!(byte, b',' | b']' | b'}') || byte.is_ascii_whitespace();
                 let end = self.rest.bytes().position(ends).unwrap_or(self.rest.len());
                 let word = self.take(end)?;
                 Some(number(word).unwrap_or(Value::Word(word)))
@@ -123,7 +124,9 @@ impl<'a> Reader<'a> {
 
 /// The number that is spelled so, if it is one.
 fn number(spelled: &str) -> Option<Value<'_>> {
-    let (negative, digits) = spelled.strip_prefix('-').map_or((false, spelled), |digits| (true, digits));
+    let (negative, digits) = spelled
+        .strip_prefix('-')
+        .map_or((false, spelled), |digits| (true, digits));
     let (digits, exponent) = digits.split_once(['e', 'E']).unwrap_or((digits, "0"));
     let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
     let digits = format!("{whole}{fraction}");
@@ -151,8 +154,16 @@ mod tests {
 
     #[test]
     fn spaces_order_and_spelling_mean_nothing() {
-        check(r#"{"a":1,"b":[true,null]}"#, " {\n\"b\" : [ true , null ] , \"a\" : 1 }\t", true);
-        check(r#"{"é":"\"\\","x":{}}"#, r#"{"x":{ },"\u00e9":"\u0022\u005c"}"#, true);
+        check(
+            r#"{"a":1,"b":[true,null]}"#,
+            " {\n\"b\" : [ true , null ] , \"a\" : 1 }\t",
+            true,
+        );
+        check(
+            r#"{"é":"\"\\","x":{}}"#,
+            r#"{"x":{ },"\u00e9":"\u0022\u005c"}"#,
+            true,
+        );
         check(r#"{"a":1,"a":2}"#, r#"{"a":2}"#, true);
         check(r#"["\ud800"]"#, r#"[ "\ud800" ]"#, true);
         check("[]", "[ ]", true);

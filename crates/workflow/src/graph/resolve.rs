@@ -7,8 +7,8 @@ use serde_json::value::RawValue;
 use super::check::printable;
 use super::definition::{Definition, LimitDefinition};
 use super::error::{
-    GraphError, MAX_CONCURRENCY, MAX_HITS, MAX_LIMIT_ENTRIES, MAX_LIMIT_KEY, MAX_LIMIT_TEXT, MAX_LIMITS, WrongLimit,
-    WrongTerms,
+    GraphError, MAX_CONCURRENCY, MAX_HITS, MAX_LIMIT_ENTRIES, MAX_LIMIT_KEY, MAX_LIMIT_TEXT,
+    MAX_LIMITS, WrongLimit, WrongTerms,
 };
 use super::json::Json;
 use super::limited::Limited;
@@ -19,27 +19,49 @@ use super::terms::{Subject, Terms};
 const MOST_NAMES: usize = 8;
 
 /// The limits of all jobs, those of their queues and handlers in front. None: no job has any.
-pub(super) fn limits(definition: &Definition, terms: &Terms) -> Result<Option<Box<Limited>>, GraphError> {
+pub(super) fn limits(
+    definition: &Definition,
+    terms: &Terms,
+) -> Result<Option<Box<Limited>>, GraphError> {
     if terms.have_no_limits() && definition.jobs.iter().all(|job| job.limits.is_empty()) {
         return Ok(None);
     }
     let mut globals = Values::of(definition.globals.as_ref());
     let each = definition.jobs.iter().enumerate().map(|(at, job)| {
-        let given: Vec<_> = terms.of_job(job).filter(|(_, limits)| !limits.is_empty()).collect();
+        let given: Vec<_> = terms
+            .of_job(job)
+            .filter(|(_, limits)| !limits.is_empty())
+            .collect();
         if job.limits.is_empty() && given.is_empty() {
             return Ok(None);
         }
-        let sources = [Values::of(job.params.as_ref()), std::mem::take(&mut globals)];
-        let mut resolver = Resolver { queue: &job.queue, sources: Sources::Values(sources) };
+        let sources = [
+            Values::of(job.params.as_ref()),
+            std::mem::take(&mut globals),
+        ];
+        let mut resolver = Resolver {
+            queue: &job.queue,
+            sources: Sources::Values(sources),
+        };
         let resolved = resolver.of_job(&job.limits, &given);
         if let Sources::Values(sources) = resolver.sources {
             [_, globals] = sources;
         }
         resolved.map(Some).map_err(|wrong| match wrong {
-            (None, path, wrong) => GraphError::Limit { path: format!("jobs[{at}].limits{path}"), wrong },
+            (None, path, wrong) => GraphError::Limit {
+                path: format!("jobs[{at}].limits{path}"),
+                wrong,
+            },
             (Some(subject), place, wrong) => {
-                let given = Box::new(WrongTerms { subject, at: place, wrong });
-                GraphError::Terms { path: format!("jobs[{at}]"), given }
+                let given = Box::new(WrongTerms {
+                    subject,
+                    at: place,
+                    wrong,
+                });
+                GraphError::Terms {
+                    path: format!("jobs[{at}]"),
+                    given,
+                }
             }
         })
     });
@@ -48,9 +70,15 @@ pub(super) fn limits(definition: &Definition, terms: &Terms) -> Result<Option<Bo
 
 /// Checks limits of a queue or a handler. What is at a path is not known yet.
 pub(super) fn check(subject: &Subject, limits: &[LimitDefinition]) -> Result<(), GraphError> {
-    let mut resolver = Resolver { queue: subject.name(), sources: Sources::Unknown };
+    let mut resolver = Resolver {
+        queue: subject.name(),
+        sources: Sources::Unknown,
+    };
     let checked = resolver.of_job(limits, &[]).map(drop);
-    checked.map_err(|(_, path, wrong)| GraphError::Limit { path: format!("limits{path}"), wrong })
+    checked.map_err(|(_, path, wrong)| GraphError::Limit {
+        path: format!("limits{path}"),
+        wrong,
+    })
 }
 
 /// The limits of one job, and how many of the first are not its own.
@@ -87,25 +115,40 @@ impl Resolver<'_> {
         let number_given = given.iter().map(|(_, limits)| limits.len()).sum();
         let count = own.len() + number_given;
         if count > MAX_LIMITS {
-            return Err(mine((String::new(), WrongLimit::TooMany { count, given: number_given })));
+            return Err(mine((
+                String::new(),
+                WrongLimit::TooMany {
+                    count,
+                    given: number_given,
+                },
+            )));
         }
         let mut all = Vec::with_capacity(count);
         for (subject, limits) in given {
-            let limits = self.each(limits).map_err(|(path, wrong)| (Some(subject.clone()), path, wrong))?;
+            let limits = self
+                .each(limits)
+                .map_err(|(path, wrong)| (Some(subject.clone()), path, wrong))?;
             all.extend(limits);
         }
-        let given = if all.is_empty() { 0 } else { Limits::distinct(all.clone()).len() };
+        let given = if all.is_empty() {
+            0
+        } else {
+            Limits::distinct(all.clone()).len()
+        };
         all.extend(self.each(own).map_err(mine)?);
         let limits = Limits::new(all);
         match limits.longest_key() {
-            bytes if bytes > MAX_LIMIT_KEY => Err(mine((String::new(), WrongLimit::TooLong { bytes }))),
+            bytes if bytes > MAX_LIMIT_KEY => {
+                Err(mine((String::new(), WrongLimit::TooLong { bytes })))
+            }
             _ => Ok(Resolved { limits, given }),
         }
     }
 
     fn each(&mut self, limits: &[LimitDefinition]) -> Result<Vec<Limit>, Wrong> {
         let limit = |(at, limit): (usize, &LimitDefinition)| {
-            self.limit(limit).map_err(|(path, wrong)| (format!("[{at}].{path}"), wrong))
+            self.limit(limit)
+                .map_err(|(path, wrong)| (format!("[{at}].{path}"), wrong))
         };
         limits.iter().enumerate().map(limit).collect()
     }
@@ -113,7 +156,11 @@ impl Resolver<'_> {
     fn limit(&mut self, limit: &LimitDefinition) -> Result<Limit, Wrong> {
         let at = |path: &str| path.to_owned();
         match limit {
-            LimitDefinition::Units { domain, entries, hits } => {
+            LimitDefinition::Units {
+                domain,
+                entries,
+                hits,
+            } => {
                 check_text(domain, "the domain", "this").map_err(|wrong| (at("domain"), wrong))?;
                 if !(1..=MAX_HITS).contains(hits) {
                     return Err((at("hits"), WrongLimit::Hits { hits: *hits }));
@@ -121,13 +168,21 @@ impl Resolver<'_> {
                 if entries.is_empty() {
                     return Err((at("entries"), WrongLimit::NoEntries));
                 }
-                Ok(Limit::Units { domain: domain.clone(), entries: self.entries(entries)?, hits: *hits })
+                Ok(Limit::Units {
+                    domain: domain.clone(),
+                    entries: self.entries(entries)?,
+                    hits: *hits,
+                })
             }
             LimitDefinition::Concurrency { most, of, entries } => {
                 if !(1..=MAX_CONCURRENCY).contains(most) {
                     return Err((at("concurrency"), WrongLimit::Concurrency { most: *most }));
                 }
-                Ok(Limit::concurrency(*most, (*of, self.queue), &self.entries(entries)?))
+                Ok(Limit::concurrency(
+                    *most,
+                    (*of, self.queue),
+                    &self.entries(entries)?,
+                ))
             }
         }
     }
@@ -139,7 +194,10 @@ impl Resolver<'_> {
         }
         let entry = |(at, (key, value)): (usize, &(String, String))| {
             let value = check_text(key, "the key", "this").and_then(|()| self.value(value));
-            Ok((key.clone(), value.map_err(|wrong| (format!("entries[{at}]"), wrong))?))
+            Ok((
+                key.clone(),
+                value.map_err(|wrong| (format!("entries[{at}]"), wrong))?,
+            ))
         };
         entries.iter().enumerate().map(entry).collect()
     }
@@ -165,15 +223,28 @@ impl Resolver<'_> {
             || path.len() > MAX_LIMIT_TEXT
             || path.contains(char::is_control)
         {
-            return Err(WrongLimit::Path { text: printable(path) });
+            return Err(WrongLimit::Path {
+                text: printable(path),
+            });
         }
-        let missing = || WrongLimit::Missing { at: path.to_owned() };
+        let missing = || WrongLimit::Missing {
+            at: path.to_owned(),
+        };
         let sources = match &mut self.sources {
             Sources::Values(sources) => sources,
             Sources::Unknown => return Ok("x".to_owned()),
         };
-        let found = sources.iter_mut().find_map(|source| source.find(&names)).ok_or_else(missing)?.get();
-        let other = |found| Err(WrongLimit::Value { at: path.to_owned(), found });
+        let found = sources
+            .iter_mut()
+            .find_map(|source| source.find(&names))
+            .ok_or_else(missing)?
+            .get();
+        let other = |found| {
+            Err(WrongLimit::Value {
+                at: path.to_owned(),
+                found,
+            })
+        };
         match found.as_bytes().first() {
             Some(b'"') => serde_json::from_str(found).or_else(|_| other("not a text of Unicode")),
             Some(b'{') => other("an object"),
@@ -191,7 +262,11 @@ pub(super) fn check_text(text: &str, what: &'static str, subject: &str) -> Resul
         _ if text.contains(char::is_control) => format!("{text:?}"),
         _ => return Ok(()),
     };
-    Err(WrongLimit::Text { what, subject: subject.to_owned(), found })
+    Err(WrongLimit::Text {
+        what,
+        subject: subject.to_owned(),
+        found,
+    })
 }
 
 /// A JSON value in which values are looked for. An object is read when something in it is asked for, and once.
@@ -208,7 +283,8 @@ enum Values<'a> {
 impl<'a> Values<'a> {
     fn of(json: Option<&'a Json>) -> Self {
         // It is one JSON value, or it would not be here.
-        json.and_then(|json| serde_json::from_str(json.text().trim()).ok()).map_or(Self::None, Self::Unread)
+        json.and_then(|json| serde_json::from_str(json.text().trim()).ok())
+            .map_or(Self::None, Self::Unread)
     }
 
     fn find(&mut self, names: &[&str]) -> Option<&'a RawValue> {
@@ -219,8 +295,15 @@ impl<'a> Values<'a> {
             };
         };
         if let Self::Unread(value) = self {
-            let object: HashMap<String, &RawValue> = serde_json::from_str(value.get()).unwrap_or_default();
-            *self = Self::Read(value, object.into_iter().map(|(name, value)| (name, Self::Unread(value))).collect());
+            let object: HashMap<String, &RawValue> =
+                serde_json::from_str(value.get()).unwrap_or_default();
+            *self = Self::Read(
+                value,
+                object
+                    .into_iter()
+                    .map(|(name, value)| (name, Self::Unread(value)))
+                    .collect(),
+            );
         }
         match self {
             Self::Read(_, object) => object.get_mut(*name)?.find(names),
@@ -237,15 +320,35 @@ mod tests {
     use crate::id::JobIndex;
 
     fn units(entries: &[(&str, &str)]) -> LimitDefinition {
-        let entries = entries.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect();
-        LimitDefinition::Units { domain: "vendor".to_owned(), entries, hits: 1 }
+        let entries = entries
+            .iter()
+            .map(|&(key, value)| (key.to_owned(), value.to_owned()))
+            .collect();
+        LimitDefinition::Units {
+            domain: "vendor".to_owned(),
+            entries,
+            hits: 1,
+        }
     }
 
-    fn build(params: Option<&str>, globals: Option<&str>, limits: Vec<LimitDefinition>) -> Result<Graph, GraphError> {
+    fn build(
+        params: Option<&str>,
+        globals: Option<&str>,
+        limits: Vec<LimitDefinition>,
+    ) -> Result<Graph, GraphError> {
         let json = |text: Option<&str>| text.map(|text| Json::parse(text).unwrap());
-        let job = JobDefinition { params: json(params), limits, ..JobDefinition::new("a", "h") };
+        let job = JobDefinition {
+            params: json(params),
+            limits,
+            ..JobDefinition::new("a", "h")
+        };
         let jobs = vec![JobDefinition::new("before", "h"), job];
-        Graph::build(Definition { name: "w".to_owned(), jobs, globals: json(globals), ..Definition::default() })
+        Graph::build(Definition {
+            name: "w".to_owned(),
+            jobs,
+            globals: json(globals),
+            ..Definition::default()
+        })
     }
 
     const PARAMS: &str = r#" {"tenant":"acme","n":1.10,"big":123456789012345678901234567890,"yes":true,"a":{"b":{"c":"deep"}},
@@ -253,8 +356,12 @@ mod tests {
     const GLOBALS: &str = r#"{"tenant":"other","region":"eu","a":{"d":"from globals"}}"#;
 
     fn value(written: &str) -> Result<String, String> {
-        let graph =
-            build(Some(PARAMS), Some(GLOBALS), vec![units(&[("key", written)])]).map_err(|error| error.to_string())?;
+        let graph = build(
+            Some(PARAMS),
+            Some(GLOBALS),
+            vec![units(&[("key", written)])],
+        )
+        .map_err(|error| error.to_string())?;
         assert_eq!(graph.limits(JobIndex(0)), None);
         match &graph.limits(JobIndex(1)).unwrap().each()[0] {
             Limit::Units { entries, .. } => Ok(entries[0].1.clone()),
@@ -289,9 +396,13 @@ mod tests {
     fn what_is_no_value_is_refused_with_its_place() {
         const TEXT: &str = "must have 1 to 256 bytes and no control characters, but";
         let missing = |at: &str| {
-            format!("neither the params of the job nor the globals have {at}: give it a value there, or write one here")
+            format!(
+                "neither the params of the job nor the globals have {at}: give it a value there, or write one here"
+            )
         };
-        let kind = |at: &str, found: &str| format!("{at} is {found}, expected a text, a number, true or false");
+        let kind = |at: &str, found: &str| {
+            format!("{at} is {found}, expected a text, a number, true or false")
+        };
         let path = |text: &str| {
             format!(
                 "'{text}' is not a path such as $.tenant or $.order.customer: write '${text}' if it is meant as text"
@@ -310,29 +421,48 @@ mod tests {
             ("$.tab", format!("the value {TEXT} $.tab is \"\\t\"")),
             ("", format!("the value {TEXT} this is empty")),
             ("a\nb", format!("the value {TEXT} this is \"a\\nb\"")),
-            (&*"x".repeat(257), format!("the value {TEXT} this is 257 bytes long")),
+            (
+                &*"x".repeat(257),
+                format!("the value {TEXT} this is 257 bytes long"),
+            ),
             ("$.", path("$.")),
             ("$.a..b", path("$.a..b")),
             ("$.a.b.c.d.e.f.g.h.i", path("$.a.b.c.d.e.f.g.h.i")),
             ("$.\u{1}", path("$.\u{fffd}")),
         ] {
-            assert_eq!(value(written), Err(format!("jobs[1].limits[0].entries[0]: {expected}")), "{written}");
+            assert_eq!(
+                value(written),
+                Err(format!("jobs[1].limits[0].entries[0]: {expected}")),
+                "{written}"
+            );
         }
-        let error = build(None, None, vec![units(&[("a", "b")]), units(&[("a", "b"), ("k", "$.t")])]).unwrap_err();
-        assert_eq!(error.to_string(), format!("jobs[1].limits[1].entries[1]: {}", missing("$.t")));
+        let error = build(
+            None,
+            None,
+            vec![units(&[("a", "b")]), units(&[("a", "b"), ("k", "$.t")])],
+        )
+        .unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!("jobs[1].limits[1].entries[1]: {}", missing("$.t"))
+        );
     }
 
     #[test]
     fn an_object_that_was_read_is_still_an_object() {
         let limit = units(&[("one", "$.a.b.c"), ("two", "$.a.b")]);
-        let error = build(Some(PARAMS), None, vec![limit]).unwrap_err().to_string();
+        let error = build(Some(PARAMS), None, vec![limit])
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("entries[1]: $.a.b is an object"), "{error}");
     }
 
     #[test]
     fn limits_have_bounds() {
         let check = |limits: Vec<LimitDefinition>, expected: &str| {
-            let found = build(None, None, limits).map(drop).map_err(|error| error.to_string());
+            let found = build(None, None, limits)
+                .map(drop)
+                .map_err(|error| error.to_string());
             assert_eq!(found, Err(format!("jobs[1].limits{expected}")));
         };
         let of = |domain: &str, hits| LimitDefinition::Units {
@@ -340,9 +470,16 @@ mod tests {
             entries: vec![("k".to_owned(), "v".to_owned())],
             hits,
         };
-        let running = |most| LimitDefinition::Concurrency { most, of: Scope::All, entries: Vec::new() };
+        let running = |most| LimitDefinition::Concurrency {
+            most,
+            of: Scope::All,
+            entries: Vec::new(),
+        };
         let long = "x".repeat(256);
-        check(vec![of("d", 1); 5], ": 5 limits, more than 4: leave some out");
+        check(
+            vec![of("d", 1); 5],
+            ": 5 limits, more than 4: leave some out",
+        );
         check(
             vec![of("", 1)],
             "[0].domain: the domain must have 1 to 256 bytes and no control characters, but this is empty",
@@ -352,17 +489,40 @@ mod tests {
             "[0].entries[0]: the key must have 1 to 256 bytes and no control characters, but this is empty",
         );
         check(vec![of("d", 0)], "[0].hits: 0 units, expected 1 to 1000000");
-        check(vec![of("d", 1_000_001)], "[0].hits: 1000001 units, expected 1 to 1000000");
-        check(vec![units(&[])], "[0].entries: no entries: write at least one, as in the rule of the domain");
-        check(vec![units(&[("k", "v"); 9])], "[0].entries: 9 entries, more than 8: leave some out");
+        check(
+            vec![of("d", 1_000_001)],
+            "[0].hits: 1000001 units, expected 1 to 1000000",
+        );
+        check(
+            vec![units(&[])],
+            "[0].entries: no entries: write at least one, as in the rule of the domain",
+        );
+        check(
+            vec![units(&[("k", "v"); 9])],
+            "[0].entries: 9 entries, more than 8: leave some out",
+        );
         for most in [0, 100_001] {
-            let rest = "jobs at the same time, expected 1 to 100000: pause the queue if none is to run";
-            check(vec![running(1), running(most)], &format!("[1].concurrency: {most} {rest}"));
+            let rest =
+                "jobs at the same time, expected 1 to 100000: pause the queue if none is to run";
+            check(
+                vec![running(1), running(most)],
+                &format!("[1].concurrency: {most} {rest}"),
+            );
         }
         let rest = "more than 1024: use shorter values";
-        check(vec![units(&[("k", &*long); 4])], &format!(": the limits of the job have 1066 bytes together, {rest}"));
+        check(
+            vec![units(&[("k", &*long); 4])],
+            &format!(": the limits of the job have 1066 bytes together, {rest}"),
+        );
         let most = units(&[(&*long, &*long), ("k", &*long), ("k", "v")]);
-        assert!(build(None, None, vec![most, of("d", 1_000_000), running(1), running(100_000)]).is_ok());
+        assert!(
+            build(
+                None,
+                None,
+                vec![most, of("d", 1_000_000), running(1), running(100_000)]
+            )
+            .is_ok()
+        );
     }
 
     #[test]
@@ -372,12 +532,28 @@ mod tests {
             limits: vec![units(&[("tenant", "$.tenant")])],
             ..JobDefinition::new(name, "h")
         };
-        let jobs = vec![job("a", "x"), JobDefinition::new("b", "h"), job("c", "y"), job("d", "x")];
-        let graph = Graph::build(Definition { name: "w".to_owned(), jobs, ..Definition::default() }).unwrap();
+        let jobs = vec![
+            job("a", "x"),
+            JobDefinition::new("b", "h"),
+            job("c", "y"),
+            job("d", "x"),
+        ];
+        let graph = Graph::build(Definition {
+            name: "w".to_owned(),
+            jobs,
+            ..Definition::default()
+        })
+        .unwrap();
         let key = |job| graph.limits(JobIndex(job)).map(|limits| limits.key());
         let [x, y] = ["x", "y"].map(|tenant| format!(r#"[["vendor",1,"tenant","{tenant}"]]"#));
-        assert_eq!([0, 1, 2, 3, 4].map(key), [Some(&*x), None, Some(&y), Some(&x), None]);
-        assert!(std::ptr::eq(graph.limits(JobIndex(0)).unwrap(), graph.limits(JobIndex(3)).unwrap()));
+        assert_eq!(
+            [0, 1, 2, 3, 4].map(key),
+            [Some(&*x), None, Some(&y), Some(&x), None]
+        );
+        assert!(std::ptr::eq(
+            graph.limits(JobIndex(0)).unwrap(),
+            graph.limits(JobIndex(3)).unwrap()
+        ));
     }
 
     /// The globals are read once however many paths lead into them.
@@ -391,7 +567,12 @@ mod tests {
             ..JobDefinition::new(at.to_string(), "h")
         };
         let jobs = (0..JOBS).map(job).collect();
-        let definition = Definition { name: "w".to_owned(), jobs, globals: Some(globals), ..Definition::default() };
+        let definition = Definition {
+            name: "w".to_owned(),
+            jobs,
+            globals: Some(globals),
+            ..Definition::default()
+        };
         let graph = Graph::build(definition).unwrap();
         let last = graph.limits(JobIndex(JOBS as u32 - 1)).unwrap();
         assert_eq!(last.key(), r#"[["vendor",1,"key","99999"]]"#);

@@ -29,7 +29,10 @@ impl Shapes {
     /// A graph that has the jobs of an equal one in memory, if there is one.
     pub(crate) fn share(&self, mut graph: Graph) -> Graph {
         if graph.jobs.len() <= JOBS {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).share(&mut graph.jobs);
+            self.0
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .share(&mut graph.jobs);
         }
         graph
     }
@@ -71,26 +74,42 @@ mod tests {
 
     fn graph(job: &str, params: &str) -> Graph {
         let params = Some(crate::graph::json::Json::from_checked(params));
-        let jobs = vec![JobDefinition { params, ..JobDefinition::new(job, "handler") }];
-        Graph::build(Definition { name: "w".to_owned(), jobs, ..Definition::default() }).unwrap()
+        let jobs = vec![JobDefinition {
+            params,
+            ..JobDefinition::new(job, "handler")
+        }];
+        Graph::build(Definition {
+            name: "w".to_owned(),
+            jobs,
+            ..Definition::default()
+        })
+        .unwrap()
     }
 
     #[test]
     fn graphs_that_differ_in_params_share_their_jobs() {
         let shapes = Shapes::default();
-        let [one, two, other] =
-            [("a", "{}"), ("a", "{\"k\":1}"), ("b", "{}")].map(|(job, params)| shapes.share(graph(job, params)));
+        let [one, two, other] = [("a", "{}"), ("a", "{\"k\":1}"), ("b", "{}")]
+            .map(|(job, params)| shapes.share(graph(job, params)));
         assert!(Arc::ptr_eq(&one.jobs, &two.jobs) && !Arc::ptr_eq(&one.jobs, &other.jobs));
-        assert_eq!(two.params(crate::id::JobIndex(0)).unwrap().text(), "{\"k\":1}");
+        assert_eq!(
+            two.params(crate::id::JobIndex(0)).unwrap().text(),
+            "{\"k\":1}"
+        );
         assert_eq!(one, graph("a", "{}"));
-        assert!(one.allocated() < graph("a", "{}").allocated(), "what is shared is not counted for each");
+        assert!(
+            one.allocated() < graph("a", "{}").allocated(),
+            "what is shared is not counted for each"
+        );
     }
 
     #[test]
     fn what_nobody_has_is_forgotten_and_the_memory_is_bounded() {
         let shapes = Shapes::default();
         let name = |at: usize| format!("{at:0200}");
-        let kept: Vec<Graph> = (0..100).map(|at| shapes.share(graph(&name(at), "{}"))).collect();
+        let kept: Vec<Graph> = (0..100)
+            .map(|at| shapes.share(graph(&name(at), "{}")))
+            .collect();
         for at in 100..30_000 {
             shapes.share(graph(&name(at), "{}"));
         }
@@ -98,11 +117,19 @@ mod tests {
         assert!(known.bytes <= BYTES / 4, "{}", known.bytes);
         drop(known);
         kept.iter().enumerate().for_each(|(at, graph)| {
-            assert!(Arc::ptr_eq(&shapes.share(self::graph(&name(at), "{}")).jobs, &graph.jobs));
+            assert!(Arc::ptr_eq(
+                &shapes.share(self::graph(&name(at), "{}")).jobs,
+                &graph.jobs
+            ));
         });
-        let all: Vec<Graph> = (0..60_000).map(|at| shapes.share(graph(&name(at), "{}"))).collect();
+        let all: Vec<Graph> = (0..60_000)
+            .map(|at| shapes.share(graph(&name(at), "{}")))
+            .collect();
         let known = shapes.0.lock().unwrap();
         assert!(known.bytes <= BYTES, "{}", known.bytes);
-        assert!(all.iter().any(|graph| !graph.jobs.shared), "those that have no room are counted");
+        assert!(
+            all.iter().any(|graph| !graph.jobs.shared),
+            "those that have no room are counted"
+        );
     }
 }

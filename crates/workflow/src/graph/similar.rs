@@ -11,7 +11,10 @@ const MOST_STEPS: usize = 4_000_000;
 /// The name that takes the fewest slips to become `name`: wrong, missing, added and swapped characters. Letter case and spaces
 /// around cost nothing; of equals, the first one. None is near enough when it takes more than a slip in three characters. Of very many
 /// names only the first are looked at.
-pub(super) fn most_similar<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub(super) fn most_similar<'a>(
+    name: &str,
+    known: impl Iterator<Item = &'a str>,
+) -> Option<&'a str> {
     if name.len() > 2 * MAX_NAME {
         return None;
     }
@@ -46,7 +49,9 @@ fn slips(left: &[char], right: &[char], bound: usize) -> (Option<usize>, usize) 
     let (far, width) = (bound + 1, 2 * bound + 1);
     // Place `at` of a row is the column `row + at - bound`, so the same place of the row before is one column to the left.
     let mut older = vec![far; width];
-    let mut last: Vec<usize> = (0..width).map(|at| at.checked_sub(bound).unwrap_or(far)).collect();
+    let mut last: Vec<usize> = (0..width)
+        .map(|at| at.checked_sub(bound).unwrap_or(far))
+        .collect();
     let mut costs = vec![far; width];
     let mut steps = 0;
     for row in 1..=left.len() {
@@ -57,9 +62,18 @@ fn slips(left: &[char], right: &[char], bound: usize) -> (Option<usize>, usize) 
                     let (here, there) = (left[row - 1], right[column - 1]);
                     let above = last.get(at + 1).map_or(far, |cost| cost + 1);
                     let before = at.checked_sub(1).map_or(far, |at| costs[at] + 1);
-                    let cost = (last[at] + usize::from(here != there)).min(above).min(before);
-                    let swapped = row > 1 && column > 1 && here == right[column - 2] && left[row - 2] == there;
-                    if swapped { cost.min(older[at] + 1).min(far) } else { cost.min(far) }
+                    let cost = (last[at] + usize::from(here != there))
+                        .min(above)
+                        .min(before);
+                    let swapped = row > 1
+                        && column > 1
+                        && here == right[column - 2]
+                        && left[row - 2] == there;
+                    if swapped {
+                        cost.min(older[at] + 1).min(far)
+                    } else {
+                        cost.min(far)
+                    }
                 }
                 _ => far,
             };
@@ -80,7 +94,11 @@ mod tests {
     use super::*;
 
     fn check(name: &str, known: &[&str], expected: Option<&str>) {
-        assert_eq!(most_similar(name, known.iter().copied()), expected, "{name:?}");
+        assert_eq!(
+            most_similar(name, known.iter().copied()),
+            expected,
+            "{name:?}"
+        );
     }
 
     #[test]
@@ -91,8 +109,16 @@ mod tests {
         check("ftch", &["fetch"], Some("fetch"));
         check("Fetch", &["fetsh", "fetch"], Some("fetch"));
         check(" fetch ", &["fetch"], Some("fetch"));
-        check("send-report-2", &["send-report-1", "send-report-3"], Some("send-report-1"));
-        check("überprüfen", &["ueberpruefen", "Überprufen"], Some("Überprufen"));
+        check(
+            "send-report-2",
+            &["send-report-1", "send-report-3"],
+            Some("send-report-1"),
+        );
+        check(
+            "überprüfen",
+            &["ueberpruefen", "Überprufen"],
+            Some("Überprufen"),
+        );
         check("A", &["a"], Some("a"));
     }
 
@@ -108,14 +134,21 @@ mod tests {
 
     #[test]
     fn slips_agree_with_the_whole_table() {
-        let texts = ["", "a", "ab", "ba", "abc", "acb", "xyz", "abcdef", "abdcef", "bcdefa", "abcdefgh"];
+        let texts = [
+            "", "a", "ab", "ba", "abc", "acb", "xyz", "abcdef", "abdcef", "bcdefa", "abcdefgh",
+        ];
         for left in texts {
             for right in texts {
-                let (left, right): (Vec<char>, Vec<char>) = (left.chars().collect(), right.chars().collect());
+                let (left, right): (Vec<char>, Vec<char>) =
+                    (left.chars().collect(), right.chars().collect());
                 let whole = slips(&left, &right, 100).0.expect("within any bound");
                 for bound in 0..5 {
                     let expected = Some(whole).filter(|&cost| cost <= bound);
-                    assert_eq!(slips(&left, &right, bound).0, expected, "{left:?} {right:?} {bound}");
+                    assert_eq!(
+                        slips(&left, &right, bound).0,
+                        expected,
+                        "{left:?} {right:?} {bound}"
+                    );
                 }
             }
         }
@@ -124,16 +157,31 @@ mod tests {
     #[test]
     fn what_a_search_costs_is_bounded() {
         let alike = |end: usize| format!("{}{end:04}", "x".repeat(196));
-        let (left, right): (Vec<char>, Vec<char>) = (alike(1).chars().collect(), alike(2).chars().collect());
+        let (left, right): (Vec<char>, Vec<char>) =
+            (alike(1).chars().collect(), alike(2).chars().collect());
         let (found, steps) = slips(&left, &right, MOST_SLIPS);
-        assert_eq!((found, steps), (Some(1), 200 * (2 * MOST_SLIPS + 1)), "the length times the bound");
+        assert_eq!(
+            (found, steps),
+            (Some(1), 200 * (2 * MOST_SLIPS + 1)),
+            "the length times the bound"
+        );
         let names: Vec<String> = (0..34_000).map(alike).collect();
         let mut looked_at = 0;
         let known = names.iter().map(String::as_str).inspect(|_| looked_at += 1);
-        assert_eq!(most_similar(&"x".repeat(200), known), None, "each differs in more characters");
+        assert_eq!(
+            most_similar(&"x".repeat(200), known),
+            None,
+            "each differs in more characters"
+        );
         assert!(looked_at < 4_000, "{looked_at} names");
         // Names that are not alike cost little, so many are looked at.
-        let names: Vec<String> = (0..30_000).map(|at| format!("job-{at}")).chain(["fetch".to_owned()]).collect();
-        assert_eq!(most_similar("fetsh", names.iter().map(String::as_str)), Some("fetch"));
+        let names: Vec<String> = (0..30_000)
+            .map(|at| format!("job-{at}"))
+            .chain(["fetch".to_owned()])
+            .collect();
+        assert_eq!(
+            most_similar("fetsh", names.iter().map(String::as_str)),
+            Some("fetch")
+        );
     }
 }

@@ -19,16 +19,28 @@ use crate::state::Label;
 
 impl Record for Graph {
     fn least(&self) -> Format {
-        if self.has_limits() || !self.max_lost().is_empty() { Format::Fourth } else { Format::First }
+        if self.has_limits() || !self.max_lost().is_empty() {
+            Format::Fourth
+        } else {
+            Format::First
+        }
     }
 
     fn write(&self, format: Format, bytes: Vec<u8>) -> Vec<u8> {
-        let limits = || self.limited.as_ref().map_or_else(Vec::new, |limited| limited.jobs());
+        let limits = || {
+            self.limited
+                .as_ref()
+                .map_or_else(Vec::new, |limited| limited.jobs())
+        };
         match format {
             Format::First | Format::Second | Format::Third => extended(bytes, self),
             Format::Fourth => {
                 let (bytes, max_lost) = (extended(bytes, &(self, limits())), self.max_lost());
-                if max_lost.is_empty() { bytes } else { extended(bytes, &max_lost) }
+                if max_lost.is_empty() {
+                    bytes
+                } else {
+                    extended(bytes, &max_lost)
+                }
             }
         }
     }
@@ -42,7 +54,8 @@ impl Record for Graph {
                 graph.limited = Some(limited.ok_or(postcard::Error::SerdeDeCustom)?);
             }
             if !rest.is_empty() {
-                graph.jobs = Jobs::new(with_max_lost(&graph.jobs, postcard::from_bytes(rest)?)?).into();
+                graph.jobs =
+                    Jobs::new(with_max_lost(&graph.jobs, postcard::from_bytes(rest)?)?).into();
             }
         }
         Ok(graph)
@@ -54,15 +67,22 @@ type MaxLost = Vec<(JobIndex, u16)>;
 
 impl Graph {
     fn max_lost(&self) -> MaxLost {
-        let each = self.jobs.iter().enumerate().filter(|(_, job)| job.max_lost != DEFAULT_MAX_LOST);
-        each.map(|(at, job)| (JobIndex(at as u32), job.max_lost)).collect()
+        let each = self
+            .jobs
+            .iter()
+            .enumerate()
+            .filter(|(_, job)| job.max_lost != DEFAULT_MAX_LOST);
+        each.map(|(at, job)| (JobIndex(at as u32), job.max_lost))
+            .collect()
     }
 }
 
 fn with_max_lost(jobs: &[GraphJob], max_lost: MaxLost) -> Result<Vec<GraphJob>, postcard::Error> {
     let mut jobs = jobs.to_vec();
     for (index, max_lost) in max_lost {
-        jobs.get_mut(index.index()).ok_or(postcard::Error::SerdeDeCustom)?.max_lost = max_lost;
+        jobs.get_mut(index.index())
+            .ok_or(postcard::Error::SerdeDeCustom)?
+            .max_lost = max_lost;
     }
     Ok(jobs)
 }
@@ -136,9 +156,31 @@ impl<'de> Visitor<'de> for ReadJobs {
 
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut jobs: A) -> Result<Self, A::Error> {
         while let Some(job) = jobs.next_element()? {
-            let ReadJob { name, handler, params, queue, wait, priority, retry, timeout, rule, parents } = job;
+            let ReadJob {
+                name,
+                handler,
+                params,
+                queue,
+                wait,
+                priority,
+                retry,
+                timeout,
+                rule,
+                parents,
+            } = job;
             let max_lost = DEFAULT_MAX_LOST;
-            self.0.push(GraphJob { name, handler, queue, wait, priority, retry, max_lost, timeout, rule, parents });
+            self.0.push(GraphJob {
+                name,
+                handler,
+                queue,
+                wait,
+                priority,
+                retry,
+                max_lost,
+                timeout,
+                rule,
+                parents,
+            });
             self.1.push(params);
         }
         Ok(self)
@@ -148,27 +190,80 @@ impl<'de> Visitor<'de> for ReadJobs {
 /// Without the limits of jobs.
 impl Serialize for Graph {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { label, globals, on_failure, retention, idempotency_key, .. } = self;
+        let Self {
+            label,
+            globals,
+            on_failure,
+            retention,
+            idempotency_key,
+            ..
+        } = self;
         let (globals, idempotency_key) = (globals.as_ref(), idempotency_key.as_deref());
         let (on_failure, retention) = (*on_failure, *retention);
-        Written { label, globals, on_failure, retention, idempotency_key, jobs: self }.serialize(serializer)
+        Written {
+            label,
+            globals,
+            on_failure,
+            retention,
+            idempotency_key,
+            jobs: self,
+        }
+        .serialize(serializer)
     }
 }
 
 fn jobs<S: Serializer>(graph: &&Graph, serializer: S) -> Result<S::Ok, S::Error> {
     let each = graph.jobs.iter().enumerate();
     serializer.collect_seq(each.map(|(at, job)| {
-        let GraphJob { name, handler, queue, wait, priority, retry, timeout, rule, parents, .. } = job;
+        let GraphJob {
+            name,
+            handler,
+            queue,
+            wait,
+            priority,
+            retry,
+            timeout,
+            rule,
+            parents,
+            ..
+        } = job;
         let params = graph.params(JobIndex(at as u32));
         let (wait, priority, retry, timeout, rule) = (*wait, *priority, *retry, *timeout, *rule);
-        WrittenJob { name, handler, params, queue, wait, priority, retry, timeout, rule, parents }
+        WrittenJob {
+            name,
+            handler,
+            params,
+            queue,
+            wait,
+            priority,
+            retry,
+            timeout,
+            rule,
+            parents,
+        }
     }))
 }
 
 impl From<Read> for Graph {
     fn from(read: Read) -> Self {
-        let Read { label, globals, on_failure, retention, idempotency_key, jobs: ReadJobs(jobs, params) } = read;
+        let Read {
+            label,
+            globals,
+            on_failure,
+            retention,
+            idempotency_key,
+            jobs: ReadJobs(jobs, params),
+        } = read;
         let (jobs, params) = (Jobs::new(jobs).into(), compact(params));
-        Self { label, globals, on_failure, retention, idempotency_key, params, limited: None, jobs }
+        Self {
+            label,
+            globals,
+            on_failure,
+            retention,
+            idempotency_key,
+            params,
+            limited: None,
+            jobs,
+        }
     }
 }

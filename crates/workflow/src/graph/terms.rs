@@ -5,7 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use super::check::check_name;
 use super::definition::{JobDefinition, LimitDefinition, Scope};
-use super::error::{GraphError, MAX_LIMIT_ENTRIES, MAX_WEIGHT, MAX_WEIGHTS, WrongLimit, WrongWeight};
+use super::error::{
+    GraphError, MAX_LIMIT_ENTRIES, MAX_WEIGHT, MAX_WEIGHTS, WrongLimit, WrongWeight,
+};
 use super::resolve;
 
 /// What has terms.
@@ -67,18 +69,34 @@ impl Terms {
 
     /// How many jobs of a queue and a handler that count in this set may run: `own`, which the jobs say, or the lowest number that the queue
     /// and the handler say now, if that is lower. Without a queue or a handler, the numbers of all count.
-    pub(crate) fn lowest_concurrency(&self, queue: Option<&str>, handler: Option<&str>, set: &str, own: u32) -> u32 {
+    pub(crate) fn lowest_concurrency(
+        &self,
+        queue: Option<&str>,
+        handler: Option<&str>,
+        set: &str,
+        own: u32,
+    ) -> u32 {
         if self.limits.is_empty() {
             return own;
         }
-        let Ok(parts) = serde_json::from_str::<Vec<String>>(set) else { return own };
+        let Ok(parts) = serde_json::from_str::<Vec<String>>(set) else {
+            return own;
+        };
         let is_of = |subject: &Subject| match subject {
             Subject::Queue(name) => queue.is_none_or(|queue| name == queue),
             Subject::Handler(name) => handler.is_none_or(|handler| name == handler),
         };
-        let known = self.limits.iter().filter(|(subject, _)| is_of(subject)).flat_map(|(_, limits)| limits);
+        let known = self
+            .limits
+            .iter()
+            .filter(|(subject, _)| is_of(subject))
+            .flat_map(|(_, limits)| limits);
         let numbers = known.filter_map(|limit| match limit {
-            LimitDefinition::Concurrency { most, of, entries } if counts_in(&parts, *of, entries) => Some(*most),
+            LimitDefinition::Concurrency { most, of, entries }
+                if counts_in(&parts, *of, entries) =>
+            {
+                Some(*most)
+            }
             _ => None,
         });
         numbers.fold(own, u32::min)
@@ -90,10 +108,16 @@ impl Terms {
     }
 
     /// The limits that a job gets in front of its own: those of its queue, then those of its handler.
-    pub(super) fn of_job(&self, job: &JobDefinition) -> impl Iterator<Item = (Subject, &[LimitDefinition])> {
+    pub(super) fn of_job(
+        &self,
+        job: &JobDefinition,
+    ) -> impl Iterator<Item = (Subject, &[LimitDefinition])> {
         let subjects = match self.limits.is_empty() {
             true => None,
-            false => Some([Subject::Queue(job.queue.clone()), Subject::Handler(job.handler.clone())]),
+            false => Some([
+                Subject::Queue(job.queue.clone()),
+                Subject::Handler(job.handler.clone()),
+            ]),
         };
         subjects.into_iter().flatten().map(|subject| {
             let limits = self.limits(&subject);
@@ -104,14 +128,19 @@ impl Terms {
 
 /// Whether a limit of concurrency counts in the set whose name has these parts. A path stands for any value.
 fn counts_in(set: &[String], of: Scope, entries: &[(String, String)]) -> bool {
-    let Some((scope, values)) = set.split_first() else { return false };
+    let Some((scope, values)) = set.split_first() else {
+        return false;
+    };
     let same_scope = match of {
         Scope::Workflow => scope == "workflow" || scope.starts_with("workflow:"),
         Scope::Queue => scope.starts_with("queue:"),
         Scope::All => scope == "all",
     };
     let is = |(pair, (key, value)): (&[String], &(String, String))| {
-        let text = value.strip_prefix('$').filter(|rest| rest.starts_with('$')).unwrap_or(value);
+        let text = value
+            .strip_prefix('$')
+            .filter(|rest| rest.starts_with('$'))
+            .unwrap_or(value);
         pair[0] == *key && (value.starts_with("$.") || pair[1] == text)
     };
     same_scope && values.len() == 2 * entries.len() && values.chunks_exact(2).zip(entries).all(is)
@@ -121,7 +150,10 @@ fn counts_in(set: &[String], of: Scope, entries: &[(String, String)]) -> bool {
 ///
 /// # Errors
 /// The first mistake found, with its place.
-pub(crate) fn check_limits(subject: &Subject, limits: &[LimitDefinition]) -> Result<(), GraphError> {
+pub(crate) fn check_limits(
+    subject: &Subject,
+    limits: &[LimitDefinition],
+) -> Result<(), GraphError> {
     check_name(subject.name(), || "name".to_owned())?;
     resolve::check(subject, limits)
 }
@@ -134,14 +166,27 @@ pub(crate) fn check_weights(queue: &str, weights: &[Weight]) -> Result<(), Graph
     check_name(queue, || "name".to_owned())?;
     let wrong = |path: String, wrong| Err(GraphError::Weight { path, wrong });
     if weights.len() > MAX_WEIGHTS {
-        return wrong("weights".to_owned(), WrongWeight::TooMany { count: weights.len() });
+        return wrong(
+            "weights".to_owned(),
+            WrongWeight::TooMany {
+                count: weights.len(),
+            },
+        );
     }
     for (at, Weight { entries, weight }) in weights.iter().enumerate() {
         if !(1..=MAX_WEIGHT).contains(weight) {
-            return wrong(format!("weights[{at}].weight"), WrongWeight::Weight { weight: *weight });
+            return wrong(
+                format!("weights[{at}].weight"),
+                WrongWeight::Weight { weight: *weight },
+            );
         }
         if entries.is_empty() || entries.len() > MAX_LIMIT_ENTRIES {
-            return wrong(format!("weights[{at}].entries"), WrongWeight::Entries { count: entries.len() });
+            return wrong(
+                format!("weights[{at}].entries"),
+                WrongWeight::Entries {
+                    count: entries.len(),
+                },
+            );
         }
         for (place, (key, value)) in entries.iter().enumerate() {
             let checked = resolve::check_text(key, "the key", "this")

@@ -10,11 +10,18 @@ use crate::record::format::Format;
 
 fn job(name: &str, after: &[&str]) -> JobDefinition {
     let after = after.iter().map(|&name| name.to_owned()).collect();
-    JobDefinition { after, ..JobDefinition::new(name, "handler") }
+    JobDefinition {
+        after,
+        ..JobDefinition::new(name, "handler")
+    }
 }
 
 fn of(jobs: Vec<JobDefinition>) -> Definition {
-    Definition { name: "nightly".to_owned(), jobs, ..Definition::default() }
+    Definition {
+        name: "nightly".to_owned(),
+        jobs,
+        ..Definition::default()
+    }
 }
 
 fn check(definition: Definition, expected: &str) {
@@ -25,27 +32,56 @@ fn check(definition: Definition, expected: &str) {
 }
 
 fn names(graph: &Graph, jobs: &[JobIndex]) -> Vec<String> {
-    jobs.iter().map(|job| graph.jobs[job.index()].name.clone()).collect()
+    jobs.iter()
+        .map(|job| graph.jobs[job.index()].name.clone())
+        .collect()
 }
 
 #[test]
 fn after_and_before_mean_the_same() {
     let mut first = job("first", &[]);
     first.before = vec!["last".to_owned(), "middle".to_owned(), "last".to_owned()];
-    let graph = Graph::build(of(vec![job("last", &["middle", "first"]), job("middle", &["first"]), first])).unwrap();
-    assert_eq!(names(&graph, &graph.in_order()), ["first", "middle", "last"]);
-    assert_eq!(graph.jobs[0].parents, [JobIndex(1), JobIndex(2)], "each parent once, ascending");
-    assert_eq!(names(&graph, graph.children(JobIndex(2))), ["last", "middle"]);
+    let graph = Graph::build(of(vec![
+        job("last", &["middle", "first"]),
+        job("middle", &["first"]),
+        first,
+    ]))
+    .unwrap();
+    assert_eq!(
+        names(&graph, &graph.in_order()),
+        ["first", "middle", "last"]
+    );
+    assert_eq!(
+        graph.jobs[0].parents,
+        [JobIndex(1), JobIndex(2)],
+        "each parent once, ascending"
+    );
+    assert_eq!(
+        names(&graph, graph.children(JobIndex(2))),
+        ["last", "middle"]
+    );
     assert_eq!(graph.find("middle"), Some(JobIndex(1)));
     assert_eq!(graph.find("nobody"), None);
 }
 
 #[test]
 fn descendants_are_found_once_and_without_the_start() {
-    let jobs = vec![job("a", &[]), job("b", &["a"]), job("c", &["a"]), job("d", &["b", "c"]), job("e", &[])];
+    let jobs = vec![
+        job("a", &[]),
+        job("b", &["a"]),
+        job("c", &["a"]),
+        job("d", &["b", "c"]),
+        job("e", &[]),
+    ];
     let graph = Graph::build(of(jobs)).unwrap();
-    assert_eq!(names(&graph, &graph.descendants(&[JobIndex(0)])), ["b", "c", "d"]);
-    assert_eq!(names(&graph, &graph.descendants(&[JobIndex(1), JobIndex(2)])), ["d"]);
+    assert_eq!(
+        names(&graph, &graph.descendants(&[JobIndex(0)])),
+        ["b", "c", "d"]
+    );
+    assert_eq!(
+        names(&graph, &graph.descendants(&[JobIndex(1), JobIndex(2)])),
+        ["d"]
+    );
     assert!(graph.descendants(&[JobIndex(4)]).is_empty() && graph.descendants(&[]).is_empty());
 }
 
@@ -60,11 +96,29 @@ fn what_a_definition_says_reaches_the_graph() {
     definition.jobs[0].wait = Duration::from_secs(3);
     definition.jobs[0].rule = TriggerRule::AllDone;
     let graph = Graph::build(definition.clone()).unwrap();
-    assert_eq!(graph.label, Label { name: "nightly".to_owned(), tags: vec!["blue".to_owned(), "red".to_owned()] });
-    assert_eq!((graph.globals, graph.idempotency_key), (definition.globals, definition.idempotency_key));
-    assert_eq!((graph.on_failure, graph.retention), (definition.on_failure, definition.retention));
-    assert_eq!((graph.jobs[0].wait, graph.jobs[0].rule), (Duration::from_secs(3), TriggerRule::AllDone));
-    assert_eq!((graph.jobs[0].name.as_str(), graph.jobs[0].handler.as_str()), ("a", "handler"));
+    assert_eq!(
+        graph.label,
+        Label {
+            name: "nightly".to_owned(),
+            tags: vec!["blue".to_owned(), "red".to_owned()]
+        }
+    );
+    assert_eq!(
+        (graph.globals, graph.idempotency_key),
+        (definition.globals, definition.idempotency_key)
+    );
+    assert_eq!(
+        (graph.on_failure, graph.retention),
+        (definition.on_failure, definition.retention)
+    );
+    assert_eq!(
+        (graph.jobs[0].wait, graph.jobs[0].rule),
+        (Duration::from_secs(3), TriggerRule::AllDone)
+    );
+    assert_eq!(
+        (graph.jobs[0].name.as_str(), graph.jobs[0].handler.as_str()),
+        ("a", "handler")
+    );
 }
 
 #[test]
@@ -73,36 +127,70 @@ fn a_stored_graph_is_the_same() {
     let plain = of(vec![job("b", &["a"]), job("a", &[])]);
     let mut limited = plain.clone();
     let entries = vec![("tenant".to_owned(), "acme".to_owned())];
-    limited.jobs[1].limits = vec![LimitDefinition::Concurrency { most: 2, of: Scope::Workflow, entries }];
+    limited.jobs[1].limits = vec![LimitDefinition::Concurrency {
+        most: 2,
+        of: Scope::Workflow,
+        entries,
+    }];
     let (plain, limited) = (Graph::build(plain).unwrap(), Graph::build(limited).unwrap());
     assert!(!plain.means_the_same(&limited) && limited.means_the_same(&limited.clone()));
-    assert!(limited.means_the_same(&plain), "its queue may have had limits then");
+    assert!(
+        limited.means_the_same(&plain),
+        "its queue may have had limits then"
+    );
     assert!(plain.allocated() < limited.allocated());
     for format in [First, Second, Third, Fourth] {
         for (graph, expected) in [(&plain, format), (&limited, Fourth)] {
             let stored = encode(graph, format);
-            assert_eq!(Format::of_record(&stored).unwrap().0, expected, "no format drops limits");
+            assert_eq!(
+                Format::of_record(&stored).unwrap().0,
+                expected,
+                "no format drops limits"
+            );
             assert_eq!(decode::<Graph>(&stored, String::new).as_ref(), Ok(graph));
         }
     }
     let stored = encode(&limited, Fourth);
-    assert_eq!(limited.limits(JobIndex(1)).unwrap().key(), r#"[[2,"workflow","tenant","acme"]]"#);
-    let broken = String::from_utf8_lossy(&stored).replace("workflow\"", "elsewhere").into_bytes();
-    assert!(decode::<Graph>(&broken, String::new).is_err(), "a key that cannot be read is not passed over");
+    assert_eq!(
+        limited.limits(JobIndex(1)).unwrap().key(),
+        r#"[[2,"workflow","tenant","acme"]]"#
+    );
+    let broken = String::from_utf8_lossy(&stored)
+        .replace("workflow\"", "elsewhere")
+        .into_bytes();
+    assert!(
+        decode::<Graph>(&broken, String::new).is_err(),
+        "a key that cannot be read is not passed over"
+    );
 }
 
 #[test]
 fn a_cycle_is_named_in_the_order_of_its_jobs() {
     let before_it = job("start", &[]);
-    let cycle = vec![before_it, job("a", &["start", "c"]), job("b", &["a"]), job("c", &["b"]), job("d", &["c"])];
-    check(of(cycle), "these jobs wait for each other: a -> b -> c -> a");
-    check(of(vec![job("a", &["a"])]), "these jobs wait for each other: a -> a");
+    let cycle = vec![
+        before_it,
+        job("a", &["start", "c"]),
+        job("b", &["a"]),
+        job("c", &["b"]),
+        job("d", &["c"]),
+    ];
+    check(
+        of(cycle),
+        "these jobs wait for each other: a -> b -> c -> a",
+    );
+    check(
+        of(vec![job("a", &["a"])]),
+        "these jobs wait for each other: a -> a",
+    );
     let mut own = job("a", &[]);
     own.before = vec!["a".to_owned()];
     check(of(vec![own]), "these jobs wait for each other: a -> a");
     let mut both = job("a", &["b"]);
     both.before = vec!["b".to_owned()];
-    check(of(vec![both, job("b", &[])]), "these jobs wait for each other: a -> b -> a");
+    check(
+        of(vec![both, job("b", &[])]),
+        "these jobs wait for each other: a -> b -> a",
+    );
 }
 
 #[test]
@@ -112,7 +200,9 @@ fn a_long_cycle_is_named_by_its_ends() {
         job(&at.to_string(), &[&before])
     });
     let error = Graph::build(of(jobs.collect())).unwrap_err();
-    let GraphError::Cycle { cycle } = &error else { panic!("{error}") };
+    let GraphError::Cycle { cycle } = &error else {
+        panic!("{error}")
+    };
     assert_eq!(cycle.len(), MAX_JOBS + 1);
     let text = error.to_string();
     let more = format!(" -> .. {} more .. -> ", MAX_JOBS - 15);
@@ -123,19 +213,33 @@ fn a_long_cycle_is_named_by_its_ends() {
 fn an_unknown_job_is_named_with_its_place() {
     let mut last = job("load", &["fetch"]);
     last.before = vec!["stor".to_owned()];
-    check(of(vec![job("fetch", &[]), last]), "jobs[1].before[0]: there is no job 'stor'");
+    check(
+        of(vec![job("fetch", &[]), last]),
+        "jobs[1].before[0]: there is no job 'stor'",
+    );
     let jobs = vec![job("fetch", &[]), job("load", &["fetch", "fecth"])];
-    check(of(jobs), "jobs[1].after[1]: there is no job 'fecth' (is 'fetch' meant?)");
-    check(of(vec![job("a", &["\u{1b}[2J"])]), "jobs[0].after[0]: there is no job '\u{fffd}[2J'");
+    check(
+        of(jobs),
+        "jobs[1].after[1]: there is no job 'fecth' (is 'fetch' meant?)",
+    );
+    check(
+        of(vec![job("a", &["\u{1b}[2J"])]),
+        "jobs[0].after[0]: there is no job '\u{fffd}[2J'",
+    );
     let long = "x".repeat(1_000_000);
-    let error = Graph::build(of(vec![job("x", &[&long])])).unwrap_err().to_string();
+    let error = Graph::build(of(vec![job("x", &[&long])]))
+        .unwrap_err()
+        .to_string();
     assert!(error.len() < 300, "{}", error.len());
 }
 
 #[test]
 fn two_jobs_of_one_name_are_refused() {
     let jobs = vec![job("a", &[]), job("b", &[]), job("a", &["b"])];
-    check(of(jobs), "jobs[2].name: 'a' is the name of jobs[0] too: give each job a name of its own");
+    check(
+        of(jobs),
+        "jobs[2].name: 'a' is the name of jobs[0] too: give each job a name of its own",
+    );
 }
 
 #[test]
@@ -146,11 +250,21 @@ fn names_have_bounds() {
     type Place = fn(&mut Definition, String);
     let places: [(&str, Place); 6] = [
         ("name", |definition, name| definition.name = name),
-        ("tags[1]", |definition, name| definition.tags = vec!["tag".to_owned(), name]),
-        ("idempotency_key", |definition, name| definition.idempotency_key = Some(name)),
-        ("jobs[1].name", |definition, name| definition.jobs[1].name = name),
-        ("jobs[1].handler", |definition, name| definition.jobs[1].handler = name),
-        ("jobs[1].queue", |definition, name| definition.jobs[1].queue = name),
+        ("tags[1]", |definition, name| {
+            definition.tags = vec!["tag".to_owned(), name]
+        }),
+        ("idempotency_key", |definition, name| {
+            definition.idempotency_key = Some(name)
+        }),
+        ("jobs[1].name", |definition, name| {
+            definition.jobs[1].name = name
+        }),
+        ("jobs[1].handler", |definition, name| {
+            definition.jobs[1].handler = name
+        }),
+        ("jobs[1].queue", |definition, name| {
+            definition.jobs[1].queue = name
+        }),
     ];
     for (path, put) in places {
         let with = |name: &str| {
@@ -165,7 +279,10 @@ fn names_have_bounds() {
         assert!(Graph::build(with("...")).is_ok(), "{path}");
         check(with("a\nb"), &format!("{path}: {RULE} \"a\\nb\""));
         check(with("\u{85}"), &format!("{path}: {RULE} \"\\u{{85}}\""));
-        assert!(Graph::build(with(&edge)).is_ok() && Graph::build(with(" ")).is_ok(), "{path}");
+        assert!(
+            Graph::build(with(&edge)).is_ok() && Graph::build(with(" ")).is_ok(),
+            "{path}"
+        );
     }
 }
 
@@ -173,11 +290,23 @@ fn names_have_bounds() {
 fn numbers_have_bounds() {
     check(of(Vec::new()), "the workflow has no jobs: add at least one");
     let count = |count: usize| of((0..count).map(|at| job(&at.to_string(), &[])).collect());
-    check(count(MAX_JOBS + 1), "the workflow has 131073 jobs, more than 131072: split it");
-    assert_eq!(Graph::build(count(MAX_JOBS)).unwrap().in_order().len(), MAX_JOBS);
-    let tagged = |tags: usize| Definition { tags: (0..tags).map(|at| at.to_string()).collect(), ..count(1) };
+    check(
+        count(MAX_JOBS + 1),
+        "the workflow has 131073 jobs, more than 131072: split it",
+    );
+    assert_eq!(
+        Graph::build(count(MAX_JOBS)).unwrap().in_order().len(),
+        MAX_JOBS
+    );
+    let tagged = |tags: usize| Definition {
+        tags: (0..tags).map(|at| at.to_string()).collect(),
+        ..count(1)
+    };
     check(tagged(MAX_TAGS + 1), "tags: 17 of them, more than 16");
-    assert_eq!(Graph::build(tagged(MAX_TAGS)).unwrap().label.tags.len(), MAX_TAGS);
+    assert_eq!(
+        Graph::build(tagged(MAX_TAGS)).unwrap().label.tags.len(),
+        MAX_TAGS
+    );
 }
 
 #[test]
@@ -222,7 +351,10 @@ fn acyclic(count: usize, arrows: &[(usize, usize)], seed: u64) -> Vec<JobDefinit
 fn parents_first(graph: &Graph) -> bool {
     let mut seen = vec![false; graph.jobs.len()];
     graph.in_order().iter().all(|job| {
-        let after_its_parents = graph.jobs[job.index()].parents.iter().all(|parent| seen[parent.index()]);
+        let after_its_parents = graph.jobs[job.index()]
+            .parents
+            .iter()
+            .all(|parent| seen[parent.index()]);
         after_its_parents && !std::mem::replace(&mut seen[job.index()], true)
     }) && seen.iter().all(|&seen| seen)
 }

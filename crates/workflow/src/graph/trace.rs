@@ -27,12 +27,18 @@ pub(super) fn of(globals: &str) -> Result<Option<&str>, serde_json::Error> {
 /// Globals with a trace. None: they have one of their own, which counts, or are no JSON object.
 pub(super) fn with(globals: Option<&str>, trace: &str) -> Option<Json> {
     let around = |rest: &str| Json::from_checked(format!("{{\"{TRACE}\":{trace}{rest}}}"));
-    let Some(globals) = globals else { return Some(around("")) };
+    let Some(globals) = globals else {
+        return Some(around(""));
+    };
     let inside = globals.trim().strip_prefix('{')?.strip_suffix('}')?.trim();
     if of(globals).ok()?.is_some() {
         return None;
     }
-    Some(if inside.is_empty() { around("") } else { around(&format!(",{inside}")) })
+    Some(if inside.is_empty() {
+        around("")
+    } else {
+        around(&format!(",{inside}"))
+    })
 }
 
 /// The value of the trace.
@@ -118,8 +124,14 @@ mod tests {
         };
         check(None, Some(r#"{"$trace":{}}"#));
         check(Some(" { } "), Some(r#"{"$trace":{}}"#));
-        check(Some(r#"{ "a" : 1.10 }"#), Some(r#"{"$trace":{},"a" : 1.10}"#));
-        check(Some(r#"{"\ud800":"\\"}"#), Some(r#"{"$trace":{},"\ud800":"\\"}"#));
+        check(
+            Some(r#"{ "a" : 1.10 }"#),
+            Some(r#"{"$trace":{},"a" : 1.10}"#),
+        );
+        check(
+            Some(r#"{"\ud800":"\\"}"#),
+            Some(r#"{"$trace":{},"\ud800":"\\"}"#),
+        );
         check(Some(r#"{"$trace":null}"#), None);
         check(Some(r#"{"a":1,"\u0024trace":null}"#), None);
         check(Some("[]"), None);

@@ -25,10 +25,15 @@ pub(super) fn too_large(read: &Read) -> Option<String> {
     let bytes = globals.as_ref().map_or(0, |globals| globals.text().len());
     let too_deep = |json: &Json| json.depth() > MAX_DEPTH;
     if globals.is_some_and(|globals| too_deep(&globals)) {
-        return Some(format!("its globals are nested more than {MAX_DEPTH} levels deep"));
+        return Some(format!(
+            "its globals are nested more than {MAX_DEPTH} levels deep"
+        ));
     }
     let wrong = |job: &GushJob| {
-        let (params, output) = (json(job.params.as_deref()), json(job.output_payload.as_deref()));
+        let (params, output) = (
+            json(job.params.as_deref()),
+            json(job.output_payload.as_deref()),
+        );
         let large = params.as_ref().map_or(0, |params| params.text().len()) + bytes > MAX_PARAMS;
         let found = match output {
             _ if large => format!("has params and globals of more than {MAX_PARAMS} bytes"),
@@ -50,7 +55,8 @@ pub(super) fn too_large(read: &Read) -> Option<String> {
 }
 
 fn json(raw: Option<&RawValue>) -> Option<Json> {
-    raw.map(|raw| Json::from_checked(raw.get())).filter(|json| !json.is_null())
+    raw.map(|raw| Json::from_checked(raw.get()))
+        .filter(|json| !json.is_null())
 }
 
 /// The workflow that is created here. Jobs keep the name that Gush gives them in full, and their class as the handler.
@@ -59,14 +65,22 @@ pub(super) fn converted(id: &str, read: &Read, now: Timestamp) -> Result<NewWork
     let parents = parents(jobs);
     let definition = Definition {
         name: workflow.klass.clone(),
-        jobs: jobs.iter().zip(&parents).map(|(job, parents)| defined(job, parents, jobs)).collect(),
+        jobs: jobs
+            .iter()
+            .zip(&parents)
+            .map(|(job, parents)| defined(job, parents, jobs))
+            .collect(),
         globals: json(workflow.globals.as_deref()),
         idempotency_key: Some(format!("gush:{id}")),
         ..Definition::default()
     };
     let created_at = read.created_at.or(started(jobs));
     let begin = Begin::As(Box::new(imported(read, now)));
-    Ok(NewWorkflow { graph: Graph::build(definition)?, begin, created_at })
+    Ok(NewWorkflow {
+        graph: Graph::build(definition)?,
+        begin,
+        created_at,
+    })
 }
 
 /// The state in which Gush has a workflow.
@@ -80,8 +94,15 @@ fn imported(read: &Read, now: Timestamp) -> Imported {
     let lives = |seconds: i64| now + Duration::from_secs(seconds.unsigned_abs());
     Imported {
         started_at: started(jobs),
-        finished_at: jobs.iter().filter_map(|job| job.finished_at).reduce(f64::max).map(seconds),
-        expires_at: read.expires_at.map(seconds).or(read.time_to_live.map(lives)),
+        finished_at: jobs
+            .iter()
+            .filter_map(|job| job.finished_at)
+            .reduce(f64::max)
+            .map(seconds),
+        expires_at: read
+            .expires_at
+            .map(seconds)
+            .or(read.time_to_live.map(lives)),
         course: match () {
             // Gush starts nothing more in a workflow of which a job failed, until an operator continues it.
             () if states.iter().any(|job| job.state == JobState::Failed) => Course::Halted,
@@ -95,13 +116,20 @@ fn imported(read: &Read, now: Timestamp) -> Imported {
 }
 
 fn started(jobs: &[GushJob]) -> Option<Timestamp> {
-    jobs.iter().filter_map(|job| job.started_at.or(job.enqueued_at)).reduce(f64::min).map(seconds)
+    jobs.iter()
+        .filter_map(|job| job.started_at.or(job.enqueued_at))
+        .reduce(f64::min)
+        .map(seconds)
 }
 
 /// How many jobs a workflow has, and how many of them are ready here because they had not ended there.
 pub(super) fn sizes(new: &NewWorkflow) -> (u64, u64) {
     let unfinished = match &new.begin {
-        Begin::As(imported) => imported.jobs.iter().filter(|job| job.state == JobState::Ready).count(),
+        Begin::As(imported) => imported
+            .jobs
+            .iter()
+            .filter(|job| job.state == JobState::Ready)
+            .count(),
         _ => 0,
     };
     (new.graph.jobs.len() as u64, unfinished as u64)
@@ -121,7 +149,11 @@ fn defined(job: &GushJob, parents: &[usize], jobs: &[GushJob]) -> JobDefinition 
 /// The parents of each job. Gush notes an edge at both ends, one of them by class only when the author wrote it so; the other end
 /// then has the full name.
 fn parents(jobs: &[GushJob]) -> Vec<Vec<usize>> {
-    let names: HashMap<String, usize> = jobs.iter().enumerate().map(|(at, job)| (job.name(), at)).collect();
+    let names: HashMap<String, usize> = jobs
+        .iter()
+        .enumerate()
+        .map(|(at, job)| (job.name(), at))
+        .collect();
     let mut parents: Vec<Vec<usize>> = vec![Vec::new(); jobs.len()];
     for (at, job) in jobs.iter().enumerate() {
         let children = job.outgoing.iter().filter_map(|name| names.get(name));
@@ -138,16 +170,32 @@ fn parents(jobs: &[GushJob]) -> Vec<Vec<usize>> {
 }
 
 /// Adds edges whose end is a class that no full name stands for: the first job of it, as Gush itself would find.
-fn add_parents_by_class(jobs: &[GushJob], names: &HashMap<String, usize>, parents: &mut [Vec<usize>]) {
+fn add_parents_by_class(
+    jobs: &[GushJob],
+    names: &HashMap<String, usize>,
+    parents: &mut [Vec<usize>],
+) {
     let of_class = |class: &str| jobs.iter().position(|job| job.klass == class);
     for (at, job) in jobs.iter().enumerate() {
-        for class in job.incoming.iter().filter(|name| !names.contains_key(*name)) {
-            if !parents[at].iter().any(|&parent| jobs[parent].klass == *class) {
+        for class in job
+            .incoming
+            .iter()
+            .filter(|name| !names.contains_key(*name))
+        {
+            if !parents[at]
+                .iter()
+                .any(|&parent| jobs[parent].klass == *class)
+            {
                 parents[at].extend(of_class(class));
             }
         }
-        for class in job.outgoing.iter().filter(|name| !names.contains_key(*name)) {
-            let known = (0..jobs.len()).any(|child| jobs[child].klass == *class && parents[child].contains(&at));
+        for class in job
+            .outgoing
+            .iter()
+            .filter(|name| !names.contains_key(*name))
+        {
+            let known = (0..jobs.len())
+                .any(|child| jobs[child].klass == *class && parents[child].contains(&at));
             if let (false, Some(child)) = (known, of_class(class)) {
                 parents[child].push(at);
             }

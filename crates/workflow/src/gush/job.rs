@@ -54,9 +54,18 @@ impl GushJob {
     fn state(&self) -> JobState {
         let runs_again = self.started_at > self.finished_at && self.failed_at.is_none();
         match self {
-            Self { failed_at: Some(_), .. } => JobState::Failed,
-            Self { finished_at: Some(_), .. } if !runs_again => JobState::Succeeded,
-            Self { enqueued_at: None, started_at: None, .. } => JobState::Waiting,
+            Self {
+                failed_at: Some(_), ..
+            } => JobState::Failed,
+            Self {
+                finished_at: Some(_),
+                ..
+            } if !runs_again => JobState::Succeeded,
+            Self {
+                enqueued_at: None,
+                started_at: None,
+                ..
+            } => JobState::Waiting,
             _ => JobState::Ready,
         }
     }

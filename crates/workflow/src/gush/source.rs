@@ -65,9 +65,17 @@ impl Source<'_> {
 
     /// One SCAN: the next cursor, and keys.
     async fn keys_from(&self, cursor: &[u8]) -> Result<(Vec<u8>, Vec<Vec<u8>>), CommandError> {
-        let options = [Arg::Bytes(b"MATCH"), Arg::Bytes(b"gush*"), Arg::Bytes(b"COUNT"), Arg::Integer(SCAN)];
+        let options = [
+            Arg::Bytes(b"MATCH"),
+            Arg::Bytes(b"gush*"),
+            Arg::Bytes(b"COUNT"),
+            Arg::Integer(SCAN),
+        ];
         let mut batch = Batch::new();
-        batch.unit().repeatable("SCAN", &[&[Arg::Bytes(cursor)], options.as_slice()].concat());
+        batch.unit().repeatable(
+            "SCAN",
+            &[&[Arg::Bytes(cursor)], options.as_slice()].concat(),
+        );
         let outcomes = self.send(batch).await;
         Ok(scan_reply(outcomes[0].reply()?))
     }
@@ -100,23 +108,32 @@ fn ask(batch: &mut Batch, id: &str, classes: &[String]) {
     batch.unit().repeatable("TTL", &[Arg::Key(key.as_bytes())]);
     for index in ["created_at", "expires_at"] {
         let index = format!("gush.idx.workflows.{index}");
-        batch.unit().repeatable("ZSCORE", &[Arg::Key(index.as_bytes()), Arg::Bytes(id.as_bytes())]);
+        batch.unit().repeatable(
+            "ZSCORE",
+            &[Arg::Key(index.as_bytes()), Arg::Bytes(id.as_bytes())],
+        );
     }
     for class in classes {
         let key = format!("gush.jobs.{id}.{class}");
-        batch.unit().repeatable("HVALS", &[Arg::Key(key.as_bytes())]);
+        batch
+            .unit()
+            .repeatable("HVALS", &[Arg::Key(key.as_bytes())]);
     }
 }
 
 fn one(head: &[Outcome; 4], hashes: &[Outcome]) -> Result<Result<Read, String>, CommandError> {
     let [workflow, time_to_live, created_at, expires_at] = head;
     let score = |outcome: &Outcome| -> Result<Option<f64>, CommandError> {
-        Ok(outcome.bytes()?.and_then(|bytes| std::str::from_utf8(bytes).ok()?.parse().ok()))
+        Ok(outcome
+            .bytes()?
+            .and_then(|bytes| std::str::from_utf8(bytes).ok()?.parse().ok()))
     };
     let created_at = score(created_at)?.map(seconds);
     let expires_at = score(expires_at)?;
     let time_to_live = Some(time_to_live.integer()?).filter(|&seconds| seconds > 0);
-    let Some(workflow) = workflow.bytes()? else { return Ok(Err("it is gone".to_owned())) };
+    let Some(workflow) = workflow.bytes()? else {
+        return Ok(Err("it is gone".to_owned()));
+    };
     let workflow: GushWorkflow = match serde_json::from_slice(workflow) {
         Ok(workflow) => workflow,
         Err(error) => return Ok(Err(format!("its JSON cannot be read: {error}"))),
@@ -130,19 +147,36 @@ fn one(head: &[Outcome; 4], hashes: &[Outcome]) -> Result<Result<Read, String>, 
             }
         }
     }
-    Ok(Ok(Read { workflow, jobs, created_at, expires_at, time_to_live }))
+    Ok(Ok(Read {
+        workflow,
+        jobs,
+        created_at,
+        expires_at,
+        time_to_live,
+    }))
 }
 
 impl Found {
     /// Takes note of a key.
     fn sort(&mut self, key: Vec<u8>) {
-        let Ok(key) = String::from_utf8(key) else { return };
+        let Ok(key) = String::from_utf8(key) else {
+            return;
+        };
         if let Some(id) = key.strip_prefix("gush.workflows.") {
             self.workflows.push(id.to_owned());
-        } else if let Some((id, class)) = key.strip_prefix("gush.jobs.").and_then(|rest| rest.split_once('.')) {
-            self.classes.entry_ref(id).or_default().push(class.to_owned());
+        } else if let Some((id, class)) = key
+            .strip_prefix("gush.jobs.")
+            .and_then(|rest| rest.split_once('.'))
+        {
+            self.classes
+                .entry_ref(id)
+                .or_default()
+                .push(class.to_owned());
         } else if !key.starts_with("gush.idx.") {
-            self.left.push((key, "it is not a workflow: a lock, or a record of migrations".to_owned()));
+            self.left.push((
+                key,
+                "it is not a workflow: a lock, or a record of migrations".to_owned(),
+            ));
         }
     }
 
@@ -161,7 +195,12 @@ impl Found {
         let unknown = |id: &&String| self.workflows.binary_search(id).is_err();
         let mut orphans: Vec<&String> = self.classes.keys().filter(unknown).collect();
         orphans.sort_unstable();
-        let left = |id: &&String| (format!("gush.jobs.{id}.*"), "its workflow is gone".to_owned());
+        let left = |id: &&String| {
+            (
+                format!("gush.jobs.{id}.*"),
+                "its workflow is gone".to_owned(),
+            )
+        };
         self.left.extend(orphans.iter().map(left));
     }
 }
@@ -170,7 +209,9 @@ impl Found {
 fn scan_reply(reply: &Reply) -> (Vec<u8>, Vec<Vec<u8>>) {
     match reply {
         Reply::Array(parts) => match &parts[..] {
-            [Ok(Reply::Bulk(cursor)), Ok(keys)] => (cursor.to_vec(), items(keys).map(<[u8]>::to_vec).collect()),
+            [Ok(Reply::Bulk(cursor)), Ok(keys)] => {
+                (cursor.to_vec(), items(keys).map(<[u8]>::to_vec).collect())
+            }
             _ => (b"0".to_vec(), Vec::new()),
         },
         _ => (b"0".to_vec(), Vec::new()),

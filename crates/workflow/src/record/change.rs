@@ -30,15 +30,24 @@ impl Change {
         };
         let mut known: HashSet<Row> = rows.iter().chain(added).cloned().collect();
         let workflow = self.workflow;
-        let entries: Vec<ReadyEntry> = rows.iter().filter_map(|row| ReadyEntry::read(row)).collect();
+        let entries: Vec<ReadyEntry> = rows
+            .iter()
+            .filter_map(|row| ReadyEntry::read(row))
+            .collect();
         for mut entry in entries {
             // A row of an earlier format does not tell all of one of a later one.
             if let Some(job) = graph.jobs.get(entry.job.index()) {
                 entry.handler.clone_from(&job.handler);
-                entry.limit_key =
-                    graph.limits(entry.job).map_or_else(String::new, |limits| limits.key_within(workflow).into());
+                entry.limit_key = graph
+                    .limits(entry.job)
+                    .map_or_else(String::new, |limits| limits.key_within(workflow).into());
             }
-            rows.extend(formats.iter().map(|format| entry.row(*format)).filter(|row| known.insert(row.clone())));
+            rows.extend(
+                formats
+                    .iter()
+                    .map(|format| entry.row(*format))
+                    .filter(|row| known.insert(row.clone())),
+            );
         }
     }
 

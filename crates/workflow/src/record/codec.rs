@@ -45,8 +45,10 @@ impl Record for Label {}
 impl Record for Meta {}
 
 /// The fields of a job in the first format, in their order.
-type FirstJob =
-    ((JobState, u16, u16, u64, Option<Worker>), (Option<Timestamp>, Option<Timestamp>, Option<Timestamp>, u32));
+type FirstJob = (
+    (JobState, u16, u16, u64, Option<Worker>),
+    (Option<Timestamp>, Option<Timestamp>, Option<Timestamp>, u32),
+);
 
 /// The fields of a job in the second and the third format, in their order.
 #[derive(Serialize, Deserialize)]
@@ -54,8 +56,19 @@ pub(super) struct EarlierJob(FirstJob, u64, Option<LeaseEnd>);
 
 impl From<&Job> for EarlierJob {
     fn from(job: &Job) -> Self {
-        let lease = (job.state, job.attempt, job.lost, job.token, job.worker.clone());
-        let moments = (job.ready_at, job.started_at, job.finished_at, job.output_bytes);
+        let lease = (
+            job.state,
+            job.attempt,
+            job.lost,
+            job.token,
+            job.worker.clone(),
+        );
+        let moments = (
+            job.ready_at,
+            job.started_at,
+            job.finished_at,
+            job.output_bytes,
+        );
         Self((lease, moments), job.fence, job.ended_by)
     }
 }
@@ -65,9 +78,30 @@ impl From<EarlierJob> for Job {
         let (state, attempt, lost, token, worker) = lease;
         let (ready_at, started_at, finished_at, output_bytes) = moments;
         // By whom it was skipped is not known: it stays skipped, as it did then.
-        let rerun = if state == JobState::Skipped { Rerun::ByHand } else { Rerun::No };
-        let job = Self { state, attempt, lost, token, worker, ready_at, rerun, lost_total: lost, ..Self::default() };
-        Self { started_at, finished_at, output_bytes, fence, ended_by, ..job }
+        let rerun = if state == JobState::Skipped {
+            Rerun::ByHand
+        } else {
+            Rerun::No
+        };
+        let job = Self {
+            state,
+            attempt,
+            lost,
+            token,
+            worker,
+            ready_at,
+            rerun,
+            lost_total: lost,
+            ..Self::default()
+        };
+        Self {
+            started_at,
+            finished_at,
+            output_bytes,
+            fence,
+            ended_by,
+            ..job
+        }
     }
 }
 
@@ -106,7 +140,10 @@ pub(crate) fn encode<T: Record>(record: &T, format: Format) -> Vec<u8> {
 }
 
 /// Reads what [`encode`] wrote, in whatever format. What follows the record is passed over. `what` names it in the error.
-pub(crate) fn decode<T: Record>(bytes: &[u8], what: impl FnOnce() -> String) -> Result<T, StoreError> {
+pub(crate) fn decode<T: Record>(
+    bytes: &[u8],
+    what: impl FnOnce() -> String,
+) -> Result<T, StoreError> {
     let read = || -> Result<T, Unreadable> {
         let (format, record) = Format::of_record(bytes)?;
         Ok(T::read(record, format)?)
@@ -114,6 +151,12 @@ pub(crate) fn decode<T: Record>(bytes: &[u8], what: impl FnOnce() -> String) -> 
     read().map_err(|error| unreadable(error, what))
 }
 
-pub(super) fn unreadable(error: impl Into<Unreadable>, what: impl FnOnce() -> String) -> StoreError {
-    StoreError::Corrupt { what: what(), reason: error.into().to_string() }
+pub(super) fn unreadable(
+    error: impl Into<Unreadable>,
+    what: impl FnOnce() -> String,
+) -> StoreError {
+    StoreError::Corrupt {
+        what: what(),
+        reason: error.into().to_string(),
+    }
 }

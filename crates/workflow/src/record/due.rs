@@ -14,5 +14,8 @@ pub fn due_row(at: Timestamp, id: WorkflowId) -> Row {
 #[must_use]
 pub fn read_due_row(row: &[u8]) -> Option<(Timestamp, WorkflowId)> {
     let (at, id) = row.split_first_chunk()?;
-    Some((Timestamp::from_micros(u64::from_be_bytes(*at)), WorkflowId::from_bytes(id.try_into().ok()?)))
+    Some((
+        Timestamp::from_micros(u64::from_be_bytes(*at)),
+        WorkflowId::from_bytes(id.try_into().ok()?),
+    ))
 }

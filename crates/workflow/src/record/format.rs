@@ -81,7 +81,10 @@ pub(crate) struct Schema(Arc<[AtomicU32; 2]>);
 impl Schema {
     /// A store of a format, and what it is being migrated from.
     pub(crate) fn new(format: Format, from: Option<u32>) -> Self {
-        Self(Arc::new([format.schema().into(), from.unwrap_or_default().into()]))
+        Self(Arc::new([
+            format.schema().into(),
+            from.unwrap_or_default().into(),
+        ]))
     }
 
     /// What it is being migrated from; the format itself if it is not migrated.

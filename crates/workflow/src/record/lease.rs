@@ -22,11 +22,17 @@ impl LeaseRef {
     #[must_use]
     pub fn successor(self, job: JobIndex) -> Self {
         // The finalizer of splitmix64, https://prng.di.unimi.it/splitmix64.c: every bit of the token counts.
-        let mut mixed = self.token.wrapping_add((u64::from(job.0) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut mixed = self
+            .token
+            .wrapping_add((u64::from(job.0) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         // 0 means no lease.
-        Self { job, token: (mixed ^ (mixed >> 31)).max(1), ..self }
+        Self {
+            job,
+            token: (mixed ^ (mixed >> 31)).max(1),
+            ..self
+        }
     }
 
     /// As workers get it. Every answer to them has some: the formats of the standard library would cost several times as much.
@@ -56,12 +62,18 @@ impl FromStr for LeaseRef {
     type Err = InvalidId;
 
     fn from_str(text: &str) -> Result<Self, InvalidId> {
-        let invalid = || InvalidId { text: text.chars().take(60).collect() };
+        let invalid = || InvalidId {
+            text: text.chars().take(60).collect(),
+        };
         let mut parts = text.splitn(3, '-');
         let mut part = || parts.next().ok_or_else(invalid);
         let workflow = part()?.parse()?;
         let job = JobIndex(part()?.parse().map_err(|_| invalid())?);
         let token = u64::from_str_radix(part()?, 16).map_err(|_| invalid())?;
-        Ok(Self { workflow, job, token })
+        Ok(Self {
+            workflow,
+            job,
+            token,
+        })
     }
 }

@@ -36,7 +36,11 @@ pub struct LogLine {
 #[derive(Debug, Serialize, Deserialize)]
 enum Entry {
     /// Lines that came together.
-    Lines { attempt: u16, at: Timestamp, texts: Vec<String> },
+    Lines {
+        attempt: u16,
+        at: Timestamp,
+        texts: Vec<String>,
+    },
 }
 
 /// Lines that came together, for the end of a piece of a log.
@@ -45,7 +49,10 @@ pub(crate) fn entry(attempt: u16, at: Timestamp, texts: Vec<String>) -> Vec<u8> 
 }
 
 /// The lines of a piece of a log, in their order.
-pub(crate) fn lines(mut piece: &[u8], what: impl Fn() -> String) -> Result<Vec<LogLine>, StoreError> {
+pub(crate) fn lines(
+    mut piece: &[u8],
+    what: impl Fn() -> String,
+) -> Result<Vec<LogLine>, StoreError> {
     let mut lines = Vec::new();
     while !piece.is_empty() {
         let (Entry::Lines { attempt, at, texts }, rest) =

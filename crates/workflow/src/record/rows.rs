@@ -40,13 +40,23 @@ impl ReadyEntry {
     #[must_use]
     pub fn row(&self, format: Format) -> Row {
         let lane = (&*self.queue, &*self.handler, &*self.limit_key);
-        ready_row(lane, (self.priority, self.since), (self.workflow, self.job), format)
+        ready_row(
+            lane,
+            (self.priority, self.since),
+            (self.workflow, self.job),
+            format,
+        )
     }
 
     /// The entry that made `row`, in whatever format.
     #[must_use]
     pub fn read(row: &[u8]) -> Option<Self> {
-        let ReadyRow { queue, handler, limit_key, place } = ReadyRow::read(row)?;
+        let ReadyRow {
+            queue,
+            handler,
+            limit_key,
+            place,
+        } = ReadyRow::read(row)?;
         Some(Self {
             queue: queue.to_owned(),
             handler: handler.to_owned(),
@@ -83,11 +93,21 @@ impl<'a> ReadyRow<'a> {
         if tail.len() == Self::FIRST {
             let (most, job) = tail.split_last_chunk::<2>()?;
             let place = [most, &[0, 0], job].concat();
-            return Some(Self { queue, handler: "", limit_key: "", place: ReadyPlace(place.try_into().ok()?) });
+            return Some(Self {
+                queue,
+                handler: "",
+                limit_key: "",
+                place: ReadyPlace(place.try_into().ok()?),
+            });
         }
         let (lane, place) = until_zero(tail)?;
         let (handler, limit_key) = lane.split_once(LIMITED).unwrap_or((lane, ""));
-        Some(Self { queue, handler, limit_key, place: ReadyPlace(place.try_into().ok()?) })
+        Some(Self {
+            queue,
+            handler,
+            limit_key,
+            place: ReadyPlace(place.try_into().ok()?),
+        })
     }
 }
 
@@ -131,7 +151,11 @@ pub fn queue_rows(queue: &str) -> Row {
 
 /// The beginning of a row that it shares with all rows of its lane.
 pub(crate) fn lane_of(row: &[u8]) -> &[u8] {
-    let mut zeros = row.iter().enumerate().filter(|(_, byte)| **byte == 0).map(|(at, _)| at);
+    let mut zeros = row
+        .iter()
+        .enumerate()
+        .filter(|(_, byte)| **byte == 0)
+        .map(|(at, _)| at);
     zeros.nth(1).map_or(row, |second| &row[..=second])
 }
 
@@ -150,7 +174,10 @@ pub(crate) fn lane_end(lane: &[u8]) -> Row {
 
 /// Behind all rows of the queue of a lane.
 pub(crate) fn queue_end(lane: &[u8]) -> Row {
-    let queue = lane.iter().position(|&byte| byte == 0).unwrap_or(lane.len());
+    let queue = lane
+        .iter()
+        .position(|&byte| byte == 0)
+        .unwrap_or(lane.len());
     [&lane[..queue], &[1]].concat()
 }
 
@@ -204,7 +231,9 @@ pub fn workflow_of(row: &[u8]) -> Option<WorkflowId> {
 /// The index rows of a workflow that depend on its status.
 pub(crate) fn status_rows(id: WorkflowId, label: &Label, status: Status) -> Vec<Row> {
     let tags = label.tags.iter().map(|tag| Section::Tag(tag, status));
-    let sections = [Section::Status(status), Section::Name(&label.name, status)].into_iter().chain(tags);
+    let sections = [Section::Status(status), Section::Name(&label.name, status)]
+        .into_iter()
+        .chain(tags);
     sections.map(|section| section.row(id)).collect()
 }
 
@@ -220,10 +249,24 @@ pub(crate) fn ready_row_of(
     graph: &Graph,
     (status, format): (Status, Format),
 ) -> Option<Row> {
-    let since = job.ready_at.filter(|_| status == Status::Running && job.state == JobState::Ready)?;
-    let GraphJob { queue, handler, priority, .. } = &graph.jobs[index.index()];
-    let limit_key = graph.limits(index).map_or(Cow::Borrowed(""), |limits| limits.key_within(id));
-    Some(ready_row((queue, handler, &limit_key), (*priority, since), (id, index), format))
+    let since = job
+        .ready_at
+        .filter(|_| status == Status::Running && job.state == JobState::Ready)?;
+    let GraphJob {
+        queue,
+        handler,
+        priority,
+        ..
+    } = &graph.jobs[index.index()];
+    let limit_key = graph
+        .limits(index)
+        .map_or(Cow::Borrowed(""), |limits| limits.key_within(id));
+    Some(ready_row(
+        (queue, handler, &limit_key),
+        (*priority, since),
+        (id, index),
+        format,
+    ))
 }
 
 fn ready_row(
@@ -233,8 +276,13 @@ fn ready_row(
     format: Format,
 ) -> Row {
     // Without its key, a job with limits would be taken for one that has none.
-    let format = if limit_key.is_empty() { format } else { format.max(Format::Fourth) };
-    let mut row = Vec::with_capacity(queue.len() + handler.len() + limit_key.len() + 3 + ReadyPlace::BYTES);
+    let format = if limit_key.is_empty() {
+        format
+    } else {
+        format.max(Format::Fourth)
+    };
+    let mut row =
+        Vec::with_capacity(queue.len() + handler.len() + limit_key.len() + 3 + ReadyPlace::BYTES);
     row.extend_from_slice(queue.as_bytes());
     row.push(0);
     match format {
@@ -247,7 +295,9 @@ fn ready_row(
     row.extend_from_slice(workflow.bytes());
     match format {
         Format::First => row.extend_from_slice(&(job.0 as u16).to_be_bytes()),
-        Format::Second | Format::Third | Format::Fourth => row.extend_from_slice(&job.0.to_be_bytes()),
+        Format::Second | Format::Third | Format::Fourth => {
+            row.extend_from_slice(&job.0.to_be_bytes())
+        }
     }
     row
 }
@@ -270,7 +320,13 @@ fn push_lane(row: &mut Row, handler: &str, limit_key: &str) {
 }
 
 /// The ready rows of a workflow.
-pub(crate) fn ready_rows(id: WorkflowId, graph: &Graph, jobs: &[Job], status: Status, format: Format) -> Vec<Row> {
+pub(crate) fn ready_rows(
+    id: WorkflowId,
+    graph: &Graph,
+    jobs: &[Job],
+    status: Status,
+    format: Format,
+) -> Vec<Row> {
     let row = |(at, job)| ready_row_of((id, JobIndex(at as u32)), job, graph, (status, format));
     jobs.iter().enumerate().filter_map(row).collect()
 }
@@ -296,14 +352,29 @@ mod tests {
 
     #[test]
     fn ready_rows_sort_by_priority_then_age_and_are_read_back() {
-        let sorted = [entry("a", 9, 7), entry("a", 9, 300), entry("a", 0, 1), entry("aé", 255, 1)];
+        let sorted = [
+            entry("a", 9, 7),
+            entry("a", 9, 300),
+            entry("a", 0, 1),
+            entry("aé", 255, 1),
+        ];
         for format in FORMATS {
             assert!(sorted.iter().map(|entry| entry.row(format)).is_sorted());
             for entry in &sorted {
                 let row = entry.row(format);
                 assert!(row.starts_with(&queue_rows(&entry.queue)));
-                let handler = if format >= Format::Fourth { entry.handler.clone() } else { String::new() };
-                assert_eq!(ReadyEntry::read(&row), Some(ReadyEntry { handler, ..entry.clone() }));
+                let handler = if format >= Format::Fourth {
+                    entry.handler.clone()
+                } else {
+                    String::new()
+                };
+                assert_eq!(
+                    ReadyEntry::read(&row),
+                    Some(ReadyEntry {
+                        handler,
+                        ..entry.clone()
+                    })
+                );
             }
         }
         assert_eq!(ReadyEntry::read(b"short"), None);
@@ -312,14 +383,24 @@ mod tests {
 
     #[test]
     fn rows_of_a_lane_begin_alike_and_no_row_lacks_the_limits() {
-        let limited =
-            ReadyEntry { limit_key: r#"[["d",1,"k","v"]]"#.to_owned(), job: JobIndex(70_000), ..entry("a", 0, 1) };
+        let limited = ReadyEntry {
+            limit_key: r#"[["d",1,"k","v"]]"#.to_owned(),
+            job: JobIndex(70_000),
+            ..entry("a", 0, 1)
+        };
         for format in FORMATS {
             let row = limited.row(format);
             assert_eq!(ReadyEntry::read(&row).as_ref(), Some(&limited));
             assert!(row.starts_with(&lane_rows("a", "do it", &limited.limit_key)));
-            assert!(!row.starts_with(&lane_rows("a", "do it", "")) && !row.starts_with(&lane_rows("a", "do", "")));
+            assert!(
+                !row.starts_with(&lane_rows("a", "do it", ""))
+                    && !row.starts_with(&lane_rows("a", "do", ""))
+            );
         }
-        assert!(entry("a", 0, 1).row(Format::Fourth).starts_with(&lane_rows("a", "do it", "")));
+        assert!(
+            entry("a", 0, 1)
+                .row(Format::Fourth)
+                .starts_with(&lane_rows("a", "do it", ""))
+        );
     }
 }

@@ -27,8 +27,14 @@ pub(crate) fn is_small(graph: &Graph) -> bool {
 fn texts(graph: &Graph) -> usize {
     let json = |json: Option<&Json>| json.map_or(0, |json| json.text().len());
     let job = |(at, job): (usize, &GraphJob)| {
-        let limits = graph.limits(JobIndex(at as u32)).map_or(0, |limits| limits.key().len());
-        job.name.len() + job.handler.len() + job.queue.len() + json(graph.params(JobIndex(at as u32))) + limits
+        let limits = graph
+            .limits(JobIndex(at as u32))
+            .map_or(0, |limits| limits.key().len());
+        job.name.len()
+            + job.handler.len()
+            + job.queue.len()
+            + json(graph.params(JobIndex(at as u32)))
+            + limits
     };
     graph.idempotency_key.as_ref().map_or(0, String::len)
         + json(graph.globals.as_ref())
@@ -43,16 +49,23 @@ pub(crate) fn join(meta: &Meta, label: &Label, jobs: &[Job], format: Format) -> 
     let length = meta.len();
     let value = match format {
         Format::Fourth => extended(meta, &(label, jobs)),
-        _ => extended(meta, &(label, jobs.iter().map(EarlierJob::from).collect::<Vec<_>>())),
+        _ => extended(
+            meta,
+            &(label, jobs.iter().map(EarlierJob::from).collect::<Vec<_>>()),
+        ),
     };
     (value, length)
 }
 
 /// Reads a value: the meta, how many of its bytes are the meta, and all jobs. No jobs: they are not in the value, because the workflow is
 /// not a small one.
-pub(crate) fn split(value: &[u8], what: impl Fn() -> String) -> Result<(Meta, usize, Option<Vec<Job>>), StoreError> {
+pub(crate) fn split(
+    value: &[u8],
+    what: impl Fn() -> String,
+) -> Result<(Meta, usize, Option<Vec<Job>>), StoreError> {
     let (format, record) = Format::of_record(value).map_err(|error| unreadable(error, &what))?;
-    let (meta, rest): (Meta, _) = postcard::take_from_bytes(record).map_err(|error| unreadable(error, &what))?;
+    let (meta, rest): (Meta, _) =
+        postcard::take_from_bytes(record).map_err(|error| unreadable(error, &what))?;
     let length = value.len() - rest.len();
     if format < Format::Third || rest.is_empty() {
         return Ok((meta, length, None));
@@ -62,7 +75,11 @@ pub(crate) fn split(value: &[u8], what: impl Fn() -> String) -> Result<(Meta, us
             .map(|(_, jobs): (Label, Vec<EarlierJob>)| jobs.into_iter().map(Job::from).collect()),
         _ => postcard::from_bytes(rest).map(|(_, jobs): (Label, Vec<Job>)| jobs),
     };
-    Ok((meta, length, Some(jobs.map_err(|error| unreadable(error, &what))?)))
+    Ok((
+        meta,
+        length,
+        Some(jobs.map_err(|error| unreadable(error, &what))?),
+    ))
 }
 
 /// The label in a value, encoded; none: the value has none.
@@ -85,11 +102,28 @@ mod tests {
     fn few_jobs_with_large_params_are_not_small() {
         let is_small = |params: usize| {
             let mut job = JobDefinition::new("a", "h");
-            job.params = Some(Json::parse(format!(r#"{{"text":"{}"}}"#, "x".repeat(params))).unwrap());
-            let jobs = vec![job.clone(), JobDefinition { name: "b".to_owned(), ..job }];
-            super::is_small(&Graph::build(Definition { name: "w".to_owned(), jobs, ..Definition::default() }).unwrap())
+            job.params =
+                Some(Json::parse(format!(r#"{{"text":"{}"}}"#, "x".repeat(params))).unwrap());
+            let jobs = vec![
+                job.clone(),
+                JobDefinition {
+                    name: "b".to_owned(),
+                    ..job
+                },
+            ];
+            super::is_small(
+                &Graph::build(Definition {
+                    name: "w".to_owned(),
+                    jobs,
+                    ..Definition::default()
+                })
+                .unwrap(),
+            )
         };
-        assert_eq!([100, GRAPH / 2 - 100, GRAPH / 2].map(is_small), [true, true, false]);
+        assert_eq!(
+            [100, GRAPH / 2 - 100, GRAPH / 2].map(is_small),
+            [true, true, false]
+        );
     }
 
     #[test]
@@ -106,14 +140,30 @@ mod tests {
             timer: None,
             counts: Counts::default(),
         };
-        let label = Label { name: "é".to_owned(), tags: vec!["a".to_owned()] };
-        let jobs = [Job::default(), Job { state: JobState::Ready, fence: 7, ..Job::default() }];
+        let label = Label {
+            name: "é".to_owned(),
+            tags: vec!["a".to_owned()],
+        };
+        let jobs = [
+            Job::default(),
+            Job {
+                state: JobState::Ready,
+                fence: 7,
+                ..Job::default()
+            },
+        ];
         for format in [Format::Third, Format::Fourth] {
             let (value, length) = join(&meta, &label, &jobs, format);
             let what = || "a value".to_owned();
             assert_eq!(decode::<Meta>(&value, what).unwrap(), meta);
-            assert_eq!(split(&value, what).unwrap(), (meta.clone(), length, Some(jobs.to_vec())));
-            assert_eq!(split(&value[..length], what).unwrap(), (meta.clone(), length, None));
+            assert_eq!(
+                split(&value, what).unwrap(),
+                (meta.clone(), length, Some(jobs.to_vec()))
+            );
+            assert_eq!(
+                split(&value[..length], what).unwrap(),
+                (meta.clone(), length, None)
+            );
             assert_eq!(label_of(&value), label);
             assert!(split(&value[..value.len() - 1], what).is_err());
         }

@@ -20,13 +20,15 @@ pub(crate) fn limits_row(subject: &Subject, limits: &[LimitDefinition]) -> Row {
         Subject::Queue(_) => QUEUE_LIMITS,
         Subject::Handler(_) => HANDLER_LIMITS,
     };
-    let value = (!limits.is_empty()).then(|| serde_json::to_string(limits).expect("limits are always JSON"));
+    let value = (!limits.is_empty())
+        .then(|| serde_json::to_string(limits).expect("limits are always JSON"));
     (format!("{kind}{}", subject.name()), value)
 }
 
 /// The row of the weights of a queue.
 pub(crate) fn weights_row(queue: &str, weights: &[Weight]) -> Row {
-    let value = (!weights.is_empty()).then(|| serde_json::to_string(weights).expect("weights are always JSON"));
+    let value = (!weights.is_empty())
+        .then(|| serde_json::to_string(weights).expect("weights are always JSON"));
     (format!("{QUEUE_WEIGHTS}{queue}"), value)
 }
 
@@ -35,13 +37,23 @@ pub(crate) fn read<'a>(rows: impl Iterator<Item = (&'a String, &'a String)>) -> 
     let mut terms = Terms::default();
     for (name, value) in rows {
         let known = if let Some(queue) = name.strip_prefix(QUEUE_LIMITS) {
-            let limits = json(value).map(|limits| terms.limits.insert(Subject::Queue(queue.to_owned()), limits));
+            let limits = json(value).map(|limits| {
+                terms
+                    .limits
+                    .insert(Subject::Queue(queue.to_owned()), limits)
+            });
             limits.is_some()
         } else if let Some(handler) = name.strip_prefix(HANDLER_LIMITS) {
-            let limits = json(value).map(|limits| terms.limits.insert(Subject::Handler(handler.to_owned()), limits));
+            let limits = json(value).map(|limits| {
+                terms
+                    .limits
+                    .insert(Subject::Handler(handler.to_owned()), limits)
+            });
             limits.is_some()
         } else if let Some(queue) = name.strip_prefix(QUEUE_WEIGHTS) {
-            json(value).map(|weights| terms.weights.insert(queue.to_owned(), weights)).is_some()
+            json(value)
+                .map(|weights| terms.weights.insert(queue.to_owned(), weights))
+                .is_some()
         } else {
             false
         };
@@ -65,21 +77,64 @@ mod tests {
     fn rows_say_what_was_set() {
         let entries = || vec![("tenant".to_owned(), "$.tenant".to_owned())];
         let limits = [
-            LimitDefinition::Units { domain: "vendor".to_owned(), entries: entries(), hits: 2 },
-            LimitDefinition::Concurrency { most: 3, of: Scope::Queue, entries: Vec::new() },
+            LimitDefinition::Units {
+                domain: "vendor".to_owned(),
+                entries: entries(),
+                hits: 2,
+            },
+            LimitDefinition::Concurrency {
+                most: 3,
+                of: Scope::Queue,
+                entries: Vec::new(),
+            },
         ];
-        let weights = [Weight { entries: entries(), weight: 5 }];
-        let subjects = [Subject::Queue("mail".to_owned()), Subject::Handler("a/b".to_owned())];
-        let mut rows: Vec<Row> = subjects.iter().map(|subject| limits_row(subject, &limits)).collect();
+        let weights = [Weight {
+            entries: entries(),
+            weight: 5,
+        }];
+        let subjects = [
+            Subject::Queue("mail".to_owned()),
+            Subject::Handler("a/b".to_owned()),
+        ];
+        let mut rows: Vec<Row> = subjects
+            .iter()
+            .map(|subject| limits_row(subject, &limits))
+            .collect();
         rows.push(weights_row("mail", &weights));
         let expected = r#"[{"units":{"domain":"vendor","entries":[["tenant","$.tenant"]],"hits":2}},{"concurrency":{"most":3,"of":"queue","entries":[]}}]"#;
-        assert_eq!(rows[1], ("limits/handler/a/b".to_owned(), Some(expected.to_owned())));
-        assert_eq!(rows[2].1.as_deref(), Some(r#"[{"entries":[["tenant","$.tenant"]],"weight":5}]"#));
-        rows.push(("limits/queue/later".to_owned(), Some(r#"[{"cost":1}]"#.to_owned())));
+        assert_eq!(
+            rows[1],
+            ("limits/handler/a/b".to_owned(), Some(expected.to_owned()))
+        );
+        assert_eq!(
+            rows[2].1.as_deref(),
+            Some(r#"[{"entries":[["tenant","$.tenant"]],"weight":5}]"#)
+        );
+        rows.push((
+            "limits/queue/later".to_owned(),
+            Some(r#"[{"cost":1}]"#.to_owned()),
+        ));
         rows.push(("else".to_owned(), Some("[]".to_owned())));
-        let terms = read(rows.iter().filter_map(|(name, value)| Some((name, value.as_ref()?))));
-        assert!(subjects.iter().all(|subject| terms.limits(subject) == limits));
-        assert_eq!((terms.limits.len(), terms.weights("mail"), terms.weights("a/b")), (2, &weights[..], &[][..]));
-        assert_eq!(limits_row(&subjects[0], &[]), ("limits/queue/mail".to_owned(), None));
+        let terms = read(
+            rows.iter()
+                .filter_map(|(name, value)| Some((name, value.as_ref()?))),
+        );
+        assert!(
+            subjects
+                .iter()
+                .all(|subject| terms.limits(subject) == limits)
+        );
+        assert_eq!(
+            (
+                terms.limits.len(),
+                terms.weights("mail"),
+                terms.weights("a/b")
+            ),
+            (2, &weights[..], &[][..])
+        );
+        assert_eq!(
+            limits_row(&subjects[0], &[]),
+            ("limits/queue/mail".to_owned(), None)
+        );
     }
 }

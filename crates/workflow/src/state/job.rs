@@ -59,7 +59,11 @@ impl Job {
     /// How many crashes and lost leases in a row are tried again, where the crashes are of a process that had other jobs, too: at least so
     /// many that it has run as a suspect.
     pub(crate) const fn most_crashes(max_lost: u16) -> u16 {
-        if max_lost < SUSPECT_AFTER { SUSPECT_AFTER } else { max_lost }
+        if max_lost < SUSPECT_AFTER {
+            SUSPECT_AFTER
+        } else {
+            max_lost
+        }
     }
 
     /// A worker has said how an attempt ended, or an operator runs the job again: nothing was lost in a row.
@@ -84,10 +88,29 @@ impl Job {
     }
 
     fn rare_fields(&self) -> RareFields {
-        let Self { ended_by, lost_total, crashed, lease_seconds, stopping, rerun, .. } = *self;
-        let is_usual = lost_total == self.lost && crashed == 0 && lease_seconds == 0 && !stopping && rerun == Rerun::No;
+        let Self {
+            ended_by,
+            lost_total,
+            crashed,
+            lease_seconds,
+            stopping,
+            rerun,
+            ..
+        } = *self;
+        let is_usual = lost_total == self.lost
+            && crashed == 0
+            && lease_seconds == 0
+            && !stopping
+            && rerun == Rerun::No;
         match ended_by {
-            _ if !is_usual => RareFields::More { ended_by, lost_total, crashed, lease_seconds, stopping, rerun },
+            _ if !is_usual => RareFields::More {
+                ended_by,
+                lost_total,
+                crashed,
+                lease_seconds,
+                stopping,
+                rerun,
+            },
             Some(end) => RareFields::Ended(end),
             None => RareFields::Nothing,
         }
@@ -99,7 +122,14 @@ impl Job {
 enum RareFields {
     Nothing,
     Ended(LeaseEnd),
-    More { ended_by: Option<LeaseEnd>, lost_total: u16, crashed: u16, lease_seconds: u16, stopping: bool, rerun: Rerun },
+    More {
+        ended_by: Option<LeaseEnd>,
+        lost_total: u16,
+        crashed: u16,
+        lease_seconds: u16,
+        stopping: bool,
+        rerun: Rerun,
+    },
 }
 
 /// The record as it is read.
@@ -156,10 +186,26 @@ impl From<JobRecord> for Job {
         };
         match record.last {
             RareFields::Nothing => job,
-            RareFields::Ended(end) => Self { ended_by: Some(end), ..job },
-            RareFields::More { ended_by, lost_total, crashed, lease_seconds, stopping, rerun } => {
-                Self { ended_by, lost_total, crashed, lease_seconds, stopping, rerun, ..job }
-            }
+            RareFields::Ended(end) => Self {
+                ended_by: Some(end),
+                ..job
+            },
+            RareFields::More {
+                ended_by,
+                lost_total,
+                crashed,
+                lease_seconds,
+                stopping,
+                rerun,
+            } => Self {
+                ended_by,
+                lost_total,
+                crashed,
+                lease_seconds,
+                stopping,
+                rerun,
+                ..job
+            },
         }
     }
 }
@@ -176,20 +222,74 @@ mod tests {
             assert_eq!(written.len(), bytes, "{job:?}");
         };
         check(Job::default(), 11);
-        check(Job { lost: 3, lost_total: 3, ..Job::default() }, 11);
-        check(Job { ended_by: Some(LeaseEnd::Restarted), ..Job::default() }, 12);
-        check(Job { lost: 1, lost_total: 5, ..Job::default() }, 17);
-        check(Job { crashed: 2, ended_by: Some(LeaseEnd::Expired), ..Job::default() }, 18);
-        check(Job { lease_seconds: 30, stopping: true, ..Job::default() }, 17);
-        check(Job { rerun: Rerun::ByHand, ..Job::default() }, 17);
+        check(
+            Job {
+                lost: 3,
+                lost_total: 3,
+                ..Job::default()
+            },
+            11,
+        );
+        check(
+            Job {
+                ended_by: Some(LeaseEnd::Restarted),
+                ..Job::default()
+            },
+            12,
+        );
+        check(
+            Job {
+                lost: 1,
+                lost_total: 5,
+                ..Job::default()
+            },
+            17,
+        );
+        check(
+            Job {
+                crashed: 2,
+                ended_by: Some(LeaseEnd::Expired),
+                ..Job::default()
+            },
+            18,
+        );
+        check(
+            Job {
+                lease_seconds: 30,
+                stopping: true,
+                ..Job::default()
+            },
+            17,
+        );
+        check(
+            Job {
+                rerun: Rerun::ByHand,
+                ..Job::default()
+            },
+            17,
+        );
     }
 
     #[test]
     fn after_two_lost_or_crashed_attempts_in_a_row_a_job_is_a_suspect() {
-        for (lost, crashed, expected) in
-            [(0, 0, false), (1, 0, false), (0, 1, false), (1, 1, true), (2, 0, true), (0, 2, true)]
-        {
-            assert_eq!(Job { lost, crashed, ..Job::default() }.is_suspect(), expected, "{lost} {crashed}");
+        for (lost, crashed, expected) in [
+            (0, 0, false),
+            (1, 0, false),
+            (0, 1, false),
+            (1, 1, true),
+            (2, 0, true),
+            (0, 2, true),
+        ] {
+            assert_eq!(
+                Job {
+                    lost,
+                    crashed,
+                    ..Job::default()
+                }
+                .is_suspect(),
+                expected,
+                "{lost} {crashed}"
+            );
         }
     }
 

@@ -69,7 +69,11 @@ impl Announcement {
             News::Queues(queues) => queues.iter().any(|(_, priority)| *priority > 0),
             News::AllQueues => true,
         };
-        if urgent || self.due.is_some() || !self.taken.is_empty() { Audience::All } else { Audience::Waiting }
+        if urgent || self.due.is_some() || !self.taken.is_empty() {
+            Audience::All
+        } else {
+            Audience::Waiting
+        }
     }
 
     pub(crate) fn write(&self) -> Vec<u8> {
@@ -97,10 +101,14 @@ impl Announcement {
 
     /// Reads a message. None: it is of another version.
     pub(crate) fn read(message: &[u8]) -> Option<Self> {
-        let (&VERSION, rest) = message.split_first()? else { return None };
+        let (&VERSION, rest) = message.split_first()? else {
+            return None;
+        };
         let (by, rest) = rest.split_first_chunk()?;
         let (due, rest) = rest.split_first_chunk()?;
-        let due = Some(u64::from_be_bytes(*due)).filter(|&due| due != u64::MAX).map(Timestamp::from_micros);
+        let due = Some(u64::from_be_bytes(*due))
+            .filter(|&due| due != u64::MAX)
+            .map(Timestamp::from_micros);
         let by = ServerId(u64::from_be_bytes(*by));
         let (&number, mut rest) = rest.split_first()?;
         let mut queues = Vec::new();
@@ -110,14 +118,23 @@ impl Announcement {
             queues.push((std::str::from_utf8(&name[..end]).ok()?.to_owned(), priority));
             rest = &name[end + 1..];
         }
-        let ready = if number == u8::MAX { News::AllQueues } else { News::Queues(queues) };
+        let ready = if number == u8::MAX {
+            News::AllQueues
+        } else {
+            News::Queues(queues)
+        };
         let mut taken = Vec::new();
         while let Some((length, row)) = rest.split_first_chunk() {
             let (row, after) = row.split_at_checked(u16::from_be_bytes(*length).into())?;
             taken.push(Row::from(row));
             rest = after;
         }
-        Some(Self { by, ready, due, taken })
+        Some(Self {
+            by,
+            ready,
+            due,
+            taken,
+        })
     }
 }
 
@@ -134,7 +151,11 @@ pub(crate) struct Announcer {
 impl Announcer {
     pub(crate) fn new(server: ServerId, partitions: u16) -> Self {
         let soon = (0..partitions).map(|_| AtomicU64::new(u64::MAX)).collect();
-        Self { server, others: AtomicBool::new(true), soon }
+        Self {
+            server,
+            others: AtomicBool::new(true),
+            soon,
+        }
     }
 
     pub(crate) fn set_others(&self, others: bool) {
@@ -158,15 +179,25 @@ impl Announcer {
         partition: Partition,
         changes: impl IntoIterator<Item = &'a Change>,
     ) -> Option<Announcement> {
-        let soon = self.soon.get(usize::from(partition.0)).map_or(u64::MAX, |soon| soon.load(Relaxed));
+        let soon = self
+            .soon
+            .get(usize::from(partition.0))
+            .map_or(u64::MAX, |soon| soon.load(Relaxed));
         if !self.has_others() {
             return None;
         }
-        let (mut ready, mut due, mut taken) = (News::Queues(Vec::new()), None::<Timestamp>, Vec::new());
+        let (mut ready, mut due, mut taken) =
+            (News::Queues(Vec::new()), None::<Timestamp>, Vec::new());
         let is_away = soon > 0;
         for change in changes {
-            let Write::Put(put) = &change.write else { continue };
-            put.ready.add.iter().filter_map(|row| ReadyRow::read(row)).for_each(|row| ready.add(row));
+            let Write::Put(put) = &change.write else {
+                continue;
+            };
+            put.ready
+                .add
+                .iter()
+                .filter_map(|row| ReadyRow::read(row))
+                .for_each(|row| ready.add(row));
             if is_away {
                 let room = MOST_TAKEN.saturating_sub(taken.len());
                 taken.extend(put.ready.remove.iter().take(room).cloned());
@@ -180,7 +211,12 @@ impl Announcer {
             }
         }
         let nothing = ready == News::Queues(Vec::new()) && due.is_none() && taken.is_empty();
-        (!nothing).then_some(Announcement { by: self.server, ready, due, taken })
+        (!nothing).then_some(Announcement {
+            by: self.server,
+            ready,
+            due,
+            taken,
+        })
     }
 }
 
@@ -231,21 +267,49 @@ mod tests {
         let workflow = WorkflowId::new(Timestamp::default(), Partition(1), 1);
         let row = |&(queue, priority): &(&str, u8)| {
             let (queue, handler, since) = (queue.to_owned(), String::new(), Timestamp::default());
-            ReadyEntry { queue, handler, limit_key: String::new(), priority, since, workflow, job: JobIndex(0) }
-                .row(Format::Second)
+            ReadyEntry {
+                queue,
+                handler,
+                limit_key: String::new(),
+                priority,
+                since,
+                workflow,
+                job: JobIndex(0),
+            }
+            .row(Format::Second)
         };
-        let ready = RowChange { add: queues.iter().map(row).collect(), remove: Vec::new() };
-        let put = Put { ready, timer, ..Put::default() };
-        Change { workflow, expected: None, small: false, write: Write::Put(Box::new(put)) }
+        let ready = RowChange {
+            add: queues.iter().map(row).collect(),
+            remove: Vec::new(),
+        };
+        let put = Put {
+            ready,
+            timer,
+            ..Put::default()
+        };
+        Change {
+            workflow,
+            expected: None,
+            small: false,
+            write: Write::Put(Box::new(put)),
+        }
     }
 
     fn check(changes: &[Change], audience: Audience, ready: &[(&str, u8)], due: Option<u64>) {
         let announcer = Announcer::new(SERVER, 2);
         announcer.set_soon(Partition(1), Some(Timestamp::from_micros(100)));
         let said = announcer.of(Partition(1), changes).unwrap();
-        let ready = ready.iter().map(|&(queue, priority)| (queue.to_owned(), priority)).collect();
+        let ready = ready
+            .iter()
+            .map(|&(queue, priority)| (queue.to_owned(), priority))
+            .collect();
         let due = due.map(Timestamp::from_micros);
-        let expected = Announcement { by: SERVER, ready: News::Queues(ready), due, taken: Vec::new() };
+        let expected = Announcement {
+            by: SERVER,
+            ready: News::Queues(ready),
+            due,
+            taken: Vec::new(),
+        };
         assert_eq!(said, expected);
         assert_eq!(said.audience(), audience);
         assert_eq!(Announcement::read(&said.write()), Some(expected));
@@ -254,11 +318,26 @@ mod tests {
     #[test]
     fn an_announcement_says_where_to_look() {
         let at = |micros| Moved::To(Timestamp::from_micros(micros));
-        check(&[change(&[("a", 0), ("b", 0)], at(200))], Audience::Waiting, &[("a", 0), ("b", 0)], None);
-        let two = [change(&[("a", 1)], Moved::Away), change(&[("a", 3), ("b", 2)], Moved::Unchanged)];
+        check(
+            &[change(&[("a", 0), ("b", 0)], at(200))],
+            Audience::Waiting,
+            &[("a", 0), ("b", 0)],
+            None,
+        );
+        let two = [
+            change(&[("a", 1)], Moved::Away),
+            change(&[("a", 3), ("b", 2)], Moved::Unchanged),
+        ];
         check(&two, Audience::All, &[("a", 3), ("b", 2)], None);
-        check(&[change(&[], at(99)), change(&[], at(50))], Audience::All, &[], Some(50));
-        let all: Vec<Change> = (0..40).map(|at| change(&[(&format!("q{at}"), 0)], Moved::Unchanged)).collect();
+        check(
+            &[change(&[], at(99)), change(&[], at(50))],
+            Audience::All,
+            &[],
+            Some(50),
+        );
+        let all: Vec<Change> = (0..40)
+            .map(|at| change(&[(&format!("q{at}"), 0)], Moved::Unchanged))
+            .collect();
         let said = Announcer::new(SERVER, 2).of(Partition(1), &all).unwrap();
         assert_eq!(said.ready, News::AllQueues);
         assert_eq!(Announcement::read(&said.write()), Some(said));
@@ -276,7 +355,10 @@ mod tests {
         assert_eq!(announcer.of(Partition(1), &changes), None, "it is the home");
         announcer.set_soon(Partition(1), Some(Timestamp::from_micros(100)));
         let said = announcer.of(Partition(1), &changes).unwrap();
-        assert_eq!((said.taken.len(), said.audience()), (MOST_TAKEN, Audience::All));
+        assert_eq!(
+            (said.taken.len(), said.audience()),
+            (MOST_TAKEN, Audience::All)
+        );
         assert_eq!(Announcement::read(&said.write()), Some(said.clone()));
         let message = said.write();
         assert_eq!(Announcement::read(&message[..message.len() - 1]), None);
@@ -286,10 +368,23 @@ mod tests {
     fn what_concerns_nobody_is_not_announced() {
         let announcer = Announcer::new(SERVER, 2);
         announcer.set_soon(Partition(1), None);
-        assert_eq!(announcer.of(Partition(1), &[change(&[], Moved::To(Timestamp::default()))]), None);
-        assert!(announcer.of(Partition(1), &[change(&[("a", 0)], Moved::Away)]).is_some());
+        assert_eq!(
+            announcer.of(
+                Partition(1),
+                &[change(&[], Moved::To(Timestamp::default()))]
+            ),
+            None
+        );
+        assert!(
+            announcer
+                .of(Partition(1), &[change(&[("a", 0)], Moved::Away)])
+                .is_some()
+        );
         announcer.set_others(false);
-        assert_eq!(announcer.of(Partition(1), &[change(&[("a", 0)], Moved::Away)]), None);
+        assert_eq!(
+            announcer.of(Partition(1), &[change(&[("a", 0)], Moved::Away)]),
+            None
+        );
         for message in [&b""[..], b"\x02", b"\x01short", &[1; 17]] {
             assert_eq!(Announcement::read(message), None);
         }

@@ -34,7 +34,10 @@ impl Board {
     }
 
     fn posted(&self, sheet: Sheet) -> Vec<(String, String)> {
-        self.sheets()[sheet as usize].iter().map(|(name, note)| (name.clone(), note.clone())).collect()
+        self.sheets()[sheet as usize]
+            .iter()
+            .map(|(name, note)| (name.clone(), note.clone()))
+            .collect()
     }
 }
 
@@ -43,7 +46,12 @@ impl Store {
     ///
     /// # Errors
     /// It may have been written or not.
-    pub async fn post(&self, sheet: Sheet, name: &str, note: Option<&str>) -> Result<(), StoreError> {
+    pub async fn post(
+        &self,
+        sheet: Sheet,
+        name: &str,
+        note: Option<&str>,
+    ) -> Result<(), StoreError> {
         match self {
             Self::Memory(store) => store.board.post(sheet, name, note),
             Self::Sqlite(store) => store.board.post(sheet, name, note),

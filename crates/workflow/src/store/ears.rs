@@ -49,10 +49,18 @@ pub(crate) enum Heard {
 }
 
 impl CallOut {
-    const ALL: [(u8, Self); 3] = [(b's', Self::Servers), (b'l', Self::Look), (b'q', Self::Queues)];
+    const ALL: [(u8, Self); 3] = [
+        (b's', Self::Servers),
+        (b'l', Self::Look),
+        (b'q', Self::Queues),
+    ];
 
     pub(crate) fn write(self, by: ServerId) -> Vec<u8> {
-        let word = Self::ALL.into_iter().find(|(_, call)| *call == self).expect("all are listed").0;
+        let word = Self::ALL
+            .into_iter()
+            .find(|(_, call)| *call == self)
+            .expect("all are listed")
+            .0;
         [&[word][..], &by.0.to_be_bytes()].concat()
     }
 
@@ -120,9 +128,18 @@ mod tests {
 
     #[test]
     fn a_release_is_read_back() {
-        let (by, topic) = (ServerId(9), Topic::Partition(Partition(1), Audience::Waiting));
+        let (by, topic) = (
+            ServerId(9),
+            Topic::Partition(Partition(1), Audience::Waiting),
+        );
         let heard = Heard::of(topic, &Release::write(by, "a\u{1}b"));
-        assert_eq!(heard, Some(Heard::Released(Release { by, set: "a\u{1}b".to_owned() })));
+        assert_eq!(
+            heard,
+            Some(Heard::Released(Release {
+                by,
+                set: "a\u{1}b".to_owned()
+            }))
+        );
         assert_eq!(Heard::of(topic, b"\x021234567"), None);
         assert_eq!(Heard::of(topic, b"\x0212345678\xff"), None);
     }

@@ -38,7 +38,9 @@ pub enum StoreError {
         reason: String,
     },
     /// The store was made by another version.
-    #[error("the store has schema version {found}, this program knows 1 to {SCHEMA_VERSION}: {advice}")]
+    #[error(
+        "the store has schema version {found}, this program knows 1 to {SCHEMA_VERSION}: {advice}"
+    )]
     Schema {
         /// The version found.
         found: u32,
@@ -50,6 +52,9 @@ pub enum StoreError {
 impl StoreError {
     /// The store has another schema than this program's.
     pub(crate) fn other_schema(found: u32) -> Self {
-        Self::Schema { found, advice: "run the version of tidegate that made it, or a later one" }
+        Self::Schema {
+            found,
+            advice: "run the version of tidegate that made it, or a later one",
+        }
     }
 }

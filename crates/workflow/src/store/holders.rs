@@ -67,7 +67,11 @@ pub(crate) struct Standing {
 impl Standing {
     fn held(self, most: u32) -> Held {
         let free = most.saturating_sub(self.number);
-        Held { granted: self.granted, free, next: self.next.filter(|_| free == 0) }
+        Held {
+            granted: self.granted,
+            free,
+            next: self.next.filter(|_| free == 0),
+        }
     }
 }
 
@@ -104,7 +108,11 @@ impl Store {
             Self::Sqlite(store) => each_of(holds.len(), store.hold(holds, now, lease).await),
             Self::Redis(store) => store.hold(holds, by, now, lease).await,
         };
-        holds.iter().zip(stood).map(|(hold, stood)| stood.map(|stood| stood.held(hold.most))).collect()
+        holds
+            .iter()
+            .zip(stood)
+            .map(|(hold, stood)| stood.map(|stood| stood.held(hold.most)))
+            .collect()
     }
 
     /// Lets leases have their places in sets for this time from now, and never for less than before. A place that is gone stays so: it outlives
@@ -125,8 +133,12 @@ impl Store {
             return Vec::new();
         }
         match self {
-            Self::Memory(store) => each_of(places.len(), store.extend_holds(places, now, lease).await),
-            Self::Sqlite(store) => each_of(places.len(), store.extend_holds(places, now, lease).await),
+            Self::Memory(store) => {
+                each_of(places.len(), store.extend_holds(places, now, lease).await)
+            }
+            Self::Sqlite(store) => {
+                each_of(places.len(), store.extend_holds(places, now, lease).await)
+            }
             Self::Redis(store) => store.extend_holds(places, now, lease).await,
         }
     }
@@ -159,7 +171,12 @@ impl Store {
     ///
     /// # Errors
     /// Of each set on its own.
-    pub async fn holders(&self, sets: &[&str], now: Timestamp, limit: usize) -> Vec<Result<Holders, StoreError>> {
+    pub async fn holders(
+        &self,
+        sets: &[&str],
+        now: Timestamp,
+        limit: usize,
+    ) -> Vec<Result<Holders, StoreError>> {
         if sets.is_empty() {
             return Vec::new();
         }
@@ -194,21 +211,40 @@ mod tests {
 
     fn lease(number: u32) -> LeaseRef {
         let workflow = WorkflowId::new(now(), Partition(0), 1);
-        LeaseRef { workflow, job: JobIndex(number), token: 1 }
+        LeaseRef {
+            workflow,
+            job: JobIndex(number),
+            token: 1,
+        }
     }
 
     async fn hold(store: &Store, set: &str, number: u32, by: ServerId) -> usize {
-        let hold = Hold { set, most: 1, leases: &[lease(number)] };
-        store.hold(&[hold], by, now(), Duration::from_secs(60)).await.remove(0).unwrap().granted
+        let hold = Hold {
+            set,
+            most: 1,
+            leases: &[lease(number)],
+        };
+        store
+            .hold(&[hold], by, now(), Duration::from_secs(60))
+            .await
+            .remove(0)
+            .unwrap()
+            .granted
     }
 
     async fn release(store: &Store, set: &str, number: u32, by: ServerId) {
-        assert_eq!(store.release(&[(set, lease(number))], by, now()).await, [Ok(0)]);
+        assert_eq!(
+            store.release(&[(set, lease(number))], by, now()).await,
+            [Ok(0)]
+        );
     }
 
     async fn listen(store: &Store) -> Ears {
         let mut ears = store.listen().unwrap();
-        let topics: Vec<Topic> = store.all_partitions().map(|at| Topic::Partition(at, Audience::Waiting)).collect();
+        let topics: Vec<Topic> = store
+            .all_partitions()
+            .map(|at| Topic::Partition(at, Audience::Waiting))
+            .collect();
         ears.listen_to(&topics);
         for _ in topics {
             assert!(matches!(ears.next().await, Some(Heard::Listening(_))));
@@ -229,7 +265,11 @@ mod tests {
         // Another one waits; but not any more when there is another release.
         assert_eq!(hold(&store, "c", 1, ONE).await, 1);
         assert_eq!(hold(&store, "c", 2, OTHER).await, 0);
-        assert_eq!(store.release(&[("c", lease(9))], ONE, now()).await, [Ok(1)], "this one has no place");
+        assert_eq!(
+            store.release(&[("c", lease(9))], ONE, now()).await,
+            [Ok(1)],
+            "this one has no place"
+        );
         release(&store, "c", 1, ONE).await;
         assert_eq!(hold(&store, "c", 2, OTHER).await, 1);
         release(&store, "c", 2, OTHER).await;
@@ -244,7 +284,13 @@ mod tests {
         release(&store, "e", 1, ONE).await;
         for set in ["c", "d", "e"] {
             let heard = ears.next().await;
-            assert_eq!(heard, Some(Heard::Released(Release { by: ONE, set: set.to_owned() })));
+            assert_eq!(
+                heard,
+                Some(Heard::Released(Release {
+                    by: ONE,
+                    set: set.to_owned()
+                }))
+            );
         }
     }
 
@@ -253,6 +299,11 @@ mod tests {
         check(Store::Memory(MemoryStore::new(4))).await;
         let redis = RedisServer::start().await;
         let options = RedisOptions::new("t:", 4, Duration::from_secs(5)).unwrap();
-        check(Store::Redis(RedisStore::open(Client::new(redis.config()).unwrap(), options).await.unwrap())).await;
+        check(Store::Redis(
+            RedisStore::open(Client::new(redis.config()).unwrap(), options)
+                .await
+                .unwrap(),
+        ))
+        .await;
     }
 }

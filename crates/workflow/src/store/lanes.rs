@@ -15,24 +15,36 @@ pub(crate) struct Walk {
 impl Walk {
     /// The other lanes of its queue after a lane, by what the rows of that begin with.
     pub(crate) fn behind(lane: &[u8]) -> Self {
-        Self { from: lane_end(lane), to: queue_end(lane) }
+        Self {
+            from: lane_end(lane),
+            to: queue_end(lane),
+        }
     }
 
     /// All lanes of a queue.
     pub(crate) fn of_queue(queue: &str) -> Self {
         let rows = queue_rows(queue);
-        Self { to: queue_end(&rows), from: rows }
+        Self {
+            to: queue_end(&rows),
+            from: rows,
+        }
     }
 
     /// All lanes of all queues.
     pub(crate) fn of_all() -> Self {
         // No name has this byte.
-        Self { from: Vec::new(), to: vec![u8::MAX] }
+        Self {
+            from: Vec::new(),
+            to: vec![u8::MAX],
+        }
     }
 
     /// Those of them after a lane.
     pub(crate) fn after(self, lane: &[u8]) -> Self {
-        Self { from: self.from.max(lane_end(lane)), ..self }
+        Self {
+            from: self.from.max(lane_end(lane)),
+            ..self
+        }
     }
 }
 
@@ -65,7 +77,9 @@ pub(super) fn walk<E>(
     let mut all = Vec::new();
     for _ in 0..lanes {
         let mut rows = read(&from, to, each)?;
-        let Some(lane) = rows.first().map(|row| lane_of(row).to_vec()) else { return Ok((all, true)) };
+        let Some(lane) = rows.first().map(|row| lane_of(row).to_vec()) else {
+            return Ok((all, true));
+        };
         rows.retain(|row| row.starts_with(&lane));
         from = lane_end(&lane);
         all.extend(rows);

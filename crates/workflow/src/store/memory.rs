@@ -75,7 +75,10 @@ pub struct Mishap {
 
 impl From<Fault> for Mishap {
     fn from(fault: Fault) -> Self {
-        Self { fault, ..Self::default() }
+        Self {
+            fault,
+            ..Self::default()
+        }
     }
 }
 
@@ -101,7 +104,12 @@ impl MemoryStore {
     /// An empty store of `partitions` partitions.
     #[must_use]
     pub fn new(partitions: u16) -> Self {
-        Self { partitions, format: Format::LATEST, tables: Arc::default(), board: Board::default() }
+        Self {
+            partitions,
+            format: Format::LATEST,
+            tables: Arc::default(),
+            board: Board::default(),
+        }
     }
 
     /// The same store, written in another format.
@@ -126,10 +134,17 @@ impl MemoryStore {
         let mut tables = self.tables();
         match loss {
             Loss::Everything => {
-                let (faults, calls, losses) = (tables.faults.take(), tables.calls, tables.losses + 1);
+                let (faults, calls, losses) =
+                    (tables.faults.take(), tables.calls, tables.losses + 1);
                 let mut servers = std::mem::take(&mut tables.servers);
                 servers.entries.clear();
-                *tables = Tables { faults, calls, losses, servers, ..Tables::default() };
+                *tables = Tables {
+                    faults,
+                    calls,
+                    losses,
+                    servers,
+                    ..Tables::default()
+                };
             }
             Loss::State(id) => drop(tables.workflows.remove(&id)),
             Loss::Ready(partition) => tables.ready.retain(|(at, _)| *at != partition),
@@ -147,17 +162,34 @@ impl MemoryStore {
         self.tables().servers.lost = number;
     }
 
-    pub(crate) async fn servers(&self, own: Option<(ServerId, &str)>, gone: &[ServerId]) -> Result<Roll, StoreError> {
+    pub(crate) async fn servers(
+        &self,
+        own: Option<(ServerId, &str)>,
+        gone: &[ServerId],
+    ) -> Result<Roll, StoreError> {
         let mut anew = false;
         if let Some((server, entry)) = own {
             // As in Redis, others are read also where nothing can be written.
-            let written = self.write(|tables| tables.servers.entries.insert(server, entry.to_owned())).await;
+            let written = self
+                .write(|tables| tables.servers.entries.insert(server, entry.to_owned()))
+                .await;
             anew = written == Ok(None);
         }
         let mut tables = self.read().await?;
-        tables.servers.entries.retain(|server, _| !gone.contains(server));
-        let entries = tables.servers.entries.iter().map(|(server, entry)| (server.to_string(), entry.clone()));
-        Ok(Roll { entries: entries.collect(), time: None, anew })
+        tables
+            .servers
+            .entries
+            .retain(|server, _| !gone.contains(server));
+        let entries = tables
+            .servers
+            .entries
+            .iter()
+            .map(|(server, entry)| (server.to_string(), entry.clone()));
+        Ok(Roll {
+            entries: entries.collect(),
+            time: None,
+            anew,
+        })
     }
 
     pub(crate) fn tell(&self, topic: Topic, message: &[u8]) {
@@ -177,7 +209,10 @@ impl MemoryStore {
         let mishap = {
             let mut tables = self.tables();
             tables.calls += 1;
-            tables.faults.as_mut().map_or_else(Mishap::default, |faults| faults(call))
+            tables
+                .faults
+                .as_mut()
+                .map_or_else(Mishap::default, |faults| faults(call))
         };
         turns(mishap.before).await;
         mishap
@@ -187,13 +222,22 @@ impl MemoryStore {
     async fn read(&self) -> Result<MutexGuard<'_, Tables>, StoreError> {
         match self.begin(Call::Read).await.fault {
             Fault::None => Ok(self.tables()),
-            _ => Err(StoreError::Unavailable { reason: TOLD.to_owned() }),
+            _ => Err(StoreError::Unavailable {
+                reason: TOLD.to_owned(),
+            }),
         }
     }
 
     /// Reads something for each of what is asked for, if it should work.
-    async fn each<A, T>(&self, asked: &[A], read: impl Fn(&Tables, &A) -> T) -> Vec<Result<T, StoreError>> {
-        let found = self.read().await.map(|tables| asked.iter().map(|one| read(&tables, one)).collect());
+    async fn each<A, T>(
+        &self,
+        asked: &[A],
+        read: impl Fn(&Tables, &A) -> T,
+    ) -> Vec<Result<T, StoreError>> {
+        let found = self
+            .read()
+            .await
+            .map(|tables| asked.iter().map(|one| read(&tables, one)).collect());
         each_of(asked.len(), found)
     }
 
@@ -230,7 +274,10 @@ impl MemoryStore {
     ) -> Result<Vec<Applied>, StoreError> {
         let announcement = announcer.and_then(|announcer| announcer.of(partition, changes));
         self.write(|tables| {
-            let applied = changes.iter().map(|change| tables.apply(partition, change)).collect();
+            let applied = changes
+                .iter()
+                .map(|change| tables.apply(partition, change))
+                .collect();
             tables.servers.announce(partition, announcement);
             applied
         })
@@ -240,13 +287,23 @@ impl MemoryStore {
     pub(crate) async fn probe(&self, _: Partition) -> Probe {
         let reads = self.read().await.map(drop);
         let writes = self.write(|_| ()).await;
-        Probe { reads, removals: writes.clone(), writes }
+        Probe {
+            reads,
+            removals: writes.clone(),
+            writes,
+        }
     }
 
     pub(crate) async fn load(&self, ids: &[WorkflowId]) -> Result<Vec<Option<Stored>>, StoreError> {
         let tables = self.read().await?;
-        let stored = |entry: &Entry| Stored { graph: entry.birth.graph.clone(), state: entry.state() };
-        Ok(ids.iter().map(|id| tables.workflows.get(id).map(stored)).collect())
+        let stored = |entry: &Entry| Stored {
+            graph: entry.birth.graph.clone(),
+            state: entry.state(),
+        };
+        Ok(ids
+            .iter()
+            .map(|id| tables.workflows.get(id).map(stored))
+            .collect())
     }
 
     pub(crate) async fn excerpts(
@@ -254,25 +311,48 @@ impl MemoryStore {
         wanted: &[(WorkflowId, Vec<JobIndex>)],
     ) -> Vec<Result<Option<StoredState>, StoreError>> {
         let some = |entry: &Entry, jobs: &[JobIndex]| {
-            let found = jobs.iter().filter_map(|job| Some((*job, entry.jobs.get(job)?.clone())));
-            StoredState { meta: entry.meta.clone(), jobs: found.collect(), ..StoredState::default() }
+            let found = jobs
+                .iter()
+                .filter_map(|job| Some((*job, entry.jobs.get(job)?.clone())));
+            StoredState {
+                meta: entry.meta.clone(),
+                jobs: found.collect(),
+                ..StoredState::default()
+            }
         };
-        self.each(wanted, |tables, (id, jobs)| tables.workflows.get(id).map(|entry| some(entry, jobs))).await
+        self.each(wanted, |tables, (id, jobs)| {
+            tables.workflows.get(id).map(|entry| some(entry, jobs))
+        })
+        .await
     }
 
     pub(crate) async fn graph(&self, id: WorkflowId) -> Result<Option<Vec<u8>>, StoreError> {
-        Ok(self.read().await?.workflows.get(&id).map(|entry| entry.birth.graph.clone()))
+        Ok(self
+            .read()
+            .await?
+            .workflows
+            .get(&id)
+            .map(|entry| entry.birth.graph.clone()))
     }
 
     pub(crate) async fn sizes(&self, ids: &[WorkflowId]) -> Result<Vec<u64>, StoreError> {
         let tables = self.read().await?;
-        let size = |id| tables.workflows.get(id).map_or(0, |entry| entry.birth.graph.len() as u64);
+        let size = |id| {
+            tables
+                .workflows
+                .get(id)
+                .map_or(0, |entry| entry.birth.graph.len() as u64)
+        };
         Ok(ids.iter().map(size).collect())
     }
 
     pub(crate) async fn heads(&self, ids: &[WorkflowId]) -> Vec<Result<Option<Head>, StoreError>> {
-        let head = |entry: &Entry| Head { meta: entry.meta.clone(), label: entry.birth.label.clone() };
-        self.each(ids, |tables, id| tables.workflows.get(id).map(head)).await
+        let head = |entry: &Entry| Head {
+            meta: entry.meta.clone(),
+            label: entry.birth.label.clone(),
+        };
+        self.each(ids, |tables, id| tables.workflows.get(id).map(head))
+            .await
     }
 
     pub(crate) async fn results(
@@ -282,7 +362,10 @@ impl MemoryStore {
         let tables = self.read().await?;
         let of = |(id, fields): &(WorkflowId, Vec<ResultField>)| {
             let entry = tables.workflows.get(id);
-            fields.iter().map(|field| entry.and_then(|entry| entry.results.get(field).cloned())).collect()
+            fields
+                .iter()
+                .map(|field| entry.and_then(|entry| entry.results.get(field).cloned()))
+                .collect()
         };
         Ok(wanted.iter().map(of).collect())
     }
@@ -308,9 +391,18 @@ impl MemoryStore {
     ) -> Vec<Result<Vec<LaneRows>, StoreError>> {
         let partitions: Vec<Partition> = wanted.iter().map(|(at, _)| *at).collect();
         let walks = |tables: &Tables, at: &Partition| {
-            let of = wanted.iter().filter(|(partition, _)| partition == at).flat_map(|(_, walks)| walks);
+            let of = wanted
+                .iter()
+                .filter(|(partition, _)| partition == at)
+                .flat_map(|(_, walks)| walks);
             let read = |from: &Row, to: &Row, limit: usize| {
-                Ok::<_, Infallible>(tables.ready_from(*at, from, to).take(limit).cloned().collect())
+                Ok::<_, Infallible>(
+                    tables
+                        .ready_from(*at, from, to)
+                        .take(limit)
+                        .cloned()
+                        .collect(),
+                )
             };
             let walk = |each_walk| match walk(each_walk, (each, lanes), read) {
                 Ok(found) => found,
@@ -329,7 +421,9 @@ impl MemoryStore {
         partitions: &[Partition],
     ) -> Vec<Result<Vec<(WorkflowId, Timestamp)>, StoreError>> {
         let due = |tables: &Tables, &partition: &Partition| {
-            let due = tables.due_of(which, partition).take_while(move |(at, _)| *at <= until);
+            let due = tables
+                .due_of(which, partition)
+                .take_while(move |(at, _)| *at <= until);
             due.take(limit).map(|&(at, id)| (id, at)).collect()
         };
         self.each(partitions, due).await
@@ -354,9 +448,17 @@ impl MemoryStore {
         self.each(spans, page).await
     }
 
-    pub(crate) async fn count(&self, spans: &[Span], partitions: &[Partition]) -> Vec<Result<Vec<u64>, StoreError>> {
-        let count =
-            |tables: &Tables, &at: &Partition| spans.iter().map(|span| tables.span(at, span).count() as u64).collect();
+    pub(crate) async fn count(
+        &self,
+        spans: &[Span],
+        partitions: &[Partition],
+    ) -> Vec<Result<Vec<u64>, StoreError>> {
+        let count = |tables: &Tables, &at: &Partition| {
+            spans
+                .iter()
+                .map(|span| tables.span(at, span).count() as u64)
+                .collect()
+        };
         self.each(partitions, count).await
     }
 
@@ -367,13 +469,25 @@ impl MemoryStore {
     ) -> Vec<Result<Vec<(u64, Option<Row>)>, StoreError>> {
         let depth = |tables: &Tables, &at: &Partition| {
             let rows = |prefix| tables.ready_with(at, prefix);
-            prefixes.iter().map(|prefix| (rows(prefix).count() as u64, rows(prefix).next().cloned())).collect()
+            prefixes
+                .iter()
+                .map(|prefix| (rows(prefix).count() as u64, rows(prefix).next().cloned()))
+                .collect()
         };
         self.each(partitions, depth).await
     }
 
-    pub(crate) async fn keyed(&self, partition: Partition, key: &str) -> Result<Option<WorkflowId>, StoreError> {
-        Ok(self.read().await?.keys.get(&(partition, key.to_owned())).copied())
+    pub(crate) async fn keyed(
+        &self,
+        partition: Partition,
+        key: &str,
+    ) -> Result<Option<WorkflowId>, StoreError> {
+        Ok(self
+            .read()
+            .await?
+            .keys
+            .get(&(partition, key.to_owned()))
+            .copied())
     }
 
     pub(crate) async fn rows(
@@ -385,22 +499,37 @@ impl MemoryStore {
     ) -> Result<Vec<Row>, StoreError> {
         let tables = self.read().await?;
         let of = |rows: &BTreeSet<(Partition, Row)>| -> Vec<Row> {
-            let rows = rows.iter().filter(|(at, _)| *at == partition).map(|(_, row)| row);
-            rows.filter(|row| after.is_none_or(|after| row.as_slice() > after)).take(limit).cloned().collect()
+            let rows = rows
+                .iter()
+                .filter(|(at, _)| *at == partition)
+                .map(|(_, row)| row);
+            rows.filter(|row| after.is_none_or(|after| row.as_slice() > after))
+                .take(limit)
+                .cloned()
+                .collect()
         };
         Ok(match set {
             RowSet::Ready => of(&tables.ready),
             RowSet::Index => of(&tables.index),
             RowSet::Due(which) => {
-                let rows = tables.due_of(which, partition).map(|&(at, id)| due_row(at, id));
-                rows.filter(|row| after.is_none_or(|after| row.as_slice() > after)).take(limit).collect()
+                let rows = tables
+                    .due_of(which, partition)
+                    .map(|&(at, id)| due_row(at, id));
+                rows.filter(|row| after.is_none_or(|after| row.as_slice() > after))
+                    .take(limit)
+                    .collect()
             }
         })
     }
 
     pub(crate) async fn states(&self, partition: Partition) -> Result<Vec<WorkflowId>, StoreError> {
         let tables = self.read().await?;
-        Ok(tables.workflows.keys().copied().filter(|id| id.partition() == partition).collect())
+        Ok(tables
+            .workflows
+            .keys()
+            .copied()
+            .filter(|id| id.partition() == partition)
+            .collect())
     }
 }
 

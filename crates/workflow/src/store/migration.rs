@@ -94,22 +94,47 @@ impl Store {
     ///
     /// # Errors
     /// The store cannot be read.
-    pub async fn earlier(&self, partition: Partition, after: Option<&Row>) -> Result<Earlier, StoreError> {
+    pub async fn earlier(
+        &self,
+        partition: Partition,
+        after: Option<&Row>,
+    ) -> Result<Earlier, StoreError> {
         let begin = Section::All.prefix();
-        let rows = self.rows(partition, RowSet::Index, Some(after.unwrap_or(&begin)), PAGE).await?;
+        let rows = self
+            .rows(
+                partition,
+                RowSet::Index,
+                Some(after.unwrap_or(&begin)),
+                PAGE,
+            )
+            .await?;
         let is_full = rows.len() == PAGE;
-        let lasting: Vec<Row> = rows.into_iter().take_while(|row| row.starts_with(&begin)).collect();
-        let next = lasting.last().filter(|_| is_full && lasting.len() == PAGE).cloned();
+        let lasting: Vec<Row> = rows
+            .into_iter()
+            .take_while(|row| row.starts_with(&begin))
+            .collect();
+        let next = lasting
+            .last()
+            .filter(|_| is_full && lasting.len() == PAGE)
+            .cloned();
         let ids: Vec<WorkflowId> = lasting.iter().filter_map(|row| workflow_of(row)).collect();
-        let heads = self.heads(&ids).await.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let heads = self
+            .heads(&ids)
+            .await
+            .into_iter()
+            .collect::<Result<Vec<_>, _>>()?;
         // The label is written when all of a workflow is, and only then; that of a small workflow has a format that changes only then. The
         // meta tells of a server that had not noticed yet.
-        let is_latest = |record: &[u8]| matches!(Format::of_record(record), Ok((Format::LATEST, _)));
-        let earlier = ids
-            .into_iter()
-            .zip(heads)
-            .filter(|(_, head)| head.as_ref().is_some_and(|head| !is_latest(&head.label) || !is_latest(&head.meta)));
-        Ok(Earlier { ids: earlier.map(|(id, _)| id).collect(), next })
+        let is_latest =
+            |record: &[u8]| matches!(Format::of_record(record), Ok((Format::LATEST, _)));
+        let earlier = ids.into_iter().zip(heads).filter(|(_, head)| {
+            head.as_ref()
+                .is_some_and(|head| !is_latest(&head.label) || !is_latest(&head.meta))
+        });
+        Ok(Earlier {
+            ids: earlier.map(|(id, _)| id).collect(),
+            next,
+        })
     }
 
     /// Writes workflows of one partition again, in the latest format. Nothing else of them changes.
@@ -127,13 +152,15 @@ impl Store {
         let (mut piece, mut bytes) = (Vec::new(), 0);
         for (&id, size) in ids.iter().zip(sizes) {
             if !piece.is_empty() && (bytes + size > PIECE || piece.len() == TOGETHER) {
-                self.rewrite_piece((partition, now), std::mem::take(&mut piece), &mut rewritten).await?;
+                self.rewrite_piece((partition, now), std::mem::take(&mut piece), &mut rewritten)
+                    .await?;
                 bytes = 0;
             }
             piece.push(id);
             bytes += size;
         }
-        self.rewrite_piece((partition, now), piece, &mut rewritten).await?;
+        self.rewrite_piece((partition, now), piece, &mut rewritten)
+            .await?;
         Ok(rewritten)
     }
 
@@ -161,23 +188,37 @@ impl Store {
                 changes.extend(workflow.change(fastrand::u32(..), self.style(), now));
             }
             let applied = self.apply(partition, &changes).await?;
-            rewritten.done += applied.iter().filter(|applied| **applied == Applied::Done).count() as u64;
-            let refused = changes.iter().zip(applied).filter(|(_, applied)| *applied != Applied::Done);
+            rewritten.done += applied
+                .iter()
+                .filter(|applied| **applied == Applied::Done)
+                .count() as u64;
+            let refused = changes
+                .iter()
+                .zip(applied)
+                .filter(|(_, applied)| *applied != Applied::Done);
             ids = refused.map(|(change, _)| change.workflow).collect();
         }
         Ok(())
     }
 
     /// Reads workflows, each with the jobs whose states the store has.
-    async fn read_each(&self, ids: &[WorkflowId], rewritten: &mut Rewritten) -> Result<Vec<Read>, StoreError> {
+    async fn read_each(
+        &self,
+        ids: &[WorkflowId],
+        rewritten: &mut Rewritten,
+    ) -> Result<Vec<Read>, StoreError> {
         let mut read = Vec::with_capacity(ids.len());
         for (&id, loaded) in ids.iter().zip(self.load_each(ids).await?) {
             let workflow = loaded.and_then(|stored| {
-                let Some(stored) = stored else { return Ok(None) };
+                let Some(stored) = stored else {
+                    return Ok(None);
+                };
                 let workflow = Workflow::read(id, &stored)?;
                 let jobs = match id.is_small() {
                     // One value has them all.
-                    true => (0..workflow.jobs.len()).map(|at| JobIndex(at as u32)).collect(),
+                    true => (0..workflow.jobs.len())
+                        .map(|at| JobIndex(at as u32))
+                        .collect(),
                     false => stored.state.jobs.iter().map(|(job, _)| *job).collect(),
                 };
                 Ok(Some((workflow, jobs)))
@@ -191,7 +232,10 @@ impl Store {
     }
 
     /// Reads workflows. One that is corrupt fails alone.
-    async fn load_each(&self, ids: &[WorkflowId]) -> Result<Vec<Result<Option<Stored>, StoreError>>, StoreError> {
+    async fn load_each(
+        &self,
+        ids: &[WorkflowId],
+    ) -> Result<Vec<Result<Option<Stored>, StoreError>>, StoreError> {
         match self.load(ids).await {
             Err(StoreError::Corrupt { .. }) => {}
             loaded => return Ok(loaded?.into_iter().map(Ok).collect()),
@@ -209,17 +253,31 @@ impl Store {
     /// The errors of attempts that are kept of each workflow. Those that cannot be read fail alone.
     async fn errors(&self, read: &[Read]) -> Result<Vec<Result<Errors, StoreError>>, StoreError> {
         let parts = read.iter().enumerate().flat_map(|(at, (workflow, jobs))| {
-            jobs.chunks(JOBS)
-                .map(move |jobs| (at, (workflow.id, jobs.iter().flat_map(|&job| error_fields(job)).collect())))
+            jobs.chunks(JOBS).map(move |jobs| {
+                (
+                    at,
+                    (
+                        workflow.id,
+                        jobs.iter().flat_map(|&job| error_fields(job)).collect(),
+                    ),
+                )
+            })
         });
         let (places, wanted): (Vec<usize>, Vec<(WorkflowId, Vec<ResultField>)>) = parts.unzip();
-        let mut errors: Vec<Result<Errors, StoreError>> = read.iter().map(|_| Ok(Vec::new())).collect();
+        let mut errors: Vec<Result<Errors, StoreError>> =
+            read.iter().map(|_| Ok(Vec::new())).collect();
         for (places, wanted) in places.chunks(TOGETHER).zip(wanted.chunks(TOGETHER)) {
-            for ((&place, (id, fields)), found) in places.iter().zip(wanted).zip(self.results(wanted).await?) {
-                let kept = fields.iter().zip(found).filter_map(|(field, bytes)| Some((*field, bytes?)));
+            for ((&place, (id, fields)), found) in
+                places.iter().zip(wanted).zip(self.results(wanted).await?)
+            {
+                let kept = fields
+                    .iter()
+                    .zip(found)
+                    .filter_map(|(field, bytes)| Some((*field, bytes?)));
                 let what = || format!("an error of workflow {id}");
-                let decoded: Result<Errors, StoreError> =
-                    kept.map(|(field, bytes)| Ok((field, decode(&bytes, what)?))).collect();
+                let decoded: Result<Errors, StoreError> = kept
+                    .map(|(field, bytes)| Ok((field, decode(&bytes, what)?)))
+                    .collect();
                 match (&mut errors[place], decoded) {
                     (Ok(all), Ok(more)) => all.extend(more),
                     (all, Err(error)) => *all = Err(error),

@@ -81,7 +81,11 @@ struct Extent {
 
 impl fmt::Display for Extent {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { pieces: (first, next), bytes, lines } = self;
+        let Self {
+            pieces: (first, next),
+            bytes,
+            lines,
+        } = self;
         write!(formatter, "{first} {next} {bytes} {lines}")
     }
 }
@@ -91,15 +95,27 @@ impl FromStr for Extent {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let wrong = "it is not four numbers";
-        let numbers: Vec<u64> = text.split(' ').map(str::parse).collect::<Result<_, _>>().map_err(|_| wrong)?;
-        let [first, next, bytes, lines] = numbers[..] else { return Err(wrong) };
-        Ok(Self { pieces: (first, next), bytes, lines })
+        let numbers: Vec<u64> = text
+            .split(' ')
+            .map(str::parse)
+            .collect::<Result<_, _>>()
+            .map_err(|_| wrong)?;
+        let [first, next, bytes, lines] = numbers[..] else {
+            return Err(wrong);
+        };
+        Ok(Self {
+            pieces: (first, next),
+            bytes,
+            lines,
+        })
     }
 }
 
 impl Extent {
     fn read(stored: &[u8]) -> Result<Self, &'static str> {
-        std::str::from_utf8(stored).map_err(|_| "it is no text").and_then(str::parse)
+        std::str::from_utf8(stored)
+            .map_err(|_| "it is no text")
+            .and_then(str::parse)
     }
 }
 
@@ -112,18 +128,48 @@ pub(super) type Put = (ResultField, Option<Vec<u8>>);
 
 impl Written {
     fn of(note: &JobNote, store: &Store) -> Self {
-        let JobNote { workflow, job, attempt, at, .. } = *note;
+        let JobNote {
+            workflow,
+            job,
+            attempt,
+            at,
+            ..
+        } = *note;
         let progress = note.progress.as_ref().map(|(percent, text)| {
-            encode(&Progress { attempt, at, percent: *percent, text: text.clone() }, store.format())
+            encode(
+                &Progress {
+                    attempt,
+                    at,
+                    percent: *percent,
+                    text: text.clone(),
+                },
+                store.format(),
+            )
         });
-        let entry = if note.lines.is_empty() { Vec::new() } else { entry(attempt, at, note.lines.clone()) };
-        Self { workflow, job, progress, entry, lines: note.lines.len() as u64 }
+        let entry = if note.lines.is_empty() {
+            Vec::new()
+        } else {
+            entry(attempt, at, note.lines.clone())
+        };
+        Self {
+            workflow,
+            job,
+            progress,
+            entry,
+            lines: note.lines.len() as u64,
+        }
     }
 
     /// A note whose entry is these bytes.
     #[cfg(test)]
     pub(super) fn of_lines(workflow: WorkflowId, entry: Vec<u8>) -> Self {
-        Self { workflow, job: JobIndex(0), progress: None, entry, lines: 1 }
+        Self {
+            workflow,
+            job: JobIndex(0),
+            progress: None,
+            entry,
+            lines: 1,
+        }
     }
 
     /// What must be written, in this order, where `read` gives the results that are there. A log that cannot be read begins anew.
@@ -133,14 +179,24 @@ impl Written {
     ) -> Result<Vec<Put>, E> {
         let job = self.job;
         let mut puts: Vec<Put> = Vec::new();
-        puts.extend(self.progress.clone().map(|progress| (ResultField::Progress(job), Some(progress))));
+        puts.extend(
+            self.progress
+                .clone()
+                .map(|progress| (ResultField::Progress(job), Some(progress))),
+        );
         if self.entry.is_empty() {
             return Ok(puts);
         }
         let known = read(ResultField::Log(job))?;
-        let mut log = known.and_then(|known| Extent::read(&known).ok()).unwrap_or_default();
+        let mut log = known
+            .and_then(|known| Extent::read(&known).ok())
+            .unwrap_or_default();
         let (first, next) = &mut log.pieces;
-        let mut latest = if next > first { read(piece(job, *next - 1))?.unwrap_or_default() } else { Vec::new() };
+        let mut latest = if next > first {
+            read(piece(job, *next - 1))?.unwrap_or_default()
+        } else {
+            Vec::new()
+        };
         if next == first || latest.len() >= FULL {
             *next += 1;
             latest.clear();
@@ -150,7 +206,9 @@ impl Written {
         log.lines += self.lines;
         while log.bytes > MOST_BYTES && *first + 1 < *next {
             let oldest = piece(job, *first);
-            log.bytes -= read(oldest)?.map_or(0, |oldest| oldest.len() as u64).min(log.bytes);
+            log.bytes -= read(oldest)?
+                .map_or(0, |oldest| oldest.len() as u64)
+                .min(log.bytes);
             puts.push((oldest, None));
             *first += 1;
         }
@@ -186,28 +244,58 @@ impl Store {
     /// It cannot be read.
     pub async fn log(&self, workflow: WorkflowId, job: JobIndex) -> Result<Log, StoreError> {
         let pieces = (0..SLOTS).map(|slot| ResultField::LogPiece(job, slot));
-        let fields: Vec<ResultField> = std::iter::once(ResultField::Log(job)).chain(pieces).collect();
-        let found = self.results(&[(workflow, fields)]).await?.pop().unwrap_or_default();
-        let Some((Some(log), pieces)) = found.split_first() else { return Ok(Log::default()) };
+        let fields: Vec<ResultField> = std::iter::once(ResultField::Log(job))
+            .chain(pieces)
+            .collect();
+        let found = self
+            .results(&[(workflow, fields)])
+            .await?
+            .pop()
+            .unwrap_or_default();
+        let Some((Some(log), pieces)) = found.split_first() else {
+            return Ok(Log::default());
+        };
         let what = || format!("the log of job {job} of workflow {workflow}");
-        let corrupt = |reason: &str| StoreError::Corrupt { what: what(), reason: reason.to_owned() };
+        let corrupt = |reason: &str| StoreError::Corrupt {
+            what: what(),
+            reason: reason.to_owned(),
+        };
         let log = Extent::read(log).map_err(corrupt)?;
         let mut all = Vec::new();
         let (first, next) = log.pieces;
         for number in first..next.min(first + u64::from(SLOTS)) {
-            let piece = pieces.get((number % u64::from(SLOTS)) as usize).and_then(Option::as_ref);
+            let piece = pieces
+                .get((number % u64::from(SLOTS)) as usize)
+                .and_then(Option::as_ref);
             all.extend(lines(piece.map_or(&[], |piece| &piece[..]), what)?);
         }
-        Ok(Log { dropped: log.lines.saturating_sub(all.len() as u64), lines: all })
+        Ok(Log {
+            dropped: log.lines.saturating_sub(all.len() as u64),
+            lines: all,
+        })
     }
 
     /// How far a job is, if a worker said so.
     ///
     /// # Errors
     /// It cannot be read.
-    pub async fn progress(&self, workflow: WorkflowId, job: JobIndex) -> Result<Option<Progress>, StoreError> {
-        let found = self.results(&[(workflow, vec![ResultField::Progress(job)])]).await?.pop().unwrap_or_default();
+    pub async fn progress(
+        &self,
+        workflow: WorkflowId,
+        job: JobIndex,
+    ) -> Result<Option<Progress>, StoreError> {
+        let found = self
+            .results(&[(workflow, vec![ResultField::Progress(job)])])
+            .await?
+            .pop()
+            .unwrap_or_default();
         let found = found.into_iter().flatten().next();
-        found.map(|bytes| decode(&bytes, || format!("the progress of job {job} of workflow {workflow}"))).transpose()
+        found
+            .map(|bytes| {
+                decode(&bytes, || {
+                    format!("the progress of job {job} of workflow {workflow}")
+                })
+            })
+            .transpose()
     }
 }

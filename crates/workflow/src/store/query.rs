@@ -28,7 +28,11 @@ impl Span {
     /// The rows of a whole section.
     #[must_use]
     pub fn of(prefix: Row) -> Self {
-        Self { prefix, from: None, to: None }
+        Self {
+            prefix,
+            from: None,
+            to: None,
+        }
     }
 
     /// The first row, inclusive.

@@ -88,7 +88,11 @@ impl RedisOptions {
     ///
     /// # Errors
     /// Another number of partitions, or a prefix with braces.
-    pub fn new(prefix: impl Into<String>, partitions: u16, timeout: Duration) -> Result<Self, RedisOptionsError> {
+    pub fn new(
+        prefix: impl Into<String>,
+        partitions: u16,
+        timeout: Duration,
+    ) -> Result<Self, RedisOptionsError> {
         let prefix = prefix.into();
         if !partitions.is_power_of_two() || partitions > keys::MAX_PARTITIONS {
             return Err(RedisOptionsError::Partitions { partitions });
@@ -96,14 +100,22 @@ impl RedisOptions {
         if prefix.contains(['{', '}']) {
             return Err(RedisOptionsError::Prefix { prefix });
         }
-        Ok(Self { prefix, partitions, timeout })
+        Ok(Self {
+            prefix,
+            partitions,
+            timeout,
+        })
     }
 }
 
 impl Default for RedisOptions {
     /// `tg:`, 16 partitions, 2 s.
     fn default() -> Self {
-        Self { prefix: "tg:".to_owned(), partitions: 16, timeout: Duration::from_secs(2) }
+        Self {
+            prefix: "tg:".to_owned(),
+            partitions: 16,
+            timeout: Duration::from_secs(2),
+        }
     }
 }
 
@@ -111,13 +123,21 @@ impl RedisStore {
     /// The same store over connections of its own, on the current runtime.
     pub(crate) fn again(&self) -> Self {
         let replicas = self.replicas.as_ref().map(Replicas::again);
-        Self { client: self.client.again(), replicas, ..self.clone() }
+        Self {
+            client: self.client.again(),
+            replicas,
+            ..self.clone()
+        }
     }
 
     /// What its connections belong to.
     pub(crate) fn clients(&self) -> Vec<Client> {
         let replicas = self.replicas.as_ref().map(Replicas::client);
-        [Some(&self.client), replicas].into_iter().flatten().cloned().collect()
+        [Some(&self.client), replicas]
+            .into_iter()
+            .flatten()
+            .cloned()
+            .collect()
     }
 
     pub(crate) fn partitions(&self) -> u16 {
@@ -143,15 +163,23 @@ impl RedisStore {
         announcer: Option<&Announcer>,
     ) -> Result<Vec<Applied>, StoreError> {
         self.must_fit()?;
-        let Written { applied, suspicious } = match changes.iter().any(pieces::is_large) {
+        let Written {
+            applied,
+            suspicious,
+        } = match changes.iter().any(pieces::is_large) {
             true => self.write_in_pieces(partition, changes, announcer).await?,
             false => self.write(partition, changes, announcer).await?,
         };
-        let gone =
-            |(change, applied): (&Change, &Applied)| change.expected.is_some() && *applied == Applied::Conflict(None);
+        let gone = |(change, applied): (&Change, &Applied)| {
+            change.expected.is_some() && *applied == Applied::Conflict(None)
+        };
         // Another server may have removed a workflow, or the partition was never used. Else Redis has lost everything.
         if suspicious || changes.iter().zip(&applied).any(gone) {
-            self.look_at_once().await.map_err(|error| StoreError::Unknown { reason: error.to_string() })?;
+            self.look_at_once()
+                .await
+                .map_err(|error| StoreError::Unknown {
+                    reason: error.to_string(),
+                })?;
         }
         Ok(applied)
     }
@@ -166,14 +194,21 @@ impl RedisStore {
         if let Some(announcer) = announcer {
             self.announce(partition, changes, announcer, &mut calls);
         }
-        let lengthened = self.identity.lacks_long_row(partition) && calls.iter_mut().any(Call::lengthen_timers);
+        let lengthened =
+            self.identity.lacks_long_row(partition) && calls.iter_mut().any(Call::lengthen_timers);
         let sets = Set::ALL.map(|set| self.keys.set(partition, set));
-        let Ran { outcomes, restarted, enough } = self.run(&calls, &sets, Instant::now() + self.timeout).await;
+        let Ran {
+            outcomes,
+            restarted,
+            enough,
+        } = self.run(&calls, &sets, Instant::now() + self.timeout).await;
         let applied = applied(&calls, &outcomes)?;
-        if !applied
-            .iter()
-            .all(|applied| matches!(applied, Applied::Conflict(_) | Applied::Behind(_) | Applied::Elsewhere))
-        {
+        if !applied.iter().all(|applied| {
+            matches!(
+                applied,
+                Applied::Conflict(_) | Applied::Behind(_) | Applied::Elsewhere
+            )
+        }) {
             enough?;
         }
         if lengthened && applied.iter().all(|applied| *applied == Applied::Done) {
@@ -187,11 +222,19 @@ impl RedisStore {
         if emptied && !lengthened {
             self.identity.note_long_row(partition, false);
         }
-        Ok(Written { applied, suspicious: restarted || emptied })
+        Ok(Written {
+            applied,
+            suspicious: restarted || emptied,
+        })
     }
 
     /// Runs calls of the script.
-    async fn run(&self, calls: &[Call<'_>], sets: &[String; Set::ALL.len()], deadline: Instant) -> Ran {
+    async fn run(
+        &self,
+        calls: &[Call<'_>],
+        sets: &[String; Set::ALL.len()],
+        deadline: Instant,
+    ) -> Ran {
         let mut batch = Batch::new();
         let mut unit = batch.unit();
         for call in calls {
@@ -199,7 +242,9 @@ impl RedisStore {
         }
         self.wait(unit);
         let (mut outcomes, mut enough) = self.send_to_replicas(batch, deadline).await;
-        let forgotten: Vec<usize> = (0..outcomes.len()).filter(|&at| is_forgotten(&outcomes[at])).collect();
+        let forgotten: Vec<usize> = (0..outcomes.len())
+            .filter(|&at| is_forgotten(&outcomes[at]))
+            .collect();
         let restarted = !forgotten.is_empty();
         if restarted {
             // Sending the text also makes Redis keep the script.
@@ -211,9 +256,16 @@ impl RedisStore {
             self.wait(unit);
             let (again, enough_of_these) = self.send_to_replicas(batch, deadline).await;
             enough = enough.and(enough_of_these);
-            forgotten.into_iter().zip(again).for_each(|(at, outcome)| outcomes[at] = outcome);
+            forgotten
+                .into_iter()
+                .zip(again)
+                .for_each(|(at, outcome)| outcomes[at] = outcome);
         }
-        Ran { outcomes, restarted, enough }
+        Ran {
+            outcomes,
+            restarted,
+            enough,
+        }
     }
 }
 
@@ -244,7 +296,9 @@ fn wrote_nothing(outcome: &Outcome) -> bool {
     const BEFORE_WRITES: [&str; 5] = ["NOSCRIPT", "OOM", "MISCONF", "NOREPLICAS", "NOAUTH"];
     match outcome {
         Outcome::NotSent(_) | Outcome::Rejected(_) => true,
-        Outcome::ServerError(error) => BEFORE_WRITES.iter().any(|code| error.message.starts_with(code)),
+        Outcome::ServerError(error) => BEFORE_WRITES
+            .iter()
+            .any(|code| error.message.starts_with(code)),
         Outcome::Reply(_) | Outcome::Unknown(_) => false,
     }
 }
@@ -267,10 +321,16 @@ fn applied(calls: &[Call<'_>], outcomes: &[Outcome]) -> Result<Vec<Applied>, Sto
     match outcomes.iter().find(|outcome| outcome.reply().is_err()) {
         Some(failed) if outcomes.iter().all(wrote_nothing) => Err(unavailable(failed)),
         Some(failed) => {
-            let stopped = |outcome: &&Outcome| matches!(outcome, Outcome::ServerError(_)) && !wrote_nothing(outcome);
+            let stopped = |outcome: &&Outcome| {
+                matches!(outcome, Outcome::ServerError(_)) && !wrote_nothing(outcome)
+            };
             Err(match outcomes.iter().find(stopped) {
-                Some(stopped) => StoreError::Torn { reason: with_advice(reason(stopped)) },
-                None => StoreError::Unknown { reason: reason(failed) },
+                Some(stopped) => StoreError::Torn {
+                    reason: with_advice(reason(stopped)),
+                },
+                None => StoreError::Unknown {
+                    reason: reason(failed),
+                },
             })
         }
         None => {

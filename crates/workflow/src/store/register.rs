@@ -48,7 +48,11 @@ impl Store {
     }
 
     /// The values of these names in a register; None for one that is not there.
-    pub async fn registered(&self, register: Register, names: &[String]) -> Result<Vec<Option<String>>, StoreError> {
+    pub async fn registered(
+        &self,
+        register: Register,
+        names: &[String],
+    ) -> Result<Vec<Option<String>>, StoreError> {
         if names.is_empty() {
             return Ok(Vec::new());
         }
@@ -61,18 +65,32 @@ impl Store {
     }
 
     /// Writes one entry of a register. None removes it.
-    pub async fn enter(&self, register: Register, name: &str, value: Option<&str>) -> Result<(), StoreError> {
+    pub async fn enter(
+        &self,
+        register: Register,
+        name: &str,
+        value: Option<&str>,
+    ) -> Result<(), StoreError> {
         each_store!(self, store => store.enter(register, name, value).await)
     }
 
     /// Writes those entries of a register whose names are not there, and notes of all names that they were entered at `at`. Values that
     /// are there stay as they are, whoever writes at the same time.
-    pub async fn add(&self, register: Register, entries: &[(String, String)], at: Timestamp) -> Result<(), StoreError> {
+    pub async fn add(
+        &self,
+        register: Register,
+        entries: &[(String, String)],
+        at: Timestamp,
+    ) -> Result<(), StoreError> {
         each_store!(self, store => store.add(register, entries, at).await)
     }
 
     /// When these names were last entered. None: nobody noted it.
-    pub(crate) async fn entered(&self, register: Register, names: Vec<String>) -> Result<Vec<Entered>, StoreError> {
+    pub(crate) async fn entered(
+        &self,
+        register: Register,
+        names: Vec<String>,
+    ) -> Result<Vec<Entered>, StoreError> {
         if names.is_empty() {
             return Ok(Vec::new());
         }
@@ -81,7 +99,11 @@ impl Store {
     }
 
     /// Removes those names that were not entered after these moments, and are not those of paused queues. Returns how many.
-    pub(crate) async fn forget(&self, register: Register, names: &[Entered]) -> Result<u64, StoreError> {
+    pub(crate) async fn forget(
+        &self,
+        register: Register,
+        names: &[Entered],
+    ) -> Result<u64, StoreError> {
         if names.is_empty() {
             return Ok(0);
         }

@@ -20,9 +20,14 @@ impl Release {
 
     /// Reads a message. None: it is another one.
     pub(crate) fn read(message: &[u8]) -> Option<Self> {
-        let (&VERSION, rest) = message.split_first()? else { return None };
+        let (&VERSION, rest) = message.split_first()? else {
+            return None;
+        };
         let (by, set) = rest.split_first_chunk()?;
         let set = std::str::from_utf8(set).ok()?.to_owned();
-        Some(Self { by: ServerId(u64::from_be_bytes(*by)), set })
+        Some(Self {
+            by: ServerId(u64::from_be_bytes(*by)),
+            set,
+        })
     }
 }

@@ -89,7 +89,9 @@ impl SqliteOptions {
 impl Default for SqliteOptions {
     /// [`SqliteOptions::PARTITIONS`] partitions.
     fn default() -> Self {
-        Self { partitions: Self::PARTITIONS }
+        Self {
+            partitions: Self::PARTITIONS,
+        }
     }
 }
 
@@ -121,7 +123,10 @@ struct Threads {
 
 impl fmt::Debug for SqliteStore {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("SqliteStore").field("partitions", &self.partitions).finish_non_exhaustive()
+        formatter
+            .debug_struct("SqliteStore")
+            .field("partitions", &self.partitions)
+            .finish_non_exhaustive()
     }
 }
 
@@ -133,8 +138,14 @@ impl SqliteStore {
     /// [`StoreError::Unavailable`] when another process has it open, or the file cannot be used; [`StoreError::Corrupt`] when the
     /// check finds damage or the file is something else; [`StoreError::Schema`] when another version made it.
     pub fn open(path: &Path, options: &SqliteOptions) -> Result<Self, StoreError> {
-        let file::Opened { writer, readers: [lookups, scans], lock, partitions, schema, presence } =
-            file::open(path, options.partitions)?;
+        let file::Opened {
+            writer,
+            readers: [lookups, scans],
+            lock,
+            partitions,
+            schema,
+            presence,
+        } = file::open(path, options.partitions)?;
         let presence = Arc::new(presence);
         let depths = Arc::<Depths>::default();
         let (watched, counted) = (Arc::clone(&presence), Arc::clone(&depths));
@@ -145,7 +156,9 @@ impl SqliteStore {
                 }
             }
         };
-        let spawned = |error: std::io::Error| StoreError::Unavailable { reason: format!("starting a thread: {error}") };
+        let spawned = |error: std::io::Error| StoreError::Unavailable {
+            reason: format!("starting a thread: {error}"),
+        };
         let writes = move |jobs: &mut worker::Jobs<Request>| {
             write::run(Written::new(&writer, &watched, &counted), jobs);
             // The lock is released after the file is closed.
@@ -160,7 +173,12 @@ impl SqliteStore {
             lookups: Worker::spawn("store-lookups", QUEUE, reads(lookups)).map_err(spawned)?,
             writes: Worker::spawn("store-writes", QUEUE, writes).map_err(spawned)?,
         };
-        Ok(Self { partitions, schema, threads: Arc::new(threads), board: Board::default() })
+        Ok(Self {
+            partitions,
+            schema,
+            threads: Arc::new(threads),
+            board: Board::default(),
+        })
     }
 
     /// Reads the whole file and looks for damage, about 4 s for each gigabyte. Counts wait during that time, and nothing else.
@@ -172,7 +190,8 @@ impl SqliteStore {
     /// When the future is dropped, the check continues to its end.
     pub async fn check(&self) -> Result<(), StoreError> {
         let path = self.threads.path.clone();
-        self.scan(move |connection| file::check(connection, &path).map(drop)).await
+        self.scan(move |connection| file::check(connection, &path).map(drop))
+            .await
     }
 
     /// Copies the store at `from`, as it is at one moment, into the new file `to`. Returns the size of the copy in bytes. A server may
@@ -201,10 +220,20 @@ impl SqliteStore {
     /// The file cannot be read.
     pub async fn space(&self) -> Result<Space, StoreError> {
         self.lookup(|connection| {
-            let number = |pragma| connection.pragma_query_value(None, pragma, |row| row.get(0).map(i64::cast_unsigned));
+            let number = |pragma| {
+                connection
+                    .pragma_query_value(None, pragma, |row| row.get(0).map(i64::cast_unsigned))
+            };
             let page = number("page_size")?;
-            let (bytes, free) = (number("page_count")? * page, number("freelist_count")? * page);
-            Ok(Space { bytes, free, gives_back: gives_back(connection)? })
+            let (bytes, free) = (
+                number("page_count")? * page,
+                number("freelist_count")? * page,
+            );
+            Ok(Space {
+                bytes,
+                free,
+                gives_back: gives_back(connection)?,
+            })
         })
         .await
     }
@@ -242,14 +271,19 @@ impl SqliteStore {
     /// Says in the file what it is migrated from, and from now on writes the latest format.
     pub(crate) async fn begin_migration(&self) -> Result<(), StoreError> {
         let from = self.schema.origin();
-        self.write(|answer| Request::Migrate { from: Some(from), answer }).await?;
+        self.write(|answer| Request::Migrate {
+            from: Some(from),
+            answer,
+        })
+        .await?;
         self.schema.set(Format::LATEST, Some(from.schema()));
         Ok(())
     }
 
     /// Nothing of an earlier format is left.
     pub(crate) async fn end_migration(&self) -> Result<(), StoreError> {
-        self.write(|answer| Request::Migrate { from: None, answer }).await?;
+        self.write(|answer| Request::Migrate { from: None, answer })
+            .await?;
         self.schema.set(Format::LATEST, None);
         Ok(())
     }
@@ -291,28 +325,50 @@ impl SqliteStore {
         let (answer, answered) = oneshot::channel();
         self.threads.writes.send(request(answer)).await?;
         // The thread had the request when it ended, so the request may be committed.
-        answered.await.map_err(|_| StoreError::Unknown { reason: "the thread that writes has ended".to_owned() })?
+        answered.await.map_err(|_| StoreError::Unknown {
+            reason: "the thread that writes has ended".to_owned(),
+        })?
     }
 
-    pub(crate) async fn apply(&self, partition: Partition, changes: Arc<[Change]>) -> Result<Vec<Applied>, StoreError> {
+    pub(crate) async fn apply(
+        &self,
+        partition: Partition,
+        changes: Arc<[Change]>,
+    ) -> Result<Vec<Applied>, StoreError> {
         if changes.is_empty() {
             return Ok(Vec::new());
         }
-        self.write(|answer| Request::Apply { partition, changes, answer }).await
+        self.write(|answer| Request::Apply {
+            partition,
+            changes,
+            answer,
+        })
+        .await
     }
 
     pub(crate) async fn probe(&self, _: Partition) -> Probe {
-        let reads = self.lookup(|connection| Ok(connection.query_row("SELECT count(*) FROM store", [], |_| Ok(()))?));
+        let reads = self.lookup(|connection| {
+            Ok(connection.query_row("SELECT count(*) FROM store", [], |_| Ok(()))?)
+        });
         let (reads, written) = tokio::join!(reads, self.write(|answer| Request::Probe { answer }));
         match written {
-            Ok((removals, writes)) => Probe { reads, removals, writes },
-            Err(error) => Probe { reads, removals: Err(error.clone()), writes: Err(error) },
+            Ok((removals, writes)) => Probe {
+                reads,
+                removals,
+                writes,
+            },
+            Err(error) => Probe {
+                reads,
+                removals: Err(error.clone()),
+                writes: Err(error),
+            },
         }
     }
 
     pub(crate) async fn load(&self, ids: &[WorkflowId]) -> Result<Vec<Option<Stored>>, StoreError> {
         let ids = ids.to_vec();
-        self.lookup(move |connection| ids.iter().map(|id| read::load(connection, *id)).collect()).await
+        self.lookup(move |connection| ids.iter().map(|id| read::load(connection, *id)).collect())
+            .await
     }
 
     pub(crate) async fn excerpts(
@@ -320,23 +376,30 @@ impl SqliteStore {
         wanted: &[(WorkflowId, Vec<JobIndex>)],
     ) -> Vec<Result<Option<StoredState>, StoreError>> {
         let asked = wanted.to_vec();
-        let found = self
-            .lookup(move |connection| asked.iter().map(|(id, jobs)| read::excerpt(connection, *id, jobs)).collect());
+        let found = self.lookup(move |connection| {
+            asked
+                .iter()
+                .map(|(id, jobs)| read::excerpt(connection, *id, jobs))
+                .collect()
+        });
         each_of(wanted.len(), found.await)
     }
 
     pub(crate) async fn graph(&self, id: WorkflowId) -> Result<Option<Vec<u8>>, StoreError> {
-        self.lookup(move |connection| read::graph(connection, id)).await
+        self.lookup(move |connection| read::graph(connection, id))
+            .await
     }
 
     pub(crate) async fn sizes(&self, ids: &[WorkflowId]) -> Result<Vec<u64>, StoreError> {
         let ids = ids.to_vec();
-        self.lookup(move |connection| ids.iter().map(|id| read::size(connection, *id)).collect()).await
+        self.lookup(move |connection| ids.iter().map(|id| read::size(connection, *id)).collect())
+            .await
     }
 
     pub(crate) async fn heads(&self, ids: &[WorkflowId]) -> Vec<Result<Option<Head>, StoreError>> {
         let asked = ids.to_vec();
-        let heads = self.lookup(move |connection| asked.iter().map(|id| read::head(connection, *id)).collect());
+        let heads = self
+            .lookup(move |connection| asked.iter().map(|id| read::head(connection, *id)).collect());
         each_of(ids.len(), heads.await)
     }
 
@@ -346,7 +409,10 @@ impl SqliteStore {
     ) -> Result<Vec<Vec<Option<Bytes>>>, StoreError> {
         let wanted = wanted.to_vec();
         self.lookup(move |connection| {
-            wanted.iter().map(|(id, fields)| read::results(connection, *id, fields)).collect()
+            wanted
+                .iter()
+                .map(|(id, fields)| read::results(connection, *id, fields))
+                .collect()
         })
         .await
     }
@@ -359,8 +425,12 @@ impl SqliteStore {
     ) -> Vec<Result<Vec<Vec<Row>>, StoreError>> {
         let (prefixes, asked) = (prefixes.to_vec(), partitions.to_vec());
         let found = self.lookup(move |connection| {
-            let each =
-                |at: &Partition| prefixes.iter().map(|prefix| read::ready(connection, *at, prefix, limit)).collect();
+            let each = |at: &Partition| {
+                prefixes
+                    .iter()
+                    .map(|prefix| read::ready(connection, *at, prefix, limit))
+                    .collect()
+            };
             asked.iter().map(each).collect()
         });
         each_of(partitions.len(), found.await)
@@ -375,8 +445,13 @@ impl SqliteStore {
         let wanted = wanted.to_vec();
         self.lookup(move |connection| {
             let of = |(at, walks): &(Partition, Vec<Walk>)| {
-                let read = |from: &Row, to: &Row, limit| read::ready_from(connection, *at, (from, to), limit);
-                walks.iter().map(|each_walk| walk(each_walk, (each, lanes), read)).collect()
+                let read = |from: &Row, to: &Row, limit| {
+                    read::ready_from(connection, *at, (from, to), limit)
+                };
+                walks
+                    .iter()
+                    .map(|each_walk| walk(each_walk, (each, lanes), read))
+                    .collect()
             };
             wanted.iter().map(of).collect()
         })
@@ -395,7 +470,10 @@ impl SqliteStore {
         let found = self.lookup(move |connection| {
             // Whoever asks regularly hears that the file is gone before anything is written.
             presence.check()?;
-            asked.iter().map(|&partition| read::due(connection, partition, which, (until, limit))).collect()
+            asked
+                .iter()
+                .map(|&partition| read::due(connection, partition, which, (until, limit)))
+                .collect()
         });
         each_of(partitions.len(), found.await)
     }
@@ -408,15 +486,27 @@ impl SqliteStore {
     ) -> Vec<Result<Vec<WorkflowId>, StoreError>> {
         let asked = spans.to_vec();
         let found = self.lookup(move |connection| {
-            asked.iter().map(|(partition, span)| read::page(connection, *partition, span, (order, limit))).collect()
+            asked
+                .iter()
+                .map(|(partition, span)| read::page(connection, *partition, span, (order, limit)))
+                .collect()
         });
         each_of(spans.len(), found.await)
     }
 
-    pub(crate) async fn count(&self, spans: &[Span], partitions: &[Partition]) -> Vec<Result<Vec<u64>, StoreError>> {
+    pub(crate) async fn count(
+        &self,
+        spans: &[Span],
+        partitions: &[Partition],
+    ) -> Vec<Result<Vec<u64>, StoreError>> {
         let (spans, asked) = (spans.to_vec(), partitions.to_vec());
         let found = self.scan(move |connection| {
-            let each = |at: &Partition| spans.iter().map(|span| read::count(connection, *at, span)).collect();
+            let each = |at: &Partition| {
+                spans
+                    .iter()
+                    .map(|span| read::count(connection, *at, span))
+                    .collect()
+            };
             asked.iter().map(each).collect()
         });
         each_of(partitions.len(), found.await)
@@ -427,7 +517,10 @@ impl SqliteStore {
         prefixes: &[Row],
         partitions: &[Partition],
     ) -> Vec<Result<Vec<(u64, Option<Row>)>, StoreError>> {
-        each_of(partitions.len(), self.depths(prefixes.to_vec(), partitions.to_vec()).await)
+        each_of(
+            partitions.len(),
+            self.depths(prefixes.to_vec(), partitions.to_vec()).await,
+        )
     }
 
     async fn depths(
@@ -447,19 +540,33 @@ impl SqliteStore {
                     Some(numbers) => numbers[place][queue],
                     None => read::ready_number(connection, at, &prefixes[queue])?,
                 };
-                Ok((number, if number > 0 { read::ready(connection, at, &prefixes[queue], 1)?.pop() } else { None }))
+                Ok((
+                    number,
+                    if number > 0 {
+                        read::ready(connection, at, &prefixes[queue], 1)?.pop()
+                    } else {
+                        None
+                    },
+                ))
             };
             let each = |(place, &at): (usize, &Partition)| {
-                (0..prefixes.len()).map(|queue| depth(place, at, queue)).collect::<Result<_, StoreError>>()
+                (0..prefixes.len())
+                    .map(|queue| depth(place, at, queue))
+                    .collect::<Result<_, StoreError>>()
             };
             partitions.iter().enumerate().map(each).collect()
         })
         .await
     }
 
-    pub(crate) async fn keyed(&self, partition: Partition, key: &str) -> Result<Option<WorkflowId>, StoreError> {
+    pub(crate) async fn keyed(
+        &self,
+        partition: Partition,
+        key: &str,
+    ) -> Result<Option<WorkflowId>, StoreError> {
         let key = key.to_owned();
-        self.lookup(move |connection| read::keyed(connection, partition, &key)).await
+        self.lookup(move |connection| read::keyed(connection, partition, &key))
+            .await
     }
 
     pub(crate) async fn rows(
@@ -470,11 +577,15 @@ impl SqliteStore {
         limit: usize,
     ) -> Result<Vec<Row>, StoreError> {
         let after = after.map(<[u8]>::to_vec);
-        self.scan(move |connection| read::rows(connection, partition, set, (after.as_deref(), limit))).await
+        self.scan(move |connection| {
+            read::rows(connection, partition, set, (after.as_deref(), limit))
+        })
+        .await
     }
 
     pub(crate) async fn states(&self, partition: Partition) -> Result<Vec<WorkflowId>, StoreError> {
-        self.scan(move |connection| read::states(connection, partition)).await
+        self.scan(move |connection| read::states(connection, partition))
+            .await
     }
 }
 
@@ -482,16 +593,23 @@ impl From<rusqlite::Error> for StoreError {
     /// The error for a failure after which nothing is committed.
     fn from(error: rusqlite::Error) -> Self {
         use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
-        let unreadable = matches!(error.sqlite_error_code(), Some(DatabaseCorrupt | NotADatabase))
-            || matches!(
-                error,
-                rusqlite::Error::FromSqlConversionFailure(..)
-                    | rusqlite::Error::InvalidColumnType(..)
-                    | rusqlite::Error::IntegralValueOutOfRange(..)
-            );
+        let unreadable = matches!(
+            error.sqlite_error_code(),
+            Some(DatabaseCorrupt | NotADatabase)
+        ) || matches!(
+            error,
+            rusqlite::Error::FromSqlConversionFailure(..)
+                | rusqlite::Error::InvalidColumnType(..)
+                | rusqlite::Error::IntegralValueOutOfRange(..)
+        );
         match unreadable {
-            true => Self::Corrupt { what: "a row".to_owned(), reason: error.to_string() },
-            false => Self::Unavailable { reason: format!("sqlite: {error}") },
+            true => Self::Corrupt {
+                what: "a row".to_owned(),
+                reason: error.to_string(),
+            },
+            false => Self::Unavailable {
+                reason: format!("sqlite: {error}"),
+            },
         }
     }
 }

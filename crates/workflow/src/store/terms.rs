@@ -10,7 +10,11 @@ impl Store {
     }
 
     /// Writes one. None removes it.
-    pub(crate) async fn set_terms(&self, name: &str, value: Option<&str>) -> Result<(), StoreError> {
+    pub(crate) async fn set_terms(
+        &self,
+        name: &str,
+        value: Option<&str>,
+    ) -> Result<(), StoreError> {
         each_store!(self, store => store.set_terms(name, value).await)
     }
 }

@@ -22,7 +22,12 @@ pub(super) fn claim(
     match job.state {
         JobState::Ready if workflow.meta().status == Status::Running => {}
         JobState::Running { .. } if job.token == lease.token => return Ok(Effect::Already),
-        state => return Err(Refusal::NotReady { job: name(workflow, index), state: state.word() }),
+        state => {
+            return Err(Refusal::NotReady {
+                job: name(workflow, index),
+                state: state.word(),
+            });
+        }
     }
     let job = workflow.job_mut(index);
     job.attempt = job.attempt.saturating_add(1);
@@ -33,7 +38,13 @@ pub(super) fn claim(
     job.worker = Some(lease.worker.clone());
     job.started_at = Some(now);
     job.set_lease(lease.expires.since(now));
-    workflow.set_state(index, JobState::Running { expires: lease.expires }, now);
+    workflow.set_state(
+        index,
+        JobState::Running {
+            expires: lease.expires,
+        },
+        now,
+    );
     Ok(Effect::Done)
 }
 
@@ -47,7 +58,9 @@ pub(super) fn report(
     match job.state {
         JobState::Running { .. } if job.token == token => {}
         // The token is kept until the next lease, so that a repeated report gets the same answer.
-        _ if job.token == token && token != 0 && may_follow(job, outcome) => return Ok(Effect::Already),
+        _ if job.token == token && token != 0 && may_follow(job, outcome) => {
+            return Ok(Effect::Already);
+        }
         _ => return Err(lease_lost(workflow, index, token)),
     }
     // These two outcomes are not reports of the job itself.
@@ -103,8 +116,12 @@ fn may_follow(job: &Job, outcome: &Outcome) -> bool {
     let is_set_back = job.ended_by.is_some();
     match outcome {
         Outcome::Succeeded { .. } => is_set_back || state == JobState::Succeeded,
-        Outcome::Failed { .. } | Outcome::Crashed(_) => is_set_back || state == JobState::Failed || !state.is_over(),
-        Outcome::GivenBack { .. } | Outcome::Throttled { .. } | Outcome::NotBegun => !is_set_back && !state.is_over(),
+        Outcome::Failed { .. } | Outcome::Crashed(_) => {
+            is_set_back || state == JobState::Failed || !state.is_over()
+        }
+        Outcome::GivenBack { .. } | Outcome::Throttled { .. } | Outcome::NotBegun => {
+            !is_set_back && !state.is_over()
+        }
     }
 }
 
@@ -115,7 +132,11 @@ fn make_ready_after(workflow: &mut Workflow, index: JobIndex, pause: Duration, n
         workflow.advance(now);
         return;
     }
-    let state = if pause.is_zero() { JobState::Ready } else { JobState::Scheduled { due: now + pause } };
+    let state = if pause.is_zero() {
+        JobState::Ready
+    } else {
+        JobState::Scheduled { due: now + pause }
+    };
     workflow.set_state(index, state, now);
 }
 
@@ -160,15 +181,27 @@ pub(super) fn tick(workflow: &mut Workflow, served_since: Timestamp, now: Timest
 }
 
 fn time_out(workflow: &mut Workflow, index: JobIndex, now: Timestamp) {
-    let timeout = workflow.graph.jobs[index.index()].timeout.unwrap_or_default();
+    let timeout = workflow.graph.jobs[index.index()]
+        .timeout
+        .unwrap_or_default();
     let message = format!("the attempt took longer than {timeout:?}");
-    let failure = Failure { kind: "timeout".to_owned(), message, trace: None };
+    let failure = Failure {
+        kind: "timeout".to_owned(),
+        message,
+        trace: None,
+    };
     workflow.revoke(index, LeaseEnd::TimedOut);
     fail_attempt(workflow, index, &failure, RetryWish::ByPolicy, now);
 }
 
 /// Ends an attempt that failed: the job runs again later, or fails.
-fn fail_attempt(workflow: &mut Workflow, index: JobIndex, failure: &Failure, wish: RetryWish, now: Timestamp) {
+fn fail_attempt(
+    workflow: &mut Workflow,
+    index: JobIndex,
+    failure: &Failure,
+    wish: RetryWish,
+    now: Timestamp,
+) {
     let policy = workflow.graph.jobs[index.index()].retry;
     let attempt = workflow.job(index).attempt;
     put_error(workflow, index, attempt, failure.clone(), now);
@@ -185,10 +218,30 @@ fn fail_attempt(workflow: &mut Workflow, index: JobIndex, failure: &Failure, wis
 }
 
 /// Keeps the error of an attempt.
-fn put_error(workflow: &mut Workflow, index: JobIndex, attempt: u16, failure: Failure, now: Timestamp) {
-    let Failure { kind, message, trace } = failure;
+fn put_error(
+    workflow: &mut Workflow,
+    index: JobIndex,
+    attempt: u16,
+    failure: Failure,
+    now: Timestamp,
+) {
+    let Failure {
+        kind,
+        message,
+        trace,
+    } = failure;
     let worker = workflow.job(index).worker.clone();
-    workflow.put_error(index, &AttemptError { attempt, at: now, worker, kind, message, trace });
+    workflow.put_error(
+        index,
+        &AttemptError {
+            attempt,
+            at: now,
+            worker,
+            kind,
+            message,
+            trace,
+        },
+    );
 }
 
 /// Fails a job for good, and with it the workflow if its definition says so.
@@ -221,9 +274,26 @@ fn lose(workflow: &mut Workflow, index: JobIndex, now: Timestamp) {
     }
     let job = workflow.job_mut(index);
     job.lost = job.lost.saturating_add(1);
-    let next = if job.lost <= workflow.graph.jobs[index.index()].max_lost { Next::Again } else { Next::Fail };
-    let message = format!("{} did not report or extend its lease in time", worker(workflow.job(index)));
-    end_uncounted(workflow, index, Failure { kind: "lost".to_owned(), message, trace: None }, next, now);
+    let next = if job.lost <= workflow.graph.jobs[index.index()].max_lost {
+        Next::Again
+    } else {
+        Next::Fail
+    };
+    let message = format!(
+        "{} did not report or extend its lease in time",
+        worker(workflow.job(index))
+    );
+    end_uncounted(
+        workflow,
+        index,
+        Failure {
+            kind: "lost".to_owned(),
+            message,
+            trace: None,
+        },
+        next,
+        now,
+    );
 }
 
 /// The process that ran a job has died. A job that was alone in it as a suspect is to blame, and so is one whose processes die too often.
@@ -232,11 +302,34 @@ fn die(workflow: &mut Workflow, index: JobIndex, crash: Crash, now: Timestamp) {
     let was_suspect = workflow.job(index).is_suspect();
     let job = workflow.job_mut(index);
     job.crashed = job.crashed.saturating_add(1);
-    let to_blame = (was_suspect && crash.alone) || job.crashed.saturating_add(job.lost) > Job::most_crashes(max_lost);
-    let (kind, next) = if to_blame { ("poison", Next::Fail) } else { ("crashed", Next::Again) };
-    let beside = if crash.alone { ", and it ran nothing else" } else { "" };
-    let message = format!("the process of {} {}{beside}", worker(workflow.job(index)), crash.death);
-    end_uncounted(workflow, index, Failure { kind: kind.to_owned(), message, trace: None }, next, now);
+    let to_blame = (was_suspect && crash.alone)
+        || job.crashed.saturating_add(job.lost) > Job::most_crashes(max_lost);
+    let (kind, next) = if to_blame {
+        ("poison", Next::Fail)
+    } else {
+        ("crashed", Next::Again)
+    };
+    let beside = if crash.alone {
+        ", and it ran nothing else"
+    } else {
+        ""
+    };
+    let message = format!(
+        "the process of {} {}{beside}",
+        worker(workflow.job(index)),
+        crash.death
+    );
+    end_uncounted(
+        workflow,
+        index,
+        Failure {
+            kind: kind.to_owned(),
+            message,
+            trace: None,
+        },
+        next,
+        now,
+    );
 }
 
 fn worker(job: &Job) -> String {
@@ -244,7 +337,13 @@ fn worker(job: &Job) -> String {
 }
 
 /// Ends an attempt that does not count, with an error that people see.
-fn end_uncounted(workflow: &mut Workflow, index: JobIndex, failure: Failure, next: Next, now: Timestamp) {
+fn end_uncounted(
+    workflow: &mut Workflow,
+    index: JobIndex,
+    failure: Failure,
+    next: Next,
+    now: Timestamp,
+) {
     let job = workflow.job_mut(index);
     let attempt = job.attempt;
     job.attempt = attempt.saturating_sub(1);

@@ -15,11 +15,20 @@ pub(crate) enum Event {
     /// A worker takes a job.
     Claim { job: JobIndex, lease: Lease },
     /// The worker with the lease reports how the attempt ended.
-    Report { job: JobIndex, token: u64, outcome: Outcome },
+    Report {
+        job: JobIndex,
+        token: u64,
+        outcome: Outcome,
+    },
     /// The lease did not reach its worker.
     GiveBack { job: JobIndex, token: u64 },
     /// The worker with the lease needs more time.
-    Extend { job: JobIndex, token: u64, expires: Timestamp, intent: Intent },
+    Extend {
+        job: JobIndex,
+        token: u64,
+        expires: Timestamp,
+        intent: Intent,
+    },
     /// Time has passed: handles everything that is due. Servers and store were there for workers without a gap since `served_since`.
     Tick { served_since: Timestamp },
     /// All jobs that have not ended are cancelled.
@@ -31,9 +40,16 @@ pub(crate) enum Event {
     /// Jobs that failed or were cancelled run again, and then the jobs that they blocked. With `as_of`, only those that ended by then.
     RetryFailed { as_of: Option<Timestamp> },
     /// The same for one job.
-    RetryJob { job: JobIndex, as_of: Option<Timestamp> },
+    RetryJob {
+        job: JobIndex,
+        as_of: Option<Timestamp>,
+    },
     /// Jobs that ended run again. With `as_of`, only those that ended by then, and what comes after them.
-    Restart { jobs: Vec<JobIndex>, scope: RestartScope, as_of: Option<Timestamp> },
+    Restart {
+        jobs: Vec<JobIndex>,
+        scope: RestartScope,
+        as_of: Option<Timestamp>,
+    },
     /// A job will not run.
     Skip(JobIndex),
     /// A job is marked as succeeded.

@@ -14,11 +14,19 @@ use crate::workflow::progress::Prospect;
 const ENDED: &str = ": it has ended";
 const BLOCKED: &str = ": retry what failed, or skip this job";
 
-pub(super) fn start(workflow: &mut Workflow, defaults: RetentionDefaults, now: Timestamp) -> Result<Effect, Refusal> {
+pub(super) fn start(
+    workflow: &mut Workflow,
+    defaults: RetentionDefaults,
+    now: Timestamp,
+) -> Result<Effect, Refusal> {
     match workflow.meta().status {
         Status::Pending => {}
         status if status.is_over() => {
-            return Err(wrong_status("start", status, ": retry or restart it, or create another"));
+            return Err(wrong_status(
+                "start",
+                status,
+                ": retry or restart it, or create another",
+            ));
         }
         status => return Err(wrong_status("start", status, ": it was started before")),
     }
@@ -28,7 +36,11 @@ pub(super) fn start(workflow: &mut Workflow, defaults: RetentionDefaults, now: T
     Ok(Effect::Done)
 }
 
-pub(super) fn cancel(workflow: &mut Workflow, defaults: RetentionDefaults, now: Timestamp) -> Result<Effect, Refusal> {
+pub(super) fn cancel(
+    workflow: &mut Workflow,
+    defaults: RetentionDefaults,
+    now: Timestamp,
+) -> Result<Effect, Refusal> {
     match workflow.meta().status {
         Status::Cancelled => return Ok(Effect::Already),
         status if status.is_over() => return Err(wrong_status("cancel", status, ENDED)),
@@ -80,11 +92,20 @@ pub(super) fn retry_failed(
     let each = (0..workflow.jobs.len()).map(|at| JobIndex(at as u32));
     let (since, before): (Vec<_>, Vec<_>) =
         each.partition(|&job| as_of.is_some_and(|moment| runs_since(workflow, job, moment)));
-    let failed = |job: &JobIndex| matches!(workflow.job(*job).state, JobState::Failed | JobState::Cancelled);
+    let failed = |job: &JobIndex| {
+        matches!(
+            workflow.job(*job).state,
+            JobState::Failed | JobState::Cancelled
+        )
+    };
     let again: Vec<JobIndex> = before.into_iter().filter(failed).collect();
     if again.is_empty() {
         return match workflow.meta().status.is_over() && since.is_empty() {
-            true => Err(wrong_status("retry", workflow.meta().status, ": no job failed")),
+            true => Err(wrong_status(
+                "retry",
+                workflow.meta().status,
+                ": no job failed",
+            )),
             false => Ok(Effect::Already),
         };
     }
@@ -104,8 +125,16 @@ pub(super) fn retry_job(
     if as_of.is_some_and(|moment| runs_since(workflow, index, moment)) {
         return Ok(Effect::Already);
     }
-    if !matches!(workflow.job(index).state, JobState::Failed | JobState::Cancelled) {
-        return Err(wrong_job(workflow, "retry", index, ": only failed and cancelled jobs can be retried"));
+    if !matches!(
+        workflow.job(index).state,
+        JobState::Failed | JobState::Cancelled
+    ) {
+        return Err(wrong_job(
+            workflow,
+            "retry",
+            index,
+            ": only failed and cancelled jobs can be retried",
+        ));
     }
     run_again(workflow, &[index], now);
     Ok(Effect::Done)
@@ -118,7 +147,11 @@ pub(super) fn restart(
     now: Timestamp,
 ) -> Result<Effect, Refusal> {
     if workflow.meta().status == Status::Pending {
-        return Err(wrong_status("restart jobs of", Status::Pending, ": start it"));
+        return Err(wrong_status(
+            "restart jobs of",
+            Status::Pending,
+            ": start it",
+        ));
     }
     let mut again = jobs.to_vec();
     again.retain(|&job| as_of.is_none_or(|moment| !runs_since(workflow, job, moment)));
@@ -126,14 +159,29 @@ pub(super) fn restart(
     if scope == RestartScope::AndDescendants {
         again.extend(workflow.graph.descendants(&again));
     }
-    if again.iter().all(|&job| workflow.job(job).state == JobState::Waiting) {
+    if again
+        .iter()
+        .all(|&job| workflow.job(job).state == JobState::Waiting)
+    {
         // What is doomed or blocked is not about to run. If other jobs of the call have run since, the call is repeated.
         let repeated = chosen < jobs.len();
-        let stuck = again[..chosen].iter().find(|&&job| !repeated && workflow.prospect(job) != Prospect::Open);
-        return stuck.map_or(Ok(Effect::Already), |&job| Err(wrong_job(workflow, "restart", job, BLOCKED)));
+        let stuck = again[..chosen]
+            .iter()
+            .find(|&&job| !repeated && workflow.prospect(job) != Prospect::Open);
+        return stuck.map_or(Ok(Effect::Already), |&job| {
+            Err(wrong_job(workflow, "restart", job, BLOCKED))
+        });
     }
-    if let Some(&job) = again.iter().find(|&&job| workflow.job(job).state.is_active()) {
-        return Err(wrong_job(workflow, "restart", job, ": wait for its end or cancel it"));
+    if let Some(&job) = again
+        .iter()
+        .find(|&&job| workflow.job(job).state.is_active())
+    {
+        return Err(wrong_job(
+            workflow,
+            "restart",
+            job,
+            ": wait for its end or cancel it",
+        ));
     }
     run_again(workflow, &again, now);
     Ok(Effect::Done)
@@ -156,18 +204,28 @@ pub(super) fn end_by_hand(
 ) -> Result<Effect, Refusal> {
     match workflow.job(index).state {
         // A job that its rule skipped may run later, unless an operator skips it.
-        JobState::Skipped if state == JobState::Skipped && workflow.job(index).rerun != Rerun::ByHand => {}
+        JobState::Skipped
+            if state == JobState::Skipped && workflow.job(index).rerun != Rerun::ByHand => {}
         before if before == state => return Ok(Effect::Already),
         JobState::Succeeded => return Err(wrong_job(workflow, verb, index, ENDED)),
         JobState::Running { .. } if state == JobState::Skipped => {
-            return Err(wrong_job(workflow, verb, index, ": wait for its end or cancel it"));
+            return Err(wrong_job(
+                workflow,
+                verb,
+                index,
+                ": wait for its end or cancel it",
+            ));
         }
         before if before.is_over() && state == JobState::Cancelled => {
             return Err(wrong_job(workflow, verb, index, ENDED));
         }
         _ => {}
     }
-    let end = if state == JobState::Cancelled { LeaseEnd::Cancelled } else { LeaseEnd::EndedByHand };
+    let end = if state == JobState::Cancelled {
+        LeaseEnd::Cancelled
+    } else {
+        LeaseEnd::EndedByHand
+    };
     set_by_hand(workflow, index, state, end, now);
     Ok(Effect::Done)
 }
@@ -184,16 +242,32 @@ pub(super) fn mark_succeeded(
     if let Some(output) = output.filter(|output| !output.is_null()) {
         workflow.put_output(index, output.text().as_bytes());
     }
-    set_by_hand(workflow, index, JobState::Succeeded, LeaseEnd::EndedByHand, now);
+    set_by_hand(
+        workflow,
+        index,
+        JobState::Succeeded,
+        LeaseEnd::EndedByHand,
+        now,
+    );
     Ok(Effect::Done)
 }
 
 /// Gives a job the state that an operator chose. `end` says why the lease that it may have is over.
-fn set_by_hand(workflow: &mut Workflow, index: JobIndex, state: JobState, end: LeaseEnd, now: Timestamp) {
+fn set_by_hand(
+    workflow: &mut Workflow,
+    index: JobIndex,
+    state: JobState,
+    end: LeaseEnd,
+    now: Timestamp,
+) {
     let before = workflow.all_news();
     workflow.revoke(index, end);
     // A cancelled job may be retried with those that failed.
-    let rerun = if state == JobState::Cancelled { Rerun::No } else { Rerun::ByHand };
+    let rerun = if state == JobState::Cancelled {
+        Rerun::No
+    } else {
+        Rerun::ByHand
+    };
     workflow.job_mut(index).rerun = rerun;
     workflow.set_state(index, state, now);
     match workflow.meta().status {
@@ -213,11 +287,18 @@ pub(super) fn keep(workflow: &mut Workflow, retention: Retention, now: Timestamp
     Effect::Done
 }
 
-pub(super) fn delete(workflow: &mut Workflow, condition: DeleteIf, now: Timestamp) -> Result<Effect, Refusal> {
+pub(super) fn delete(
+    workflow: &mut Workflow,
+    condition: DeleteIf,
+    now: Timestamp,
+) -> Result<Effect, Refusal> {
     let status = workflow.meta().status;
     let allowed = match condition {
         DeleteIf::Idle => status.is_over() || status == Status::Pending,
-        DeleteIf::Expired => workflow.meta().expires_at.is_some_and(|expires| expires <= now),
+        DeleteIf::Expired => workflow
+            .meta()
+            .expires_at
+            .is_some_and(|expires| expires <= now),
     };
     if !allowed {
         return Err(wrong_status("remove", status, ": cancel it first"));

@@ -54,7 +54,11 @@ pub enum Refusal {
 }
 
 pub(crate) fn wrong_status(verb: &'static str, status: Status, advice: &'static str) -> Refusal {
-    Refusal::WrongStatus { verb, status: status.word(), advice }
+    Refusal::WrongStatus {
+        verb,
+        status: status.word(),
+        advice,
+    }
 }
 
 /// The lease with this token is not one under which the job runs.
@@ -74,22 +78,40 @@ pub(crate) fn lost(name: String, job: &Job, token: u64) -> Refusal {
         (_, None) if job.token != 0 && job.fence != 1 => "taken_over",
         (_, None) => "unknown",
     };
-    Refusal::LeaseLost { job: name, state: job.state.word(), reason }
+    Refusal::LeaseLost {
+        job: name,
+        state: job.state.word(),
+        reason,
+    }
 }
 
 /// The lease under which the job runs is over, although nobody has taken the job back yet.
 pub(super) fn lease_over(workflow: &Workflow, index: JobIndex) -> Refusal {
     let state = workflow.job(index).state.word();
-    Refusal::LeaseLost { job: name(workflow, index), state, reason: LeaseEnd::Expired.word() }
+    Refusal::LeaseLost {
+        job: name(workflow, index),
+        state,
+        reason: LeaseEnd::Expired.word(),
+    }
 }
 
-pub(super) fn wrong_job(workflow: &Workflow, verb: &'static str, index: JobIndex, advice: &'static str) -> Refusal {
+pub(super) fn wrong_job(
+    workflow: &Workflow,
+    verb: &'static str,
+    index: JobIndex,
+    advice: &'static str,
+) -> Refusal {
     let state = match (workflow.job(index).state, workflow.prospect(index)) {
         (JobState::Waiting, Prospect::Doomed) => "doomed",
         (JobState::Waiting, Prospect::Blocked) => "blocked",
         (state, _) => state.word(),
     };
-    Refusal::WrongJobState { verb, job: name(workflow, index), state, advice }
+    Refusal::WrongJobState {
+        verb,
+        job: name(workflow, index),
+        state,
+        advice,
+    }
 }
 
 pub(super) fn name(workflow: &Workflow, index: JobIndex) -> String {

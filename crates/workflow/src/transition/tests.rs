@@ -15,13 +15,25 @@ const JOBS: u32 = 9;
 fn workflow(random: &mut fastrand::Rng) -> Workflow {
     use TriggerRule::{AllDone, AllSuccess, AnyFailed, AnySuccess, NoneFailed};
     let jobs = (0..JOBS).map(|at| JobDefinition {
-        after: (0..at).filter(|_| random.u8(..4) == 0).map(|parent| parent.to_string()).collect(),
-        rule: random.choice([AllSuccess, AllDone, AnySuccess, AnyFailed, NoneFailed]).unwrap(),
+        after: (0..at)
+            .filter(|_| random.u8(..4) == 0)
+            .map(|parent| parent.to_string())
+            .collect(),
+        rule: random
+            .choice([AllSuccess, AllDone, AnySuccess, AnyFailed, NoneFailed])
+            .unwrap(),
         ..JobDefinition::new(at.to_string(), "handler")
     });
     let jobs = jobs.collect();
-    let on_failure = random.choice([OnFailure::Continue, OnFailure::FailFast]).unwrap();
-    let definition = Definition { name: "w".to_owned(), jobs, on_failure, ..Definition::default() };
+    let on_failure = random
+        .choice([OnFailure::Continue, OnFailure::FailFast])
+        .unwrap();
+    let definition = Definition {
+        name: "w".to_owned(),
+        jobs,
+        on_failure,
+        ..Definition::default()
+    };
     let id = WorkflowId::new(NOW, Partition(0), 1);
     Workflow::new(id, Arc::new(Graph::build(definition).unwrap()), NOW)
 }
@@ -39,20 +51,42 @@ fn any_event(random: &mut fastrand::Rng, workflow: &Workflow) -> Event {
     if random.u8(..4) > 0 {
         job = random.choice(meant).unwrap_or(job);
     }
-    let failed = Outcome::Failed { failure: Failure::default(), retry: RetryWish::Never };
+    let failed = Outcome::Failed {
+        failure: Failure::default(),
+        retry: RetryWish::Never,
+    };
     match kind {
         0 => Event::Start,
         1 => Event::Cancel,
         2 => Event::RetryFailed { as_of: None },
         3 => Event::RetryJob { job, as_of: None },
-        4 => Event::Restart { jobs: vec![job], scope: RestartScope::Chosen, as_of: None },
+        4 => Event::Restart {
+            jobs: vec![job],
+            scope: RestartScope::Chosen,
+            as_of: None,
+        },
         5 => Event::Skip(job),
         6 => Event::MarkSucceeded { job, output: None },
         7 => Event::CancelJob(job),
-        8..=13 => Event::Claim { job, lease: Lease { token, worker: "worker".into(), expires: NOW } },
-        14..=19 => Event::Report { job, token, outcome: Outcome::Succeeded { output: None } },
+        8..=13 => Event::Claim {
+            job,
+            lease: Lease {
+                token,
+                worker: "worker".into(),
+                expires: NOW,
+            },
+        },
+        14..=19 => Event::Report {
+            job,
+            token,
+            outcome: Outcome::Succeeded { output: None },
+        },
         20 => Event::Tick { served_since: NOW },
-        _ => Event::Report { job, token, outcome: failed },
+        _ => Event::Report {
+            job,
+            token,
+            outcome: failed,
+        },
     }
 }
 
@@ -79,12 +113,20 @@ struct History {
 }
 
 /// What happened to each job, told from its states alone.
-fn remember(histories: &mut [History], before: &Workflow, after: &Workflow, (step, event): (usize, &Event)) {
+fn remember(
+    histories: &mut [History],
+    before: &Workflow,
+    after: &Workflow,
+    (step, event): (usize, &Event),
+) {
     for (at, history) in histories.iter_mut().enumerate() {
         let (old, new) = (before.jobs[at].state, after.jobs[at].state);
         let runs = |state| matches!(state, JobState::Running { .. });
         if old.is_over() && !new.is_over() {
-            *history = History { opened: step, ..*history };
+            *history = History {
+                opened: step,
+                ..*history
+            };
         }
         if !new.is_over() {
             history.by_hand = false;
@@ -106,8 +148,14 @@ fn remember(histories: &mut [History], before: &Workflow, after: &Workflow, (ste
 /// Whether a rule passes a job over, said of the jobs before it in another way than the product does.
 fn is_passed_over(workflow: &Workflow, job: usize) -> bool {
     let about = &workflow.graph.jobs[job];
-    let ends: Vec<JobState> = about.parents.iter().map(|parent| workflow.jobs[parent.index()].state).collect();
-    let all_well = ends.iter().all(|end| matches!(end, JobState::Succeeded | JobState::Skipped));
+    let ends: Vec<JobState> = about
+        .parents
+        .iter()
+        .map(|parent| workflow.jobs[parent.index()].state)
+        .collect();
+    let all_well = ends
+        .iter()
+        .all(|end| matches!(end, JobState::Succeeded | JobState::Skipped));
     all_well
         && match about.rule {
             TriggerRule::AllSuccess => ends.contains(&JobState::Skipped),
@@ -120,11 +168,24 @@ fn is_passed_over(workflow: &Workflow, job: usize) -> bool {
 /// A job that reacts to a failure has run, or is to run, after each failure of a job before it that had been opened again.
 fn check_reactions(workflow: &Workflow, histories: &[History], seed: u64) {
     let reacts = |rule| matches!(rule, TriggerRule::AnyFailed | TriggerRule::AllDone);
-    for (at, job) in workflow.jobs.iter().enumerate().filter(|(at, _)| reacts(workflow.graph.jobs[*at].rule)) {
-        let ran = matches!(job.state, JobState::Succeeded | JobState::Failed) && !histories[at].by_hand;
-        for parent in workflow.graph.jobs[at].parents.iter().map(|parent| histories[parent.index()]) {
+    for (at, job) in workflow
+        .jobs
+        .iter()
+        .enumerate()
+        .filter(|(at, _)| reacts(workflow.graph.jobs[*at].rule))
+    {
+        let ran =
+            matches!(job.state, JobState::Succeeded | JobState::Failed) && !histories[at].by_hand;
+        for parent in workflow.graph.jobs[at]
+            .parents
+            .iter()
+            .map(|parent| histories[parent.index()])
+        {
             let missed = parent.failed > parent.opened && parent.opened > histories[at].began;
-            assert!(!(ran && missed), "seed {seed}: job {at} did not react: {job:?} {histories:?}");
+            assert!(
+                !(ran && missed),
+                "seed {seed}: job {at} did not react: {job:?} {histories:?}"
+            );
         }
     }
 }
@@ -135,7 +196,13 @@ fn rules_hold_after_each_action_of_an_operator() {
     for seed in 0..400 {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut workflow = workflow(&mut random);
-        transition(&mut workflow, &Event::Start, RetentionDefaults::default(), NOW).unwrap();
+        transition(
+            &mut workflow,
+            &Event::Start,
+            RetentionDefaults::default(),
+            NOW,
+        )
+        .unwrap();
         let fails_fast = workflow.graph.on_failure == OnFailure::FailFast;
         let mut histories = [History::default(); JOBS as usize];
         for step in 1..200 {
@@ -147,8 +214,13 @@ fn rules_hold_after_each_action_of_an_operator() {
             remember(&mut histories, &before, &workflow, (step, &event));
             for (at, job) in workflow.jobs.iter().enumerate() {
                 let by_rule = job.state == JobState::Skipped && !histories[at].by_hand;
-                assert!(!by_rule || is_passed_over(&workflow, at), "seed {seed}: job {at} after {event:?}");
-                came_back += u32::from(before.jobs[at].state == JobState::Skipped && job.state == JobState::Ready);
+                assert!(
+                    !by_rule || is_passed_over(&workflow, at),
+                    "seed {seed}: job {at} after {event:?}"
+                );
+                came_back += u32::from(
+                    before.jobs[at].state == JobState::Skipped && job.state == JobState::Ready,
+                );
             }
             if !fails_fast {
                 check_reactions(&workflow, &histories, seed);
@@ -168,7 +240,12 @@ fn of_failing(on_failure: OnFailure, jobs: &[(&str, &[&str], TriggerRule)]) -> W
         rule: *rule,
         ..JobDefinition::new((*name).to_owned(), "handler")
     });
-    let definition = Definition { name: "w".to_owned(), jobs: jobs.collect(), on_failure, ..Definition::default() };
+    let definition = Definition {
+        name: "w".to_owned(),
+        jobs: jobs.collect(),
+        on_failure,
+        ..Definition::default()
+    };
     let id = WorkflowId::new(NOW, Partition(0), 1);
     let mut workflow = Workflow::new(id, Arc::new(Graph::build(definition).unwrap()), NOW);
     happens(&mut workflow, &Event::Start);
@@ -176,40 +253,75 @@ fn of_failing(on_failure: OnFailure, jobs: &[(&str, &[&str], TriggerRule)]) -> W
 }
 
 fn happens(workflow: &mut Workflow, event: &Event) {
-    assert_eq!(transition(workflow, event, RetentionDefaults::default(), NOW), Ok(Effect::Done), "{event:?}");
+    assert_eq!(
+        transition(workflow, event, RetentionDefaults::default(), NOW),
+        Ok(Effect::Done),
+        "{event:?}"
+    );
 }
 
 /// A worker runs a job to its end.
 fn runs(workflow: &mut Workflow, name: &str, outcome: Outcome) {
     let job = begins(workflow, name);
     let token = workflow.job(job).token;
-    happens(workflow, &Event::Report { job, token, outcome });
+    happens(
+        workflow,
+        &Event::Report {
+            job,
+            token,
+            outcome,
+        },
+    );
 }
 
 fn begins(workflow: &mut Workflow, name: &str) -> JobIndex {
     let job = workflow.graph.find(name).unwrap();
     let token = workflow.job(job).fence + 1;
-    happens(workflow, &Event::Claim { job, lease: Lease { token, worker: "worker".into(), expires: NOW } });
+    happens(
+        workflow,
+        &Event::Claim {
+            job,
+            lease: Lease {
+                token,
+                worker: "worker".into(),
+                expires: NOW,
+            },
+        },
+    );
     job
 }
 
 fn states(workflow: &Workflow) -> String {
     let words = workflow.jobs.iter().map(|job| job.state.word());
-    format!("{}: {}", workflow.meta().status.word(), words.collect::<Vec<_>>().join(" "))
+    format!(
+        "{}: {}",
+        workflow.meta().status.word(),
+        words.collect::<Vec<_>>().join(" ")
+    )
 }
 
 const WELL: Outcome = Outcome::Succeeded { output: None };
 
 fn badly() -> Outcome {
-    Outcome::Failed { failure: Failure::default(), retry: RetryWish::Never }
+    Outcome::Failed {
+        failure: Failure::default(),
+        retry: RetryWish::Never,
+    }
 }
 
 #[test]
 fn an_alarm_that_its_rule_skipped_runs_when_the_job_is_restarted_and_fails() {
-    let mut workflow = of(&[("a", &[], TriggerRule::AllSuccess), ("alarm", &["a"], TriggerRule::AnyFailed)]);
+    let mut workflow = of(&[
+        ("a", &[], TriggerRule::AllSuccess),
+        ("alarm", &["a"], TriggerRule::AnyFailed),
+    ]);
     runs(&mut workflow, "a", WELL);
     assert_eq!(states(&workflow), "succeeded: succeeded skipped");
-    let restart = Event::Restart { jobs: vec![JobIndex(0)], scope: RestartScope::Chosen, as_of: None };
+    let restart = Event::Restart {
+        jobs: vec![JobIndex(0)],
+        scope: RestartScope::Chosen,
+        as_of: None,
+    };
     happens(&mut workflow, &restart);
     assert_eq!(states(&workflow), "running: ready waiting");
     runs(&mut workflow, "a", badly());
@@ -218,10 +330,20 @@ fn an_alarm_that_its_rule_skipped_runs_when_the_job_is_restarted_and_fails() {
 
 #[test]
 fn what_an_operator_skipped_stays_skipped() {
-    let mut workflow = of(&[("a", &[], TriggerRule::AllSuccess), ("alarm", &["a"], TriggerRule::AnyFailed)]);
+    let mut workflow = of(&[
+        ("a", &[], TriggerRule::AllSuccess),
+        ("alarm", &["a"], TriggerRule::AnyFailed),
+    ]);
     runs(&mut workflow, "a", WELL);
     happens(&mut workflow, &Event::Skip(JobIndex(1)));
-    happens(&mut workflow, &Event::Restart { jobs: vec![JobIndex(0)], scope: RestartScope::Chosen, as_of: None });
+    happens(
+        &mut workflow,
+        &Event::Restart {
+            jobs: vec![JobIndex(0)],
+            scope: RestartScope::Chosen,
+            as_of: None,
+        },
+    );
     runs(&mut workflow, "a", badly());
     assert_eq!(states(&workflow), "failed: failed skipped");
 }
@@ -232,7 +354,13 @@ fn a_job_that_was_skipped_with_the_job_before_it_runs_when_that_is_marked_as_suc
     let mut workflow = of(&[("a", &[], rule), ("b", &["a"], rule), ("c", &["b"], rule)]);
     happens(&mut workflow, &Event::Skip(JobIndex(0)));
     assert_eq!(states(&workflow), "succeeded: skipped skipped skipped");
-    happens(&mut workflow, &Event::MarkSucceeded { job: JobIndex(0), output: None });
+    happens(
+        &mut workflow,
+        &Event::MarkSucceeded {
+            job: JobIndex(0),
+            output: None,
+        },
+    );
     assert_eq!(states(&workflow), "running: succeeded ready waiting");
 }
 
@@ -245,16 +373,28 @@ fn alarms_and_cleanups_and_what_comes_after_them_run_again_after_a_retry() {
         ("note", &["cleanup"], TriggerRule::AllSuccess),
     ]);
     runs(&mut workflow, "a", badly());
-    ["alarm", "cleanup", "note"].into_iter().for_each(|job| runs(&mut workflow, job, WELL));
+    ["alarm", "cleanup", "note"]
+        .into_iter()
+        .for_each(|job| runs(&mut workflow, job, WELL));
     happens(&mut workflow, &Event::RetryFailed { as_of: None });
-    assert_eq!(states(&workflow), "running: ready succeeded waiting waiting");
+    assert_eq!(
+        states(&workflow),
+        "running: ready succeeded waiting waiting"
+    );
     runs(&mut workflow, "a", badly());
     assert_eq!(states(&workflow), "running: failed ready ready waiting");
-    ["alarm", "cleanup", "note"].into_iter().for_each(|job| runs(&mut workflow, job, WELL));
+    ["alarm", "cleanup", "note"]
+        .into_iter()
+        .for_each(|job| runs(&mut workflow, job, WELL));
     happens(&mut workflow, &Event::RetryFailed { as_of: None });
     runs(&mut workflow, "a", WELL);
-    ["cleanup", "note"].into_iter().for_each(|job| runs(&mut workflow, job, WELL));
-    assert_eq!(states(&workflow), "succeeded: succeeded succeeded succeeded succeeded");
+    ["cleanup", "note"]
+        .into_iter()
+        .for_each(|job| runs(&mut workflow, job, WELL));
+    assert_eq!(
+        states(&workflow),
+        "succeeded: succeeded succeeded succeeded succeeded"
+    );
 }
 
 #[test]
@@ -264,7 +404,10 @@ fn an_alarm_that_runs_during_the_retry_runs_once_more_only_after_another_failure
         ("alarm", &["a"], TriggerRule::AnyFailed),
         ("cleanup", &["a"], TriggerRule::AllDone),
     ];
-    for (second, after) in [(badly(), "running: failed ready ready"), (WELL, "running: succeeded succeeded ready")] {
+    for (second, after) in [
+        (badly(), "running: failed ready ready"),
+        (WELL, "running: succeeded succeeded ready"),
+    ] {
         let mut workflow = of(&jobs);
         runs(&mut workflow, "a", badly());
         let reacting = ["alarm", "cleanup"].map(|job| begins(&mut workflow, job));
@@ -272,7 +415,14 @@ fn an_alarm_that_runs_during_the_retry_runs_once_more_only_after_another_failure
         runs(&mut workflow, "a", second);
         for job in reacting {
             let token = workflow.job(job).token;
-            happens(&mut workflow, &Event::Report { job, token, outcome: WELL });
+            happens(
+                &mut workflow,
+                &Event::Report {
+                    job,
+                    token,
+                    outcome: WELL,
+                },
+            );
         }
         assert_eq!(states(&workflow), after);
     }
@@ -288,22 +438,35 @@ fn alarms_and_cleanups_are_cancelled_with_all_others() {
     ];
     let mut failed = of_failing(OnFailure::FailFast, &jobs);
     runs(&mut failed, "a", badly());
-    assert_eq!(states(&failed), "failed: failed cancelled cancelled cancelled");
+    assert_eq!(
+        states(&failed),
+        "failed: failed cancelled cancelled cancelled"
+    );
     let mut before = of(&jobs);
     happens(&mut before, &Event::Cancel);
-    assert_eq!(states(&before), "cancelled: cancelled cancelled cancelled cancelled");
+    assert_eq!(
+        states(&before),
+        "cancelled: cancelled cancelled cancelled cancelled"
+    );
     let mut after = of(&jobs);
     runs(&mut after, "a", badly());
     begins(&mut after, "alarm");
     happens(&mut after, &Event::Cancel);
-    assert_eq!(states(&after), "cancelled: failed cancelled cancelled cancelled");
+    assert_eq!(
+        states(&after),
+        "cancelled: failed cancelled cancelled cancelled"
+    );
 }
 
 /// The repeated report was refused, as if the lease had been lost.
 #[test]
 fn a_report_that_is_repeated_when_its_job_runs_again_by_its_rule_gets_the_same_answer() {
     let again = |workflow: &mut Workflow, job: JobIndex, outcome: Outcome| {
-        let event = Event::Report { job, token: workflow.job(job).fence, outcome };
+        let event = Event::Report {
+            job,
+            token: workflow.job(job).fence,
+            outcome,
+        };
         transition(workflow, &event, RetentionDefaults::default(), NOW)
     };
     for first in [WELL, badly()] {
@@ -316,20 +479,46 @@ fn a_report_that_is_repeated_when_its_job_runs_again_by_its_rule_gets_the_same_a
         let cleanup = begins(&mut workflow, "cleanup");
         happens(&mut workflow, &Event::RetryFailed { as_of: None });
         runs(&mut workflow, "a", badly());
-        assert_eq!(again(&mut workflow, cleanup, first.clone()), Ok(Effect::Done));
+        assert_eq!(
+            again(&mut workflow, cleanup, first.clone()),
+            Ok(Effect::Done)
+        );
         assert_eq!(states(&workflow), "running: failed ready waiting");
-        assert_eq!(again(&mut workflow, cleanup, first.clone()), Ok(Effect::Already));
+        assert_eq!(
+            again(&mut workflow, cleanup, first.clone()),
+            Ok(Effect::Already)
+        );
         let refused = again(&mut workflow, cleanup, Outcome::NotBegun);
-        assert!(matches!(refused, Err(Refusal::LeaseLost { reason: "reported", .. })), "{refused:?}");
+        assert!(
+            matches!(
+                refused,
+                Err(Refusal::LeaseLost {
+                    reason: "reported",
+                    ..
+                })
+            ),
+            "{refused:?}"
+        );
         // A job that had ended before it was to run again.
-        ["cleanup", "note"].into_iter().for_each(|job| runs(&mut workflow, job, first.clone()));
+        ["cleanup", "note"]
+            .into_iter()
+            .for_each(|job| runs(&mut workflow, job, first.clone()));
         happens(&mut workflow, &Event::RetryFailed { as_of: None });
         assert_eq!(workflow.job(cleanup).state, JobState::Waiting);
         let told = again(&mut workflow, cleanup, first.clone());
         match first {
             Outcome::Succeeded { .. } => assert_eq!(told, Ok(Effect::Already)),
             // An operator retried this one.
-            _ => assert!(matches!(told, Err(Refusal::LeaseLost { reason: "restarted", .. })), "{told:?}"),
+            _ => assert!(
+                matches!(
+                    told,
+                    Err(Refusal::LeaseLost {
+                        reason: "restarted",
+                        ..
+                    })
+                ),
+                "{told:?}"
+            ),
         }
         // The next lease is another.
         runs(&mut workflow, "a", WELL);
@@ -347,5 +536,8 @@ fn a_workflow_that_was_cancelled_before_its_start_has_a_start_after_a_retry() {
     workflow = Workflow::new(id, Arc::clone(&workflow.graph), NOW);
     happens(&mut workflow, &Event::Cancel);
     happens(&mut workflow, &Event::RetryFailed { as_of: None });
-    assert_eq!((workflow.meta().status, workflow.meta().started_at), (Status::Running, Some(NOW)));
+    assert_eq!(
+        (workflow.meta().status, workflow.meta().started_at),
+        (Status::Running, Some(NOW))
+    );
 }

@@ -63,10 +63,16 @@ impl Workflow {
 
     /// Lets these jobs react once more: before each of them, a job failed that had been opened again since they began.
     pub(super) fn react_again(&mut self, jobs: &[JobIndex], now: Timestamp) {
-        let (running, ended): (Vec<_>, Vec<_>) =
-            jobs.iter().partition(|&&job| matches!(self.job(job).state, JobState::Running { .. }));
-        running.into_iter().for_each(|job: JobIndex| self.job_mut(job).rerun = Rerun::AfterEnd);
-        let ended: Vec<JobIndex> = ended.into_iter().filter(|&job| self.has_ended_by_itself(job)).collect();
+        let (running, ended): (Vec<_>, Vec<_>) = jobs
+            .iter()
+            .partition(|&&job| matches!(self.job(job).state, JobState::Running { .. }));
+        running
+            .into_iter()
+            .for_each(|job: JobIndex| self.job_mut(job).rerun = Rerun::AfterEnd);
+        let ended: Vec<JobIndex> = ended
+            .into_iter()
+            .filter(|&job| self.has_ended_by_itself(job))
+            .collect();
         if !ended.is_empty() {
             self.advance_with(&self.all_news(), &ended, now);
         }
@@ -113,7 +119,13 @@ impl Workflow {
     }
 
     /// Decides whether a job that has run, or runs, is to run again because of the jobs before it, compared with `before`.
-    fn follow(&mut self, job: JobIndex, before: &[Option<News>], reacts: &mut [bool], now: Timestamp) {
+    fn follow(
+        &mut self,
+        job: JobIndex,
+        before: &[Option<News>],
+        reacts: &mut [bool],
+        now: Timestamp,
+    ) {
         let runs = matches!(self.job(job).state, JobState::Running { .. });
         if !runs && !self.has_ended_by_itself(job) {
             return;
@@ -126,13 +138,17 @@ impl Workflow {
                 ParentChange::between(before[parent.index()], self.news_of(*parent))
             }
         });
-        let rerun = changes.map(|change| Self::rerun_after(change, about.rule, self.job(job).rerun)).max();
+        let rerun = changes
+            .map(|change| Self::rerun_after(change, about.rule, self.job(job).rerun))
+            .max();
         match rerun.unwrap_or_default() {
             Rerun::AfterEnd if !runs => {
                 self.set_back_by_rule(job, now);
                 reacts[job.index()] = true;
             }
-            rerun @ (Rerun::AfterEnd | Rerun::AfterFailure) if self.job(job).rerun != Rerun::AfterEnd => {
+            rerun @ (Rerun::AfterEnd | Rerun::AfterFailure)
+                if self.job(job).rerun != Rerun::AfterEnd =>
+            {
                 self.job_mut(job).rerun = rerun;
             }
             _ => {}
@@ -169,7 +185,8 @@ impl Workflow {
             (JobState::Waiting | JobState::Scheduled { .. } | JobState::Ready, Verdict::Skip) => {
                 self.set_state(index, JobState::Skipped, now);
             }
-            (JobState::Skipped, Verdict::Skip) | (JobState::Scheduled { .. } | JobState::Ready, Verdict::Run) => {}
+            (JobState::Skipped, Verdict::Skip)
+            | (JobState::Scheduled { .. } | JobState::Ready, Verdict::Run) => {}
             (JobState::Skipped | JobState::Scheduled { .. } | JobState::Ready, _) => {
                 self.set_state(index, JobState::Waiting, now);
             }

@@ -33,11 +33,17 @@ impl Workflow {
         if meta.stamp() != later.stamp {
             return Ok(false);
         }
-        let mut jobs = self.written.take().map_or_else(Vec::new, |written| written.before);
+        let mut jobs = self
+            .written
+            .take()
+            .map_or_else(Vec::new, |written| written.before);
         for (index, bytes) in &later.state.jobs {
             let what = || format!("the state of job {index} of workflow {id}");
             if index.index() >= self.jobs.len() {
-                return Err(StoreError::Corrupt { what: what(), reason: "its graph has no such job".to_owned() });
+                return Err(StoreError::Corrupt {
+                    what: what(),
+                    reason: "its graph has no such job".to_owned(),
+                });
             }
             jobs.push((*index, decode(bytes, what)?));
         }
@@ -111,11 +117,22 @@ mod tests {
     /// A graph of so many jobs, each after some of those before it.
     fn graph(jobs: usize, random: &mut fastrand::Rng) -> Arc<Graph> {
         let jobs = (0..jobs).map(|at| {
-            let parents = (0..at).filter(|_| random.usize(..jobs) < 3).map(|parent| parent.to_string()).collect();
+            let parents = (0..at)
+                .filter(|_| random.usize(..jobs) < 3)
+                .map(|parent| parent.to_string())
+                .collect();
             let rule = *random.choice(RULES).as_ref().unwrap();
-            JobDefinition { after: parents, rule, ..JobDefinition::new(at.to_string(), "handler") }
+            JobDefinition {
+                after: parents,
+                rule,
+                ..JobDefinition::new(at.to_string(), "handler")
+            }
         });
-        let definition = Definition { name: "w".to_owned(), jobs: jobs.collect(), ..Definition::default() };
+        let definition = Definition {
+            name: "w".to_owned(),
+            jobs: jobs.collect(),
+            ..Definition::default()
+        };
         Arc::new(Graph::build(definition).unwrap())
     }
 
@@ -129,7 +146,10 @@ mod tests {
             JobState::Failed,
             JobState::Skipped,
         ];
-        Job { state: *random.choice(&states).unwrap(), ..Job::default() }
+        Job {
+            state: *random.choice(&states).unwrap(),
+            ..Job::default()
+        }
     }
 
     #[test]
@@ -140,8 +160,15 @@ mod tests {
             let id = WorkflowId::new(Timestamp::from_micros(1), Partition(0), 1);
             let mut meta = Workflow::new(id, Arc::clone(&graph), Timestamp::from_micros(1)).meta;
             let read = |jobs: &[Job], meta: &Meta| {
-                let jobs = (0..).map(JobIndex).zip(jobs.iter().map(|job| encode(job, Format::LATEST))).collect();
-                let state = StoredState { meta: encode(meta, Format::LATEST), jobs, ..StoredState::default() };
+                let jobs = (0..)
+                    .map(JobIndex)
+                    .zip(jobs.iter().map(|job| encode(job, Format::LATEST)))
+                    .collect();
+                let state = StoredState {
+                    meta: encode(meta, Format::LATEST),
+                    jobs,
+                    ..StoredState::default()
+                };
                 Workflow::read_state(id, Arc::clone(&graph), &state).unwrap()
             };
             let mut jobs: Vec<Job> = graph.jobs.iter().map(|_| any_state(&mut random)).collect();
@@ -160,13 +187,28 @@ mod tests {
                     workflow.replace([(index, job)]);
                 }
                 meta.version += 1;
-                let changed: Vec<JobIndex> =
-                    (0..random.usize(..5)).map(|_| JobIndex(random.u32(..jobs.len() as u32))).collect();
-                changed.iter().for_each(|job| jobs[job.index()] = any_state(&mut random));
-                let written = changed.iter().map(|&job| (job, encode(&jobs[job.index()], Format::LATEST))).collect();
-                let state =
-                    StoredState { meta: encode(&meta, Format::LATEST), jobs: written, ..StoredState::default() };
-                assert_eq!(workflow.catch_up(&Later { stamp: meta.stamp(), state }), Ok(true));
+                let changed: Vec<JobIndex> = (0..random.usize(..5))
+                    .map(|_| JobIndex(random.u32(..jobs.len() as u32)))
+                    .collect();
+                changed
+                    .iter()
+                    .for_each(|job| jobs[job.index()] = any_state(&mut random));
+                let written = changed
+                    .iter()
+                    .map(|&job| (job, encode(&jobs[job.index()], Format::LATEST)))
+                    .collect();
+                let state = StoredState {
+                    meta: encode(&meta, Format::LATEST),
+                    jobs: written,
+                    ..StoredState::default()
+                };
+                assert_eq!(
+                    workflow.catch_up(&Later {
+                        stamp: meta.stamp(),
+                        state
+                    }),
+                    Ok(true)
+                );
                 let whole = read(&jobs, &meta);
                 assert_eq!(workflow.jobs, whole.jobs, "seed {seed}");
                 assert_eq!(workflow.standings, whole.standings, "seed {seed}");
@@ -180,8 +222,21 @@ mod tests {
         let id = WorkflowId::new(Timestamp::from_micros(1), Partition(0), 1);
         let mut workflow = Workflow::new(id, graph(3, &mut random), Timestamp::from_micros(1));
         let noted = workflow.meta.stamp();
-        let meta = Meta { version: 2, ..workflow.meta.clone() };
-        let state = StoredState { meta: encode(&meta, Format::LATEST), jobs: Vec::new(), ..StoredState::default() };
-        assert_eq!(workflow.catch_up(&Later { stamp: noted, state }), Ok(false));
+        let meta = Meta {
+            version: 2,
+            ..workflow.meta.clone()
+        };
+        let state = StoredState {
+            meta: encode(&meta, Format::LATEST),
+            jobs: Vec::new(),
+            ..StoredState::default()
+        };
+        assert_eq!(
+            workflow.catch_up(&Later {
+                stamp: noted,
+                state
+            }),
+            Ok(false)
+        );
     }
 }

@@ -39,12 +39,27 @@ pub enum Course {
 
 impl Workflow {
     /// Continues from its state in another system.
-    pub(crate) fn take_over(&mut self, imported: &Imported, defaults: RetentionDefaults, now: Timestamp) {
-        for (at, job) in imported.jobs.iter().enumerate().filter(|(_, job)| **job != Job::default()) {
+    pub(crate) fn take_over(
+        &mut self,
+        imported: &Imported,
+        defaults: RetentionDefaults,
+        now: Timestamp,
+    ) {
+        for (at, job) in imported
+            .jobs
+            .iter()
+            .enumerate()
+            .filter(|(_, job)| **job != Job::default())
+        {
             let index = JobIndex(at as u32);
             self.set_state(index, job.state, now);
-            let ready_at = job.ready_at.or((job.state == JobState::Ready).then_some(now));
-            *self.job_mut(index) = Job { ready_at, ..job.clone() };
+            let ready_at = job
+                .ready_at
+                .or((job.state == JobState::Ready).then_some(now));
+            *self.job_mut(index) = Job {
+                ready_at,
+                ..job.clone()
+            };
         }
         for (job, output) in &imported.outputs {
             self.put_output(*job, output);
@@ -52,12 +67,19 @@ impl Workflow {
         for (job, error) in &imported.errors {
             self.put_error(*job, error);
         }
-        self.meta_mut().retention =
-            Some(imported.expires_at.map_or(Retention::Forever, |at| Retention::For(at.since(now))));
+        self.meta_mut().retention = Some(
+            imported
+                .expires_at
+                .map_or(Retention::Forever, |at| Retention::For(at.since(now))),
+        );
         if let Some(started_at) = imported.started_at {
             let meta = self.meta_mut();
             meta.started_at = Some(started_at);
-            meta.status = if imported.course == Course::Paused { Status::Paused } else { Status::Running };
+            meta.status = if imported.course == Course::Paused {
+                Status::Paused
+            } else {
+                Status::Running
+            };
             match imported.course {
                 Course::GoesOn | Course::Paused => self.advance(now),
                 Course::Halted => self.recount(),

@@ -115,20 +115,35 @@ impl Tally {
 
     /// Applies the rule for a job with this many parents.
     pub(crate) fn verdict(self, rule: TriggerRule, parents: usize) -> Verdict {
-        let Self { succeeded, failed, skipped, doomed } = self;
+        let Self {
+            succeeded,
+            failed,
+            skipped,
+            doomed,
+        } = self;
         let lost = failed + doomed;
         let all_over = (succeeded + failed + skipped) as usize == parents;
         match rule {
             _ if parents == 0 => Verdict::Run,
             TriggerRule::AnySuccess if succeeded > 0 => Verdict::Run,
             TriggerRule::AnyFailed if lost > 0 => Verdict::Run,
-            TriggerRule::AllSuccess | TriggerRule::NoneFailed if lost > 0 && !all_over => Verdict::Doom,
-            TriggerRule::AnySuccess if doomed > 0 && (lost + skipped) as usize == parents => Verdict::Doom,
+            TriggerRule::AllSuccess | TriggerRule::NoneFailed if lost > 0 && !all_over => {
+                Verdict::Doom
+            }
+            TriggerRule::AnySuccess if doomed > 0 && (lost + skipped) as usize == parents => {
+                Verdict::Doom
+            }
             _ if !all_over => Verdict::Wait,
-            TriggerRule::AllSuccess | TriggerRule::NoneFailed | TriggerRule::AnySuccess if failed > 0 => Verdict::Block,
+            TriggerRule::AllSuccess | TriggerRule::NoneFailed | TriggerRule::AnySuccess
+                if failed > 0 =>
+            {
+                Verdict::Block
+            }
             TriggerRule::AllSuccess if skipped > 0 => Verdict::Skip,
             TriggerRule::AnySuccess | TriggerRule::AnyFailed => Verdict::Skip,
-            TriggerRule::AllSuccess | TriggerRule::NoneFailed | TriggerRule::AllDone => Verdict::Run,
+            TriggerRule::AllSuccess | TriggerRule::NoneFailed | TriggerRule::AllDone => {
+                Verdict::Run
+            }
         }
     }
 }
@@ -161,7 +176,12 @@ mod tests {
             ((0, 0, 0, 3), [Doom, Wait, Doom, Run, Doom]),
         ];
         for ((succeeded, failed, skipped, doomed), verdicts) in table {
-            let tally = Tally { succeeded, failed, skipped, doomed };
+            let tally = Tally {
+                succeeded,
+                failed,
+                skipped,
+                doomed,
+            };
             for (rule, verdict) in rules.into_iter().zip(verdicts) {
                 assert_eq!(tally.verdict(rule, 3), verdict, "{rule:?} {tally:?}");
                 assert_eq!(Tally::default().verdict(rule, 0), Run);

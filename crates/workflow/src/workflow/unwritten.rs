@@ -45,7 +45,11 @@ impl Unwritten {
     /// Whether nothing is to be written but the meta, if that changed.
     pub(super) fn is_nothing(&self) -> bool {
         let results = self.results.is_empty() && self.errors.is_empty();
-        self.before.is_empty() && results && self.strays.is_none() && !self.key_is_lost && !self.rewrite
+        self.before.is_empty()
+            && results
+            && self.strays.is_none()
+            && !self.key_is_lost
+            && !self.rewrite
     }
 
     /// Puts the changed jobs in the order of their places.
@@ -55,7 +59,10 @@ impl Unwritten {
 
     /// A job as the store has it, if it changed. They are sorted.
     pub(super) fn before(&self, job: JobIndex) -> Option<&Job> {
-        let at = self.before.binary_search_by_key(&job, |&(job, _)| job).ok()?;
+        let at = self
+            .before
+            .binary_search_by_key(&job, |&(job, _)| job)
+            .ok()?;
         Some(&self.before[at].1)
     }
 }

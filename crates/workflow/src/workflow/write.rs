@@ -7,7 +7,9 @@ use hashbrown::HashSet;
 use super::Workflow;
 use super::unwritten::Unwritten;
 use crate::id::JobIndex;
-use crate::record::change::{Birth, Change, Delete, Moved, Put, ResultField, RowChange, Rows, Times, Trail, Write};
+use crate::record::change::{
+    Birth, Change, Delete, Moved, Put, ResultField, RowChange, Rows, Times, Trail, Write,
+};
 use crate::record::codec::encode;
 use crate::record::format::Format;
 use crate::record::rows::{Row, lasting_row, ready_row_of, ready_rows, status_rows};
@@ -32,29 +34,39 @@ const KEPT_ERRORS: u16 = 10;
 /// The format of a value of a small workflow. It tells a migration whether all of the workflow is in the latest format: the graph, and all
 /// rows. So it becomes a later one only with all of them.
 fn value_format(stored: Option<&[u8]>, unwritten: &Unwritten, format: Format) -> Format {
-    let was = stored.filter(|_| !unwritten.rewrite).and_then(|value| Format::of_record(value).ok());
+    let was = stored
+        .filter(|_| !unwritten.rewrite)
+        .and_then(|value| Format::of_record(value).ok());
     was.map_or(format, |(was, _)| was.min(format))
 }
 
 impl Workflow {
     /// Jobs that became ready since the last write.
     pub(crate) fn newly_ready(&self) -> &[JobIndex] {
-        self.unwritten.as_ref().map_or(&[], |unwritten| &unwritten.ready)
+        self.unwritten
+            .as_ref()
+            .map_or(&[], |unwritten| &unwritten.ready)
     }
 
     /// Keeps the output of a job.
     pub(crate) fn put_output(&mut self, job: JobIndex, output: &[u8]) {
         self.job_mut(job).output_bytes = u32::try_from(output.len()).unwrap_or(u32::MAX);
         let unwritten = self.unwritten();
-        unwritten.dropped_results.retain(|field| *field != ResultField::Output(job));
-        unwritten.results.push((ResultField::Output(job), output.to_vec()));
+        unwritten
+            .dropped_results
+            .retain(|field| *field != ResultField::Output(job));
+        unwritten
+            .results
+            .push((ResultField::Output(job), output.to_vec()));
     }
 
     /// Removes the output of a job.
     pub(crate) fn drop_output(&mut self, job: JobIndex) {
         self.job_mut(job).output_bytes = 0;
         let unwritten = self.unwritten();
-        unwritten.results.retain(|(field, _)| *field != ResultField::Output(job));
+        unwritten
+            .results
+            .retain(|(field, _)| *field != ResultField::Output(job));
         unwritten.dropped_results.push(ResultField::Output(job));
     }
 
@@ -67,7 +79,10 @@ impl Workflow {
     /// Where the error of the latest attempt of a job is, if that attempt failed.
     pub(crate) fn latest_error(&self, index: JobIndex) -> ResultField {
         let job = self.job(index);
-        ResultField::Error(index, (job.attempt.wrapping_add(job.lost_total) % KEPT_ERRORS) as u8)
+        ResultField::Error(
+            index,
+            (job.attempt.wrapping_add(job.lost_total) % KEPT_ERRORS) as u8,
+        )
     }
 
     /// Writes all rows again with the next write, because those that the store has are not known. `strays` may be there and should not.
@@ -87,8 +102,14 @@ impl Workflow {
         let unwritten = self.unwritten();
         unwritten.rewrite = true;
         unwritten.errors = errors;
-        let ready = [Format::First, Format::Second].into_iter().flat_map(|format| self.rows(format).0).collect();
-        self.mend(Delete { ready, ..Delete::default() });
+        let ready = [Format::First, Format::Second]
+            .into_iter()
+            .flat_map(|format| self.rows(format).0)
+            .collect();
+        self.mend(Delete {
+            ready,
+            ..Delete::default()
+        });
     }
 
     /// Removes the workflow with the next write.
@@ -98,7 +119,9 @@ impl Workflow {
 
     /// Whether the next write removes it.
     pub(crate) fn is_deleted(&self) -> bool {
-        self.unwritten.as_ref().is_some_and(|unwritten| unwritten.delete)
+        self.unwritten
+            .as_ref()
+            .is_some_and(|unwritten| unwritten.delete)
     }
 
     /// The change to write, or None when there is none. `writer` is a random number.
@@ -122,13 +145,21 @@ impl Workflow {
         Some(self.change_from(unwritten, writer, style, now))
     }
 
-    fn change_from(&mut self, mut unwritten: Box<Unwritten>, writer: u32, style: Style, now: Timestamp) -> Change {
+    fn change_from(
+        &mut self,
+        mut unwritten: Box<Unwritten>,
+        writer: u32,
+        style: Style,
+        now: Timestamp,
+    ) -> Change {
         let format = style.format;
         let is_whole = unwritten.before.len() > style.most;
         let expected = self.stored.take().map(Vec::from);
         let was = expected.is_some().then(|| unwritten.was.clone());
         // A state that is written anew says nothing of rows that an earlier one owes, and one that no longer runs has none.
-        let shown = was.as_ref().is_some_and(|was| was.status == self.meta.status);
+        let shown = was
+            .as_ref()
+            .is_some_and(|was| was.status == self.meta.status);
         if (is_whole || !shown) && !self.owing.is_empty() {
             unwritten.strays.get_or_insert_default();
         }
@@ -139,7 +170,12 @@ impl Workflow {
         if unwritten.delete {
             let before = was.as_ref().map_or(self.meta.status, |meta| meta.status);
             let delete = self.deletion(before, &unwritten, format);
-            return Change { workflow: self.id, expected, small, write: Write::Delete(Box::new(delete)) };
+            return Change {
+                workflow: self.id,
+                expected,
+                small,
+                write: Write::Delete(Box::new(delete)),
+            };
         }
         self.meta.version += 1;
         self.meta.writer = writer;
@@ -148,11 +184,18 @@ impl Workflow {
             let due = now + ROWS_DUE;
             self.meta.timer = Some(self.meta.timer.map_or(due, |timer| timer.min(due)));
         }
-        let settled = if unwritten.strays.is_some() { std::mem::take(&mut self.owing) } else { Vec::new() };
+        let settled = if unwritten.strays.is_some() {
+            std::mem::take(&mut self.owing)
+        } else {
+            Vec::new()
+        };
         let (meta, length) = match small {
-            true => {
-                join(&self.meta, &self.graph.label, &self.jobs, value_format(expected.as_deref(), &unwritten, format))
-            }
+            true => join(
+                &self.meta,
+                &self.graph.label,
+                &self.jobs,
+                value_format(expected.as_deref(), &unwritten, format),
+            ),
             false => {
                 let meta = encode(&self.meta, format);
                 let length = meta.len();
@@ -160,26 +203,53 @@ impl Workflow {
             }
         };
         self.stored = Some(meta[..length].into());
-        let put = Put { rows, settled, ..self.put(was.as_ref(), &mut unwritten, (meta, format, is_whole)) };
+        let put = Put {
+            rows,
+            settled,
+            ..self.put(was.as_ref(), &mut unwritten, (meta, format, is_whole))
+        };
         self.written = Some(unwritten);
-        Change { workflow: self.id, expected, small, write: Write::Put(Box::new(put)) }
+        Change {
+            workflow: self.id,
+            expected,
+            small,
+            write: Write::Put(Box::new(put)),
+        }
     }
 
     /// Whether so many rows are added that they follow the state.
     fn rows_follow(&self, was: Option<&Meta>, unwritten: &Unwritten, most: usize) -> Rows {
         let status = was.map_or(Status::Pending, |meta| meta.status);
         let all = unwritten.strays.is_some() || status != self.meta.status;
-        let rows = if all { self.meta.counts.number(JobState::Ready) as usize } else { unwritten.ready.len() };
-        if self.meta.status == Status::Running && rows > most { Rows::Follow } else { Rows::AtOnce }
+        let rows = if all {
+            self.meta.counts.number(JobState::Ready) as usize
+        } else {
+            unwritten.ready.len()
+        };
+        if self.meta.status == Status::Running && rows > most {
+            Rows::Follow
+        } else {
+            Rows::AtOnce
+        }
     }
 
     /// Writes all rows again if a write has come to its end without them, as when its server died.
     pub(crate) fn settle_rows(&mut self) {
         if !self.owing.is_empty() {
             // Whatever was ready since it last became so.
-            let jobs: Vec<Job> = self.jobs.iter().map(|job| Job { state: JobState::Ready, ..job.clone() }).collect();
+            let jobs: Vec<Job> = self
+                .jobs
+                .iter()
+                .map(|job| Job {
+                    state: JobState::Ready,
+                    ..job.clone()
+                })
+                .collect();
             let ready = ready_rows(self.id, &self.graph, &jobs, Status::Running, Format::LATEST);
-            self.mend(Delete { ready, ..Delete::default() });
+            self.mend(Delete {
+                ready,
+                ..Delete::default()
+            });
         }
     }
 
@@ -196,7 +266,10 @@ impl Workflow {
             None => Moved::Away,
         };
         let ready = self.ready_change(was, unwritten, format);
-        let errors = unwritten.errors.iter().map(|(field, error)| (*field, encode(error, format)));
+        let errors = unwritten
+            .errors
+            .iter()
+            .map(|(field, error)| (*field, encode(error, format)));
         let jobs: Vec<JobIndex> = match is_whole {
             true => self
                 .each()
@@ -211,17 +284,34 @@ impl Workflow {
                 graph: encode(&*self.graph, format),
                 label: encode(&self.graph.label, format),
                 // One that is only written again has it already.
-                idempotency_key: self.graph.idempotency_key.clone().filter(|_| !unwritten.rewrite),
+                idempotency_key: self
+                    .graph
+                    .idempotency_key
+                    .clone()
+                    .filter(|_| !unwritten.rewrite),
             }),
-            jobs: jobs.into_iter().map(|job| (job, encode(self.job(job), format))).collect(),
-            results: std::mem::take(&mut unwritten.results).into_iter().chain(errors).collect(),
+            jobs: jobs
+                .into_iter()
+                .map(|job| (job, encode(self.job(job), format)))
+                .collect(),
+            results: std::mem::take(&mut unwritten.results)
+                .into_iter()
+                .chain(errors)
+                .collect(),
             dropped_results: std::mem::take(&mut unwritten.dropped_results),
             ready,
             index: self.index_change(was),
             timer: changed(was.and_then(|meta| meta.timer), self.meta.timer),
             expiry: changed(was.and_then(|meta| meta.expires_at), self.meta.expires_at),
-            was: was.map(|meta| Times { timer: meta.timer, expiry: meta.expires_at }),
-            trail: Some(Trail { since: was.map(Meta::stamp), stamp: self.meta.stamp(), jobs: self.jobs.len() }),
+            was: was.map(|meta| Times {
+                timer: meta.timer,
+                expiry: meta.expires_at,
+            }),
+            trail: Some(Trail {
+                since: was.map(Meta::stamp),
+                stamp: self.meta.stamp(),
+                jobs: self.jobs.len(),
+            }),
             whole: is_whole.then(|| encode(&self.graph.label, format)),
             ..Put::default()
         };
@@ -236,7 +326,10 @@ impl Workflow {
         let (ready, index) = self.rows(format);
         let all = |change: &mut RowChange, strays: Vec<Row>, rows: HashSet<Row>| {
             let strays: HashSet<Row> = change.remove.drain(..).chain(strays).collect();
-            change.remove = strays.into_iter().filter(|row| !rows.contains(row)).collect();
+            change.remove = strays
+                .into_iter()
+                .filter(|row| !rows.contains(row))
+                .collect();
             change.add = rows.into_iter().collect();
         };
         all(&mut put.ready, strays.ready, ready.into_iter().collect());
@@ -255,7 +348,10 @@ impl Workflow {
         if was.is_none() {
             add.push(lasting_row(self.id));
         }
-        RowChange { remove: before, add }
+        RowChange {
+            remove: before,
+            add,
+        }
     }
 
     fn ready_change(&self, was: Option<&Meta>, unwritten: &Unwritten, format: Format) -> RowChange {
@@ -267,15 +363,23 @@ impl Workflow {
         // Pausing or resuming changes the rows of all jobs. Any other change affects only the rows of changed jobs.
         let mut change = RowChange::default();
         let mut compare = |job: JobIndex, was: &Job| {
-            let (before, after) = (row(job, was, status), row(job, self.job(job), self.meta.status));
+            let (before, after) = (
+                row(job, was, status),
+                row(job, self.job(job), self.meta.status),
+            );
             if before != after {
                 change.remove.extend(before);
                 change.add.extend(after);
             }
         };
         match shown(status) == shown(self.meta.status) {
-            true => unwritten.before.iter().for_each(|(job, was)| compare(*job, was)),
-            false => self.each().for_each(|job| compare(job, unwritten.before(job).unwrap_or_else(|| self.job(job)))),
+            true => unwritten
+                .before
+                .iter()
+                .for_each(|(job, was)| compare(*job, was)),
+            false => self.each().for_each(|job| {
+                compare(job, unwritten.before(job).unwrap_or_else(|| self.job(job)))
+            }),
         }
         change
     }
@@ -292,13 +396,20 @@ impl Workflow {
             ready.extend(strays.ready.iter().cloned());
             index.extend(strays.index.iter().cloned());
         }
-        Delete { ready, index, idempotency_key: self.graph.idempotency_key.clone() }
+        Delete {
+            ready,
+            index,
+            idempotency_key: self.graph.idempotency_key.clone(),
+        }
     }
 
     /// All rows that a store of a format must have for it: ready rows and index rows.
     pub(crate) fn rows(&self, format: Format) -> (Vec<Row>, Vec<Row>) {
         let mut index = status_rows(self.id, &self.graph.label, self.meta.status);
         index.push(lasting_row(self.id));
-        (ready_rows(self.id, &self.graph, &self.jobs, self.meta.status, format), index)
+        (
+            ready_rows(self.id, &self.graph, &self.jobs, self.meta.status, format),
+            index,
+        )
     }
 }

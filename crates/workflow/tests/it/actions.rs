@@ -4,11 +4,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use tidegate_workflow::{
-    Acted, Action, Begin, Claimed, Condition, Definition, Engine, EngineError, Rerun, RestartScope, Retention, Status,
-    Store, TriggerRule, WorkflowId,
+    Acted, Action, Begin, Claimed, Condition, Definition, Engine, EngineError, Rerun, RestartScope,
+    Retention, Status, Store, TriggerRule, WorkflowId,
 };
 
-use crate::support::{at, create_of, definition, failure, memory, redis, report, server, sqlite, state, succeed, take};
+use crate::support::{
+    at, create_of, definition, failure, memory, redis, report, server, sqlite, state, succeed, take,
+};
 
 const PAGE: &str = "../../docs/actions.md";
 
@@ -33,7 +35,14 @@ with *already*. A job that is doomed or blocked is not about to run again, so it
 so; there is nothing to refuse.
 ";
 
-const STATUSES: [&str; 6] = ["pending", "running", "paused", "succeeded", "failed", "cancelled"];
+const STATUSES: [&str; 6] = [
+    "pending",
+    "running",
+    "paused",
+    "succeeded",
+    "failed",
+    "cancelled",
+];
 
 const JOB_STATES: [&str; 12] = [
     "not started",
@@ -68,27 +77,50 @@ fn of_job() -> [(&'static str, Action); 5] {
     let job = || "x".to_owned();
     [
         ("skip", Action::SkipJob(job())),
-        ("mark_succeeded", Action::MarkSucceeded { job: job(), output: None }),
+        (
+            "mark_succeeded",
+            Action::MarkSucceeded {
+                job: job(),
+                output: None,
+            },
+        ),
         ("cancel", Action::CancelJob(job())),
         ("retry", Action::RetryJob(job())),
-        ("restart", Action::Restart { jobs: vec![job()], scope: RestartScope::Chosen }),
+        (
+            "restart",
+            Action::Restart {
+                jobs: vec![job()],
+                scope: RestartScope::Chosen,
+            },
+        ),
     ]
 }
 
 /// Claims all there is; returns what is of this workflow.
 async fn claimed(engine: &Engine, id: WorkflowId) -> Vec<Claimed> {
-    take(engine, 1).await.into_iter().filter(|claimed| claimed.lease.workflow == id).collect()
+    take(engine, 1)
+        .await
+        .into_iter()
+        .filter(|claimed| claimed.lease.workflow == id)
+        .collect()
 }
 
 /// Lets the first job of a workflow fail.
 async fn fail_first(engine: &Engine, id: WorkflowId) {
     let claimed = claimed(engine, id).await;
-    let first = claimed.iter().find(|claimed| claimed.lease.job.index() == 0).unwrap();
+    let first = claimed
+        .iter()
+        .find(|claimed| claimed.lease.job.index() == 0)
+        .unwrap();
     report(engine, first.lease, failure(), 2).await.unwrap();
 }
 
 async fn with_status(engine: &Engine, status: &str) -> WorkflowId {
-    let begin = if status == "pending" { Begin::Later } else { Begin::Now };
+    let begin = if status == "pending" {
+        Begin::Later
+    } else {
+        Begin::Now
+    };
     let id = create_of(engine, definition("x"), begin).await;
     match status {
         "paused" => drop(engine.act(id, Action::Pause, at(1)).await),
@@ -118,13 +150,23 @@ fn definition_for(job: &str) -> Definition {
 }
 
 async fn with_job(engine: &Engine, job: &str) -> WorkflowId {
-    let begin = if job == "not started" { Begin::Later } else { Begin::Now };
+    let begin = if job == "not started" {
+        Begin::Later
+    } else {
+        Begin::Now
+    };
     let id = create_of(engine, definition_for(job), begin).await;
     match job {
         "doomed" | "blocked" | "failed" => fail_first(engine, id).await,
         "running" => drop(claimed(engine, id).await),
-        "succeeded" | SKIPPED_BY_RULE => drop(succeed(engine, claimed(engine, id).await[0].lease, 2).await),
-        "cancelled" => drop(engine.act(id, Action::CancelJob("x".to_owned()), at(2)).await),
+        "succeeded" | SKIPPED_BY_RULE => {
+            drop(succeed(engine, claimed(engine, id).await[0].lease, 2).await)
+        }
+        "cancelled" => drop(
+            engine
+                .act(id, Action::CancelJob("x".to_owned()), at(2))
+                .await,
+        ),
         "skipped" => drop(engine.act(id, Action::SkipJob("x".to_owned()), at(2)).await),
         _ => {}
     }
@@ -151,21 +193,32 @@ fn cell(acted: Result<Acted, EngineError>, after: &str) -> String {
         Ok(_) => format!("done: {after}"),
         Err(EngineError::Refused(refusal)) => {
             let text = refusal.to_string();
-            text.split_once(": ").map_or("refused".to_owned(), |(_, advice)| format!("refused: {advice}"))
+            text.split_once(": ")
+                .map_or("refused".to_owned(), |(_, advice)| {
+                    format!("refused: {advice}")
+                })
         }
         Err(error) => panic!("{error}"),
     }
 }
 
 async fn act(engine: &Engine, id: WorkflowId, action: &Action) -> Result<Acted, EngineError> {
-    engine.act_if(id, action.clone(), Condition::default(), at(3)).await
+    engine
+        .act_if(id, action.clone(), Condition::default(), at(3))
+        .await
 }
 
 async fn workflow_cell(engine: &Engine, status: &str, action: &Action) -> String {
     let id = with_status(engine, status).await;
     let acted = act(engine, id, action).await;
-    let after = engine.show(id).await.map_or("removed", |snapshot| snapshot.meta().status.word());
-    assert!(acted.is_ok() || after == status, "{status} {action:?}: refused, and changed");
+    let after = engine
+        .show(id)
+        .await
+        .map_or("removed", |snapshot| snapshot.meta().status.word());
+    assert!(
+        acted.is_ok() || after == status,
+        "{status} {action:?}: refused, and changed"
+    );
     cell(acted, after)
 }
 
@@ -173,13 +226,20 @@ async fn job_cell(engine: &Engine, job: &str, action: &Action) -> String {
     let id = with_job(engine, job).await;
     let acted = act(engine, id, action).await;
     let after = state_of_job(engine, id).await;
-    assert!(acted.is_ok() || after == job, "{job} {action:?}: refused, and changed");
+    assert!(
+        acted.is_ok() || after == job,
+        "{job} {action:?}: refused, and changed"
+    );
     cell(acted, after)
 }
 
 fn head(table: &mut String, noun: &str, actions: &[&str]) {
     let actions: Vec<String> = actions.iter().map(|action| format!("`{action}`")).collect();
-    *table += &format!("| {noun} | {} |\n|---|{}\n", actions.join(" | "), "---|".repeat(actions.len()));
+    *table += &format!(
+        "| {noun} | {} |\n|---|{}\n",
+        actions.join(" | "),
+        "---|".repeat(actions.len())
+    );
 }
 
 async fn page(store: &Store) -> String {
@@ -205,13 +265,20 @@ async fn page(store: &Store) -> String {
     page + TAIL
 }
 
-#[expect(clippy::disallowed_methods, reason = "whether to write the page is up to whoever starts the test")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "whether to write the page is up to whoever starts the test"
+)]
 fn check(page: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(PAGE);
     if std::env::var_os("TIDEGATE_GENERATE").is_some() {
         std::fs::write(&path, page).unwrap();
     }
-    assert_eq!(page, std::fs::read_to_string(&path).unwrap(), "docs/actions.md is outdated: run `make gen`");
+    assert_eq!(
+        page,
+        std::fs::read_to_string(&path).unwrap(),
+        "docs/actions.md is outdated: run `make gen`"
+    );
 }
 
 #[tokio::test]

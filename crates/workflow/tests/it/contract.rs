@@ -8,8 +8,8 @@ pub(crate) mod writes;
 use tidegate_workflow::change::{Applied, Birth, Change, Delete, Put, StoredState, Write};
 use tidegate_workflow::rows::{ReadyEntry, Row, Section, queue_rows};
 use tidegate_workflow::{
-    Clockwork, Format, Head, JobIndex, MemoryStore, Partition, RowSet, Span, Status, Store, StoreError, Timestamp,
-    WorkflowId,
+    Clockwork, Format, Head, JobIndex, MemoryStore, Partition, RowSet, Span, Status, Store,
+    StoreError, Timestamp, WorkflowId,
 };
 
 /// Stores under test are made with this number of partitions.
@@ -98,7 +98,11 @@ const BINARY: &[u8] = b"\0\r\n$-1\r\n\xff\xfe'\"";
 
 /// The workflow made at `millis` in a partition.
 pub(crate) fn id(millis: u64, partition: u16) -> WorkflowId {
-    WorkflowId::new(micros(millis * 1_000), Partition(partition), u128::from(millis) << 7)
+    WorkflowId::new(
+        micros(millis * 1_000),
+        Partition(partition),
+        u128::from(millis) << 7,
+    )
 }
 
 pub(crate) fn micros(micros: u64) -> Timestamp {
@@ -110,30 +114,65 @@ fn meta(text: &str) -> Vec<u8> {
 }
 
 pub(crate) fn birth(key: Option<&str>) -> Birth {
-    Birth { graph: meta("graph"), label: meta("label"), idempotency_key: key.map(str::to_owned) }
+    Birth {
+        graph: meta("graph"),
+        label: meta("label"),
+        idempotency_key: key.map(str::to_owned),
+    }
 }
 
 /// Creates a workflow with the state `first`, and whatever else `put` says.
 pub(crate) fn create(id: WorkflowId, put: Put) -> Change {
-    let put = Put { meta: meta("first"), birth: Some(put.birth.clone().unwrap_or_else(|| birth(None))), ..put };
-    Change { workflow: id, expected: None, small: false, write: Write::Put(Box::new(put)) }
+    let put = Put {
+        meta: meta("first"),
+        birth: Some(put.birth.clone().unwrap_or_else(|| birth(None))),
+        ..put
+    };
+    Change {
+        workflow: id,
+        expected: None,
+        small: false,
+        write: Write::Put(Box::new(put)),
+    }
 }
 
 /// Takes a workflow from one state to another, and does whatever else `put` says.
 pub(crate) fn update(id: WorkflowId, from: &str, to: &str, put: Put) -> Change {
-    let put = Put { meta: meta(to), ..put };
-    Change { workflow: id, expected: Some(meta(from)), small: false, write: Write::Put(Box::new(put)) }
+    let put = Put {
+        meta: meta(to),
+        ..put
+    };
+    Change {
+        workflow: id,
+        expected: Some(meta(from)),
+        small: false,
+        write: Write::Put(Box::new(put)),
+    }
 }
 
 pub(crate) fn delete(id: WorkflowId, from: &str, delete: Delete) -> Change {
-    Change { workflow: id, expected: Some(meta(from)), small: false, write: Write::Delete(Box::new(delete)) }
+    Change {
+        workflow: id,
+        expected: Some(meta(from)),
+        small: false,
+        write: Write::Delete(Box::new(delete)),
+    }
 }
 
 pub(crate) fn ready_row(queue: &str, since: u64, workflow: WorkflowId, job: u32) -> Row {
     let job = JobIndex(job);
     let (handler, limit_key) = ("h".to_owned(), String::new());
     let queue = queue.to_owned();
-    ReadyEntry { queue, handler, limit_key, priority: 0, since: micros(since), workflow, job }.row(Format::LATEST)
+    ReadyEntry {
+        queue,
+        handler,
+        limit_key,
+        priority: 0,
+        since: micros(since),
+        workflow,
+        job,
+    }
+    .row(Format::LATEST)
 }
 
 pub(crate) fn index_row(section: Section<'_>, id: WorkflowId) -> Row {
@@ -165,14 +204,23 @@ fn sorted(mut state: StoredState) -> StoredState {
 
 /// What a conflict answers for a workflow in state `meta` whose jobs nothing has happened to.
 fn conflict(meta: Vec<u8>) -> Applied {
-    Applied::Conflict(Some(StoredState { meta, jobs: Vec::new(), ..StoredState::default() }))
+    Applied::Conflict(Some(StoredState {
+        meta,
+        jobs: Vec::new(),
+        ..StoredState::default()
+    }))
 }
 
 /// Every row of a set, in all partitions.
 async fn all_rows(store: &Store, set: RowSet) -> Vec<Row> {
     let mut rows = Vec::new();
     for partition in 0..PARTITIONS {
-        rows.extend(store.rows(Partition(partition), set, None, 100_000).await.unwrap());
+        rows.extend(
+            store
+                .rows(Partition(partition), set, None, 100_000)
+                .await
+                .unwrap(),
+        );
     }
     rows
 }
@@ -187,7 +235,9 @@ pub(crate) async fn due_of_each(
     let partitions = partitions();
     let due = store.due(which, micros(until), limit, &partitions).await;
     assert_eq!(due.len(), partitions.len());
-    due.into_iter().collect::<Result<Vec<_>, _>>().map(|due| due.concat())
+    due.into_iter()
+        .collect::<Result<Vec<_>, _>>()
+        .map(|due| due.concat())
 }
 
 fn partitions() -> Vec<Partition> {
@@ -200,27 +250,55 @@ pub(crate) async fn ready_of_each(
     prefixes: &[Row],
     limit: usize,
 ) -> Result<Vec<Vec<Vec<Row>>>, StoreError> {
-    let read = store.ready(prefixes, limit, &partitions()).await.into_iter();
+    let read = store
+        .ready(prefixes, limit, &partitions())
+        .await
+        .into_iter();
     let read = read.collect::<Result<Vec<_>, _>>()?;
-    Ok((0..prefixes.len()).map(|at| read.iter().map(|each| each[at].clone()).collect()).collect())
+    Ok((0..prefixes.len())
+        .map(|at| read.iter().map(|each| each[at].clone()).collect())
+        .collect())
 }
 
 /// The number of rows of each span in all partitions together.
 pub(crate) async fn count_all(store: &Store, spans: &[Span]) -> Result<Vec<u64>, StoreError> {
-    let counts = store.count(spans, &partitions()).await.into_iter().collect::<Result<Vec<_>, _>>()?;
-    Ok((0..spans.len()).map(|at| counts.iter().map(|each| each[at]).sum()).collect())
+    let counts = store
+        .count(spans, &partitions())
+        .await
+        .into_iter()
+        .collect::<Result<Vec<_>, _>>()?;
+    Ok((0..spans.len())
+        .map(|at| counts.iter().map(|each| each[at]).sum())
+        .collect())
 }
 
 /// The number of ready rows of each prefix in all partitions together, and the first row of each partition.
-pub(crate) async fn depth_of_all(store: &Store, prefixes: &[Row]) -> Result<Vec<(u64, Vec<Row>)>, StoreError> {
-    let depths = store.ready_depth(prefixes, &partitions()).await.into_iter().collect::<Result<Vec<_>, _>>()?;
+pub(crate) async fn depth_of_all(
+    store: &Store,
+    prefixes: &[Row],
+) -> Result<Vec<(u64, Vec<Row>)>, StoreError> {
+    let depths = store
+        .ready_depth(prefixes, &partitions())
+        .await
+        .into_iter()
+        .collect::<Result<Vec<_>, _>>()?;
     let sum = |at: usize| depths.iter().map(|each| each[at].0).sum();
-    let firsts = |at: usize| depths.iter().filter_map(|each| each[at].1.clone()).collect();
-    Ok((0..prefixes.len()).map(|at| (sum(at), firsts(at))).collect())
+    let firsts = |at: usize| {
+        depths
+            .iter()
+            .filter_map(|each| each[at].1.clone())
+            .collect()
+    };
+    Ok((0..prefixes.len())
+        .map(|at| (sum(at), firsts(at)))
+        .collect())
 }
 
 /// What lists show of each workflow.
-pub(crate) async fn heads_of(store: &Store, ids: &[WorkflowId]) -> Result<Vec<Option<Head>>, StoreError> {
+pub(crate) async fn heads_of(
+    store: &Store,
+    ids: &[WorkflowId],
+) -> Result<Vec<Option<Head>>, StoreError> {
     store.heads(ids).await.into_iter().collect()
 }
 
@@ -234,10 +312,19 @@ async fn due(store: &Store, which: Clockwork, until: u64) -> Vec<(WorkflowId, Ti
 async fn assert_empty(store: &Store, ids: &[WorkflowId]) {
     assert_eq!(store.load(ids).await.unwrap(), vec![None; ids.len()]);
     assert_eq!(heads_of(store, ids).await.unwrap(), vec![None; ids.len()]);
-    for set in [RowSet::Ready, RowSet::Index, RowSet::Due(Clockwork::Timers), RowSet::Due(Clockwork::Expiries)] {
+    for set in [
+        RowSet::Ready,
+        RowSet::Index,
+        RowSet::Due(Clockwork::Timers),
+        RowSet::Due(Clockwork::Expiries),
+    ] {
         assert_eq!(all_rows(store, set).await, Vec::<Row>::new(), "{set:?}");
     }
-    let spans = [Section::All, Section::Status(Status::Running)].map(|section| Span::of(section.prefix()));
+    let spans =
+        [Section::All, Section::Status(Status::Running)].map(|section| Span::of(section.prefix()));
     assert_eq!(count_all(store, &spans).await, Ok(vec![0, 0]));
-    assert_eq!(depth_of_all(store, &[queue_rows("default")]).await.unwrap(), [(0, Vec::new())]);
+    assert_eq!(
+        depth_of_all(store, &[queue_rows("default")]).await.unwrap(),
+        [(0, Vec::new())]
+    );
 }

@@ -41,7 +41,11 @@ impl Server {
     /// Starts this program again, to serve a store.
     fn start(place: &str, from: Timestamp) -> Self {
         let mut process = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "crash::a_process_that_serves_until_it_is_killed", "--nocapture"])
+            .args([
+                "--exact",
+                "crash::a_process_that_serves_until_it_is_killed",
+                "--nocapture",
+            ])
             .env(SERVE, format!("{place} {}", from.micros()))
             .stdout(Stdio::piped())
             .spawn()
@@ -54,7 +58,11 @@ impl Server {
     fn listen(&mut self, told: &mut Told, more: usize) {
         let enough = told.lines + more;
         while told.lines < enough {
-            let line = self.lines.next().expect("the server serves until it is killed").unwrap();
+            let line = self
+                .lines
+                .next()
+                .expect("the server serves until it is killed")
+                .unwrap();
             told.hear(&line);
         }
     }
@@ -74,14 +82,22 @@ fn open_sqlite(path: &Path) -> Store {
 
 async fn open_redis(config: Config) -> Store {
     let options = RedisOptions::new("crash:", PARTITIONS, Duration::from_secs(1)).unwrap();
-    Store::Redis(RedisStore::open(Client::new(config).unwrap(), options).await.unwrap())
+    Store::Redis(
+        RedisStore::open(Client::new(config).unwrap(), options)
+            .await
+            .unwrap(),
+    )
 }
 
 async fn open(place: &str) -> Store {
     match place.split_once(':').unwrap() {
         ("sqlite", path) => open_sqlite(Path::new(path)),
         (_, port) => {
-            open_redis(Config::single(Address::Tcp { host: "127.0.0.1".to_owned(), port: port.parse().unwrap() })).await
+            open_redis(Config::single(Address::Tcp {
+                host: "127.0.0.1".to_owned(),
+                port: port.parse().unwrap(),
+            }))
+            .await
         }
     }
 }
@@ -89,8 +105,13 @@ async fn open(place: &str) -> Store {
 /// The child of the other tests; by itself it has nothing to do.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_serves_until_it_is_killed() {
-    #[expect(clippy::disallowed_methods, reason = "this process may be the child of a test, which is told so")]
-    let Ok(serving) = std::env::var(SERVE) else { return };
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this process may be the child of a test, which is told so"
+    )]
+    let Ok(serving) = std::env::var(SERVE) else {
+        return;
+    };
     let (place, from) = serving.split_once(' ').unwrap();
     let clock = Clock::starting(Timestamp::from_micros(from.parse().unwrap()));
     let say: load::Say = Arc::new(|line| println!("\n{line}"));
@@ -104,7 +125,10 @@ async fn a_process_that_serves_until_it_is_killed() {
 async fn check_told(engine: &Engine, told: &Told) {
     let snapshots = whole_store(engine).await;
     for (key, id) in &told.created {
-        assert!(snapshots.contains_key(id), "workflow {id} was created with key {key} and is gone");
+        assert!(
+            snapshots.contains_key(id),
+            "workflow {id} was created with key {key} and is gone"
+        );
     }
     for (id, job) in &told.succeeded {
         let state = snapshots[id].jobs()[usize::from(*job)].state;
@@ -112,7 +136,11 @@ async fn check_told(engine: &Engine, told: &Told) {
     }
     // Whoever creates again because the answer was lost finds what there is.
     for (key, id) in told.created.iter().rev().take(20) {
-        let again = engine.create(vec![new(workflow(key.clone()), Begin::Now)], at(0)).await.remove(0).unwrap();
+        let again = engine
+            .create(vec![new(workflow(key.clone()), Begin::Now)], at(0))
+            .await
+            .remove(0)
+            .unwrap();
         assert_eq!((again.workflow, again.existing), (*id, true));
     }
 }
@@ -122,7 +150,12 @@ async fn check_finish(store: &Store, told: &Told, from: Timestamp) {
     let (engine, _) = finish(store, from).await;
     let snapshots = whole_store(&engine).await;
     for (id, snapshot) in &snapshots {
-        assert!(snapshot.meta().status.is_over(), "{id} is {:?}: {:?}", snapshot.meta().status, snapshot.states());
+        assert!(
+            snapshot.meta().status.is_over(),
+            "{id} is {:?}: {:?}",
+            snapshot.meta().status,
+            snapshot.states()
+        );
     }
     assert!(snapshots.len() >= told.created.len().min(10));
 }
@@ -149,7 +182,10 @@ async fn killed_again_and_again(place: &str) {
         engine.close().await;
         close(store).await;
     }
-    assert!(!told.created.is_empty() && !told.succeeded.is_empty(), "seed {seed}");
+    assert!(
+        !told.created.is_empty() && !told.succeeded.is_empty(),
+        "seed {seed}"
+    );
     let store = open(place).await;
     check_finish(&store, &told, clock.now()).await;
 }
@@ -163,7 +199,11 @@ async fn close(store: Store) {
 #[tokio::test]
 async fn a_killed_server_over_sqlite_loses_nothing_and_the_next_one_finishes() {
     let directory = tempfile::tempdir().unwrap();
-    killed_again_and_again(&format!("sqlite:{}", directory.path().join("crash.db").display())).await;
+    killed_again_and_again(&format!(
+        "sqlite:{}",
+        directory.path().join("crash.db").display()
+    ))
+    .await;
 }
 
 #[tokio::test]
@@ -174,7 +214,8 @@ async fn a_killed_server_over_redis_loses_nothing_and_the_next_one_finishes() {
 
 #[tokio::test]
 async fn a_killed_redis_that_writes_a_log_loses_nothing_and_its_server_goes_on() {
-    let mut redis = RedisServer::start_with(&["--appendonly", "yes", "--appendfsync", "always"]).await;
+    let mut redis =
+        RedisServer::start_with(&["--appendonly", "yes", "--appendfsync", "always"]).await;
     let (place, clock) = (format!("redis:{}", redis.port()), Clock::starting(at(0)));
     let mut server = Server::start(&place, clock.now());
     let mut told = Told::default();
@@ -222,8 +263,11 @@ async fn a_cluster_that_loses_a_primary_finishes_what_it_has() {
     // Jobs of the lost partitions wait; when the replica took over, all of them go on.
     goes_on(2_000).await;
     tasks.abort_all();
-    while tasks.join_next().await.is_some_and(|ended| ended.is_ok() || ended.is_err_and(|error| error.is_cancelled())) {
-    }
+    while tasks
+        .join_next()
+        .await
+        .is_some_and(|ended| ended.is_ok() || ended.is_err_and(|error| error.is_cancelled()))
+    {}
     assert!(tasks.is_empty(), "a task of the server failed");
     engine.close().await;
     let told = told.lock().unwrap().clone();

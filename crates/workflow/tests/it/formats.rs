@@ -11,19 +11,26 @@ use tidegate_pipeline::test_util::RedisServer;
 use tidegate_workflow::change::Delete;
 use tidegate_workflow::rows::{ReadyEntry, Row};
 use tidegate_workflow::{
-    Action, Begin, Claim, Engine, EngineError, Format, JobIndex, LeaseRef, LimitDefinition, NewWorkflow, Outcome,
-    Partition, RedisOptions, RedisStore, Register, RowSet, Scope, Snapshot, SqliteOptions, SqliteStore, Status, Store,
-    Timestamp, WorkflowId,
+    Action, Begin, Claim, Engine, EngineError, Format, JobIndex, LeaseRef, LimitDefinition,
+    NewWorkflow, Outcome, Partition, RedisOptions, RedisStore, Register, RowSet, Scope, Snapshot,
+    SqliteOptions, SqliteStore, Status, Store, Timestamp, WorkflowId,
 };
 
 use crate::model::check::whole_store;
 use crate::support::{create, definition, new, report, server};
 
 /// All formats, with the number that the names of their files begin with.
-const FORMATS: [(Format, u8); 4] = [(Format::First, 1), (Format::Second, 2), (Format::Third, 3), (Format::Fourth, 4)];
+const FORMATS: [(Format, u8); 4] = [
+    (Format::First, 1),
+    (Format::Second, 2),
+    (Format::Third, 3),
+    (Format::Fourth, 4),
+];
 
 fn golden(name: &str) -> String {
-    let folder: PathBuf = [env!("CARGO_MANIFEST_DIR"), "..", "..", "golden", "stores"].iter().collect();
+    let folder: PathBuf = [env!("CARGO_MANIFEST_DIR"), "..", "..", "golden", "stores"]
+        .iter()
+        .collect();
     std::fs::read_to_string(folder.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
@@ -40,14 +47,23 @@ async fn in_redis_then(number: u8, command: &str) -> (Store, RedisServer) {
     // Another number of partitions: the store keeps its own.
     let options = RedisOptions::new("tg:", 16, Duration::from_secs(5)).unwrap();
     let client = Client::new(redis.config()).unwrap();
-    (Store::Redis(RedisStore::open(client, options).await.unwrap()), redis)
+    (
+        Store::Redis(RedisStore::open(client, options).await.unwrap()),
+        redis,
+    )
 }
 
 fn in_sqlite(number: u8) -> (Store, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("workflows.db");
-    Connection::open(&path).unwrap().execute_batch(&golden(&format!("{number}-sqlite.sql"))).unwrap();
-    (Store::Sqlite(SqliteStore::open(&path, &SqliteOptions::new(16).unwrap()).unwrap()), folder)
+    Connection::open(&path)
+        .unwrap()
+        .execute_batch(&golden(&format!("{number}-sqlite.sql")))
+        .unwrap();
+    (
+        Store::Sqlite(SqliteStore::open(&path, &SqliteOptions::new(16).unwrap()).unwrap()),
+        folder,
+    )
 }
 
 /// What was told of each workflow, by its id.
@@ -59,10 +75,15 @@ fn told(expected: &Value) -> impl Iterator<Item = (WorkflowId, &Value)> {
 /// What we read of a job, as far as something was told of it.
 async fn read(engine: &Engine, snapshot: &Snapshot, at: usize, told: &Value) -> Value {
     let (job, about) = (&snapshot.jobs()[at], &snapshot.graph().jobs[at]);
-    let result = engine.results(snapshot.id(), &[JobIndex(at as u32)]).await.unwrap().remove(0);
+    let result = engine
+        .results(snapshot.id(), &[JobIndex(at as u32)])
+        .await
+        .unwrap()
+        .remove(0);
     let text = |text: &[u8]| serde_json::from_slice::<Value>(text).unwrap();
     let errors = result.errors.iter();
-    let errors = errors.map(|error| json!({ "kind": error.kind, "message": error.message, "trace": error.trace }));
+    let errors = errors
+        .map(|error| json!({ "kind": error.kind, "message": error.message, "trace": error.trace }));
     let mut all = json!({
         "name": about.name, "state": job.state.word(), "attempt": job.attempt, "lost": job.lost, "worker": job.worker,
         "output": result.output.map(|output| text(&output)), "errors": errors.collect::<Vec<_>>(), "queue": about.queue,
@@ -71,7 +92,9 @@ async fn read(engine: &Engine, snapshot: &Snapshot, at: usize, told: &Value) -> 
         "params": snapshot.graph().params(JobIndex(at as u32)).map(|params| text(params.text().as_bytes())),
         "blocked": snapshot.is_blocked(JobIndex(at as u32)), "rule": told["rule"],
     });
-    all.as_object_mut().unwrap().retain(|field, _| told.get(field).is_some());
+    all.as_object_mut()
+        .unwrap()
+        .retain(|field, _| told.get(field).is_some());
     all
 }
 
@@ -82,7 +105,11 @@ async fn check_states(engine: &Engine, expected: &Value) {
         let jobs = told["jobs"].as_array().unwrap();
         assert_eq!(snapshot.jobs().len(), jobs.len());
         for (at, told) in jobs.iter().enumerate() {
-            assert_eq!(read(engine, &snapshot, at, told).await, *told, "job {at} of {id}");
+            assert_eq!(
+                read(engine, &snapshot, at, told).await,
+                *told,
+                "job {at} of {id}"
+            );
         }
     }
 }
@@ -97,12 +124,22 @@ const LATER: u64 = 100_000_000;
 /// Workers, with leases from before and with new ones, and operators bring everything to its end.
 async fn goes_on(engine: &Engine, expected: &Value) {
     let success = || Outcome::Succeeded { output: None };
-    let b = report(engine, lease(expected, "b"), success(), 0).await.unwrap();
+    let b = report(engine, lease(expected, "b"), success(), 0)
+        .await
+        .unwrap();
     assert_eq!((b.workflow, b.already), (Status::Running, false));
-    assert!(report(engine, lease(expected, "done"), success(), 0).await.unwrap().already);
+    assert!(
+        report(engine, lease(expected, "done"), success(), 0)
+            .await
+            .unwrap()
+            .already
+    );
     for (name, value) in engine.store().register(Register::Queues).await.unwrap() {
         assert_eq!(value == "paused", name == "q other", "{name}: {value:?}");
-        engine.set_queue_paused(&name, tidegate_workflow::Paused::No).await.unwrap();
+        engine
+            .set_queue_paused(&name, tidegate_workflow::Paused::No)
+            .await
+            .unwrap();
     }
     for (id, told) in told(expected) {
         let now = crate::support::at(0);
@@ -116,17 +153,34 @@ async fn goes_on(engine: &Engine, expected: &Value) {
     work_off(engine).await;
     for (id, told) in told(expected) {
         match engine.show(id).await {
-            Ok(snapshot) => assert!(snapshot.meta().status.is_over(), "{id}: {:?}", snapshot.states()),
+            Ok(snapshot) => assert!(
+                snapshot.meta().status.is_over(),
+                "{id}: {:?}",
+                snapshot.states()
+            ),
             // It had succeeded before, and was kept for days.
             Err(error) => {
-                assert_eq!((&told["status"], error), (&json!("succeeded"), EngineError::NoWorkflow { workflow: id }))
+                assert_eq!(
+                    (&told["status"], error),
+                    (
+                        &json!("succeeded"),
+                        EngineError::NoWorkflow { workflow: id }
+                    )
+                )
             }
         }
     }
 }
 
 async fn work_off(engine: &Engine) {
-    let queues: Vec<String> = engine.queue_states().await.unwrap().found.into_iter().map(|queue| queue.name).collect();
+    let queues: Vec<String> = engine
+        .queue_states()
+        .await
+        .unwrap()
+        .found
+        .into_iter()
+        .map(|queue| queue.name)
+        .collect();
     let mut seconds = LATER;
     loop {
         let now = crate::support::at(seconds);
@@ -140,7 +194,14 @@ async fn work_off(engine: &Engine) {
         };
         let claimed = engine.claim(&claim, now).await.unwrap();
         for claimed in &claimed {
-            report(engine, claimed.lease, Outcome::Succeeded { output: None }, seconds).await.unwrap();
+            report(
+                engine,
+                claimed.lease,
+                Outcome::Succeeded { output: None },
+                seconds,
+            )
+            .await
+            .unwrap();
         }
         if claimed.is_empty() && seconds > LATER + 3 {
             return;
@@ -155,14 +216,30 @@ async fn check_format(store: &Store, format: Format) {
     for partition in 0..store.partitions() {
         let rows = |set| store.rows(Partition(partition), set, None, 10_000);
         for row in rows(RowSet::Ready).await.unwrap() {
-            let expected = if format == Format::Third { Format::Second } else { format };
+            let expected = if format == Format::Third {
+                Format::Second
+            } else {
+                format
+            };
             assert_eq!(format_of_ready(&row), expected);
         }
         let index: Vec<Row> = rows(RowSet::Index).await.unwrap();
-        ids.extend(index.iter().filter_map(|row| tidegate_workflow::rows::workflow_of(row)));
+        ids.extend(
+            index
+                .iter()
+                .filter_map(|row| tidegate_workflow::rows::workflow_of(row)),
+        );
     }
-    for head in store.heads(&ids).await.into_iter().filter_map(Result::unwrap) {
-        assert_eq!((format_of_record(&head.meta), format_of_record(&head.label)), (format, format));
+    for head in store
+        .heads(&ids)
+        .await
+        .into_iter()
+        .filter_map(Result::unwrap)
+    {
+        assert_eq!(
+            (format_of_record(&head.meta), format_of_record(&head.label)),
+            (format, format)
+        );
     }
     for stored in store.load(&ids).await.unwrap().into_iter().flatten() {
         assert_eq!(format_of_record(&stored.graph), format);
@@ -194,16 +271,27 @@ fn format_of_ready(row: &[u8]) -> Format {
 /// A workflow of two jobs, of which the second has a limit.
 fn limited() -> NewWorkflow {
     let mut definition = definition("a b");
-    definition.jobs[1].limits =
-        vec![LimitDefinition::Concurrency { most: 2, of: Scope::Workflow, entries: Vec::new() }];
+    definition.jobs[1].limits = vec![LimitDefinition::Concurrency {
+        most: 2,
+        of: Scope::Workflow,
+        entries: Vec::new(),
+    }];
     new(definition, Begin::Now)
 }
 
 /// The ready rows of a workflow: the handler and the limit key of each.
 async fn lanes(store: &Store, id: WorkflowId) -> Vec<(String, String)> {
-    let rows = store.rows(id.partition(), RowSet::Ready, None, 10_000).await.unwrap();
-    let entries = rows.iter().map(|row| ReadyEntry::read(row).unwrap()).filter(|entry| entry.workflow == id);
-    entries.map(|entry| (entry.handler, entry.limit_key)).collect()
+    let rows = store
+        .rows(id.partition(), RowSet::Ready, None, 10_000)
+        .await
+        .unwrap();
+    let entries = rows
+        .iter()
+        .map(|row| ReadyEntry::read(row).unwrap())
+        .filter(|entry| entry.workflow == id);
+    entries
+        .map(|entry| (entry.handler, entry.limit_key))
+        .collect()
 }
 
 async fn check(store: Store, format: Format, expected: &Value) {
@@ -214,7 +302,12 @@ async fn check(store: Store, format: Format, expected: &Value) {
     check_format(&store, format).await;
     whole_store(&engine).await;
     let new = create(&engine, "a b<a", Begin::Now).await;
-    let created = engine.create(vec![limited(), self::new(definition("a"), Begin::Later)], crate::support::at(0)).await;
+    let created = engine
+        .create(
+            vec![limited(), self::new(definition("a"), Begin::Later)],
+            crate::support::at(0),
+        )
+        .await;
     match format {
         Format::Fourth => assert!(created[0].is_ok()),
         _ => assert_eq!(created[0], Err(EngineError::NoLimits { job: 1 })),
@@ -222,20 +315,33 @@ async fn check(store: Store, format: Format, expected: &Value) {
     assert!(created[1].is_ok());
     check_format(&store, format).await;
     goes_on(&engine, expected).await;
-    assert_eq!(engine.show(new).await.unwrap().meta().status, Status::Succeeded);
+    assert_eq!(
+        engine.show(new).await.unwrap().meta().status,
+        Status::Succeeded
+    );
     check_format(&store, format).await;
     whole_store(&engine).await;
     // What is over is removed at its time, with all that belongs to it.
     let end = Timestamp::from_micros(u64::MAX / 4);
     while engine.sweep(end).await.unwrap() {}
-    assert!(whole_store(&engine).await.values().all(|kept| kept.meta().expires_at.is_none()));
+    assert!(
+        whole_store(&engine)
+            .await
+            .values()
+            .all(|kept| kept.meta().expires_at.is_none())
+    );
 }
 
 #[tokio::test]
 async fn stores_of_every_format_in_redis_are_read_and_go_on() {
     for (format, number) in FORMATS {
         let (store, _redis) = in_redis(number).await;
-        check(store, format, &serde_json::from_str(&golden(&format!("{number}-redis.json"))).unwrap()).await;
+        check(
+            store,
+            format,
+            &serde_json::from_str(&golden(&format!("{number}-redis.json"))).unwrap(),
+        )
+        .await;
     }
 }
 
@@ -243,7 +349,12 @@ async fn stores_of_every_format_in_redis_are_read_and_go_on() {
 async fn stores_of_every_format_in_sqlite_are_read_and_go_on() {
     for (format, number) in FORMATS {
         let (store, _folder) = in_sqlite(number);
-        check(store, format, &serde_json::from_str(&golden(&format!("{number}-sqlite.json"))).unwrap()).await;
+        check(
+            store,
+            format,
+            &serde_json::from_str(&golden(&format!("{number}-sqlite.json"))).unwrap(),
+        )
+        .await;
     }
 }
 
@@ -254,7 +365,10 @@ async fn rewrite(store: &Store) -> u64 {
         let mut after = None;
         loop {
             let page = store.earlier(partition, after.as_ref()).await.unwrap();
-            let rewritten = store.rewrite(partition, &page.ids, crate::support::at(0)).await.unwrap();
+            let rewritten = store
+                .rewrite(partition, &page.ids, crate::support::at(0))
+                .await
+                .unwrap();
             assert_eq!(rewritten.unreadable, []);
             done += rewritten.done;
             after = page.next;
@@ -272,8 +386,17 @@ async fn check_errors(store: &Store, expected: &Value) -> usize {
     for (id, told) in told(expected) {
         let jobs = told["jobs"].as_array().unwrap().len() as u32;
         let places = (0..jobs).flat_map(|job| (0..10).map(move |place| (JobIndex(job), place)));
-        let fields = places.map(|(job, place)| tidegate_workflow::change::ResultField::Error(job, place)).collect();
-        for error in store.results(&[(id, fields)]).await.unwrap().remove(0).into_iter().flatten() {
+        let fields = places
+            .map(|(job, place)| tidegate_workflow::change::ResultField::Error(job, place))
+            .collect();
+        for error in store
+            .results(&[(id, fields)])
+            .await
+            .unwrap()
+            .remove(0)
+            .into_iter()
+            .flatten()
+        {
             assert_eq!(format_of_record(&error), Format::LATEST);
             errors += 1;
         }
@@ -283,17 +406,34 @@ async fn check_errors(store: &Store, expected: &Value) -> usize {
 
 /// A job with limits has them also where a server changes its workflow that has not noticed the migration yet.
 async fn check_limits(engine: &Engine, other: &Store) {
-    let created = server(other).await.create(vec![limited()], crate::support::at(0)).await.remove(0);
+    let created = server(other)
+        .await
+        .create(vec![limited()], crate::support::at(0))
+        .await
+        .remove(0);
     let id = created.unwrap().workflow;
     for action in [Action::Pause, Action::Resume] {
         engine.act(id, action, crate::support::at(0)).await.unwrap();
     }
-    engine.repair(id, Delete::default(), crate::support::at(0)).await.unwrap();
+    engine
+        .repair(id, Delete::default(), crate::support::at(0))
+        .await
+        .unwrap();
     engine.repair_key(id, crate::support::at(0)).await.unwrap();
     let key = format!(r#"[[2,"workflow:{id}"]]"#);
     let rows = lanes(other, id).await;
-    assert_eq!(rows.iter().filter(|(handler, found)| (&**handler, found) == ("handler", &key)).count(), 1, "{rows:?}");
-    assert_eq!(rows.iter().filter(|(_, found)| found.is_empty()).count(), 1, "only one has no limits: {rows:?}");
+    assert_eq!(
+        rows.iter()
+            .filter(|(handler, found)| (&**handler, found) == ("handler", &key))
+            .count(),
+        1,
+        "{rows:?}"
+    );
+    assert_eq!(
+        rows.iter().filter(|(_, found)| found.is_empty()).count(),
+        1,
+        "only one has no limits: {rows:?}"
+    );
     let snapshot = server(other).await.show(id).await.unwrap();
     assert!(snapshot.graph().limits(JobIndex(1)).is_some());
 }
@@ -311,9 +451,18 @@ async fn check_migration((store, other): (Store, Store), expected: &Value) {
     check_states(&engine, expected).await;
     check_limits(&engine, &other).await;
     create(&engine, "a b<a", Begin::Now).await;
-    engine.act(before, Action::Pause, crate::support::at(0)).await.unwrap();
-    engine.act(before, Action::Resume, crate::support::at(0)).await.unwrap();
-    engine.act(cancelled, Action::Cancel, crate::support::at(0)).await.unwrap();
+    engine
+        .act(before, Action::Pause, crate::support::at(0))
+        .await
+        .unwrap();
+    engine
+        .act(before, Action::Resume, crate::support::at(0))
+        .await
+        .unwrap();
+    engine
+        .act(cancelled, Action::Cancel, crate::support::at(0))
+        .await
+        .unwrap();
     engine.look_around().await.unwrap();
     assert_eq!(store.format(), Format::LATEST);
     assert!(store.is_migrating());
@@ -333,7 +482,10 @@ async fn check_migration((store, other): (Store, Store), expected: &Value) {
     whole_store(&engine).await;
     goes_on(&engine, expected).await;
     for id in [before, late] {
-        assert_eq!(engine.show(id).await.unwrap().meta().status, Status::Succeeded);
+        assert_eq!(
+            engine.show(id).await.unwrap().meta().status,
+            Status::Succeeded
+        );
     }
     check_format(&store, Format::LATEST).await;
     whole_store(&engine).await;
@@ -342,10 +494,13 @@ async fn check_migration((store, other): (Store, Store), expected: &Value) {
 #[tokio::test]
 async fn stores_of_earlier_formats_are_migrated_beside_a_server() {
     for number in [1, 2, 3] {
-        let expected = |kind| serde_json::from_str(&golden(&format!("{number}-{kind}.json"))).unwrap();
+        let expected =
+            |kind| serde_json::from_str(&golden(&format!("{number}-{kind}.json"))).unwrap();
         let (store, redis) = in_redis(number).await;
         let options = RedisOptions::new("tg:", 16, Duration::from_secs(5)).unwrap();
-        let other = RedisStore::open(Client::new(redis.config()).unwrap(), options).await.unwrap();
+        let other = RedisStore::open(Client::new(redis.config()).unwrap(), options)
+            .await
+            .unwrap();
         check_migration((store, Store::Redis(other)), &expected("redis")).await;
         // Only one process has a file open.
         let (store, _folder) = in_sqlite(number);
@@ -358,14 +513,26 @@ async fn stores_of_earlier_formats_are_migrated_beside_a_server() {
 async fn a_migration_to_an_earlier_format_goes_on_to_the_latest() {
     let (store, _redis) = in_redis_then(1, "HSET tg:meta schema 3 migrates_from 1").await;
     let engine = server(&store).await;
-    assert_eq!((store.format(), store.is_migrating()), (Format::Third, true));
+    assert_eq!(
+        (store.format(), store.is_migrating()),
+        (Format::Third, true)
+    );
     // In the third format, which is beside the first then.
     let id = create(&engine, "a b", Begin::Now).await;
     store.begin_migration().await.unwrap();
-    assert_eq!((store.format(), store.is_migrating()), (Format::LATEST, true));
-    engine.act(id, Action::Pause, crate::support::at(0)).await.unwrap();
+    assert_eq!(
+        (store.format(), store.is_migrating()),
+        (Format::LATEST, true)
+    );
+    engine
+        .act(id, Action::Pause, crate::support::at(0))
+        .await
+        .unwrap();
     assert_eq!(lanes(&store, id).await, [], "whatever format they were in");
-    engine.act(id, Action::Resume, crate::support::at(0)).await.unwrap();
+    engine
+        .act(id, Action::Resume, crate::support::at(0))
+        .await
+        .unwrap();
     assert!(rewrite(&store).await > 0);
     store.end_migration().await.unwrap();
     check_format(&store, Format::LATEST).await;

@@ -8,14 +8,16 @@ use serde_json::{Value, json};
 use tidegate_pipeline::test_util::RedisServer;
 use tidegate_pipeline::{Arg, Batch, Client, Config};
 use tidegate_workflow::{
-    Action, Claim, Engine, EngineOptions, GushReport, JobIndex, MemoryStore, Outcome, Query, Report, Retention,
-    Snapshot, Status, Store, Timestamp, import_gush,
+    Action, Claim, Engine, EngineOptions, GushReport, JobIndex, MemoryStore, Outcome, Query,
+    Report, Retention, Snapshot, Status, Store, Timestamp, import_gush,
 };
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 fn golden() -> PathBuf {
-    [env!("CARGO_MANIFEST_DIR"), "..", "..", "golden", "gush"].iter().collect()
+    [env!("CARGO_MANIFEST_DIR"), "..", "..", "golden", "gush"]
+        .iter()
+        .collect()
 }
 
 /// Long after the dumps were written, long before what is in them expires.
@@ -32,11 +34,24 @@ struct Import {
 async fn imported(dump: &str) -> (Import, GushReport) {
     let folder = golden().canonicalize().unwrap();
     let file = format!("{dump}.rdb");
-    let server = RedisServer::start_with(&["--dir", folder.to_str().unwrap(), "--dbfilename", &file]).await;
+    let server =
+        RedisServer::start_with(&["--dir", folder.to_str().unwrap(), "--dbfilename", &file]).await;
     let client = Client::new(Config::single(server.address())).unwrap();
-    let engine = Engine::start(Store::Memory(MemoryStore::new(16)), EngineOptions::default()).await.unwrap();
+    let engine = Engine::start(
+        Store::Memory(MemoryStore::new(16)),
+        EngineOptions::default(),
+    )
+    .await
+    .unwrap();
     let report = import_gush(&client, &engine, TIMEOUT, now()).await.unwrap();
-    (Import { engine, client, _server: server }, report)
+    (
+        Import {
+            engine,
+            client,
+            _server: server,
+        },
+        report,
+    )
 }
 
 fn told(dump: &str) -> Vec<Value> {
@@ -47,7 +62,12 @@ fn told(dump: &str) -> Vec<Value> {
 
 impl Import {
     async fn snapshot(&self, gush_id: &str) -> Snapshot {
-        let id = self.engine.find_by_key(&format!("gush:{gush_id}")).await.unwrap().unwrap();
+        let id = self
+            .engine
+            .find_by_key(&format!("gush:{gush_id}"))
+            .await
+            .unwrap()
+            .unwrap();
         self.engine.show(id).await.unwrap()
     }
 
@@ -55,14 +75,18 @@ impl Import {
     async fn in_gush_words(&self, gush_id: &str) -> Value {
         let snapshot = self.snapshot(gush_id).await;
         let graph = snapshot.graph();
-        let all: Vec<JobIndex> = (0..graph.jobs.len()).map(|at| JobIndex(at as u32)).collect();
+        let all: Vec<JobIndex> = (0..graph.jobs.len())
+            .map(|at| JobIndex(at as u32))
+            .collect();
         let results = self.engine.results(snapshot.id(), &all).await.unwrap();
         let mut jobs = BTreeMap::new();
         for (index, result) in all.into_iter().zip(results) {
             let (about, job) = (&graph.jobs[index.index()], &snapshot.jobs()[index.index()]);
             let (class, id) = about.name.split_once('|').unwrap();
             let parse = |text: &str| serde_json::from_str::<Value>(text).unwrap();
-            let output = result.output.map(|output| parse(std::str::from_utf8(&output).unwrap()));
+            let output = result
+                .output
+                .map(|output| parse(std::str::from_utf8(&output).unwrap()));
             let word = job.state.word();
             jobs.insert(
                 id.to_owned(),
@@ -96,7 +120,10 @@ fn expected(workflow: &Value) -> Value {
             fields.remove("id");
             let started = fields.remove("enqueued") == Some(json!(true));
             fields.insert("handler".to_owned(), fields["class"].clone());
-            fields.insert("waiting".to_owned(), json!(!started && fields["finished"] != true));
+            fields.insert(
+                "waiting".to_owned(),
+                json!(!started && fields["finished"] != true),
+            );
             job
         })
         .zip(jobs)
@@ -115,18 +142,35 @@ fn expected(workflow: &Value) -> Value {
 async fn check(dump: &str) {
     let (import, report) = imported(dump).await;
     let told = told(dump);
-    let jobs: usize = told.iter().map(|workflow| workflow["jobs"].as_array().unwrap().len()).sum();
-    assert_eq!((report.created, report.existing, report.jobs), (told.len() as u64, 0, jobs as u64), "{report:?}");
+    let jobs: usize = told
+        .iter()
+        .map(|workflow| workflow["jobs"].as_array().unwrap().len())
+        .sum();
+    assert_eq!(
+        (report.created, report.existing, report.jobs),
+        (told.len() as u64, 0, jobs as u64),
+        "{report:?}"
+    );
     assert_eq!(report.left, []);
     for workflow in &told {
         let id = workflow["id"].as_str().unwrap();
-        assert_eq!(import.in_gush_words(id).await, expected(workflow), "{dump} {id}");
+        assert_eq!(
+            import.in_gush_words(id).await,
+            expected(workflow),
+            "{dump} {id}"
+        );
     }
-    let again = import_gush(&import.client, &import.engine, TIMEOUT, now()).await.unwrap();
+    let again = import_gush(&import.client, &import.engine, TIMEOUT, now())
+        .await
+        .unwrap();
     assert_eq!((again.created, again.existing), (0, told.len() as u64));
     for workflow in &told {
         let id = workflow["id"].as_str().unwrap();
-        assert_eq!(import.in_gush_words(id).await, expected(workflow), "{dump} {id}");
+        assert_eq!(
+            import.in_gush_words(id).await,
+            expected(workflow),
+            "{dump} {id}"
+        );
     }
     finish_all(&import).await;
 }
@@ -134,17 +178,33 @@ async fn check(dump: &str) {
 /// Starts or retries everything and works until nothing is left.
 async fn finish_all(import: &Import) {
     let engine = &import.engine;
-    let page = engine.list(&Query { limit: 100, ..Query::default() }).await.unwrap();
+    let page = engine
+        .list(&Query {
+            limit: 100,
+            ..Query::default()
+        })
+        .await
+        .unwrap();
     for listed in &page.items {
         match listed.meta.status {
             Status::Pending => engine.act(listed.workflow, Action::Start, now()).await,
-            Status::Failed => engine.act(listed.workflow, Action::RetryFailed, now()).await,
+            Status::Failed => {
+                engine
+                    .act(listed.workflow, Action::RetryFailed, now())
+                    .await
+            }
             status => Ok(status),
         }
         .unwrap();
     }
     let queues = vec!["default".to_owned(), "mail".to_owned()];
-    let claim = Claim { queues, handlers: None, worker: "test".to_owned(), limit: 100, lease: TIMEOUT };
+    let claim = Claim {
+        queues,
+        handlers: None,
+        worker: "test".to_owned(),
+        limit: 100,
+        lease: TIMEOUT,
+    };
     for round in 1.. {
         // Each round is later than any job of the dumps waits.
         let now = now() + TIMEOUT * round;
@@ -153,14 +213,30 @@ async fn finish_all(import: &Import) {
         if claimed.is_empty() {
             break;
         }
-        let done = |lease| Report { lease, outcome: Outcome::Succeeded { output: None } };
+        let done = |lease| Report {
+            lease,
+            outcome: Outcome::Succeeded { output: None },
+        };
         let reports = claimed.iter().map(|claimed| done(claimed.lease)).collect();
         let (reported, _) = engine.report(reports, None, now).await;
         assert!(reported.iter().all(Result::is_ok), "{reported:?}");
     }
-    let page = engine.list(&Query { limit: 100, ..Query::default() }).await.unwrap();
-    let unfinished: Vec<_> = page.items.iter().filter(|listed| listed.meta.status != Status::Succeeded).collect();
-    assert!(unfinished.is_empty() && page.items.len() == 33, "{unfinished:?}");
+    let page = engine
+        .list(&Query {
+            limit: 100,
+            ..Query::default()
+        })
+        .await
+        .unwrap();
+    let unfinished: Vec<_> = page
+        .items
+        .iter()
+        .filter(|listed| listed.meta.status != Status::Succeeded)
+        .collect();
+    assert!(
+        unfinished.is_empty() && page.items.len() == 33,
+        "{unfinished:?}"
+    );
 }
 
 #[tokio::test]
@@ -176,17 +252,31 @@ async fn data_of_gush_3_is_taken_over_without_its_indexes() {
 #[tokio::test]
 async fn creation_and_expiry_are_kept() {
     let (import, _) = imported("gush-5.0").await;
-    let oldest = import.snapshot("70cced78-757c-4d41-950f-1156e1c15cf2").await;
-    assert_eq!(oldest.meta().created_at, Timestamp::from_micros(1_795_237_773_380_002));
+    let oldest = import
+        .snapshot("70cced78-757c-4d41-950f-1156e1c15cf2")
+        .await;
+    assert_eq!(
+        oldest.meta().created_at,
+        Timestamp::from_micros(1_795_237_773_380_002)
+    );
     assert_eq!(oldest.id().created_at(), oldest.meta().created_at);
-    let expiring = import.snapshot("679b55d4-19d2-440e-b1aa-6b798ae4153c").await;
+    let expiring = import
+        .snapshot("679b55d4-19d2-440e-b1aa-6b798ae4153c")
+        .await;
     let expires = Timestamp::from_micros(2_110_597_773_382_663);
-    assert_eq!(expiring.meta().retention, Some(Retention::For(expires.since(now()))));
+    assert_eq!(
+        expiring.meta().retention,
+        Some(Retention::For(expires.since(now())))
+    );
     let (older, _) = imported("gush-3.0").await;
     let unlimited = older.snapshot("067d1b12-f771-4605-bff5-039069a7a866").await;
     assert_eq!(unlimited.meta().retention, Some(Retention::Forever));
     let limited = older.snapshot("c3823d94-c0e2-4514-8816-c200f538c653").await;
-    assert!(matches!(limited.meta().retention, Some(Retention::For(_))), "{:?}", limited.meta());
+    assert!(
+        matches!(limited.meta().retention, Some(Retention::For(_))),
+        "{:?}",
+        limited.meta()
+    );
 }
 
 /// What is larger than any client may send was imported, and claims carried it.
@@ -197,22 +287,35 @@ async fn workflows_with_more_than_a_worker_may_be_given_are_left_as_a_whole() {
     let set = async |id: &str, params: Value, output: Value| {
         let workflow = json!({"id": id, "klass": "Flow", "job_klasses": ["Job"]}).to_string();
         let job = |id: &str, output: &Value| {
-            let times = if output.is_null() { Value::Null } else { json!(1_795_000_000.0) };
+            let times = if output.is_null() {
+                Value::Null
+            } else {
+                json!(1_795_000_000.0)
+            };
             json!({"id": id, "klass": "Job", "params": params, "output_payload": output,
                 "enqueued_at": times, "started_at": times, "finished_at": times})
         };
         let mut batch = Batch::new();
         let key = format!("gush.workflows.{id}");
-        batch.unit().repeatable("SET", &[Arg::Key(key.as_bytes()), Arg::Bytes(workflow.as_bytes())]);
+        batch.unit().repeatable(
+            "SET",
+            &[Arg::Key(key.as_bytes()), Arg::Bytes(workflow.as_bytes())],
+        );
         let key = format!("gush.jobs.{id}.Job");
         for (name, output) in [("small", &Value::Null), ("large", &output)] {
             let job = job(name, output).to_string();
             batch.unit().repeatable(
                 "HSET",
-                &[Arg::Key(key.as_bytes()), Arg::Bytes(name.as_bytes()), Arg::Bytes(job.as_bytes())],
+                &[
+                    Arg::Key(key.as_bytes()),
+                    Arg::Bytes(name.as_bytes()),
+                    Arg::Bytes(job.as_bytes()),
+                ],
             );
         }
-        let outcomes = client.send(batch, std::time::Instant::now() + TIMEOUT).await;
+        let outcomes = client
+            .send(batch, std::time::Instant::now() + TIMEOUT)
+            .await;
         assert!(outcomes.iter().all(|outcome| outcome.reply().is_ok()));
     };
     let text = |bytes: usize| json!("x".repeat(bytes - 2));
@@ -221,15 +324,33 @@ async fn workflows_with_more_than_a_worker_may_be_given_are_left_as_a_whole() {
     set("output", json!({}), text((1 << 20) + 1)).await;
     set("params", json!({"a": text(256 << 10)}), json!(1)).await;
     set("deep", json!({}), deep).await;
-    let engine = Engine::start(Store::Memory(MemoryStore::new(16)), EngineOptions::default()).await.unwrap();
+    let engine = Engine::start(
+        Store::Memory(MemoryStore::new(16)),
+        EngineOptions::default(),
+    )
+    .await
+    .unwrap();
     let report = import_gush(&client, &engine, TIMEOUT, now()).await.unwrap();
     assert_eq!((report.created, report.left.len()), (1, 3), "{report:?}");
     for (id, reason) in [
-        ("output", "job Job|large has an output of more than 1048576 bytes"),
-        ("params", "has params and globals of more than 262144 bytes; job Job|"),
-        ("deep", "job Job|large has JSON that is nested more than 100 levels deep"),
+        (
+            "output",
+            "job Job|large has an output of more than 1048576 bytes",
+        ),
+        (
+            "params",
+            "has params and globals of more than 262144 bytes; job Job|",
+        ),
+        (
+            "deep",
+            "job Job|large has JSON that is nested more than 100 levels deep",
+        ),
     ] {
-        let left = report.left.iter().find(|(key, _)| *key == format!("gush.workflows.{id}")).unwrap();
+        let left = report
+            .left
+            .iter()
+            .find(|(key, _)| *key == format!("gush.workflows.{id}"))
+            .unwrap();
         assert!(left.1.contains(reason), "{left:?}");
         assert_eq!(engine.find_by_key(&format!("gush:{id}")).await, Ok(None));
     }

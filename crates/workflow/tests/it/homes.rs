@@ -6,14 +6,15 @@ use std::time::{Duration, Instant};
 use tidegate_pipeline::Client;
 use tidegate_pipeline::test_util::RedisServer;
 use tidegate_workflow::{
-    AboutServer, Asks, Begin, Claimed, Engine, JobState, MemoryStore, Partition, Patience, RedisOptions, RedisStore,
-    Retry, Store, Timestamp, WorkflowId,
+    AboutServer, Asks, Begin, Claimed, Engine, JobState, MemoryStore, Partition, Patience,
+    RedisOptions, RedisStore, Retry, Store, Timestamp, WorkflowId,
 };
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::support::{
-    at, claim, create, create_of, definition, failure, names, redis, report, server, state, succeed, take,
+    at, claim, create, create_of, definition, failure, names, redis, report, server, state,
+    succeed, take,
 };
 
 on_every_shared_store! {
@@ -48,17 +49,26 @@ impl Server {
         let engine = server(store).await;
         let listener = engine.clone();
         let listens = tokio::spawn(async move { listener.listen(|| at(0)).await });
-        engine.beat(&AboutServer::default(), at(0), Asks::Nothing).await.unwrap();
+        engine
+            .beat(&AboutServer::default(), at(0), Asks::Nothing)
+            .await
+            .unwrap();
         Self { engine, listens }
     }
 
     async fn beat(&self, now: Timestamp) {
-        self.engine.beat(&AboutServer::default(), now, Asks::Nothing).await.unwrap();
+        self.engine
+            .beat(&AboutServer::default(), now, Asks::Nothing)
+            .await
+            .unwrap();
     }
 
     fn homes(&self) -> BTreeSet<Partition> {
         let servers = self.engine.servers();
-        let own = servers.iter().find(|server| server.id == self.engine.server()).unwrap();
+        let own = servers
+            .iter()
+            .find(|server| server.id == self.engine.server())
+            .unwrap();
         own.homes.iter().copied().collect()
     }
 }
@@ -92,7 +102,10 @@ async fn work(engine: &Engine) -> Vec<Claimed> {
     loop {
         let arrival = engine.arrival(&claim.queues);
         // As servers do for a worker that waits.
-        let leases = engine.lease_except(&claim, &[], Patience::Some, at(1)).await.unwrap();
+        let leases = engine
+            .lease_except(&claim, &[], Patience::Some, at(1))
+            .await
+            .unwrap();
         if !leases.is_empty() {
             return engine.deliver(leases).await.unwrap();
         }
@@ -101,14 +114,22 @@ async fn work(engine: &Engine) -> Vec<Claimed> {
 }
 
 /// Creates workflows of one job until one is in a partition that a server is the home of, or is not. The others are paused.
-async fn create_at(engine: &Engine, wanted: impl Fn(Partition) -> bool, priority: u8, retry: Retry) -> WorkflowId {
+async fn create_at(
+    engine: &Engine,
+    wanted: impl Fn(Partition) -> bool,
+    priority: u8,
+    retry: Retry,
+) -> WorkflowId {
     for key in 0.. {
         let mut one = definition("a");
         one.idempotency_key = Some(format!("{priority} {key}"));
         (one.jobs[0].priority, one.jobs[0].retry) = (priority, retry);
         let id = create_of(engine, one, Begin::Later).await;
         if wanted(id.partition()) {
-            engine.act(id, tidegate_workflow::Action::Start, at(0)).await.unwrap();
+            engine
+                .act(id, tidegate_workflow::Action::Start, at(0))
+                .await
+                .unwrap();
             return id;
         }
     }
@@ -136,7 +157,10 @@ async fn a_worker_hears_of_a_job_that_another_server_made_ready(store: Store) {
             let worker = tokio::spawn(async move { work(&engine).await });
             until(|| waits.engine.hears_others()).await;
             let id = create(&maker.engine, "a", Begin::Now).await;
-            let claimed = timeout(SOON, worker).await.expect("it hears of the job").unwrap();
+            let claimed = timeout(SOON, worker)
+                .await
+                .expect("it hears of the job")
+                .unwrap();
             assert_eq!(claimed[0].lease.workflow, id);
             succeed(&waits.engine, claimed[0].lease, 1).await.unwrap();
         }
@@ -146,7 +170,9 @@ async fn a_worker_hears_of_a_job_that_another_server_made_ready(store: Store) {
 /// A home tried all jobs in vain that others had taken there.
 async fn what_another_server_took_is_not_tried(store: Store) {
     let servers = servers(&store, 2).await;
-    let [home, other] = &servers[..] else { unreachable!() };
+    let [home, other] = &servers[..] else {
+        unreachable!()
+    };
     until(|| home.engine.hears_others()).await;
     create(&home.engine, "a", Begin::Now).await;
     assert_eq!(other.engine.claim(&claim(1), at(0)).await.unwrap().len(), 1);
@@ -157,7 +183,13 @@ async fn what_another_server_took_is_not_tried(store: Store) {
     next.jobs[0].queue = "after".to_owned();
     create_of(&other.engine, next, Begin::Now).await;
     timeout(SOON, arrival).await.expect("it hears of the job");
-    assert!(home.engine.claim(&claim(1), at(0)).await.unwrap().is_empty());
+    assert!(
+        home.engine
+            .claim(&claim(1), at(0))
+            .await
+            .unwrap()
+            .is_empty()
+    );
     assert_eq!(home.engine.conflicts(), 0);
 }
 
@@ -168,7 +200,10 @@ async fn what_was_lost_is_found_by_a_look(store: Store) {
     until(|| servers[1].engine.hears_others()).await;
     // Nobody is told of what it does.
     let silent = server(&store).await;
-    silent.beat(&AboutServer::default(), at(10_000), Asks::Nothing).await.unwrap();
+    silent
+        .beat(&AboutServer::default(), at(10_000), Asks::Nothing)
+        .await
+        .unwrap();
     create(&silent, "a", Begin::Now).await;
     until(|| !worker.is_finished()).await;
     servers[1].engine.look_around().await.unwrap();
@@ -193,13 +228,21 @@ async fn an_urgent_job_elsewhere_goes_before_all_that_is_here(store: Store) {
         if claimed.lease.workflow == urgent {
             return;
         }
-        let (_, _) = here.engine.report(vec![give_back(&claimed)], None, at(1)).await;
+        let (_, _) = here
+            .engine
+            .report(vec![give_back(&claimed)], None, at(1))
+            .await;
     }
 }
 
 fn give_back(claimed: &Claimed) -> tidegate_workflow::Report {
-    let outcome = tidegate_workflow::Outcome::GivenBack { pause: Duration::ZERO };
-    tidegate_workflow::Report { lease: claimed.lease, outcome }
+    let outcome = tidegate_workflow::Outcome::GivenBack {
+        pause: Duration::ZERO,
+    };
+    tidegate_workflow::Report {
+        lease: claimed.lease,
+        outcome,
+    }
 }
 
 /// What is at home at a server without workers would wait for ever behind what comes again and again elsewhere.
@@ -211,7 +254,11 @@ async fn an_old_job_elsewhere_goes_before_what_is_here(store: Store) {
         let new = crate::support::new(definition("new"), Begin::Now);
         here.create(vec![new], at(3)).await.remove(0).unwrap();
     }
-    assert_eq!(here.claim(&claim(1), at(3)).await.unwrap().len(), 1, "this one asks for jobs");
+    assert_eq!(
+        here.claim(&claim(1), at(3)).await.unwrap().len(),
+        1,
+        "this one asks for jobs"
+    );
     let begin = Instant::now();
     loop {
         assert!(begin.elapsed() < SOON, "it waits behind all others");
@@ -229,12 +276,20 @@ async fn a_timer_is_told_to_the_home_of_its_partition(store: Store) {
     let (here, there) = (&servers[0], &servers[1]);
     while there.engine.sweep_working(at(0)).await.unwrap() {}
     let homes = there.homes();
-    let retry = Retry { limit: 1, backoff: Duration::from_secs(5), ..Retry::default() };
+    let retry = Retry {
+        limit: 1,
+        backoff: Duration::from_secs(5),
+        ..Retry::default()
+    };
     let id = create_at(&here.engine, |at| homes.contains(&at), 0, retry).await;
     let claimed = here.engine.claim(&claim(1), at(1)).await.unwrap().remove(0);
     assert_eq!(claimed.lease.workflow, id);
-    let reported = report(&here.engine, claimed.lease, failure(), 1).await.unwrap();
-    let JobState::Scheduled { due } = reported.job else { panic!("{reported:?}") };
+    let reported = report(&here.engine, claimed.lease, failure(), 1)
+        .await
+        .unwrap();
+    let JobState::Scheduled { due } = reported.job else {
+        panic!("{reported:?}")
+    };
     until(|| there.engine.next_due().is_some_and(|next| next <= due)).await;
     here.engine.sweep_working(due).await.unwrap();
     let is_ready = async || here.engine.show(id).await.unwrap().jobs()[0].state == JobState::Ready;
@@ -247,7 +302,13 @@ async fn a_server_that_is_silent_loses_its_homes_and_harms_nothing(store: Store)
     let servers = servers(&store, 2).await;
     let (lives, frozen) = (&servers[0], &servers[1]);
     let id = create(&frozen.engine, "a", Begin::Now).await;
-    let lease = frozen.engine.claim(&claim(1), at(1)).await.unwrap().remove(0).lease;
+    let lease = frozen
+        .engine
+        .claim(&claim(1), at(1))
+        .await
+        .unwrap()
+        .remove(0)
+        .lease;
     lives.beat(at(5)).await;
     assert_eq!(lives.homes().len(), 2, "it may have missed a beat or two");
     lives.beat(at(8)).await;
@@ -258,27 +319,44 @@ async fn a_server_that_is_silent_loses_its_homes_and_harms_nothing(store: Store)
     assert_eq!((again[0].lease.workflow, names(&again)), (id, vec!["a"]));
     // It wakes up, and does what it would have done.
     frozen.engine.sweep(at(60)).await.unwrap();
-    succeed(&frozen.engine, lease, 61).await.expect_err("that lease is lost");
+    succeed(&frozen.engine, lease, 61)
+        .await
+        .expect_err("that lease is lost");
     for server in [frozen, lives, frozen, lives] {
         server.beat(at(61)).await;
     }
     assert_eq!((lives.homes().len(), frozen.homes().len()), (2, 2));
-    assert_eq!(succeed(&lives.engine, again[0].lease, 61).await, Ok(JobState::Succeeded));
+    assert_eq!(
+        succeed(&lives.engine, again[0].lease, 61).await,
+        Ok(JobState::Succeeded)
+    );
 }
 
 async fn a_pause_is_heard_of(store: Store) {
     let servers = servers(&store, 2).await;
     create(&servers[0].engine, "a", Begin::Now).await;
-    servers[0].engine.set_queue_paused("default", tidegate_workflow::Paused::Yes).await.unwrap();
+    servers[0]
+        .engine
+        .set_queue_paused("default", tidegate_workflow::Paused::Yes)
+        .await
+        .unwrap();
     let begin = Instant::now();
-    while !servers[1].engine.claim(&claim(1), at(1)).await.unwrap().is_empty() {
+    while !servers[1]
+        .engine
+        .claim(&claim(1), at(1))
+        .await
+        .unwrap()
+        .is_empty()
+    {
         assert!(begin.elapsed() < SOON);
     }
 }
 
 async fn asked(redis: &RedisServer, command: &str) -> u64 {
     let stats = redis.raw("INFO commandstats");
-    let line = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
+    let line = stats
+        .lines()
+        .find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
     line.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap())
 }
 
@@ -287,13 +365,33 @@ async fn asked(redis: &RedisServer, command: &str) -> u64 {
 async fn a_server_that_is_alone_costs_redis_nothing_more() {
     let (store, redis) = redis().await;
     let server = servers(&store, 1).await.remove(0);
-    let (told, _) = (asked(&redis, "spublish").await, create(&server.engine, "a b c", Begin::Now).await);
+    let (told, _) = (
+        asked(&redis, "spublish").await,
+        create(&server.engine, "a b c", Begin::Now).await,
+    );
     assert_eq!(asked(&redis, "spublish").await, told);
-    assert_eq!(server.engine.claim(&claim(10), at(1)).await.unwrap().len(), 3);
-    assert!(server.engine.claim(&claim(10), at(1)).await.unwrap().is_empty());
+    assert_eq!(
+        server.engine.claim(&claim(10), at(1)).await.unwrap().len(),
+        3
+    );
+    assert!(
+        server
+            .engine
+            .claim(&claim(10), at(1))
+            .await
+            .unwrap()
+            .is_empty()
+    );
     let read = asked(&redis, "zrange").await;
     for _ in 0..10 {
-        assert!(server.engine.claim(&claim(10), at(1)).await.unwrap().is_empty());
+        assert!(
+            server
+                .engine
+                .claim(&claim(10), at(1))
+                .await
+                .unwrap()
+                .is_empty()
+        );
     }
     assert_eq!(asked(&redis, "zrange").await, read);
 }
@@ -306,10 +404,17 @@ async fn a_job_is_no_reason_for_a_stampede() {
     const PARTITIONS: u16 = 16;
     let redis = RedisServer::start().await;
     let options = RedisOptions::new("test:", PARTITIONS, SOON).unwrap();
-    let store = Store::Redis(RedisStore::open(Client::new(redis.config()).unwrap(), options).await.unwrap());
+    let store = Store::Redis(
+        RedisStore::open(Client::new(redis.config()).unwrap(), options)
+            .await
+            .unwrap(),
+    );
     let servers = servers(&store, SERVERS).await;
     let (done, mut taken) = tokio::sync::mpsc::channel(JOBS);
-    let workers: Vec<_> = servers.iter().map(|server| (server.engine.clone(), done.clone())).collect();
+    let workers: Vec<_> = servers
+        .iter()
+        .map(|server| (server.engine.clone(), done.clone()))
+        .collect();
     let mut tasks = tokio::task::JoinSet::new();
     for (engine, done) in workers {
         tasks.spawn(async move {
@@ -324,19 +429,33 @@ async fn a_job_is_no_reason_for_a_stampede() {
         until(|| server.engine.hears_others()).await;
     }
     tokio::time::sleep(Duration::from_millis(50)).await;
-    let before = (asked(&redis, "evalsha").await, asked(&redis, "zrange").await);
+    let before = (
+        asked(&redis, "evalsha").await,
+        asked(&redis, "zrange").await,
+    );
     for job in 0..JOBS {
         create(&servers[job % SERVERS].engine, "a", Begin::Now).await;
         timeout(SOON, taken.recv()).await.unwrap();
     }
-    let spent = (asked(&redis, "evalsha").await - before.0, asked(&redis, "zrange").await - before.1);
+    let spent = (
+        asked(&redis, "evalsha").await - before.0,
+        asked(&redis, "zrange").await - before.1,
+    );
     // Created, claimed and reported.
     let late = spent.0.saturating_sub(3 * JOBS as u64);
-    assert!(spent.0 <= 6 * JOBS as u64, "{} calls of the script for {JOBS} jobs", spent.0);
+    assert!(
+        spent.0 <= 6 * JOBS as u64,
+        "{} calls of the script for {JOBS} jobs",
+        spent.0
+    );
     // A few looks at each server, at a partition or two; and at a few partitions, and then at all, after a claim that came too late. If
     // all servers looked at all partitions, that would be 2,560.
     let most = (5 * SERVERS * JOBS) as u64 + 2 * late * u64::from(PARTITIONS);
-    assert!(spent.1 <= most, "{} reads for {JOBS} jobs, {late} claims came too late", spent.1);
+    assert!(
+        spent.1 <= most,
+        "{} reads for {JOBS} jobs, {late} claims came too late",
+        spent.1
+    );
 }
 
 /// All of them read all partitions, went for the same jobs, and all but one came too late.
@@ -351,7 +470,15 @@ async fn a_server_without_work_of_its_own_looks_at_a_few_partitions_first() {
         create(&servers[0].engine, "a", Begin::Now).await;
     }
     let before = asked(&redis, "zrange").await;
-    assert_eq!(servers[1].engine.claim(&claim(1), at(1)).await.unwrap().len(), 1);
+    assert_eq!(
+        servers[1]
+            .engine
+            .claim(&claim(1), at(1))
+            .await
+            .unwrap()
+            .len(),
+        1
+    );
     // Its own eight, and three others.
     assert_eq!(asked(&redis, "zrange").await - before, 11);
 }
@@ -362,16 +489,27 @@ async fn servers_do_not_compete_for_jobs_that_were_made_at_one_of_them() {
     const WORKFLOWS: usize = 1_000;
     let redis = RedisServer::start().await;
     let options = RedisOptions::new("test:", 16, SOON).unwrap();
-    let store = Store::Redis(RedisStore::open(Client::new(redis.config()).unwrap(), options).await.unwrap());
+    let store = Store::Redis(
+        RedisStore::open(Client::new(redis.config()).unwrap(), options)
+            .await
+            .unwrap(),
+    );
     let servers = servers(&store, 2).await;
     let new = |_| crate::support::new(definition("a b<a"), Begin::Now);
     let mut partitions = BTreeSet::new();
     for _ in 0..WORKFLOWS / 2 / 100 {
-        for created in servers[0].engine.create((0..100).map(new).collect(), at(0)).await {
+        for created in servers[0]
+            .engine
+            .create((0..100).map(new).collect(), at(0))
+            .await
+        {
             partitions.insert(created.unwrap().workflow.partition());
         }
     }
-    assert!(!partitions.is_disjoint(&servers[1].homes()), "a batch is for all");
+    assert!(
+        !partitions.is_disjoint(&servers[1].homes()),
+        "a batch is for all"
+    );
     for _ in 0..WORKFLOWS / 2 {
         create(&servers[0].engine, "a b<a", Begin::Now).await;
     }
@@ -409,11 +547,19 @@ async fn servers_that_may_not_talk_find_out_by_looking() {
     let mut stores = Vec::new();
     for _ in 0..2 {
         let client = Client::new(config.clone()).unwrap();
-        stores.push(Store::Redis(RedisStore::open(client, options.clone()).await.unwrap()));
+        stores.push(Store::Redis(
+            RedisStore::open(client, options.clone()).await.unwrap(),
+        ));
     }
-    let (one, other) = (Server::start(&stores[0]).await, Server::start(&stores[1]).await);
+    let (one, other) = (
+        Server::start(&stores[0]).await,
+        Server::start(&stores[1]).await,
+    );
     one.beat(at(0)).await;
-    assert!(!one.engine.hears_others() && !other.engine.hears_others(), "so the server looks more often");
+    assert!(
+        !one.engine.hears_others() && !other.engine.hears_others(),
+        "so the server looks more often"
+    );
     create(&one.engine, "a", Begin::Now).await;
     assert_eq!(other.engine.claim(&claim(1), at(1)).await.unwrap().len(), 1);
 }
@@ -427,7 +573,10 @@ async fn who_leaves_gives_its_homes_away_at_once() {
     timeout(SOON, changed).await.unwrap();
     servers[0].beat(at(0)).await;
     assert_eq!(servers[0].homes().len(), 4);
-    assert_eq!(servers[0].engine.read_servers(at(0)).await.unwrap().len(), 1);
+    assert_eq!(
+        servers[0].engine.read_servers(at(0)).await.unwrap().len(),
+        1
+    );
 }
 
 /// Leases end in time when one of several servers begins, and one lease later when the only one does.

@@ -6,8 +6,8 @@ pub(crate) mod windows;
 use std::time::Duration;
 
 use tidegate_workflow::{
-    Action, Begin, Claim, Claimed, Definition, Engine, JobDefinition, Json, LimitDefinition, Outcome, Patience, Report,
-    Scope, Store, Subject, WorkflowId,
+    Action, Begin, Claim, Claimed, Definition, Engine, JobDefinition, Json, LimitDefinition,
+    Outcome, Patience, Report, Scope, Store, Subject, WorkflowId,
 };
 
 use crate::support::{LEASE, at, claim, create_of, names, report, succeed, take};
@@ -25,16 +25,35 @@ fn units(tenant: &str, jobs: usize) -> Definition {
 
 fn units_each(tenant: &str, jobs: usize, hits: u32) -> Definition {
     let entries = vec![("tenant".to_owned(), "$.tenant".to_owned())];
-    of_tenant(tenant, jobs, vec![LimitDefinition::Units { domain: "vendor".to_owned(), entries, hits }])
+    of_tenant(
+        tenant,
+        jobs,
+        vec![LimitDefinition::Units {
+            domain: "vendor".to_owned(),
+            entries,
+            hits,
+        }],
+    )
 }
 
 fn running(tenant: &str, jobs: usize, most: u32) -> Definition {
     let entries = vec![("tenant".to_owned(), "$.tenant".to_owned())];
-    of_tenant(tenant, jobs, vec![LimitDefinition::Concurrency { most, of: Scope::All, entries }])
+    of_tenant(
+        tenant,
+        jobs,
+        vec![LimitDefinition::Concurrency {
+            most,
+            of: Scope::All,
+            entries,
+        }],
+    )
 }
 
 fn of_tenant(tenant: &str, jobs: usize, limits: Vec<LimitDefinition>) -> Definition {
-    let job = |at| JobDefinition { limits: limits.clone(), ..JobDefinition::new(format!("{tenant}{at}"), "handler") };
+    let job = |at| JobDefinition {
+        limits: limits.clone(),
+        ..JobDefinition::new(format!("{tenant}{at}"), "handler")
+    };
     Definition {
         name: "test".to_owned(),
         jobs: (0..jobs).map(job).collect(),
@@ -53,7 +72,10 @@ async fn claimed(engine: &Engine, limit: usize, seconds: u64) -> Vec<Claimed> {
 
 /// How many of each tenant.
 fn of(claimed: &[Claimed], tenant: &str) -> usize {
-    names(claimed).iter().filter(|name| name.starts_with(tenant)).count()
+    names(claimed)
+        .iter()
+        .filter(|name| name.starts_with(tenant))
+        .count()
 }
 
 async fn a_window_has_room_for_so_many_jobs_and_others_do_not_wait(store: Store) {
@@ -67,7 +89,11 @@ async fn a_window_has_room_for_so_many_jobs_and_others_do_not_wait(store: Store)
     for _ in 0..20 {
         assert_eq!(claimed(&engine, 50, 1).await.len(), 0);
     }
-    assert_eq!(windows.calls(), asked, "nobody asks for units of a key that is closed");
+    assert_eq!(
+        windows.calls(),
+        asked,
+        "nobody asks for units of a key that is closed"
+    );
     windows.turn();
     assert_eq!(claimed(&engine, 2, 3).await.len(), 2);
     assert_eq!(claimed(&engine, 50, 3).await.len(), 1);
@@ -84,7 +110,10 @@ async fn what_is_taken_in_vain_is_given_back(store: Store) {
     assert_eq!(claimed(&other, 100, 1).await.len(), 0);
     // Who claims and leaves before the answer gives all back.
     put(&engine, units("a", 2)).await;
-    let leases = engine.lease_except(&claim(100), &[], Patience::None, at(2)).await.unwrap();
+    let leases = engine
+        .lease_except(&claim(100), &[], Patience::None, at(2))
+        .await
+        .unwrap();
     assert_eq!(windows.taken("vendor/tenant=a"), 6);
     drop(leases);
     until(|| windows.taken("vendor/tenant=a") == 4).await;
@@ -100,14 +129,34 @@ async fn the_places_of_a_limit_are_never_more_than_it_has(store: Store) {
     assert_eq!(mine.len(), 2);
     other.look_around().await.unwrap();
     let others = claimed(&other, 50, 1).await;
-    assert_eq!((of(&others, "a") + of(&mine, "a"), of(&others, "b") + of(&mine, "b")), (3, 1));
-    assert_eq!(claimed(&engine, 50, 1).await.len() + claimed(&other, 50, 1).await.len(), 0);
+    assert_eq!(
+        (
+            of(&others, "a") + of(&mine, "a"),
+            of(&others, "b") + of(&mine, "b")
+        ),
+        (3, 1)
+    );
+    assert_eq!(
+        claimed(&engine, 50, 1).await.len() + claimed(&other, 50, 1).await.len(),
+        0
+    );
     // A place is free as soon as a job has ended, and with the end of a lease.
-    let one = mine.iter().find(|job| job.job().name.starts_with('a')).unwrap();
+    let one = mine
+        .iter()
+        .find(|job| job.job().name.starts_with('a'))
+        .unwrap();
     succeed(&engine, one.lease, 2).await.unwrap();
     eventually_one(&engine, 2).await;
     assert_eq!(claimed(&engine, 50, 2).await.len(), 0);
-    other.extend(others.iter().map(|job| (job.lease, at(2) + LEASE)).collect(), at(2)).await;
+    other
+        .extend(
+            others
+                .iter()
+                .map(|job| (job.lease, at(2) + LEASE))
+                .collect(),
+            at(2),
+        )
+        .await;
     engine.sweep(at(40)).await.unwrap();
     take(&engine, 40).await;
     let running = engine.running_jobs(Default::default()).await.unwrap();
@@ -121,7 +170,9 @@ async fn eventually_one(engine: &Engine, seconds: u64) {
     loop {
         let arrival = engine.arrival(&queues);
         match claimed(engine, 50, seconds).await.len() {
-            0 => tokio::time::timeout(Duration::from_secs(10), arrival).await.expect("a place is free"),
+            0 => tokio::time::timeout(Duration::from_secs(10), arrival)
+                .await
+                .expect("a place is free"),
             number => return assert_eq!(number, 1),
         }
         assert!(begin.elapsed() < Duration::from_secs(10));
@@ -137,7 +188,11 @@ async fn a_key_with_many_jobs_and_one_with_few_get_their_shares(store: Store) {
     }
     let mut few = 0;
     for _ in 0..40 {
-        few += claimed(&engine, 1, 1).await.iter().filter(|job| !job.job().name.starts_with('a')).count();
+        few += claimed(&engine, 1, 1)
+            .await
+            .iter()
+            .filter(|job| !job.job().name.starts_with('a'))
+            .count();
     }
     assert_eq!(few, 30, "each key has its turn");
     assert_eq!(of(&claimed(&engine, 100, 1).await, "a"), 100);
@@ -146,18 +201,48 @@ async fn a_key_with_many_jobs_and_one_with_few_get_their_shares(store: Store) {
 async fn a_worker_gets_what_it_can_run(store: Store) {
     let windows = Windows::new(&[]);
     let engine = windows.server(&store).await;
-    let many = (0..2_000).map(|at| JobDefinition::new(format!("x{at}"), "other")).collect();
-    put(&engine, Definition { name: "test".to_owned(), jobs: many, ..Definition::default() }).await;
+    let many = (0..2_000)
+        .map(|at| JobDefinition::new(format!("x{at}"), "other"))
+        .collect();
+    put(
+        &engine,
+        Definition {
+            name: "test".to_owned(),
+            jobs: many,
+            ..Definition::default()
+        },
+    )
+    .await;
     let mine = vec![JobDefinition::new("mine", "handler")];
-    put(&engine, Definition { name: "test".to_owned(), jobs: mine, ..Definition::default() }).await;
-    let wants = Claim { handlers: Some(vec!["handler".to_owned()]), ..claim(10) };
+    put(
+        &engine,
+        Definition {
+            name: "test".to_owned(),
+            jobs: mine,
+            ..Definition::default()
+        },
+    )
+    .await;
+    let wants = Claim {
+        handlers: Some(vec!["handler".to_owned()]),
+        ..claim(10)
+    };
     // Also at a server that has to read them.
     let other = windows.server(&store).await;
     let found = other.claim(&wants, at(1)).await.unwrap();
     assert_eq!(names(&found), ["mine"]);
     assert_eq!(engine.claim(&wants, at(1)).await.unwrap().len(), 0);
     assert_eq!(claimed(&engine, 3_000, 1).await.len(), 2_000);
-    report(&other, found[0].lease, Outcome::GivenBack { pause: Duration::ZERO }, 1).await.unwrap();
+    report(
+        &other,
+        found[0].lease,
+        Outcome::GivenBack {
+            pause: Duration::ZERO,
+        },
+        1,
+    )
+    .await
+    .unwrap();
     assert_eq!(other.claim(&wants, at(1)).await.unwrap().len(), 1);
 }
 
@@ -176,7 +261,9 @@ async fn workers_are_woken_when_a_window_turns(store: Store) {
     let arrival = engine.arrival(&queues);
     assert_eq!(engine.claim(&claim(10), now()).await.unwrap().len(), 0);
     windows.turn();
-    tokio::time::timeout(Duration::from_secs(10), arrival).await.expect("the window has turned");
+    tokio::time::timeout(Duration::from_secs(10), arrival)
+        .await
+        .expect("the window has turned");
     assert_eq!(engine.claim(&claim(10), now()).await.unwrap().len(), 2);
     opening.abort();
 }
@@ -192,7 +279,11 @@ async fn many_keys_are_found_and_closed_ones_are_passed_over(store: Store) {
     for _ in 0..50 {
         found += claimed(&other, 10, 1).await.len();
     }
-    assert_eq!((found, windows.most_taken("vendor")), (300, 1), "one of each");
+    assert_eq!(
+        (found, windows.most_taken("vendor")),
+        (300, 1),
+        "one of each"
+    );
     windows.turn();
     put(&other, units("u", 1)).await;
     let urgent = claimed(&other, 1_000, 9).await;
@@ -214,13 +305,20 @@ async fn a_job_with_room_is_found_behind_many_keys_without(store: Store) {
     };
     put(&engine, of_tenant("free", 1, vec![limit])).await;
     assert_eq!(of(&claimed(&engine, 1, 1).await, "free"), 1);
-    assert!(windows.calls() < KEYS as u64 / 10, "units were asked for {} times", windows.calls());
+    assert!(
+        windows.calls() < KEYS as u64 / 10,
+        "units were asked for {} times",
+        windows.calls()
+    );
 }
 
 async fn until(done: impl Fn() -> bool) {
     let begin = std::time::Instant::now();
     while !done() {
-        assert!(begin.elapsed() < Duration::from_secs(10), "it does not come about");
+        assert!(
+            begin.elapsed() < Duration::from_secs(10),
+            "it does not come about"
+        );
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
@@ -237,29 +335,60 @@ async fn jobs_that_were_not_begun_give_back_what_was_taken_for_them(store: Store
     let later = crate::support::new(units("a", 1), Begin::Now);
     engine.create(vec![later], at(2)).await.remove(0).unwrap();
     for job in &ahead[..3] {
-        let reported = report(&engine, job.lease, Outcome::NotBegun, 3).await.unwrap();
+        let reported = report(&engine, job.lease, Outcome::NotBegun, 3)
+            .await
+            .unwrap();
         assert!(!reported.already);
     }
     until(|| taken() == 1).await;
     // The same report again gives nothing back, nor does a job that was begun.
-    assert!(report(&engine, ahead[0].lease, Outcome::NotBegun, 3).await.unwrap().already);
-    report(&engine, ahead[3].lease, Outcome::GivenBack { pause: Duration::ZERO }, 3).await.unwrap();
+    assert!(
+        report(&engine, ahead[0].lease, Outcome::NotBegun, 3)
+            .await
+            .unwrap()
+            .already
+    );
+    report(
+        &engine,
+        ahead[3].lease,
+        Outcome::GivenBack {
+            pause: Duration::ZERO,
+        },
+        3,
+    )
+    .await
+    .unwrap();
     // They have their places again, before what came later and the one that was given back, and no attempt was counted.
     let again = claimed(&engine, 3, 4).await;
     assert_eq!(
-        again.iter().map(|job| (job.lease.job, job.attempt)).collect::<Vec<_>>(),
+        again
+            .iter()
+            .map(|job| (job.lease.job, job.attempt))
+            .collect::<Vec<_>>(),
         [(order[0], 1), (order[1], 1), (order[2], 1)]
     );
     assert_eq!(taken(), 4);
     // A job that was cancelled before it was begun gives back, too. One that has ended does not.
     succeed(&engine, again[0].lease, 5).await.unwrap();
     engine.act(id, Action::Cancel, at(5)).await.unwrap();
-    assert!(report(&engine, again[0].lease, Outcome::NotBegun, 6).await.is_err());
-    assert!(report(&engine, again[1].lease, Outcome::NotBegun, 6).await.is_err());
+    assert!(
+        report(&engine, again[0].lease, Outcome::NotBegun, 6)
+            .await
+            .is_err()
+    );
+    assert!(
+        report(&engine, again[1].lease, Outcome::NotBegun, 6)
+            .await
+            .is_err()
+    );
     until(|| taken() == 3).await;
     // The window in which they were taken is over.
     windows.turn();
-    assert!(report(&engine, again[2].lease, Outcome::NotBegun, 7).await.is_err());
+    assert!(
+        report(&engine, again[2].lease, Outcome::NotBegun, 7)
+            .await
+            .is_err()
+    );
     engine.close().await;
     assert_eq!(taken(), 0);
 }
@@ -287,8 +416,15 @@ async fn a_job_that_needs_many_units_is_not_starved_by_small_ones(store: Store) 
     assert!(first.len() > 90 && first.iter().all(|job| job.lease.workflow != large));
     windows.turn();
     let second = claimed(&engine, 100, 3).await;
-    assert!(second.iter().any(|job| job.lease.workflow == large), "{} small ones", second.len());
-    assert_eq!(windows.taken("vendor/tenant=a"), 60 + second.len() as u64 - 1);
+    assert!(
+        second.iter().any(|job| job.lease.workflow == large),
+        "{} small ones",
+        second.len()
+    );
+    assert_eq!(
+        windows.taken("vendor/tenant=a"),
+        60 + second.len() as u64 - 1
+    );
     // After its turn the small ones have theirs.
     windows.turn();
     assert_eq!(claimed(&engine, 100, 5).await.len(), 100);
@@ -297,9 +433,15 @@ async fn a_job_that_needs_many_units_is_not_starved_by_small_ones(store: Store) 
 async fn the_concurrency_of_jobs_that_wait_is_lowered_and_raised_again(store: Store) {
     let engine = Windows::new(&[]).server(&store).await;
     put(&engine, running("a", 20, 5)).await;
-    let (subject, entries) =
-        (Subject::Handler("handler".to_owned()), vec![("tenant".to_owned(), "$.tenant".to_owned())]);
-    let limit = |most| LimitDefinition::Concurrency { most, of: Scope::All, entries: entries.clone() };
+    let (subject, entries) = (
+        Subject::Handler("handler".to_owned()),
+        vec![("tenant".to_owned(), "$.tenant".to_owned())],
+    );
+    let limit = |most| LimitDefinition::Concurrency {
+        most,
+        of: Scope::All,
+        entries: entries.clone(),
+    };
     engine.set_limits(&subject, &[limit(2)]).await.unwrap();
     let mut running = claimed(&engine, 50, 1).await;
     assert_eq!(running.len(), 2);
@@ -312,11 +454,24 @@ async fn the_concurrency_of_jobs_that_wait_is_lowered_and_raised_again(store: St
     assert_eq!(running.len(), 5, "as they were created");
     // Limits of another handler, of another tenant, and of jobs that are counted in another way, are not meant.
     put(&engine, crate::limits::running("b", 20, 3)).await;
-    let of_tenant =
-        LimitDefinition::Concurrency { most: 1, of: Scope::All, entries: vec![("tenant".to_owned(), "a".to_owned())] };
-    let of_queue = LimitDefinition::Concurrency { most: 1, of: Scope::Queue, entries: entries.clone() };
-    engine.set_limits(&Subject::Handler("other".to_owned()), &[limit(1)]).await.unwrap();
-    engine.set_limits(&subject, &[of_tenant, of_queue]).await.unwrap();
+    let of_tenant = LimitDefinition::Concurrency {
+        most: 1,
+        of: Scope::All,
+        entries: vec![("tenant".to_owned(), "a".to_owned())],
+    };
+    let of_queue = LimitDefinition::Concurrency {
+        most: 1,
+        of: Scope::Queue,
+        entries: entries.clone(),
+    };
+    engine
+        .set_limits(&Subject::Handler("other".to_owned()), &[limit(1)])
+        .await
+        .unwrap();
+    engine
+        .set_limits(&subject, &[of_tenant, of_queue])
+        .await
+        .unwrap();
     assert_eq!(claimed(&engine, 50, 1).await.len(), 3);
 }
 
@@ -354,12 +509,20 @@ async fn a_limit_stays_closed_until_its_window_turns_however_long_the_claim_took
     assert_eq!(engine.claim(&claim(1), at(1)).await.unwrap().len(), 0);
     assert_eq!(windows.calls(), 2, "first one key, then the other");
     // The first window has turned, which ended 800 ms after the claim began; the other, which ends 500 ms later, has not.
-    assert_eq!(engine.claim(&claim(1), at(2) + Duration::from_millis(100)).await.unwrap().len(), 0);
+    assert_eq!(
+        engine
+            .claim(&claim(1), at(2) + Duration::from_millis(100))
+            .await
+            .unwrap()
+            .len(),
+        0
+    );
     assert!(windows.calls() <= 3, "both were asked");
 }
 
 #[tokio::test]
-async fn where_there_is_no_room_for_a_job_that_needs_much_there_is_some_for_one_that_needs_little() {
+async fn where_there_is_no_room_for_a_job_that_needs_much_there_is_some_for_one_that_needs_little()
+{
     let windows = Windows::new(&[("vendor", 5)]);
     let engine = windows.server(&crate::support::memory().await.0).await;
     put(&engine, units_each("a", 3, 3)).await;
@@ -408,7 +571,10 @@ async fn all_who_wait_are_woken_when_several_places_are_free() {
     let engine = windows.server(&crate::support::memory().await.0).await;
     put(&engine, running("a", 2 * PLACES, PLACES as u32)).await;
     let first = claimed(&engine, PLACES, 1).await;
-    assert_eq!((first.len(), claimed(&engine, 1, 1).await.len()), (PLACES, 0));
+    assert_eq!(
+        (first.len(), claimed(&engine, 1, 1).await.len()),
+        (PLACES, 0)
+    );
     let wait = async |engine: Engine| {
         let queues = ["default".to_owned()];
         loop {
@@ -419,13 +585,21 @@ async fn all_who_wait_are_woken_when_several_places_are_free() {
             arrival.await;
         }
     };
-    let waiting: Vec<_> = (0..PLACES).map(|_| tokio::spawn(wait(engine.clone()))).collect();
+    let waiting: Vec<_> = (0..PLACES)
+        .map(|_| tokio::spawn(wait(engine.clone())))
+        .collect();
     tokio::task::yield_now().await;
-    let reports = first.iter().map(|job| Report { lease: job.lease, outcome: crate::support::success("1") });
+    let reports = first.iter().map(|job| Report {
+        lease: job.lease,
+        outcome: crate::support::success("1"),
+    });
     let (reported, _) = engine.report(reports.collect(), None, at(2)).await;
     assert!(reported.iter().all(Result::is_ok));
     for waiter in waiting {
-        tokio::time::timeout(Duration::from_secs(10), waiter).await.expect("it has a job").unwrap();
+        tokio::time::timeout(Duration::from_secs(10), waiter)
+            .await
+            .expect("it has a job")
+            .unwrap();
     }
 }
 
@@ -441,9 +615,17 @@ async fn what_is_taken_agrees_with_what_runs_in_redis() {
     let number = std::cell::Cell::new(0);
     let open = async || {
         number.set(number.get() + 1);
-        let options = tidegate_workflow::RedisOptions::new(format!("t{}:", number.get()), 4, Duration::from_secs(5));
+        let options = tidegate_workflow::RedisOptions::new(
+            format!("t{}:", number.get()),
+            4,
+            Duration::from_secs(5),
+        );
         let client = tidegate_pipeline::Client::new(redis.config()).unwrap();
-        Store::Redis(tidegate_workflow::RedisStore::open(client, options.unwrap()).await.unwrap())
+        Store::Redis(
+            tidegate_workflow::RedisStore::open(client, options.unwrap())
+                .await
+                .unwrap(),
+        )
     };
     model::live(open, 3).await;
 }

@@ -28,18 +28,29 @@ const WORLDS_OUTSIDE: u64 = 10;
 /// A run by hand sets this to thousands: so many worlds on each store.
 const MORE: &str = "TIDEGATE_MODEL_WORLDS";
 
-#[expect(clippy::disallowed_methods, reason = "how long to run is up to whoever starts the tests")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "how long to run is up to whoever starts the tests"
+)]
 fn worlds(usually: u64) -> u64 {
-    std::env::var(MORE).map_or(usually, |worlds| worlds.parse().expect("TIDEGATE_MODEL_WORLDS is a number"))
+    std::env::var(MORE).map_or(usually, |worlds| {
+        worlds.parse().expect("TIDEGATE_MODEL_WORLDS is a number")
+    })
 }
 
 /// A run by hand sets this to the seed of the one world that is to be lived in again.
 const ONE: &str = "TIDEGATE_MODEL_SEED";
 
-#[expect(clippy::disallowed_methods, reason = "which world is lived in again is up to whoever starts the tests")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "which world is lived in again is up to whoever starts the tests"
+)]
 fn seeds(worlds: u64) -> std::ops::Range<u64> {
     match std::env::var(ONE) {
-        Ok(seed) => seed.parse().map(|seed: u64| seed..seed + 1).expect("TIDEGATE_MODEL_SEED is a number"),
+        Ok(seed) => seed
+            .parse()
+            .map(|seed: u64| seed..seed + 1)
+            .expect("TIDEGATE_MODEL_SEED is a number"),
         Err(_) => 0..worlds,
     }
 }
@@ -49,7 +60,10 @@ fn live<F: Future<Output = Ground>>(worlds: u64, ground: impl Fn() -> F) {
         // The engine draws ids and tokens from this generator.
         fastrand::seed(seed);
         let _lines = tracing::subscriber::set_default(Lines);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
         runtime.block_on(async {
             let mut world = World::new(ground().await, seed).await;
             for step in 0..STEPS {

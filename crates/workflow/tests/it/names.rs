@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tidegate_workflow::{
-    Begin, Call, Definition, Engine, Fault, Filter, JobDefinition, MemoryStore, Mishap, NewWorkflow, Paused, Register,
-    Retention, Store,
+    Begin, Call, Definition, Engine, Fault, Filter, JobDefinition, MemoryStore, Mishap,
+    NewWorkflow, Paused, Register, Retention, Store,
 };
 
 use crate::support::{at, claim, new, server, succeed};
@@ -24,14 +24,25 @@ const LATER: u64 = 4 * HOUR;
 
 /// A workflow of one job.
 fn named(name: &str, queue: &str, retention: Retention) -> NewWorkflow {
-    let job = JobDefinition { queue: queue.to_owned(), ..JobDefinition::new("a", "handler") };
-    let mut wanted = Definition { name: name.to_owned(), jobs: vec![job], ..Definition::default() };
+    let job = JobDefinition {
+        queue: queue.to_owned(),
+        ..JobDefinition::new("a", "handler")
+    };
+    let mut wanted = Definition {
+        name: name.to_owned(),
+        jobs: vec![job],
+        ..Definition::default()
+    };
     wanted.retention = Some(retention);
     new(wanted, Begin::Now)
 }
 
 async fn create_at(engine: &Engine, new: NewWorkflow, seconds: u64) {
-    engine.create(vec![new], at(seconds)).await.remove(0).unwrap();
+    engine
+        .create(vec![new], at(seconds))
+        .await
+        .remove(0)
+        .unwrap();
 }
 
 /// Runs all jobs of a queue to their end.
@@ -59,25 +70,57 @@ async fn look_after_names(engine: &Engine, from: u64) {
 }
 
 async fn queues(store: &Store) -> Vec<String> {
-    store.register(Register::Queues).await.unwrap().into_iter().map(|(name, _)| name).collect()
+    store
+        .register(Register::Queues)
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect()
 }
 
 async fn workflows(store: &Store) -> Vec<String> {
-    store.register(Register::Names).await.unwrap().into_iter().map(|(name, _)| name).collect()
+    store
+        .register(Register::Names)
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|(name, _)| name)
+        .collect()
 }
 
 async fn queues_are_read_in_pages(store: Store) {
     let engine = server(&store).await;
-    let job =
-        |at: usize| JobDefinition { queue: format!("q{at:04}"), ..JobDefinition::new(format!("j{at}"), "handler") };
-    let wanted = Definition { name: "wide".to_owned(), jobs: (0..250).map(job).collect(), ..Definition::default() };
-    engine.create(vec![new(wanted, Begin::Now)], at(0)).await.remove(0).unwrap();
+    let job = |at: usize| JobDefinition {
+        queue: format!("q{at:04}"),
+        ..JobDefinition::new(format!("j{at}"), "handler")
+    };
+    let wanted = Definition {
+        name: "wide".to_owned(),
+        jobs: (0..250).map(job).collect(),
+        ..Definition::default()
+    };
+    engine
+        .create(vec![new(wanted, Begin::Now)], at(0))
+        .await
+        .remove(0)
+        .unwrap();
     engine.set_queue_paused("q0101", Paused::Yes).await.unwrap();
     let (mut all, mut after) = (Vec::new(), None::<String>);
     loop {
-        let page = engine.queue_page(after.as_deref(), 100).await.unwrap().found;
+        let page = engine
+            .queue_page(after.as_deref(), 100)
+            .await
+            .unwrap()
+            .found;
         assert_eq!(page.queues.len(), if page.more { 100 } else { 50 });
-        assert!(page.queues.iter().all(|queue| queue.ready == 1 && queue.oldest == Some(at(0))), "{:?}", page.queues);
+        assert!(
+            page.queues
+                .iter()
+                .all(|queue| queue.ready == 1 && queue.oldest == Some(at(0))),
+            "{:?}",
+            page.queues
+        );
         all.extend(page.queues);
         after = all.last().map(|queue| queue.name.clone());
         if !page.more {
@@ -86,7 +129,11 @@ async fn queues_are_read_in_pages(store: Store) {
     }
     assert_eq!(all.len(), 250);
     assert!(all.is_sorted_by(|left, right| left.name < right.name));
-    let paused: Vec<_> = all.iter().filter(|queue| queue.paused == Paused::Yes).map(|queue| &queue.name).collect();
+    let paused: Vec<_> = all
+        .iter()
+        .filter(|queue| queue.paused == Paused::Yes)
+        .map(|queue| &queue.name)
+        .collect();
     assert_eq!(paused, ["q0101"]);
     // A page may begin after a name that is not there, and at the end there is nothing.
     let page = engine.queue_page(Some("q00"), 1).await.unwrap().found;
@@ -98,25 +145,59 @@ async fn queues_are_read_in_pages(store: Store) {
 async fn names_that_nobody_uses_disappear(store: Store) {
     let engine = server(&store).await;
     sweep_until(&engine, 0).await;
-    create_at(&engine, named("short", "once", Retention::For(Duration::from_secs(60))), 0).await;
-    create_at(&engine, named("short", "paused", Retention::For(Duration::from_secs(60))), 0).await;
+    create_at(
+        &engine,
+        named("short", "once", Retention::For(Duration::from_secs(60))),
+        0,
+    )
+    .await;
+    create_at(
+        &engine,
+        named("short", "paused", Retention::For(Duration::from_secs(60))),
+        0,
+    )
+    .await;
     for queue in ["once", "paused"] {
         finish(&engine, queue, 1).await;
     }
-    engine.set_queue_paused("paused", Paused::Yes).await.unwrap();
+    engine
+        .set_queue_paused("paused", Paused::Yes)
+        .await
+        .unwrap();
     // Both are removed. Until its time has come, a name stays.
     look_after_names(&engine, HOUR).await;
-    assert_eq!(engine.count(&Filter::default()).await.unwrap().found.iter().map(|(_, number)| number).sum::<u64>(), 0);
-    assert_eq!((queues(&store).await.len(), workflows(&store).await.len()), (2, 1));
+    assert_eq!(
+        engine
+            .count(&Filter::default())
+            .await
+            .unwrap()
+            .found
+            .iter()
+            .map(|(_, number)| number)
+            .sum::<u64>(),
+        0
+    );
+    assert_eq!(
+        (queues(&store).await.len(), workflows(&store).await.len()),
+        (2, 1)
+    );
     look_after_names(&engine, LATER).await;
     assert_eq!(queues(&store).await, ["paused"]);
     assert!(workflows(&store).await.is_empty());
     assert_eq!(engine.has_queue("once").await, Ok(false));
     // What is used anew is there again.
-    create_at(&engine, named("short", "once", Retention::Forever), LATER + HOUR).await;
+    create_at(
+        &engine,
+        named("short", "once", Retention::Forever),
+        LATER + HOUR,
+    )
+    .await;
     assert_eq!(
         (queues(&store).await, workflows(&store).await),
-        (vec!["once".to_owned(), "paused".to_owned()], vec!["short".to_owned()])
+        (
+            vec!["once".to_owned(), "paused".to_owned()],
+            vec!["short".to_owned()]
+        )
     );
     look_after_names(&engine, LATER + 9 * HOUR).await;
     assert_eq!(
@@ -129,7 +210,10 @@ async fn names_that_nobody_uses_disappear(store: Store) {
 async fn a_queue_stays_as_long_as_a_workflow_may_name_it(store: Store) {
     let engine = server(&store).await;
     sweep_until(&engine, 0).await;
-    let mut wanted = Definition { name: "late".to_owned(), ..Definition::default() };
+    let mut wanted = Definition {
+        name: "late".to_owned(),
+        ..Definition::default()
+    };
     let first = JobDefinition::new("first", "handler");
     wanted.jobs = vec![
         first,
@@ -157,7 +241,9 @@ async fn a_queue_stays_as_long_as_a_workflow_may_name_it(store: Store) {
 async fn many_names_disappear_soon(store: Store) {
     let engine = server(&store).await;
     sweep_until(&engine, 0).await;
-    let entries: Vec<(String, String)> = (0..1_000).map(|at| (format!("n{at:04}"), String::new())).collect();
+    let entries: Vec<(String, String)> = (0..1_000)
+        .map(|at| (format!("n{at:04}"), String::new()))
+        .collect();
     for register in [Register::Queues, Register::Names] {
         store.add(register, &entries, at(0)).await.unwrap();
     }
@@ -166,7 +252,10 @@ async fn many_names_disappear_soon(store: Store) {
     for seconds in 0..20 {
         engine.sweep(at(LATER + 301 + seconds)).await.unwrap();
     }
-    assert_eq!((queues(&store).await, workflows(&store).await), (vec!["n0700".to_owned()], vec!["n0500".to_owned()]));
+    assert_eq!(
+        (queues(&store).await, workflows(&store).await),
+        (vec!["n0700".to_owned()], vec!["n0500".to_owned()])
+    );
 }
 
 async fn rows_lead_to_names_that_are_missing(store: Store) {
@@ -178,19 +267,35 @@ async fn rows_lead_to_names_that_are_missing(store: Store) {
         store.enter(Register::Names, name, None).await.unwrap();
     }
     look_after_names(&engine, HOUR).await;
-    assert_eq!((queues(&store).await.len(), workflows(&store).await.len()), (2, 2));
+    assert_eq!(
+        (queues(&store).await.len(), workflows(&store).await.len()),
+        (2, 2)
+    );
 }
 
 async fn a_name_that_is_used_again_is_entered_again(store: Store) {
     let (home, other) = (server(&store).await, server(&store).await);
     sweep_until(&home, 0).await;
-    create_at(&other, named("short", "once", Retention::For(Duration::from_secs(60))), 0).await;
+    create_at(
+        &other,
+        named("short", "once", Retention::For(Duration::from_secs(60))),
+        0,
+    )
+    .await;
     finish(&other, "once", 1).await;
     look_after_names(&home, LATER).await;
     assert!(queues(&store).await.is_empty() && workflows(&store).await.is_empty());
     // The other server remembers that it entered them, which is too long ago.
-    create_at(&other, named("short", "once", Retention::Forever), LATER + 2_000).await;
-    assert_eq!((queues(&store).await, workflows(&store).await), (vec!["once".to_owned()], vec!["short".to_owned()]));
+    create_at(
+        &other,
+        named("short", "once", Retention::Forever),
+        LATER + 2_000,
+    )
+    .await;
+    assert_eq!(
+        (queues(&store).await, workflows(&store).await),
+        (vec!["once".to_owned()], vec!["short".to_owned()])
+    );
 }
 
 /// Servers that remove a name and use it again at the same moment, with calls of the store in every order.
@@ -202,15 +307,29 @@ async fn a_name_that_is_used_while_it_is_removed_stays() {
         let store = Store::Memory(memory.clone());
         let (home, other) = (server(&store).await, server(&store).await);
         sweep_until(&home, 0).await;
-        create_at(&other, named("short", "once", Retention::For(Duration::from_secs(60))), 0).await;
+        create_at(
+            &other,
+            named("short", "once", Retention::For(Duration::from_secs(60))),
+            0,
+        )
+        .await;
         finish(&other, "once", 1).await;
         sweep_until(&home, 100).await;
-        memory.inject(move |_: Call| Mishap { fault: Fault::None, before: random.u8(..6), after: random.u8(..6) });
+        memory.inject(move |_: Call| Mishap {
+            fault: Fault::None,
+            before: random.u8(..6),
+            after: random.u8(..6),
+        });
         let use_it = async {
             for _ in 0..seed % 40 {
                 tokio::task::yield_now().await;
             }
-            create_at(&other, named("short", "once", Retention::Forever), LATER + 2_000).await;
+            create_at(
+                &other,
+                named("short", "once", Retention::Forever),
+                LATER + 2_000,
+            )
+            .await;
         };
         let sweep = async { home.sweep(at(LATER + 2_000)).await.unwrap() };
         tokio::join!(sweep, use_it);
@@ -234,8 +353,20 @@ async fn names_of_earlier_versions_are_put_in_order() {
     let engine = server(&store).await;
     let check = async |before: &str| {
         let page = engine.queue_page(Some("q098"), 3).await.unwrap().found;
-        let found: Vec<_> = page.queues.iter().map(|queue| (queue.name.as_str(), queue.paused)).collect();
-        assert_eq!(found, [("q099", Paused::No), ("q100", Paused::Yes), ("q101", Paused::No)], "{before}");
+        let found: Vec<_> = page
+            .queues
+            .iter()
+            .map(|queue| (queue.name.as_str(), queue.paused))
+            .collect();
+        assert_eq!(
+            found,
+            [
+                ("q099", Paused::No),
+                ("q100", Paused::Yes),
+                ("q101", Paused::No)
+            ],
+            "{before}"
+        );
         let scored = redis.raw("ZLEXCOUNT test:{test:queues}:order - +");
         assert_eq!(scored.trim(), ":152", "{before}");
     };
@@ -259,7 +390,9 @@ async fn a_look_and_a_creation_cost_the_same_with_many_names() {
     for number in [1, 5_000] {
         let (store, redis) = crate::support::redis().await;
         let engine = server(&store).await;
-        let entries: Vec<(String, String)> = (0..number).map(|at| (format!("n{at:04}"), String::new())).collect();
+        let entries: Vec<(String, String)> = (0..number)
+            .map(|at| (format!("n{at:04}"), String::new()))
+            .collect();
         for register in [Register::Queues, Register::Names] {
             store.add(register, &entries, at(0)).await.unwrap();
         }
@@ -274,7 +407,9 @@ async fn a_look_and_a_creation_cost_the_same_with_many_names() {
         let _ = redis.raw("ECHO end");
         let commands = monitor.commands_until("end");
         assert!(
-            commands.iter().all(|command| !command.contains("HGETALL") || command.contains(":terms")),
+            commands
+                .iter()
+                .all(|command| !command.contains("HGETALL") || command.contains(":terms")),
             "{commands:?}"
         );
         costs.push(commands.len());

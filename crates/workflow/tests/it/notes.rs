@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use tidegate_workflow::{
-    Action, Begin, Call, Engine, EngineError, Fault, JobIndex, LeaseRef, MemoryStore, Note, Partition, Refusal, Store,
-    WorkflowId,
+    Action, Begin, Call, Engine, EngineError, Fault, JobIndex, LeaseRef, MemoryStore, Note,
+    Partition, Refusal, Store, WorkflowId,
 };
 
 use crate::support::{at, create, failure, report, server, succeed, take};
@@ -26,20 +26,39 @@ mod shared {
 }
 
 fn note(lease: LeaseRef, percent: u8, line: &str) -> Note {
-    Note { lease, progress: Some((percent, format!("{percent} of 100"))), lines: vec![line.to_owned()] }
+    Note {
+        lease,
+        progress: Some((percent, format!("{percent} of 100"))),
+        lines: vec![line.to_owned()],
+    }
 }
 
 async fn say(engine: &Engine, lease: LeaseRef, percent: u8, line: &str) -> Result<(), EngineError> {
-    engine.note(vec![note(lease, percent, line)], at(1)).await.remove(0)
+    engine
+        .note(vec![note(lease, percent, line)], at(1))
+        .await
+        .remove(0)
 }
 
 /// Percent and attempt, and the lines with theirs.
-async fn said(engine: &Engine, id: WorkflowId, job: &str) -> (Option<(u8, u16)>, Vec<(u16, String)>) {
+async fn said(
+    engine: &Engine,
+    id: WorkflowId,
+    job: &str,
+) -> (Option<(u8, u16)>, Vec<(u16, String)>) {
     let index = engine.show(id).await.unwrap().graph().find(job).unwrap();
     let result = engine.results(id, &[index]).await.unwrap().remove(0);
     let log = engine.log(id, job).await.unwrap();
-    let progress = result.progress.map(|progress| (progress.percent, progress.attempt));
-    (progress, log.lines.into_iter().map(|line| (line.attempt, line.text)).collect())
+    let progress = result
+        .progress
+        .map(|progress| (progress.percent, progress.attempt));
+    (
+        progress,
+        log.lines
+            .into_iter()
+            .map(|line| (line.attempt, line.text))
+            .collect(),
+    )
 }
 
 fn reason(refused: Result<(), EngineError>) -> &'static str {
@@ -58,27 +77,70 @@ async fn whoever_has_the_lease_may_say_how_far_it_is(store: Store) {
         let id = create(&engine, jobs, Begin::Now).await;
         let claimed = take(&engine, 0).await;
         let (a, b) = (claimed[0].lease, claimed[1].lease);
-        let wrong = LeaseRef { token: a.token ^ 1, ..a };
-        let nobody = LeaseRef { job: JobIndex(4_000_000_000), ..a };
-        let nowhere = LeaseRef { workflow: WorkflowId::new(at(0), Partition(1_000), 1), ..a };
-        let unknown = LeaseRef { workflow: WorkflowId::new(at(0), Partition(0), 1), ..a };
+        let wrong = LeaseRef {
+            token: a.token ^ 1,
+            ..a
+        };
+        let nobody = LeaseRef {
+            job: JobIndex(4_000_000_000),
+            ..a
+        };
+        let nowhere = LeaseRef {
+            workflow: WorkflowId::new(at(0), Partition(1_000), 1),
+            ..a
+        };
+        let unknown = LeaseRef {
+            workflow: WorkflowId::new(at(0), Partition(0), 1),
+            ..a
+        };
         let leases = [a, wrong, b, nobody, nowhere, unknown, a];
-        let notes = (0..).zip(leases).map(|(number, lease)| note(lease, number, &number.to_string()));
+        let notes = (0..)
+            .zip(leases)
+            .map(|(number, lease)| note(lease, number, &number.to_string()));
         let noted = engine.note(notes.collect(), at(1)).await;
         let kept: Vec<bool> = noted.iter().map(Result::is_ok).collect();
-        assert_eq!(kept, [true, false, true, false, false, false, true], "{noted:?}");
-        assert_eq!(noted[4], Err(EngineError::NoWorkflow { workflow: nowhere.workflow }));
-        assert_eq!(noted[5], Err(EngineError::NoWorkflow { workflow: unknown.workflow }));
+        assert_eq!(
+            kept,
+            [true, false, true, false, false, false, true],
+            "{noted:?}"
+        );
+        assert_eq!(
+            noted[4],
+            Err(EngineError::NoWorkflow {
+                workflow: nowhere.workflow
+            })
+        );
+        assert_eq!(
+            noted[5],
+            Err(EngineError::NoWorkflow {
+                workflow: unknown.workflow
+            })
+        );
         for (place, job) in [(1, &claimed[0].job().name), (3, &"4000000000".to_owned())] {
-            let Err(EngineError::Refused(Refusal::LeaseLost { job: named, .. })) = &noted[place] else { panic!() };
+            let Err(EngineError::Refused(Refusal::LeaseLost { job: named, .. })) = &noted[place]
+            else {
+                panic!()
+            };
             assert_eq!(named, job);
         }
         let lines = vec![(1, "0".to_owned()), (1, "6".to_owned())];
-        assert_eq!(said(&engine, id, &claimed[0].job().name).await, (Some((6, 1)), lines));
+        assert_eq!(
+            said(&engine, id, &claimed[0].job().name).await,
+            (Some((6, 1)), lines)
+        );
         let lines = vec![(1, "2".to_owned())];
-        assert_eq!(said(&engine, id, &claimed[1].job().name).await, (Some((2, 1)), lines));
+        assert_eq!(
+            said(&engine, id, &claimed[1].job().name).await,
+            (Some((2, 1)), lines)
+        );
         let none = engine.log(id, "nobody").await;
-        assert_eq!(none, Err(EngineError::NoJob { workflow: id, job: "nobody".to_owned() }));
+        assert_eq!(
+            none,
+            Err(EngineError::NoJob {
+                workflow: id,
+                job: "nobody".to_owned()
+            })
+        );
         // Nothing else has changed: reports of all leases are taken.
         for claimed in claimed {
             succeed(&engine, claimed.lease, 2).await.unwrap();
@@ -93,9 +155,18 @@ async fn a_lost_lease_says_nothing_more(store: Store) {
         let claimed = take(&engine, 0).await;
         let (a, b) = (&claimed[0], &claimed[1]);
         succeed(&engine, a.lease, 1).await.unwrap();
-        assert_eq!(reason(say(&engine, a.lease, 1, "after its report").await), "reported");
-        engine.act(id, Action::CancelJob(b.job().name.clone()), at(1)).await.unwrap();
-        assert_eq!(reason(say(&engine, b.lease, 1, "after it was cancelled").await), "cancelled");
+        assert_eq!(
+            reason(say(&engine, a.lease, 1, "after its report").await),
+            "reported"
+        );
+        engine
+            .act(id, Action::CancelJob(b.job().name.clone()), at(1))
+            .await
+            .unwrap();
+        assert_eq!(
+            reason(say(&engine, b.lease, 1, "after it was cancelled").await),
+            "cancelled"
+        );
         for job in [a, b] {
             assert_eq!(said(&engine, id, &job.job().name).await, (None, Vec::new()));
         }
@@ -110,10 +181,16 @@ async fn attempts_are_told_apart(store: Store) {
     let first = take(&engine, 0).await.remove(0);
     say(&engine, first.lease, 90, "first").await.unwrap();
     report(&engine, first.lease, failure(), 1).await.unwrap();
-    assert_eq!(said(&engine, id, "a").await, (Some((90, 1)), vec![(1, "first".to_owned())]));
+    assert_eq!(
+        said(&engine, id, "a").await,
+        (Some((90, 1)), vec![(1, "first".to_owned())])
+    );
     engine.sweep(at(3_600)).await.unwrap();
     let second = take(&engine, 3_600).await.remove(0);
-    assert_eq!(reason(say(&engine, first.lease, 91, "late").await), "taken_over");
+    assert_eq!(
+        reason(say(&engine, first.lease, 91, "late").await),
+        "taken_over"
+    );
     say(&engine, second.lease, 10, "second").await.unwrap();
     let lines = vec![(1, "first".to_owned()), (2, "second".to_owned())];
     assert_eq!(said(&engine, id, "a").await, (Some((10, 2)), lines));
@@ -126,8 +203,14 @@ async fn notes_go_with_their_workflow(store: Store) {
     say(&engine, claimed.lease, 1, "a").await.unwrap();
     succeed(&engine, claimed.lease, 1).await.unwrap();
     engine.act(id, Action::Delete, at(2)).await.unwrap();
-    assert_eq!(engine.log(id, "a").await, Err(EngineError::NoWorkflow { workflow: id }));
-    assert_eq!(say(&engine, claimed.lease, 2, "late").await, Err(EngineError::NoWorkflow { workflow: id }));
+    assert_eq!(
+        engine.log(id, "a").await,
+        Err(EngineError::NoWorkflow { workflow: id })
+    );
+    assert_eq!(
+        say(&engine, claimed.lease, 2, "late").await,
+        Err(EngineError::NoWorkflow { workflow: id })
+    );
     assert_eq!(store.log(id, JobIndex(0)).await.unwrap().lines, []);
     assert_eq!(store.progress(id, JobIndex(0)).await, Ok(None));
 }
@@ -159,7 +242,13 @@ async fn a_store_that_fails_loses_notes_and_nothing_else() {
     for failing in [Call::Write, Call::Read] {
         let fails = Arc::new(AtomicBool::new(true));
         let injected = Arc::clone(&fails);
-        store.inject(move |call| if call == failing && injected.load(SeqCst) { Fault::Refused } else { Fault::None });
+        store.inject(move |call| {
+            if call == failing && injected.load(SeqCst) {
+                Fault::Refused
+            } else {
+                Fault::None
+            }
+        });
         let refused = say(&engine, lease, 1, "lost").await;
         assert!(matches!(refused, Err(EngineError::Store(_))), "{refused:?}");
         fails.store(false, SeqCst);
@@ -176,9 +265,25 @@ async fn jobs_without_notes_cost_no_call() {
     assert_eq!(engine.note(Vec::new(), at(0)).await, []);
     assert_eq!(store.calls(), before);
     create(&engine, "a b c", Begin::Now).await;
-    let leases: Vec<LeaseRef> = take(&engine, 0).await.iter().map(|claimed| claimed.lease).collect();
+    let leases: Vec<LeaseRef> = take(&engine, 0)
+        .await
+        .iter()
+        .map(|claimed| claimed.lease)
+        .collect();
     let before = store.calls();
-    let noted = engine.note(leases.into_iter().map(|lease| note(lease, 1, "a")).collect(), at(1)).await;
+    let noted = engine
+        .note(
+            leases
+                .into_iter()
+                .map(|lease| note(lease, 1, "a"))
+                .collect(),
+            at(1),
+        )
+        .await;
     assert!(noted.iter().all(Result::is_ok));
-    assert_eq!(store.calls() - before, 2, "one for the leases, one for the notes");
+    assert_eq!(
+        store.calls() - before,
+        2,
+        "one for the leases, one for the notes"
+    );
 }

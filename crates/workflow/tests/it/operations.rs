@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use tidegate_workflow::{
-    Action, Begin, Claim, Definition, Filter, JobDefinition, Json, Paused, Reason, RestartScope, Retry, Status,
+    Action, Begin, Claim, Definition, Filter, JobDefinition, Json, Paused, Reason, RestartScope,
+    Retry, Status,
 };
 
 use super::support::*;
@@ -25,10 +26,21 @@ async fn a_worker_that_leaves_while_the_store_is_read_leaves_the_job() {
 /// One job after the other, `length` in all.
 fn chain(length: usize) -> Definition {
     let job = |at: usize| {
-        let after = at.checked_sub(1).map(|before| before.to_string()).into_iter().collect();
-        JobDefinition { after, ..JobDefinition::new(at.to_string(), "handler") }
+        let after = at
+            .checked_sub(1)
+            .map(|before| before.to_string())
+            .into_iter()
+            .collect();
+        JobDefinition {
+            after,
+            ..JobDefinition::new(at.to_string(), "handler")
+        }
     };
-    Definition { name: "chain".to_owned(), jobs: (0..length).map(job).collect(), ..Definition::default() }
+    Definition {
+        name: "chain".to_owned(),
+        jobs: (0..length).map(job).collect(),
+        ..Definition::default()
+    }
 }
 
 #[tokio::test]
@@ -41,9 +53,20 @@ async fn what_follows_a_job_is_settled_in_one_pass() {
     let skipped = tokio::time::timeout(Duration::from_secs(20), skip).await;
     assert_eq!(skipped, Ok(Ok(Status::Succeeded)));
     let jobs = vec!["19999".to_owned(); 100_000];
-    let restart = engine.act(id, Action::Restart { jobs, scope: RestartScope::Chosen }, at(2));
+    let restart = engine.act(
+        id,
+        Action::Restart {
+            jobs,
+            scope: RestartScope::Chosen,
+        },
+        at(2),
+    );
     let restarted = tokio::time::timeout(Duration::from_secs(20), restart).await;
-    assert_eq!(restarted, Ok(Ok(Status::Succeeded)), "its parent was skipped, and so is it");
+    assert_eq!(
+        restarted,
+        Ok(Ok(Status::Succeeded)),
+        "its parent was skipped, and so is it"
+    );
 }
 
 #[tokio::test]
@@ -52,9 +75,18 @@ async fn numbers_count_each_workflow_once_whatever_the_filter() {
     let engine = server(&store).await;
     let of = |name: &str, tag: &str| {
         let (name, tags) = (name.to_owned(), vec![tag.to_owned()]);
-        Definition { name, tags, ..definition("a") }
+        Definition {
+            name,
+            tags,
+            ..definition("a")
+        }
     };
-    for (name, tag) in [("one", "red"), ("one", "blue"), ("two", "red"), ("two", "red")] {
+    for (name, tag) in [
+        ("one", "red"),
+        ("one", "blue"),
+        ("two", "red"),
+        ("two", "red"),
+    ] {
         create_of(&engine, of(name, tag), Begin::Now).await;
     }
     let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
@@ -71,12 +103,24 @@ async fn numbers_count_each_workflow_once_whatever_the_filter() {
         (filter("one", "red", &[Status::Running]), 1),
         (filter("none", "red", &[Status::Running]), 0),
     ] {
-        assert_eq!(engine.count(&filter).await.unwrap().found, [(Status::Running, running)], "{filter:?}");
+        assert_eq!(
+            engine.count(&filter).await.unwrap().found,
+            [(Status::Running, running)],
+            "{filter:?}"
+        );
     }
     let by_name = async |filter: Filter| -> Vec<(String, u64)> {
-        let counted = engine.count_by_name(&filter, None, 100).await.unwrap().found;
+        let counted = engine
+            .count_by_name(&filter, None, 100)
+            .await
+            .unwrap()
+            .found;
         assert_eq!(counted.next, None);
-        counted.names.into_iter().map(|(name, counts)| (name, counts.iter().map(|(_, number)| number).sum())).collect()
+        counted
+            .names
+            .into_iter()
+            .map(|(name, counts)| (name, counts.iter().map(|(_, number)| number).sum()))
+            .collect()
     };
     let named = |one, two| vec![("one".to_owned(), one), ("two".to_owned(), two)];
     assert_eq!(by_name(filter("", "", &[])).await, named(2, 2));
@@ -91,7 +135,11 @@ async fn each_state_says_why_its_job_does_not_run() {
     let engine = server(&store).await;
     let mut wanted = definition("a b<a c<b late again");
     wanted.jobs[3].wait = Duration::from_secs(60);
-    wanted.jobs[4].retry = Retry { limit: 1, backoff: Duration::from_secs(5), ..Retry::default() };
+    wanted.jobs[4].retry = Retry {
+        limit: 1,
+        backoff: Duration::from_secs(5),
+        ..Retry::default()
+    };
     let id = create_of(&engine, wanted, Begin::Later).await;
     let why = async |name: &str| {
         let snapshot = engine.show(id).await.unwrap();
@@ -105,23 +153,42 @@ async fn each_state_says_why_its_job_does_not_run() {
     assert_eq!(why("a").await, Some(Reason::NoWorker));
     assert_eq!(why("c").await, Some(Reason::WaitsFor(vec![job("b")])));
     assert_eq!(why("late").await, Some(Reason::Until(at(61))));
-    engine.set_queue_paused("default", Paused::Yes).await.unwrap();
+    engine
+        .set_queue_paused("default", Paused::Yes)
+        .await
+        .unwrap();
     assert_eq!(why("a").await, Some(Reason::QueuePaused));
     engine.act(id, Action::Pause, at(1)).await.unwrap();
     assert_eq!(why("a").await, Some(Reason::WorkflowPaused));
     engine.act(id, Action::Resume, at(1)).await.unwrap();
-    engine.set_queue_paused("default", Paused::No).await.unwrap();
+    engine
+        .set_queue_paused("default", Paused::No)
+        .await
+        .unwrap();
     let taken = engine.claim(&claim(1), at(2)).await.unwrap();
     assert_eq!(taken[0].job().name, "a");
     assert_eq!(why("a").await, None, "it runs");
-    assert_eq!(why("again").await, Some(Reason::InQueue), "the worker is busy, and will come again");
+    assert_eq!(
+        why("again").await,
+        Some(Reason::InQueue),
+        "the worker is busy, and will come again"
+    );
     let retried = engine.claim(&claim(1), at(2)).await.unwrap();
-    report(&engine, retried[0].lease, failure(), 3).await.unwrap();
+    report(&engine, retried[0].lease, failure(), 3)
+        .await
+        .unwrap();
     assert_eq!(why("again").await, Some(Reason::Until(at(8))));
     engine.sweep(at(300)).await.unwrap();
-    assert_eq!(why("again").await, Some(Reason::NoWorker), "nobody has asked for long");
+    assert_eq!(
+        why("again").await,
+        Some(Reason::NoWorker),
+        "nobody has asked for long"
+    );
     let lost = engine.claim(&claim(9), at(301)).await.unwrap();
-    let a = lost.iter().find(|claimed| claimed.job().name == "a").unwrap();
+    let a = lost
+        .iter()
+        .find(|claimed| claimed.job().name == "a")
+        .unwrap();
     report(&engine, a.lease, failure(), 302).await.unwrap();
     assert_eq!(why("a").await, None, "it is over");
     assert_eq!(why("b").await, Some(Reason::BlockedBy(vec![job("a")])));
@@ -137,7 +204,9 @@ async fn a_clock_that_is_set_back_delays_and_loses_nothing() {
     let held = engine.claim(&claim(1), at(2 * hour)).await.unwrap();
     // An hour back: the lease goes on, can be extended, and its report counts.
     assert!(!engine.sweep(at(hour)).await.unwrap());
-    let extended = engine.extend(vec![(held[0].lease, at(hour) + LEASE)], at(hour)).await;
+    let extended = engine
+        .extend(vec![(held[0].lease, at(hour) + LEASE)], at(hour))
+        .await;
     assert_eq!(extended, [Ok(())]);
     assert_eq!(state(&engine.show(old).await.unwrap(), "a"), "running");
     succeed(&engine, held[0].lease, hour + 1).await.unwrap();
@@ -146,9 +215,18 @@ async fn a_clock_that_is_set_back_delays_and_loses_nothing() {
     // The worker dies, and the lease ends in the new time.
     engine.sweep(at(hour + 32)).await.unwrap();
     let again = engine.claim(&claim(9), at(hour + 33)).await.unwrap();
-    assert_eq!((names(&again), succeed(&engine, again[0].lease, hour + 34).await.is_ok()), (vec!["b"], true));
+    assert_eq!(
+        (
+            names(&again),
+            succeed(&engine, again[0].lease, hour + 34).await.is_ok()
+        ),
+        (vec!["b"], true)
+    );
     let over = engine.show(old).await.unwrap().meta().clone();
-    assert_eq!((over.status, over.finished_at), (Status::Succeeded, Some(at(hour + 34))));
+    assert_eq!(
+        (over.status, over.finished_at),
+        (Status::Succeeded, Some(at(hour + 34)))
+    );
 }
 
 #[tokio::test]
@@ -159,31 +237,60 @@ async fn a_server_that_stood_still_for_an_hour_takes_late_reports_or_hands_out_a
     wanted.jobs[1].timeout = Some(Duration::from_secs(60));
     let id = create_of(&engine, wanted, Begin::Now).await;
     let held = engine.claim(&claim(9), at(1)).await.unwrap();
-    let of = |name: &str| held.iter().find(|claimed| claimed.job().name == name).unwrap().lease;
+    let of = |name: &str| {
+        held.iter()
+            .find(|claimed| claimed.job().name == name)
+            .unwrap()
+            .lease
+    };
     // Nobody had the job meanwhile: what the worker did counts, if its report comes before the first sweep.
     assert!(succeed(&engine, of("slow"), 3_600).await.is_ok());
     engine.sweep(at(3_600)).await.unwrap();
-    assert!(succeed(&engine, of("quick"), 3_601).await.is_err(), "its lease was over, and after that its time was out");
+    assert!(
+        succeed(&engine, of("quick"), 3_601).await.is_err(),
+        "its lease was over, and after that its time was out"
+    );
     let again = take(&engine, 3_603).await;
-    assert_eq!((names(&again), again[0].attempt), (vec!["quick"], 1), "the lost lease counts, which came first");
+    assert_eq!(
+        (names(&again), again[0].attempt),
+        (vec!["quick"], 1),
+        "the lost lease counts, which came first"
+    );
     assert!(succeed(&engine, again[0].lease, 3_604).await.is_ok());
-    assert_eq!(engine.show(id).await.unwrap().meta().status, Status::Succeeded);
+    assert_eq!(
+        engine.show(id).await.unwrap().meta().status,
+        Status::Succeeded
+    );
 }
 
 #[tokio::test]
 async fn many_queues_are_entered_together_and_listed() {
     let (store, _folder) = sqlite().await;
     let engine = server(&store).await;
-    let job = |at: usize| JobDefinition { queue: format!("q{at}"), ..JobDefinition::new(format!("j{at}"), "handler") };
-    let wanted = Definition { name: "wide".to_owned(), jobs: (0..3_000).map(job).collect(), ..Definition::default() };
+    let job = |at: usize| JobDefinition {
+        queue: format!("q{at}"),
+        ..JobDefinition::new(format!("j{at}"), "handler")
+    };
+    let wanted = Definition {
+        name: "wide".to_owned(),
+        jobs: (0..3_000).map(job).collect(),
+        ..Definition::default()
+    };
     // Once, each queue was entered for itself after a look at all others.
-    let created = tokio::time::timeout(Duration::from_secs(20), create_of(&engine, wanted, Begin::Now)).await;
+    let created = tokio::time::timeout(
+        Duration::from_secs(20),
+        create_of(&engine, wanted, Begin::Now),
+    )
+    .await;
     assert!(created.is_ok());
     assert_eq!(engine.queue_states().await.unwrap().found.len(), 3_000);
     assert_eq!(engine.has_queue("q2999").await, Ok(true));
     assert_eq!(engine.has_queue("q3000").await, Ok(false));
     let names: Vec<String> = (0..3_000).map(|at| format!("q{at}")).collect();
-    let all = Claim { queues: names[..100].to_vec(), ..claim(1_000) };
+    let all = Claim {
+        queues: names[..100].to_vec(),
+        ..claim(1_000)
+    };
     assert_eq!(engine.claim(&all, at(1)).await.unwrap().len(), 100);
 }
 
@@ -198,10 +305,21 @@ async fn a_claim_carries_no_more_than_fits_and_the_rest_is_claimed_next() {
     let (store, _redis) = redis().await;
     let engine = server(&store).await;
     let params = Json::parse(format!("{{\"a\":{}}}", text((256 << 10) - 6))).unwrap();
-    let job =
-        |at: usize| JobDefinition { params: Some(params.clone()), ..JobDefinition::new(at.to_string(), "handler") };
+    let job = |at: usize| JobDefinition {
+        params: Some(params.clone()),
+        ..JobDefinition::new(at.to_string(), "handler")
+    };
     let jobs = (0..JOBS).map(job).collect();
-    create_of(&engine, Definition { name: "large".to_owned(), jobs, ..Definition::default() }, Begin::Now).await;
+    create_of(
+        &engine,
+        Definition {
+            name: "large".to_owned(),
+            jobs,
+            ..Definition::default()
+        },
+        Begin::Now,
+    )
+    .await;
     let first = engine.claim(&claim(JOBS), at(1)).await.unwrap();
     assert_eq!(first.len(), (32 << 20) / (256 << 10));
     let wanted = claim(JOBS);
@@ -218,8 +336,14 @@ async fn a_claim_carries_no_more_than_fits_and_the_rest_is_claimed_next() {
         }
         others
     };
-    let others = tokio::time::timeout(Duration::from_secs(20), all_others).await.unwrap();
-    assert!(others.iter().all(|claimed| claimed.attempt == 1 && claimed.omitted.is_empty()));
+    let others = tokio::time::timeout(Duration::from_secs(20), all_others)
+        .await
+        .unwrap();
+    assert!(
+        others
+            .iter()
+            .all(|claimed| claimed.attempt == 1 && claimed.omitted.is_empty())
+    );
 }
 
 #[tokio::test]
@@ -228,14 +352,33 @@ async fn a_join_of_more_than_fits_is_handed_out_and_says_what_is_missing() {
     let (store, _redis) = redis().await;
     let engine = server(&store).await;
     let parents: Vec<String> = (0..PARENTS).map(|parent| parent.to_string()).collect();
-    create(&engine, &format!("{} join<{}", parents.join(" "), parents.join(",")), Begin::Now).await;
+    create(
+        &engine,
+        &format!("{} join<{}", parents.join(" "), parents.join(",")),
+        Begin::Now,
+    )
+    .await;
     let output = text(1 << 20);
     for claimed in take(&engine, 1).await {
-        report(&engine, claimed.lease, success(&output), 2).await.unwrap();
+        report(&engine, claimed.lease, success(&output), 2)
+            .await
+            .unwrap();
     }
     let join = take(&engine, 3).await.remove(0);
     assert_eq!((join.inputs.len(), join.omitted.len()), (32, PARENTS - 32));
-    assert!(join.inputs.iter().all(|input| input.output.len() == 1 << 20));
-    let outputs = engine.results(join.lease.workflow, &join.omitted).await.unwrap();
-    assert!(outputs.iter().all(|result| result.output.as_ref().is_some_and(|output| output.len() == 1 << 20)));
+    assert!(
+        join.inputs
+            .iter()
+            .all(|input| input.output.len() == 1 << 20)
+    );
+    let outputs = engine
+        .results(join.lease.workflow, &join.omitted)
+        .await
+        .unwrap();
+    assert!(outputs.iter().all(|result| {
+        result
+            .output
+            .as_ref()
+            .is_some_and(|output| output.len() == 1 << 20)
+    }));
 }

@@ -9,15 +9,17 @@ use tidegate_pipeline::test_util::RedisServer;
 use tidegate_workflow::change::{Birth, Change, Moved, Put, RowChange, Write};
 use tidegate_workflow::rows::{ReadyEntry, queue_rows};
 use tidegate_workflow::{
-    Action, Begin, Call, Claim, Claimed, Clockwork, Engine, EngineError, Fault, Format, JobIndex, JobState, Loss,
-    MemoryStore, NewWorkflow, Outcome, Partition, Report, Retry, RowSet, Status, Store, StoreError, WorkflowId,
+    Action, Begin, Call, Claim, Claimed, Clockwork, Engine, EngineError, Fault, Format, JobIndex,
+    JobState, Loss, MemoryStore, NewWorkflow, Outcome, Partition, Report, Retry, RowSet, Status,
+    Store, StoreError, WorkflowId,
 };
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
 use crate::contract::{depth_of_all, due_of_each};
 use crate::support::{
-    at, claim, create, create_of, definition, failure, memory, names, new, redis, server, succeed, success, take,
+    at, claim, create, create_of, definition, failure, memory, names, new, redis, server, succeed,
+    success, take,
 };
 
 mod again;
@@ -79,7 +81,14 @@ async fn a_new_job_reaches_a_server_whose_jobs_were_all_taken_elsewhere(store: S
         first.look_around().await.unwrap();
         assert!(woken(arrival).await);
         let claimed = first.claim(&waits, at(2)).await.unwrap();
-        assert_eq!(claimed.iter().map(|claimed| claimed.lease.workflow).collect::<Vec<_>>(), [id], "{others} others");
+        assert_eq!(
+            claimed
+                .iter()
+                .map(|claimed| claimed.lease.workflow)
+                .collect::<Vec<_>>(),
+            [id],
+            "{others} others"
+        );
     }
 }
 
@@ -93,11 +102,22 @@ async fn a_claim_goes_on_until_the_store_has_no_more() {
     assert_eq!(drain(&second).await, 3_000);
     let id = create(&first, "late", Begin::Now).await;
     let claimed = first.claim(&claim(1), at(2)).await.unwrap();
-    assert_eq!(claimed.iter().map(|claimed| claimed.lease.workflow).collect::<Vec<_>>(), [id]);
+    assert_eq!(
+        claimed
+            .iter()
+            .map(|claimed| claimed.lease.workflow)
+            .collect::<Vec<_>>(),
+        [id]
+    );
 }
 
 fn give_back(claimed: &Claimed) -> Report {
-    Report { lease: claimed.lease, outcome: Outcome::GivenBack { pause: Duration::ZERO } }
+    Report {
+        lease: claimed.lease,
+        outcome: Outcome::GivenBack {
+            pause: Duration::ZERO,
+        },
+    }
 }
 
 /// It got the same job again in the same call, and no attempt was counted.
@@ -107,14 +127,25 @@ async fn a_worker_that_gives_a_job_back_gets_another(store: Store) {
     urgent.jobs[0].priority = 9;
     create_of(&engine, urgent, Begin::Now).await;
     let first = engine.claim(&claim(1), at(1)).await.unwrap().remove(0);
-    let (reported, none) = engine.report(vec![give_back(&first)], Some(&claim(1)), at(2)).await;
+    let (reported, none) = engine
+        .report(vec![give_back(&first)], Some(&claim(1)), at(2))
+        .await;
     assert_eq!(reported[0].as_ref().unwrap().job, JobState::Ready);
-    assert!(none.unwrap().is_empty(), "the worker does not want this one");
+    assert!(
+        none.unwrap().is_empty(),
+        "the worker does not want this one"
+    );
     let again = engine.claim(&claim(1), at(3)).await.unwrap();
     assert_eq!(names(&again), ["urgent"], "its next call may get it");
     create(&engine, "other", Begin::Now).await;
-    let (_, other) = engine.report(vec![give_back(&again[0])], Some(&claim(1)), at(4)).await;
-    assert_eq!(names(&other.unwrap()), ["other"], "although it is less urgent");
+    let (_, other) = engine
+        .report(vec![give_back(&again[0])], Some(&claim(1)), at(4))
+        .await;
+    assert_eq!(
+        names(&other.unwrap()),
+        ["other"],
+        "although it is less urgent"
+    );
     assert_eq!(names(&take(&engine, 5).await), ["urgent"]);
 }
 
@@ -123,17 +154,34 @@ async fn who_waits_for_others_is_not_woken_by_what_it_gave_back(store: Store) {
     create(&engine, "a", Begin::Now).await;
     let claimed = engine.claim(&claim(1), at(1)).await.unwrap().remove(0);
     let queues = queues();
-    let (giver, other) = (engine.arrival_except(&queues, None, &[claimed.lease]), engine.arrival(&queues));
-    engine.report(vec![give_back(&claimed)], None, at(2)).await.0.remove(0).unwrap();
+    let (giver, other) = (
+        engine.arrival_except(&queues, None, &[claimed.lease]),
+        engine.arrival(&queues),
+    );
+    engine
+        .report(vec![give_back(&claimed)], None, at(2))
+        .await
+        .0
+        .remove(0)
+        .unwrap();
     assert!(woken(other).await);
-    assert!(engine.claim_except(&claim(1), &[claimed.lease], at(2)).await.unwrap().is_empty());
+    assert!(
+        engine
+            .claim_except(&claim(1), &[claimed.lease], at(2))
+            .await
+            .unwrap()
+            .is_empty()
+    );
     assert_eq!(names(&engine.claim(&claim(1), at(2)).await.unwrap()), ["a"]);
     create(&engine, "b", Begin::Now).await;
     assert!(woken(giver).await, "another job is work for it");
 }
 
 fn leases(claimed: &[Claimed]) -> Vec<String> {
-    let mut leases: Vec<String> = claimed.iter().map(|claimed| claimed.lease.to_string()).collect();
+    let mut leases: Vec<String> = claimed
+        .iter()
+        .map(|claimed| claimed.lease.to_string())
+        .collect();
     leases.sort();
     leases
 }
@@ -143,44 +191,91 @@ async fn a_report_that_is_repeated_gets_the_same_jobs(store: Store) {
     let (first, second) = (server(&store).await, server(&store).await);
     create(&first, "a b<a c<a d<b", Begin::Now).await;
     let a = take(&first, 1).await.remove(0);
-    let report_a = || vec![Report { lease: a.lease, outcome: success("1") }];
-    let lost = first.report(report_a(), Some(&claim(9)), at(2)).await.1.unwrap();
+    let report_a = || {
+        vec![Report {
+            lease: a.lease,
+            outcome: success("1"),
+        }]
+    };
+    let lost = first
+        .report(report_a(), Some(&claim(9)), at(2))
+        .await
+        .1
+        .unwrap();
     assert_eq!(names(&lost), ["b", "c"]);
     for engine in [&first, &second] {
         let (reported, again) = engine.report(report_a(), Some(&claim(9)), at(3)).await;
         assert!(reported[0].as_ref().unwrap().already);
         let again = again.unwrap();
         assert_eq!(leases(&again), leases(&lost));
-        assert_eq!(again.iter().map(|claimed| claimed.expires).collect::<Vec<_>>(), [lost[0].expires; 2]);
+        assert_eq!(
+            again
+                .iter()
+                .map(|claimed| claimed.expires)
+                .collect::<Vec<_>>(),
+            [lost[0].expires; 2]
+        );
         assert_eq!(&again[0].inputs[0].output[..], b"1");
     }
     // What was reported in the meantime is not the worker's any more.
-    let b = lost.iter().find(|claimed| claimed.job().name == "b").unwrap();
+    let b = lost
+        .iter()
+        .find(|claimed| claimed.job().name == "b")
+        .unwrap();
     succeed(&first, b.lease, 4).await.unwrap();
     let (_, rest) = second.report(report_a(), Some(&claim(1)), at(5)).await;
     let rest = rest.unwrap();
     assert_eq!(names(&rest), ["c"], "one at most, as it asks for");
-    let with_c = [report_a(), vec![Report { lease: rest[0].lease, outcome: success("1") }]].concat();
+    let with_c = [
+        report_a(),
+        vec![Report {
+            lease: rest[0].lease,
+            outcome: success("1"),
+        }],
+    ]
+    .concat();
     let (_, last) = second.report(with_c, Some(&claim(9)), at(6)).await;
-    assert!(!names(&last.unwrap()).contains(&"c"), "it is reported in the same call, and not handed out again");
+    assert!(
+        !names(&last.unwrap()).contains(&"c"),
+        "it is reported in the same call, and not handed out again"
+    );
 }
 
 /// It was handed to the worker that reported its failure, again and again, while the others of its queue waited.
 async fn a_retry_at_once_waits_behind_the_others_of_its_queue(store: Store) {
     let engine = server(&store).await;
     let mut definition = definition("a b");
-    definition.jobs[0].retry = Retry { limit: 3, backoff: Duration::ZERO, ..Retry::default() };
+    definition.jobs[0].retry = Retry {
+        limit: 3,
+        backoff: Duration::ZERO,
+        ..Retry::default()
+    };
     create_of(&engine, definition, Begin::Now).await;
     let a = engine.claim(&claim(1), at(1)).await.unwrap().remove(0);
     assert_eq!(a.job().name, "a");
-    let fails = |lease| vec![Report { lease, outcome: failure() }];
+    let fails = |lease| {
+        vec![Report {
+            lease,
+            outcome: failure(),
+        }]
+    };
     let (reported, next) = engine.report(fails(a.lease), Some(&claim(1)), at(2)).await;
-    assert_eq!((reported[0].as_ref().unwrap().job, names(&next.unwrap())), (JobState::Ready, vec!["b"]));
+    assert_eq!(
+        (reported[0].as_ref().unwrap().job, names(&next.unwrap())),
+        (JobState::Ready, vec!["b"])
+    );
     // Until somebody takes it, the same report gets the same answer.
-    assert!(engine.report(fails(a.lease), None, at(3)).await.0[0].as_ref().unwrap().already);
+    assert!(
+        engine.report(fails(a.lease), None, at(3)).await.0[0]
+            .as_ref()
+            .unwrap()
+            .already
+    );
     let again = engine.claim(&claim(1), at(4)).await.unwrap().remove(0);
     assert_eq!((again.job().name.as_str(), again.attempt), ("a", 2));
-    let (_, alone) = engine.report(fails(again.lease), Some(&claim(1)), at(5)).await;
+    let (_, alone) = engine
+        .report(fails(again.lease), Some(&claim(1)), at(5))
+        .await;
     assert_eq!(names(&alone.unwrap()), ["a"], "nothing else is ready");
 }
 
@@ -203,10 +298,28 @@ async fn what_cannot_be_read_fails_for_itself_alone(store: Store) {
     let engine = server(&store).await;
     let broken = WorkflowId::new(at(0), Partition(0), 1);
     let rubbish = vec![255; 9];
-    let birth = Birth { graph: rubbish.clone(), label: rubbish.clone(), idempotency_key: None };
-    let ready = RowChange { add: vec![ready_row(broken)], ..RowChange::default() };
-    let put = Put { meta: rubbish, birth: Some(birth), ready, timer: Moved::To(at(0)), ..Put::default() };
-    let change = Change { workflow: broken, expected: None, small: false, write: Write::Put(Box::new(put)) };
+    let birth = Birth {
+        graph: rubbish.clone(),
+        label: rubbish.clone(),
+        idempotency_key: None,
+    };
+    let ready = RowChange {
+        add: vec![ready_row(broken)],
+        ..RowChange::default()
+    };
+    let put = Put {
+        meta: rubbish,
+        birth: Some(birth),
+        ready,
+        timer: Moved::To(at(0)),
+        ..Put::default()
+    };
+    let change = Change {
+        workflow: broken,
+        expected: None,
+        small: false,
+        write: Write::Put(Box::new(put)),
+    };
     store.apply(Partition(0), &[change]).await.unwrap();
     create(&engine, "a b", Begin::Now).await;
     let both = [take(&engine, 1).await, take(&engine, 2).await].concat();
@@ -214,10 +327,21 @@ async fn what_cannot_be_read_fails_for_itself_alone(store: Store) {
     let queues = queues();
     let _waits = engine.arrival(&queues);
     engine.sweep(at(3)).await.unwrap();
-    assert_eq!(engine.look_around().await, Ok(false), "there is nothing that a worker could have");
+    assert_eq!(
+        engine.look_around().await,
+        Ok(false),
+        "there is nothing that a worker could have"
+    );
     assert!(engine.claim(&claim(9), at(4)).await.unwrap().is_empty());
-    let rows = store.rows(Partition(0), RowSet::Ready, None, 10).await.unwrap();
-    assert_eq!(rows, [ready_row(broken)], "it is left for whoever can read it");
+    let rows = store
+        .rows(Partition(0), RowSet::Ready, None, 10)
+        .await
+        .unwrap();
+    assert_eq!(
+        rows,
+        [ready_row(broken)],
+        "it is left for whoever can read it"
+    );
 }
 
 /// A worker that waited was told of nothing when the claim of another one failed.
@@ -227,9 +351,24 @@ async fn a_job_whose_claim_failed_reaches_another_worker() {
     let engine = server(&Store::Memory(store.clone())).await;
     create(&engine, "a", Begin::Now).await;
     let mut faults = vec![Fault::Refused];
-    store.inject(move |call| if call == Call::Read { Fault::None } else { faults.pop().unwrap_or(Fault::None) });
-    let failed = engine.claim(&claim(1), at(1)).await.map(|claimed| claimed.len());
-    assert!(matches!(failed, Err(EngineError::Store(StoreError::Unavailable { .. }))), "{failed:?}");
+    store.inject(move |call| {
+        if call == Call::Read {
+            Fault::None
+        } else {
+            faults.pop().unwrap_or(Fault::None)
+        }
+    });
+    let failed = engine
+        .claim(&claim(1), at(1))
+        .await
+        .map(|claimed| claimed.len());
+    assert!(
+        matches!(
+            failed,
+            Err(EngineError::Store(StoreError::Unavailable { .. }))
+        ),
+        "{failed:?}"
+    );
     let queues = queues();
     let arrival = engine.arrival(&queues);
     engine.sweep(at(1)).await.unwrap();
@@ -247,7 +386,10 @@ async fn commands(server: &RedisServer, what: impl Future<Output = ()>) -> Vec<S
 
 fn lose_workflows(server: &RedisServer) {
     let keys = server.raw("KEYS *:[sw]:*");
-    for key in keys.lines().filter(|line| line.contains(":s:") || line.contains(":w:")) {
+    for key in keys
+        .lines()
+        .filter(|line| line.contains(":s:") || line.contains(":w:"))
+    {
         let _ = server.raw(&format!("DEL {key}"));
     }
 }
@@ -272,12 +414,22 @@ async fn ready_rows_without_their_workflow_are_removed() {
         }
     })
     .await;
-    let looks = |command: &&String| !command.starts_with("\"ZRANGE\"") && !command.contains("queues\"");
+    let looks =
+        |command: &&String| !command.starts_with("\"ZRANGE\"") && !command.contains("queues\"");
     let each = sent.iter().filter(looks).count() as f64 / LOST as f64;
     assert!(each < 10.0, "{each} commands for each row");
-    assert_eq!(depth_of_all(&store, &[queue_rows("default")]).await.unwrap(), [(0, vec![])]);
+    assert_eq!(
+        depth_of_all(&store, &[queue_rows("default")])
+            .await
+            .unwrap(),
+        [(0, vec![])]
+    );
     create(&fresh, "real", Begin::Now).await;
-    assert_eq!(names(&take(&engine, 2).await), ["real"], "also where they are remembered");
+    assert_eq!(
+        names(&take(&engine, 2).await),
+        ["real"],
+        "also where they are remembered"
+    );
 }
 
 /// A server asked for the size, the state and the graph of each workflow that another server had made.
@@ -285,11 +437,16 @@ async fn ready_rows_without_their_workflow_are_removed() {
 async fn many_small_workflows_of_another_server_are_read_with_few_commands() {
     let (store, redis) = redis().await;
     let (one, other) = (server(&store).await, server(&store).await);
-    let all: Vec<NewWorkflow> = (0..200).map(|_| new(definition("a b<a"), Begin::Now)).collect();
+    let all: Vec<NewWorkflow> = (0..200)
+        .map(|_| new(definition("a b<a"), Begin::Now))
+        .collect();
     assert!(one.create(all, at(0)).await.iter().all(Result::is_ok));
     other.look_around().await.unwrap();
     let mut claimed = Vec::new();
-    let sent = commands(&redis, async { claimed = other.claim(&claim(200), at(1)).await.unwrap() }).await;
+    let sent = commands(&redis, async {
+        claimed = other.claim(&claim(200), at(1)).await.unwrap()
+    })
+    .await;
     assert_eq!(claimed.len(), 200);
     assert!(sent.len() < 100, "{} commands", sent.len());
 }
@@ -306,7 +463,11 @@ async fn timers_without_their_workflow_do_not_stop_others() {
     let timers = keys.lines().find(|line| line.ends_with(":tm")).unwrap();
     for number in 0..300 {
         let lost = WorkflowId::new(at(0), partition, number);
-        let member: String = lost.bytes().iter().map(|byte| format!("\\x{byte:02x}")).collect();
+        let member: String = lost
+            .bytes()
+            .iter()
+            .map(|byte| format!("\\x{byte:02x}"))
+            .collect();
         let _ = redis.raw(&format!("ZADD {timers} {number} \"{member}\""));
     }
     let sent = commands(&redis, async {
@@ -315,9 +476,24 @@ async fn timers_without_their_workflow_do_not_stop_others() {
         }
     })
     .await;
-    assert!(sent.len() < 10 * 300, "{} commands for 300 timers", sent.len());
-    assert!(matches!(succeed(&engine, claimed[0].lease, 101).await, Err(EngineError::Refused(_))), "the lease ended");
-    assert!(due_of_each(&store, Clockwork::Timers, at(1_000).micros(), 1_000).await.unwrap().is_empty());
+    assert!(
+        sent.len() < 10 * 300,
+        "{} commands for 300 timers",
+        sent.len()
+    );
+    assert!(
+        matches!(
+            succeed(&engine, claimed[0].lease, 101).await,
+            Err(EngineError::Refused(_))
+        ),
+        "the lease ended"
+    );
+    assert!(
+        due_of_each(&store, Clockwork::Timers, at(1_000).micros(), 1_000)
+            .await
+            .unwrap()
+            .is_empty()
+    );
 }
 
 /// Memory kept rows whose workflow was lost; whatever is still to do goes on.
@@ -332,7 +508,10 @@ async fn a_workflow_that_was_lost_leaves_nothing() {
             succeed(&engine, claimed.lease, 2).await.unwrap();
         }
     }
-    assert_eq!(engine.show(ended).await.unwrap().meta().status, Status::Succeeded);
+    assert_eq!(
+        engine.show(ended).await.unwrap().meta().status,
+        Status::Succeeded
+    );
     store.lose(Loss::State(lost));
     store.lose(Loss::State(ended));
     let fresh = server(&Store::Memory(store.clone())).await;
@@ -341,7 +520,13 @@ async fn a_workflow_that_was_lost_leaves_nothing() {
     }
     let store = Store::Memory(store);
     for which in [Clockwork::Timers, Clockwork::Expiries] {
-        assert!(due_of_each(&store, which, at(1_000 * 86_400).micros(), 9).await.unwrap().is_empty(), "{which:?}");
+        assert!(
+            due_of_each(&store, which, at(1_000 * 86_400).micros(), 9)
+                .await
+                .unwrap()
+                .is_empty(),
+            "{which:?}"
+        );
     }
 }
 
@@ -354,10 +539,24 @@ async fn jobs_handed_over_are_given_back_when_the_caller_leaves_during_the_claim
         let mut left = 0;
         for polls in 1.. {
             let id = create(&engine, "a b<a", Begin::Now).await;
-            let a = take(&engine, 1).await.into_iter().find(|claimed| claimed.lease.workflow == id).unwrap();
+            let a = take(&engine, 1)
+                .await
+                .into_iter()
+                .find(|claimed| claimed.lease.workflow == id)
+                .unwrap();
             // A queue that was never read, so that the claim has to wait for the store.
-            let wants = Claim { queues: vec!["default".to_owned(), format!("other{turns}.{polls}")], ..claim(9) };
-            let call = engine.report(vec![Report { lease: a.lease, outcome: success("1") }], Some(&wants), at(2));
+            let wants = Claim {
+                queues: vec!["default".to_owned(), format!("other{turns}.{polls}")],
+                ..claim(9)
+            };
+            let call = engine.report(
+                vec![Report {
+                    lease: a.lease,
+                    outcome: success("1"),
+                }],
+                Some(&wants),
+                at(2),
+            );
             if leave(call, (polls, turns)).await.is_some() {
                 break;
             }
@@ -367,9 +566,16 @@ async fn jobs_handed_over_are_given_back_when_the_caller_leaves_during_the_claim
                 engine.act(id, Action::Resume, at(2)).await.unwrap();
             }
             let states = engine.show(id).await.unwrap().states();
-            assert_eq!(states, [JobState::Succeeded, JobState::Ready], "after {polls} polls and {turns} turns");
+            assert_eq!(
+                states,
+                [JobState::Succeeded, JobState::Ready],
+                "after {polls} polls and {turns} turns"
+            );
         }
-        assert!(left > 1, "it was left while it reported, and while it claimed");
+        assert!(
+            left > 1,
+            "it was left while it reported, and while it claimed"
+        );
     }
 }
 

@@ -41,13 +41,17 @@ async fn open_resp3() -> (Store, RedisServer) {
     let server = RedisServer::start().await;
     let mut config = server.config();
     config.protocol = Protocol::Resp3;
-    (open_with(&Client::new(config).unwrap(), options("tg:")).await, server)
+    (
+        open_with(&Client::new(config).unwrap(), options("tg:")).await,
+        server,
+    )
 }
 
 /// A cluster takes seconds to form, so tests that run at the same time share one, each under a prefix of its own. The last one
 /// ends it.
 async fn open_cluster() -> (Store, Arc<RedisCluster>) {
-    static SHARED: tokio::sync::Mutex<Weak<RedisCluster>> = tokio::sync::Mutex::const_new(Weak::new());
+    static SHARED: tokio::sync::Mutex<Weak<RedisCluster>> =
+        tokio::sync::Mutex::const_new(Weak::new());
     static STORES: AtomicU32 = AtomicU32::new(0);
     let mut shared = SHARED.lock().await;
     let cluster = match shared.upgrade() {

@@ -12,8 +12,8 @@ use rusqlite::Connection;
 use tempfile::TempDir;
 use tidegate_workflow::change::{Applied, Birth, Change, Put, ResultField, Write};
 use tidegate_workflow::{
-    Clockwork, JobIndex, Partition, Register, SCHEMA_VERSION, SqliteOptions, SqliteStore, Store, StoreError, Timestamp,
-    WorkflowId,
+    Clockwork, JobIndex, Partition, Register, SCHEMA_VERSION, SqliteOptions, SqliteStore, Store,
+    StoreError, Timestamp, WorkflowId,
 };
 
 use crate::contract::PARTITIONS;
@@ -38,8 +38,17 @@ fn id(number: u64) -> WorkflowId {
 }
 
 fn create(id: WorkflowId) -> Change {
-    let put = Put { meta: b"meta".to_vec(), birth: Some(Birth::default()), ..Put::default() };
-    Change { workflow: id, expected: None, small: false, write: Write::Put(Box::new(put)) }
+    let put = Put {
+        meta: b"meta".to_vec(),
+        birth: Some(Birth::default()),
+        ..Put::default()
+    };
+    Change {
+        workflow: id,
+        expected: None,
+        small: false,
+        write: Write::Put(Box::new(put)),
+    }
 }
 
 /// Creates so many workflows of 1 kB and removes them, and tells how large the file was in between.
@@ -48,20 +57,38 @@ async fn fill_and_empty(store: &SqliteStore, path: &Path, number: u64) -> u64 {
     let ids: Vec<WorkflowId> = (1..=number).map(id).collect();
     for some in ids.chunks(500) {
         let put = |id| match create(id) {
-            Change { write: Write::Put(mut put), workflow, expected, small } => {
+            Change {
+                write: Write::Put(mut put),
+                workflow,
+                expected,
+                small,
+            } => {
                 put.birth.get_or_insert_default().graph = vec![7; 1_000];
-                Change { write: Write::Put(put), workflow, expected, small }
+                Change {
+                    write: Write::Put(put),
+                    workflow,
+                    expected,
+                    small,
+                }
             }
             other => other,
         };
         let changes: Vec<Change> = some.iter().copied().map(put).collect();
         all.apply(Partition(0), &changes).await.unwrap();
     }
-    let full = fs::metadata(path).unwrap().len() + fs::metadata(path.with_extension("sqlite-wal")).unwrap().len();
+    let full = fs::metadata(path).unwrap().len()
+        + fs::metadata(path.with_extension("sqlite-wal"))
+            .unwrap()
+            .len();
     for some in ids.chunks(500) {
         let remove = |&workflow: &WorkflowId| {
             let write = Write::Delete(Box::default());
-            Change { workflow, expected: Some(b"meta".to_vec()), small: false, write }
+            Change {
+                workflow,
+                expected: Some(b"meta".to_vec()),
+                small: false,
+                write,
+            }
         };
         let changes: Vec<Change> = some.iter().map(remove).collect();
         let applied = all.apply(Partition(0), &changes).await.unwrap();
@@ -89,10 +116,17 @@ async fn a_file_becomes_smaller_after_workflows_were_removed_and_writes_go_on_me
         }
         assert!(Instant::now() < deadline, "{space:?} of {full}");
         number += 1;
-        assert_eq!(all.apply(Partition(0), &[create(id(number))]).await, Ok(vec![Applied::Done]));
+        assert_eq!(
+            all.apply(Partition(0), &[create(id(number))]).await,
+            Ok(vec![Applied::Done])
+        );
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    all.load(&[id(100_001)]).await.unwrap().remove(0).expect("it was written meanwhile");
+    all.load(&[id(100_001)])
+        .await
+        .unwrap()
+        .remove(0)
+        .expect("it was written meanwhile");
     store.check().await.unwrap();
     store.close().await;
     let again = open_at(&path).unwrap();
@@ -102,7 +136,8 @@ async fn a_file_becomes_smaller_after_workflows_were_removed_and_writes_go_on_me
 /// As versions made it that did not give pages back.
 fn make_without_giving_back(path: &Path) {
     let made = Connection::open(path).unwrap();
-    made.execute_batch(include_str!("../../../../golden/stores/1-sqlite.sql")).unwrap();
+    made.execute_batch(include_str!("../../../../golden/stores/1-sqlite.sql"))
+        .unwrap();
 }
 
 #[tokio::test]
@@ -111,7 +146,12 @@ async fn an_earlier_file_goes_on_and_becomes_smaller_when_it_is_compacted_or_cop
     let (path, copy) = (file(&directory), directory.path().join("copy.sqlite"));
     make_without_giving_back(&path);
     let store = SqliteStore::open(&path, &SqliteOptions::default()).unwrap();
-    let ids = Store::Sqlite(store.clone()).states(Partition(0), 0).await.unwrap().unwrap().1;
+    let ids = Store::Sqlite(store.clone())
+        .states(Partition(0), 0)
+        .await
+        .unwrap()
+        .unwrap()
+        .1;
     fill_and_empty(&store, &path, 2_000).await;
     let space = store.space().await.unwrap();
     assert!(!space.gives_back && space.free > 1_000_000, "{space:?}");
@@ -119,18 +159,31 @@ async fn an_earlier_file_goes_on_and_becomes_smaller_when_it_is_compacted_or_cop
     store.close().await;
     let copied = SqliteStore::backup(&path, &copy).unwrap();
     let (before, after) = SqliteStore::compact(&path).unwrap();
-    assert!(after < before / 4 && copied < before / 4, "{before} to {after}, and {copied}");
+    assert!(
+        after < before / 4 && copied < before / 4,
+        "{before} to {after}, and {copied}"
+    );
     for path in [path, copy] {
         let store = SqliteStore::open(&path, &SqliteOptions::default()).unwrap();
         let space = store.space().await.unwrap();
         assert!(space.gives_back && space.free < 1_000_000, "{space:?}");
         store.check().await.unwrap();
-        assert_eq!(Store::Sqlite(store).states(Partition(0), 0).await.unwrap().unwrap().1, ids);
+        assert_eq!(
+            Store::Sqlite(store)
+                .states(Partition(0), 0)
+                .await
+                .unwrap()
+                .unwrap()
+                .1,
+            ids
+        );
     }
 }
 
 fn refused_to_compact(path: &Path) {
-    let error = SqliteStore::compact(path).expect_err("a server has it open").to_string();
+    let error = SqliteStore::compact(path)
+        .expect_err("a server has it open")
+        .to_string();
     assert!(error.contains("in use by process"), "{error}");
 }
 
@@ -143,16 +196,40 @@ fn refused(path: &Path, expected: &str) {
 #[tokio::test]
 async fn a_store_that_is_opened_again_has_what_was_written() {
     let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("made").join("on").join("demand.sqlite");
+    let path = directory
+        .path()
+        .join("made")
+        .join("on")
+        .join("demand.sqlite");
     let store = open_at(&path).unwrap();
-    let Store::Sqlite(sqlite) = &store else { unreachable!() };
-    assert_eq!(store.apply(Partition(0), &[create(id(1))]).await, Ok(vec![Applied::Done]));
-    store.enter(Register::Queues, "mail", Some("paused")).await.unwrap();
+    let Store::Sqlite(sqlite) = &store else {
+        unreachable!()
+    };
+    assert_eq!(
+        store.apply(Partition(0), &[create(id(1))]).await,
+        Ok(vec![Applied::Done])
+    );
+    store
+        .enter(Register::Queues, "mail", Some("paused"))
+        .await
+        .unwrap();
     sqlite.close().await;
-    let left: Vec<_> = fs::read_dir(path.parent().unwrap()).unwrap().map(|file| file.unwrap().file_name()).collect();
-    assert!(!left.iter().any(|name| name.to_string_lossy().ends_with("-wal")), "{left:?}");
+    let left: Vec<_> = fs::read_dir(path.parent().unwrap())
+        .unwrap()
+        .map(|file| file.unwrap().file_name())
+        .collect();
+    assert!(
+        !left
+            .iter()
+            .any(|name| name.to_string_lossy().ends_with("-wal")),
+        "{left:?}"
+    );
     for directory in path.ancestors().skip(1).take(2) {
-        assert_eq!(fs::metadata(directory).unwrap().mode() & 0o777, 0o700, "{directory:?}");
+        assert_eq!(
+            fs::metadata(directory).unwrap().mode() & 0o777,
+            0o700,
+            "{directory:?}"
+        );
     }
     assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
     // Another number of partitions is no longer possible.
@@ -174,7 +251,9 @@ async fn one_server_at_a_time_has_the_file() {
     refused(&path, "set TIDEGATE_DATA_DIR");
     drop(second);
     let third = open_at(&path).unwrap();
-    let Store::Sqlite(sqlite) = &third else { unreachable!() };
+    let Store::Sqlite(sqlite) = &third else {
+        unreachable!()
+    };
     sqlite.close().await;
     sqlite.close().await;
     open_at(&path).unwrap();
@@ -183,10 +262,17 @@ async fn one_server_at_a_time_has_the_file() {
 #[tokio::test]
 async fn a_closed_store_is_unavailable() {
     let (store, _directory) = open().await;
-    let Store::Sqlite(sqlite) = &store else { unreachable!() };
+    let Store::Sqlite(sqlite) = &store else {
+        unreachable!()
+    };
     sqlite.close().await;
-    let closed = || StoreError::Unavailable { reason: "it is closed".to_owned() };
-    assert_eq!(store.apply(Partition(0), &[create(id(1))]).await, Err(closed()));
+    let closed = || StoreError::Unavailable {
+        reason: "it is closed".to_owned(),
+    };
+    assert_eq!(
+        store.apply(Partition(0), &[create(id(1))]).await,
+        Err(closed())
+    );
     assert_eq!(store.load(&[id(1)]).await, Err(closed()));
     assert_eq!(store.count(&[], &[Partition(0)]).await, [Err(closed())]);
 }
@@ -203,13 +289,23 @@ async fn what_waits_is_written_before_the_file_closes() {
     });
     let calls: Vec<_> = calls.collect();
     tokio::task::yield_now().await;
-    let Store::Sqlite(sqlite) = &store else { unreachable!() };
+    let Store::Sqlite(sqlite) = &store else {
+        unreachable!()
+    };
     sqlite.close().await;
     for call in calls {
         assert_eq!(call.await.unwrap(), Ok(vec![Applied::Done]));
     }
     let ids: Vec<_> = (1..=500).map(id).collect();
-    assert!(open_at(&path).unwrap().load(&ids).await.unwrap().iter().all(Option::is_some));
+    assert!(
+        open_at(&path)
+            .unwrap()
+            .load(&ids)
+            .await
+            .unwrap()
+            .iter()
+            .all(Option::is_some)
+    );
 }
 
 #[test]
@@ -219,11 +315,23 @@ fn other_schemas_are_refused_with_advice() {
     drop(open_at(&path).unwrap());
     let advice = "run the version of tidegate that made it, or a later one";
     for version in [0, SCHEMA_VERSION + 1] {
-        Connection::open(&path).unwrap().pragma_update(None, "user_version", version).unwrap();
+        Connection::open(&path)
+            .unwrap()
+            .pragma_update(None, "user_version", version)
+            .unwrap();
         let error = open_at(&path).unwrap_err();
-        assert_eq!(error, StoreError::Schema { found: version, advice });
+        assert_eq!(
+            error,
+            StoreError::Schema {
+                found: version,
+                advice
+            }
+        );
     }
-    Connection::open(&path).unwrap().pragma_update(None, "user_version", SCHEMA_VERSION).unwrap();
+    Connection::open(&path)
+        .unwrap()
+        .pragma_update(None, "user_version", SCHEMA_VERSION)
+        .unwrap();
     open_at(&path).unwrap();
 }
 
@@ -231,10 +339,20 @@ fn other_schemas_are_refused_with_advice() {
 fn files_of_other_programs_are_refused_and_left_alone() {
     let directory = tempfile::tempdir().unwrap();
     let database = directory.path().join("other.sqlite");
-    Connection::open(&database).unwrap().execute_batch("CREATE TABLE mine (a); PRAGMA user_version = 1").unwrap();
+    Connection::open(&database)
+        .unwrap()
+        .execute_batch("CREATE TABLE mine (a); PRAGMA user_version = 1")
+        .unwrap();
     let text = directory.path().join("notes.txt");
-    fs::write(&text, "these are notes and no database, and nobody should overwrite them".repeat(20)).unwrap();
-    for (path, reason) in [(database, "a database of another program"), (text, "file is not a database")] {
+    fs::write(
+        &text,
+        "these are notes and no database, and nobody should overwrite them".repeat(20),
+    )
+    .unwrap();
+    for (path, reason) in [
+        (database, "a database of another program"),
+        (text, "file is not a database"),
+    ] {
         let before = fs::read(&path).unwrap();
         refused(&path, reason);
         assert_eq!(fs::read(&path).unwrap(), before);
@@ -248,17 +366,25 @@ async fn damage_is_found_when_the_store_is_opened_and_when_it_is_checked() {
     let store = open_at(&path).unwrap();
     let changes: Vec<_> = (1..=2_000).map(|number| create(id(number))).collect();
     store.apply(Partition(0), &changes).await.unwrap();
-    let Store::Sqlite(sqlite) = &store else { unreachable!() };
+    let Store::Sqlite(sqlite) = &store else {
+        unreachable!()
+    };
     assert_eq!(sqlite.check().await, Ok(()));
     drop(store);
     // Opened again, as the old one has the page in memory.
     let store = open_at(&path).unwrap();
-    let Store::Sqlite(sqlite) = &store else { unreachable!() };
+    let Store::Sqlite(sqlite) = &store else {
+        unreachable!()
+    };
     let size = fs::metadata(&path).unwrap().len();
     // The last page is one of a tree of workflows.
-    fs::OpenOptions::new().write(true).open(&path).unwrap().write_all_at(&[0x5a; 4_096], size - 4_096).unwrap();
-    let damaged =
-        |error: &StoreError| matches!(error, StoreError::Corrupt { what, .. } if *what == path.display().to_string());
+    fs::OpenOptions::new()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .write_all_at(&[0x5a; 4_096], size - 4_096)
+        .unwrap();
+    let damaged = |error: &StoreError| matches!(error, StoreError::Corrupt { what, .. } if *what == path.display().to_string());
     let found = sqlite.check().await.unwrap_err();
     assert!(damaged(&found), "{found}");
     drop(store);
@@ -279,8 +405,19 @@ fn a_place_that_cannot_be_used_is_named() {
 
 #[test]
 fn numbers_of_partitions_are_powers_of_two() {
-    for (partitions, allowed) in [(0, false), (1, true), (3, false), (64, true), (1_024, true), (2_048, false)] {
-        assert_eq!(SqliteOptions::new(partitions).is_ok(), allowed, "{partitions}");
+    for (partitions, allowed) in [
+        (0, false),
+        (1, true),
+        (3, false),
+        (64, true),
+        (1_024, true),
+        (2_048, false),
+    ] {
+        assert_eq!(
+            SqliteOptions::new(partitions).is_ok(),
+            allowed,
+            "{partitions}"
+        );
     }
 }
 
@@ -296,12 +433,30 @@ async fn a_file_that_was_removed_or_replaced_takes_no_writes_until_it_is_back() 
             fs::copy(&aside, &path).unwrap();
         }
         let refused = store.apply(Partition(0), &[create(id(2))]).await;
-        let Err(StoreError::Unavailable { reason }) = refused else { panic!("{refused:?}") };
-        assert!(reason.contains("removed or replaced") && reason.contains(path.to_str().unwrap()), "{reason}");
-        let due = store.due(Clockwork::Timers, Timestamp::from_micros(0), 1, &[Partition(0)]).await;
-        assert!(matches!(due[0], Err(StoreError::Unavailable { .. })), "a sweep hears it: {due:?}");
+        let Err(StoreError::Unavailable { reason }) = refused else {
+            panic!("{refused:?}")
+        };
+        assert!(
+            reason.contains("removed or replaced") && reason.contains(path.to_str().unwrap()),
+            "{reason}"
+        );
+        let due = store
+            .due(
+                Clockwork::Timers,
+                Timestamp::from_micros(0),
+                1,
+                &[Partition(0)],
+            )
+            .await;
+        assert!(
+            matches!(due[0], Err(StoreError::Unavailable { .. })),
+            "a sweep hears it: {due:?}"
+        );
         fs::rename(&aside, &path).unwrap();
-        assert_eq!(store.apply(Partition(0), &[create(id(2))]).await, Ok(vec![Applied::Done]));
+        assert_eq!(
+            store.apply(Partition(0), &[create(id(2))]).await,
+            Ok(vec![Applied::Done])
+        );
     }
     check("", false).await;
     check("", true).await;
@@ -313,28 +468,49 @@ async fn a_file_that_was_removed_or_replaced_takes_no_writes_until_it_is_back() 
 async fn a_backup_beside_a_server_that_writes_has_what_was_acknowledged_before_it() {
     let (store, directory) = open().await;
     for number in 0..300 {
-        store.apply(Partition(0), &[create(id(number))]).await.unwrap();
+        store
+            .apply(Partition(0), &[create(id(number))])
+            .await
+            .unwrap();
     }
     let writer = store.clone();
     let writing = tokio::spawn(async move {
         for number in 300.. {
-            if writer.apply(Partition(0), &[create(id(number))]).await.is_err() {
+            if writer
+                .apply(Partition(0), &[create(id(number))])
+                .await
+                .is_err()
+            {
                 return;
             }
         }
     });
     let (from, to) = (file(&directory), directory.path().join("copy.sqlite"));
     let (source, target) = (from.clone(), to.clone());
-    let bytes = tokio::task::spawn_blocking(move || SqliteStore::backup(&source, &target)).await.unwrap().unwrap();
-    let Store::Sqlite(sqlite) = &store else { unreachable!() };
+    let bytes = tokio::task::spawn_blocking(move || SqliteStore::backup(&source, &target))
+        .await
+        .unwrap()
+        .unwrap();
+    let Store::Sqlite(sqlite) = &store else {
+        unreachable!()
+    };
     sqlite.close().await;
     writing.await.unwrap();
     assert_eq!(bytes, fs::metadata(&to).unwrap().len());
     assert_eq!(fs::metadata(&to).unwrap().mode() & 0o777, 0o600);
-    let error = SqliteStore::backup(&from, &to).expect_err("it is there already").to_string();
-    assert!(error.contains("copy.sqlite") && error.contains("exists"), "{error}");
+    let error = SqliteStore::backup(&from, &to)
+        .expect_err("it is there already")
+        .to_string();
     assert!(
-        !directory.path().read_dir().unwrap().any(|file| file.unwrap().path().extension() == Some("part".as_ref()))
+        error.contains("copy.sqlite") && error.contains("exists"),
+        "{error}"
+    );
+    assert!(
+        !directory
+            .path()
+            .read_dir()
+            .unwrap()
+            .any(|file| file.unwrap().path().extension() == Some("part".as_ref()))
     );
     let copy = open_at(&to).unwrap();
     assert_eq!(copy.partitions(), PARTITIONS);
@@ -345,11 +521,21 @@ async fn a_backup_beside_a_server_that_writes_has_what_was_acknowledged_before_i
 #[test]
 fn a_backup_that_cannot_be_made_leaves_nothing() {
     let directory = tempfile::tempdir().unwrap();
-    let (other, to) = (directory.path().join("other"), directory.path().join("copy"));
-    let error = SqliteStore::backup(&other, &to).expect_err("there is nothing to copy").to_string();
+    let (other, to) = (
+        directory.path().join("other"),
+        directory.path().join("copy"),
+    );
+    let error = SqliteStore::backup(&other, &to)
+        .expect_err("there is nothing to copy")
+        .to_string();
     assert!(error.contains("other"), "{error}");
-    Connection::open(&other).unwrap().execute_batch("CREATE TABLE theirs (x)").unwrap();
-    let error = SqliteStore::backup(&other, &to).expect_err("it is not a store").to_string();
+    Connection::open(&other)
+        .unwrap()
+        .execute_batch("CREATE TABLE theirs (x)")
+        .unwrap();
+    let error = SqliteStore::backup(&other, &to)
+        .expect_err("it is not a store")
+        .to_string();
     assert!(error.contains("another program"), "{error}");
     assert_eq!(directory.path().read_dir().unwrap().count(), 1);
 }
@@ -357,7 +543,9 @@ fn a_backup_that_cannot_be_made_leaves_nothing() {
 /// The bytes that this thread has read from files.
 fn bytes_read() -> u64 {
     let io = fs::read_to_string("/proc/thread-self/io").unwrap();
-    io.lines().find_map(|line| line.strip_prefix("rchar: ")?.parse().ok()).unwrap()
+    io.lines()
+        .find_map(|line| line.strip_prefix("rchar: ")?.parse().ok())
+        .unwrap()
 }
 
 /// Another connection reads what is kept of a workflow of which nothing large is kept, without a cache.
@@ -374,7 +562,9 @@ fn cost_of_a_small_one(path: &Path, id: WorkflowId) -> u64 {
     let all = |number: u8| {
         look("SELECT graph FROM graph WHERE id = ?1");
         for field in 0..number {
-            look(&format!("SELECT value FROM result WHERE id = ?1 AND field = {field}"));
+            look(&format!(
+                "SELECT value FROM result WHERE id = ?1 AND field = {field}"
+            ));
         }
     };
     // The schema is read once.
@@ -392,15 +582,36 @@ async fn large_outputs_of_other_workflows_cost_a_small_one_nothing() {
     store.apply(Partition(0), &[create(small)]).await.unwrap();
     let alone = cost_of_a_small_one(&file(&folder), small);
     for number in (1..80).filter(|number| *number != 40) {
-        let Change { workflow, expected, write: Write::Put(mut put), .. } = create(id(number)) else { panic!() };
+        let Change {
+            workflow,
+            expected,
+            write: Write::Put(mut put),
+            ..
+        } = create(id(number))
+        else {
+            panic!()
+        };
         put.birth.get_or_insert_default().graph = vec![7; 1 << 18];
-        put.results = (0..4).map(|job| (ResultField::Output(JobIndex(job)), vec![9; 1 << 18])).collect();
+        put.results = (0..4)
+            .map(|job| (ResultField::Output(JobIndex(job)), vec![9; 1 << 18]))
+            .collect();
         store
-            .apply(Partition(0), &[Change { workflow, expected, small: false, write: Write::Put(put) }])
+            .apply(
+                Partition(0),
+                &[Change {
+                    workflow,
+                    expected,
+                    small: false,
+                    write: Write::Put(put),
+                }],
+            )
             .await
             .unwrap();
     }
     let beside = cost_of_a_small_one(&file(&folder), small);
     // A tree is some pages deeper.
-    assert!(beside < alone + 20 * 3 * 4_096 * 2, "{alone} bytes before, {beside} beside 100 MB of others");
+    assert!(
+        beside < alone + 20 * 3 * 4_096 * 2,
+        "{alone} bytes before, {beside} beside 100 MB of others"
+    );
 }

@@ -6,9 +6,10 @@ use tempfile::TempDir;
 use tidegate_pipeline::Client;
 use tidegate_pipeline::test_util::RedisServer;
 use tidegate_workflow::{
-    Begin, Claim, Claimed, Definition, Engine, EngineError, EngineOptions, Failure, Graph, JobDefinition, JobState,
-    Json, LeaseRef, MemoryStore, NewWorkflow, Outcome, RedisOptions, RedisStore, Report, Reported, RetryWish, Snapshot,
-    SqliteOptions, SqliteStore, Store, Timestamp, WorkflowId,
+    Begin, Claim, Claimed, Definition, Engine, EngineError, EngineOptions, Failure, Graph,
+    JobDefinition, JobState, Json, LeaseRef, MemoryStore, NewWorkflow, Outcome, RedisOptions,
+    RedisStore, Report, Reported, RetryWish, Snapshot, SqliteOptions, SqliteStore, Store,
+    Timestamp, WorkflowId,
 };
 
 /// Tests of these behaviours over every store: functions of the module that take a store.
@@ -43,14 +44,20 @@ pub(crate) async fn memory() -> (Store, ()) {
 pub(crate) async fn sqlite() -> (Store, TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let options = SqliteOptions::new(PARTITIONS).unwrap();
-    (Store::Sqlite(SqliteStore::open(&directory.path().join("test.db"), &options).unwrap()), directory)
+    (
+        Store::Sqlite(SqliteStore::open(&directory.path().join("test.db"), &options).unwrap()),
+        directory,
+    )
 }
 
 pub(crate) async fn redis() -> (Store, RedisServer) {
     let server = RedisServer::start().await;
     let options = RedisOptions::new("test:", PARTITIONS, Duration::from_secs(5)).unwrap();
     let client = Client::new(server.config()).unwrap();
-    (Store::Redis(RedisStore::open(client, options).await.unwrap()), server)
+    (
+        Store::Redis(RedisStore::open(client, options).await.unwrap()),
+        server,
+    )
 }
 
 /// A moment of these tests.
@@ -59,21 +66,38 @@ pub(crate) fn at(seconds: u64) -> Timestamp {
 }
 
 pub(crate) async fn server(store: &Store) -> Engine {
-    Engine::start(store.clone(), EngineOptions::default()).await.unwrap()
+    Engine::start(store.clone(), EngineOptions::default())
+        .await
+        .unwrap()
 }
 
 /// Jobs as `name` or `name<parent,parent`.
 pub(crate) fn definition(jobs: &str) -> Definition {
     let jobs = jobs.split(' ').map(|job| {
         let (name, after) = job.split_once('<').unwrap_or((job, ""));
-        let after = after.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
-        JobDefinition { after, ..JobDefinition::new(name, "handler") }
+        let after = after
+            .split(',')
+            .filter(|name| !name.is_empty())
+            .map(str::to_owned)
+            .collect();
+        JobDefinition {
+            after,
+            ..JobDefinition::new(name, "handler")
+        }
     });
-    Definition { name: "test".to_owned(), jobs: jobs.collect(), ..Definition::default() }
+    Definition {
+        name: "test".to_owned(),
+        jobs: jobs.collect(),
+        ..Definition::default()
+    }
 }
 
 pub(crate) fn new(definition: Definition, begin: Begin) -> NewWorkflow {
-    NewWorkflow { graph: Graph::build(definition).unwrap(), begin, created_at: None }
+    NewWorkflow {
+        graph: Graph::build(definition).unwrap(),
+        begin,
+        created_at: None,
+    }
 }
 
 pub(crate) async fn create(engine: &Engine, jobs: &str, begin: Begin) -> WorkflowId {
@@ -81,12 +105,23 @@ pub(crate) async fn create(engine: &Engine, jobs: &str, begin: Begin) -> Workflo
 }
 
 pub(crate) async fn create_of(engine: &Engine, definition: Definition, begin: Begin) -> WorkflowId {
-    engine.create(vec![new(definition, begin)], at(0)).await.remove(0).unwrap().workflow
+    engine
+        .create(vec![new(definition, begin)], at(0))
+        .await
+        .remove(0)
+        .unwrap()
+        .workflow
 }
 
 pub(crate) fn claim(limit: usize) -> Claim {
     let (queues, worker) = (vec!["default".to_owned()], "worker".to_owned());
-    Claim { queues, handlers: None, worker, limit, lease: LEASE }
+    Claim {
+        queues,
+        handlers: None,
+        worker,
+        limit,
+        lease: LEASE,
+    }
 }
 
 /// All that is ready in the store.
@@ -96,7 +131,10 @@ pub(crate) async fn take(engine: &Engine, seconds: u64) -> Vec<Claimed> {
 }
 
 pub(crate) fn names(claimed: &[Claimed]) -> Vec<&str> {
-    let mut names: Vec<&str> = claimed.iter().map(|claimed| claimed.job().name.as_str()).collect();
+    let mut names: Vec<&str> = claimed
+        .iter()
+        .map(|claimed| claimed.job().name.as_str())
+        .collect();
     names.sort_unstable();
     names
 }
@@ -107,24 +145,39 @@ pub(crate) async fn report(
     outcome: Outcome,
     seconds: u64,
 ) -> Result<Reported, EngineError> {
-    let (mut reported, claimed) = engine.report(vec![Report { lease, outcome }], None, at(seconds)).await;
+    let (mut reported, claimed) = engine
+        .report(vec![Report { lease, outcome }], None, at(seconds))
+        .await;
     assert_eq!(claimed.map(|claimed| claimed.len()), Ok(0));
     reported.remove(0)
 }
 
 pub(crate) fn success(output: &str) -> Outcome {
-    Outcome::Succeeded { output: Some(Json::parse(output).unwrap()) }
+    Outcome::Succeeded {
+        output: Some(Json::parse(output).unwrap()),
+    }
 }
 
 pub(crate) fn failure() -> Outcome {
-    Outcome::Failed { failure: Failure::default(), retry: RetryWish::ByPolicy }
+    Outcome::Failed {
+        failure: Failure::default(),
+        retry: RetryWish::ByPolicy,
+    }
 }
 
-pub(crate) async fn succeed(engine: &Engine, lease: LeaseRef, seconds: u64) -> Result<JobState, EngineError> {
-    report(engine, lease, success("1"), seconds).await.map(|reported| reported.job)
+pub(crate) async fn succeed(
+    engine: &Engine,
+    lease: LeaseRef,
+    seconds: u64,
+) -> Result<JobState, EngineError> {
+    report(engine, lease, success("1"), seconds)
+        .await
+        .map(|reported| reported.job)
 }
 
 /// What a job is doing, in the word for it.
 pub(crate) fn state(snapshot: &Snapshot, name: &str) -> &'static str {
-    snapshot.jobs()[snapshot.graph().find(name).unwrap().index()].state.word()
+    snapshot.jobs()[snapshot.graph().find(name).unwrap().index()]
+        .state
+        .word()
 }

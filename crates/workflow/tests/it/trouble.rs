@@ -7,18 +7,23 @@ use std::time::Duration;
 use tidegate_pipeline::test_util::{RedisCluster, RedisServer};
 use tidegate_pipeline::{Client, Config};
 use tidegate_workflow::{
-    Action, Begin, Call, Definition, Engine, EngineError, Fault, Filter, MemoryStore, Partition, Query, RedisOptions,
-    RedisStore, Retention, Store, StoreError, WorkflowId,
+    Action, Begin, Call, Definition, Engine, EngineError, Fault, Filter, MemoryStore, Partition,
+    Query, RedisOptions, RedisStore, Retention, Store, StoreError, WorkflowId,
 };
 
-use crate::support::{at, claim, create, create_of, definition, memory, names, redis, server, sqlite, succeed, take};
+use crate::support::{
+    at, claim, create, create_of, definition, memory, names, redis, server, sqlite, succeed, take,
+};
 
 /// Workflows whose only job is leased, so that a sweep after the lease has something to write.
 async fn leased(engine: &Engine, number: usize) {
     for _ in 0..number {
         create(engine, "a", Begin::Now).await;
     }
-    assert_eq!(engine.claim(&claim(number), at(0)).await.unwrap().len(), number);
+    assert_eq!(
+        engine.claim(&claim(number), at(0)).await.unwrap().len(),
+        number
+    );
 }
 
 async fn probe_all(engine: &Engine) {
@@ -34,19 +39,31 @@ struct Writes {
 }
 
 fn refusing(store: &Store) -> Writes {
-    let Store::Memory(memory) = store else { panic!("a store in memory") };
+    let Store::Memory(memory) = store else {
+        panic!("a store in memory")
+    };
     refusing_in(memory)
 }
 
 fn refusing_in(memory: &MemoryStore) -> Writes {
-    let (refused, number) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
-    let writes = Writes { refused: Arc::clone(&refused), number: Arc::clone(&number) };
+    let (refused, number) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicU32::new(0)),
+    );
+    let writes = Writes {
+        refused: Arc::clone(&refused),
+        number: Arc::clone(&number),
+    };
     memory.inject(move |call| {
         if call == Call::Read {
             return Fault::None;
         }
         number.fetch_add(1, Relaxed);
-        if refused.load(Relaxed) { Fault::Refused } else { Fault::None }
+        if refused.load(Relaxed) {
+            Fault::Refused
+        } else {
+            Fault::None
+        }
     });
     writes
 }
@@ -60,16 +77,31 @@ async fn what_cannot_be_written_is_not_tried_again_until_a_probe_says_so() {
     writes.refused.store(true, Relaxed);
     writes.number.store(0, Relaxed);
     for turn in 0..100 {
-        assert_eq!(engine.sweep_working(at(60 + turn)).await, Ok(false), "there is no reason to hurry");
+        assert_eq!(
+            engine.sweep_working(at(60 + turn)).await,
+            Ok(false),
+            "there is no reason to hurry"
+        );
     }
     let tried = writes.number.load(Relaxed);
     assert!(tried <= 4, "{tried} writes for 4 partitions");
     let unserved = engine.take_unserved().expect("they were due");
     assert_eq!(unserved.attempts, 400);
-    assert!(matches!(unserved.error, EngineError::Store(StoreError::Unavailable { .. })), "{unserved:?}");
+    assert!(
+        matches!(
+            unserved.error,
+            EngineError::Store(StoreError::Unavailable { .. })
+        ),
+        "{unserved:?}"
+    );
     let troubles = engine.troubles();
     assert_eq!(troubles.len(), 4);
-    assert!(troubles.values().all(|trouble| trouble.writes.is_some() && trouble.reads.is_none()), "{troubles:?}");
+    assert!(
+        troubles
+            .values()
+            .all(|trouble| trouble.writes.is_some() && trouble.reads.is_none()),
+        "{troubles:?}"
+    );
     // A probe that is refused changes nothing.
     probe_all(&engine).await;
     assert_eq!(engine.troubles().len(), 4);
@@ -106,7 +138,11 @@ async fn what_looked_stale_while_nothing_could_be_written_is_served_when_the_sto
     for _ in 0..10 {
         assert!(take(&engine, 6).await.is_empty());
     }
-    assert_eq!(writes.number.load(Relaxed), tried, "it is not tried again while the store refuses it");
+    assert_eq!(
+        writes.number.load(Relaxed),
+        tried,
+        "it is not tried again while the store refuses it"
+    );
     let troubles = engine.troubles();
     writes.refused.store(false, Relaxed);
     probe_all(&engine).await;
@@ -124,14 +160,23 @@ async fn a_write_of_anybody_shows_that_writes_work() {
     let writes = refusing(&store);
     writes.refused.store(true, Relaxed);
     for _ in 0..200 {
-        let refused = engine.create(vec![crate::support::new(definition("a"), Begin::Later)], at(0)).await.remove(0);
+        let refused = engine
+            .create(
+                vec![crate::support::new(definition("a"), Begin::Later)],
+                at(0),
+            )
+            .await
+            .remove(0);
         assert!(matches!(refused, Err(EngineError::Store(_))), "{refused:?}");
     }
     assert_eq!(engine.troubles().len(), 4);
     writes.refused.store(false, Relaxed);
     for key in 0..200 {
         // A key leads also to where it failed.
-        let definition = Definition { idempotency_key: Some(key.to_string()), ..definition("a") };
+        let definition = Definition {
+            idempotency_key: Some(key.to_string()),
+            ..definition("a")
+        };
         create_of(&engine, definition, Begin::Later).await;
     }
     assert!(engine.troubles().is_empty());
@@ -140,9 +185,17 @@ async fn a_write_of_anybody_shows_that_writes_work() {
 /// Ends a workflow that is kept for a minute.
 async fn ended(engine: &Engine) -> WorkflowId {
     let retention = Some(Retention::For(Duration::from_secs(60)));
-    let definition = Definition { retention, ..definition("a") };
+    let definition = Definition {
+        retention,
+        ..definition("a")
+    };
     let id = create_of(engine, definition, Begin::Now).await;
-    let lease = engine.claim(&claim(1), at(0)).await.unwrap().remove(0).lease;
+    let lease = engine
+        .claim(&claim(1), at(0))
+        .await
+        .unwrap()
+        .remove(0)
+        .lease;
     succeed(engine, lease, 1).await.unwrap();
     id
 }
@@ -166,7 +219,10 @@ async fn a_full_redis_gets_rid_of_what_has_expired_beside_leases_that_cannot_end
     let troubles = engine.troubles();
     assert_eq!(troubles.len(), 4, "{troubles:?}");
     for trouble in troubles.values() {
-        assert!(matches!(&trouble.writes, Some(error) if error.to_string().contains("OOM")), "{trouble:?}");
+        assert!(
+            matches!(&trouble.writes, Some(error) if error.to_string().contains("OOM")),
+            "{trouble:?}"
+        );
         assert_eq!((&trouble.reads, &trouble.removals), (&None, &None));
     }
     // There is room again.
@@ -183,10 +239,17 @@ async fn a_probe_says_what_redis_refuses() {
         let (store, server) = redis().await;
         let before = server.raw("DBSIZE");
         let probe = store.probe(Partition(1)).await;
-        assert_eq!((probe.reads, probe.removals, probe.writes), (Ok(()), Ok(()), Ok(())));
+        assert_eq!(
+            (probe.reads, probe.removals, probe.writes),
+            (Ok(()), Ok(()), Ok(()))
+        );
         assert!(server.raw(refusing).starts_with("+OK"), "{refusing}");
         let probe = store.probe(Partition(1)).await;
-        let found = [probe.reads.is_ok(), probe.removals.is_ok(), probe.writes.is_ok()];
+        let found = [
+            probe.reads.is_ok(),
+            probe.removals.is_ok(),
+            probe.writes.is_ok(),
+        ];
         assert_eq!(found, [reads, removals, writes], "{refusing}: {probe:?}");
         if let Some(command) = refusing.strip_prefix("ACL SETUSER default -") {
             // What it may not remove, the next one does.
@@ -199,11 +262,21 @@ async fn a_probe_says_what_redis_refuses() {
     check("CONFIG SET maxmemory 1", [true, true, false]).await;
     check("REPLICAOF 127.0.0.1 1", [true, false, false]).await;
     // What a user of Redis may not do.
-    for command in ["evalsha", "exists", "hget", "hset", "hdel", "set", "zadd", "persist", "rename", "pexpire"] {
-        check(&format!("ACL SETUSER default -{command}"), [true, true, false]).await;
+    for command in [
+        "evalsha", "exists", "hget", "hset", "hdel", "set", "zadd", "persist", "rename", "pexpire",
+    ] {
+        check(
+            &format!("ACL SETUSER default -{command}"),
+            [true, true, false],
+        )
+        .await;
     }
     for command in ["hgetall", "hmget", "zrange", "zlexcount"] {
-        check(&format!("ACL SETUSER default -{command}"), [false, true, true]).await;
+        check(
+            &format!("ACL SETUSER default -{command}"),
+            [false, true, true],
+        )
+        .await;
     }
     check("ACL SETUSER default -get", [false, true, false]).await;
     check("ACL SETUSER default -zrem", [true, false, false]).await;
@@ -216,13 +289,19 @@ async fn a_probe_finds_keys_that_are_something_else() {
         let (store, server) = redis().await;
         create(&crate::support::server(&store).await, "a", Begin::Now).await;
         let keys = server.raw("KEYS *:ix");
-        let tag = keys.lines().find_map(|line| line.strip_suffix("ix")).unwrap();
+        let tag = keys
+            .lines()
+            .find_map(|line| line.strip_suffix("ix"))
+            .unwrap();
         let _ = server.raw(&format!("SET {tag}{key} foreign"));
         let mut probes = Vec::new();
         for partition in 0..4 {
             probes.push(store.probe(Partition(partition)).await);
         }
-        let failing: Vec<_> = probes.iter().filter(|probe| probe.reads.is_err() && probe.writes.is_err()).collect();
+        let failing: Vec<_> = probes
+            .iter()
+            .filter(|probe| probe.reads.is_err() && probe.writes.is_err())
+            .collect();
         assert_eq!(failing.len(), 1, "{key}: {probes:?}");
     }
 }
@@ -237,7 +316,9 @@ async fn a_script_that_stops_half_way_is_trouble_and_is_not_asked_for_again() {
     assert_eq!(engine.troubles().len(), 4, "{:?}", engine.troubles());
     let commands = || {
         let stats = redis.raw("INFO stats");
-        let line = stats.lines().find_map(|line| line.strip_prefix("total_commands_processed:"));
+        let line = stats
+            .lines()
+            .find_map(|line| line.strip_prefix("total_commands_processed:"));
         line.unwrap().trim().parse::<u64>().unwrap()
     };
     let before = commands();
@@ -280,10 +361,30 @@ async fn a_store_that_never_says_yes_is_the_reason_and_not_other_servers() {
     let (store, ()) = memory().await;
     let engine = server(&store).await;
     create(&engine, "a", Begin::Later).await;
-    let Store::Memory(memory) = &store else { panic!("a store in memory") };
-    memory.inject(|call| if call == Call::Write { Fault::RequestLost } else { Fault::None });
-    let refused = engine.create(vec![crate::support::new(definition("a"), Begin::Later)], at(0)).await.remove(0);
-    assert!(matches!(refused, Err(EngineError::Store(StoreError::Unavailable { .. }))), "{refused:?}");
+    let Store::Memory(memory) = &store else {
+        panic!("a store in memory")
+    };
+    memory.inject(|call| {
+        if call == Call::Write {
+            Fault::RequestLost
+        } else {
+            Fault::None
+        }
+    });
+    let refused = engine
+        .create(
+            vec![crate::support::new(definition("a"), Begin::Later)],
+            at(0),
+        )
+        .await
+        .remove(0);
+    assert!(
+        matches!(
+            refused,
+            Err(EngineError::Store(StoreError::Unavailable { .. }))
+        ),
+        "{refused:?}"
+    );
 }
 
 #[tokio::test]
@@ -297,7 +398,10 @@ async fn a_full_redis_hands_out_no_job_whose_result_it_would_refuse() {
     assert_eq!(engine.claim(&claim(10), at(0)).await.unwrap().len(), 10);
     let _ = redis.raw("CONFIG SET maxmemory 1");
     let refused = engine.claim(&claim(20), at(5)).await;
-    assert!(matches!(&refused, Err(EngineError::Store(error)) if error.to_string().contains("OOM")), "{refused:?}");
+    assert!(
+        matches!(&refused, Err(EngineError::Store(error)) if error.to_string().contains("OOM")),
+        "{refused:?}"
+    );
     let _ = redis.raw("CONFIG SET maxmemory 0");
     assert_eq!(engine.claim(&claim(30), at(6)).await.unwrap().len(), 20);
 }
@@ -310,8 +414,12 @@ async fn ready_rows_of_jobs_that_are_not_ready_go_and_starve_nobody() {
         create(&engine, "a b<a", Begin::Now).await;
     }
     let keys = redis.raw("KEYS *:rq");
-    let tags: Vec<&str> = keys.lines().filter_map(|line| line.strip_suffix("rq")).collect();
-    tags.iter().for_each(|tag| drop(redis.raw(&format!("COPY {tag}rq {tag}copy"))));
+    let tags: Vec<&str> = keys
+        .lines()
+        .filter_map(|line| line.strip_suffix("rq"))
+        .collect();
+    tags.iter()
+        .for_each(|tag| drop(redis.raw(&format!("COPY {tag}rq {tag}copy"))));
     for claimed in engine.claim(&claim(30), at(1)).await.unwrap() {
         succeed(&engine, claimed.lease, 2).await.unwrap();
     }
@@ -319,13 +427,18 @@ async fn ready_rows_of_jobs_that_are_not_ready_go_and_starve_nobody() {
         succeed(&engine, claimed.lease, 4).await.unwrap();
     }
     // The rows of the first jobs are back, and half of those of the second are gone.
-    tags.iter().for_each(|tag| drop(redis.raw(&format!("RENAME {tag}copy {tag}rq"))));
+    tags.iter()
+        .for_each(|tag| drop(redis.raw(&format!("RENAME {tag}copy {tag}rq"))));
     let next = server(&store).await;
     create(&next, "new", Begin::Now).await;
     let mut names = Vec::new();
     for _ in 0..60 {
         let claimed = next.claim(&claim(1), at(5)).await.unwrap();
-        names.extend(crate::support::names(&claimed).into_iter().map(str::to_owned));
+        names.extend(
+            crate::support::names(&claimed)
+                .into_iter()
+                .map(str::to_owned),
+        );
         let _ = next.look_around().await;
     }
     names.sort();
@@ -343,14 +456,24 @@ async fn jobs_survive_a_claim_that_stopped_half_way_and_the_end_of_its_server() 
             create(&engine, "a", Begin::Now).await;
         }
         let keys = redis.raw("KEYS *:ix");
-        let tags: Vec<&str> = keys.lines().filter_map(|line| line.strip_suffix("ix")).collect();
-        let each = |command: &str| tags.iter().for_each(|tag| drop(redis.raw(&command.replace("TAG:", tag))));
+        let tags: Vec<&str> = keys
+            .lines()
+            .filter_map(|line| line.strip_suffix("ix"))
+            .collect();
+        let each = |command: &str| {
+            tags.iter()
+                .for_each(|tag| drop(redis.raw(&command.replace("TAG:", tag))))
+        };
         each(breaks);
         assert!(engine.claim(&claim(20), at(1)).await.is_err());
         engine.close().await;
         each(mends);
         let next = server(&store).await;
-        assert_eq!(next.claim(&claim(40), at(2)).await.unwrap().len(), 40, "{breaks}");
+        assert_eq!(
+            next.claim(&claim(40), at(2)).await.unwrap().len(),
+            40,
+            "{breaks}"
+        );
     }
     check("ACL SETUSER default -zadd", "ACL SETUSER default +zadd").await;
     check("SET TAG:tm foreign", "DEL TAG:tm").await;
@@ -360,9 +483,18 @@ async fn jobs_survive_a_claim_that_stopped_half_way_and_the_end_of_its_server() 
 async fn a_probe_of_a_file_finds_it_writable_and_leaves_nothing() {
     let (store, _directory) = sqlite().await;
     let probe = store.probe(Partition(1)).await;
-    assert_eq!((probe.reads, probe.removals, probe.writes), (Ok(()), Ok(()), Ok(())));
-    assert_eq!(store.register(tidegate_workflow::Register::Queues).await, Ok(Vec::new()));
-    assert_eq!(store.register(tidegate_workflow::Register::Names).await, Ok(Vec::new()));
+    assert_eq!(
+        (probe.reads, probe.removals, probe.writes),
+        (Ok(()), Ok(()), Ok(()))
+    );
+    assert_eq!(
+        store.register(tidegate_workflow::Register::Queues).await,
+        Ok(Vec::new())
+    );
+    assert_eq!(
+        store.register(tidegate_workflow::Register::Names).await,
+        Ok(Vec::new())
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -370,11 +502,17 @@ async fn what_the_living_nodes_of_a_cluster_have_is_served_and_the_rest_is_named
     const PARTITIONS: u16 = 16;
     let mut cluster = RedisCluster::start(3, 0).await;
     for server in cluster.servers() {
-        assert_eq!(server.raw("CONFIG SET cluster-require-full-coverage no"), "+OK\r\n");
+        assert_eq!(
+            server.raw("CONFIG SET cluster-require-full-coverage no"),
+            "+OK\r\n"
+        );
     }
     let options = RedisOptions::new("test:", PARTITIONS, Duration::from_secs(2)).unwrap();
     let client = Client::new(cluster.config()).unwrap();
-    let engine = server(&Store::Redis(RedisStore::open(client, options).await.unwrap())).await;
+    let engine = server(&Store::Redis(
+        RedisStore::open(client, options).await.unwrap(),
+    ))
+    .await;
     for _ in 0..200 {
         create(&engine, "a", Begin::Now).await;
     }
@@ -385,7 +523,13 @@ async fn what_the_living_nodes_of_a_cluster_have_is_served_and_the_rest_is_named
     cluster.server_mut(dead).kill();
     // The first to ask find out.
     let page = loop {
-        let page = engine.list(&Query { limit: 1_000, ..Query::default() }).await.unwrap();
+        let page = engine
+            .list(&Query {
+                limit: 1_000,
+                ..Query::default()
+            })
+            .await
+            .unwrap();
         if !page.missing.is_empty() {
             break page;
         }
@@ -395,10 +539,19 @@ async fn what_the_living_nodes_of_a_cluster_have_is_served_and_the_rest_is_named
     let lives = |id: &WorkflowId| !missing.contains(&id.partition());
     assert!(page.items.len() > 100 && page.items.iter().all(|item| lives(&item.workflow)));
     let count = engine.count(&Filter::default()).await.unwrap();
-    assert_eq!(count.found.iter().map(|(_, number)| number).sum::<u64>(), page.items.len() as u64);
-    assert_eq!(count.missing.0.keys().collect::<Vec<_>>(), missing.iter().collect::<Vec<_>>());
+    assert_eq!(
+        count.found.iter().map(|(_, number)| number).sum::<u64>(),
+        page.items.len() as u64
+    );
+    assert_eq!(
+        count.missing.0.keys().collect::<Vec<_>>(),
+        missing.iter().collect::<Vec<_>>()
+    );
     let queues = engine.queue_states().await.unwrap();
-    assert_eq!((queues.found[0].ready, queues.missing.0.len()), (page.items.len() as u64, missing.len()));
+    assert_eq!(
+        (queues.found[0].ready, queues.missing.0.len()),
+        (page.items.len() as u64, missing.len())
+    );
     // Creations go where they can, and the jobs there are handed out and reported.
     for _ in 0..30 {
         let id = create(&engine, "a", Begin::Now).await;
@@ -419,8 +572,15 @@ async fn what_the_living_nodes_of_a_cluster_have_is_served_and_the_rest_is_named
     // A key decides the partition. Where that is gone, the answer says so.
     let mut refused = 0;
     for key in 0..30 {
-        let definition = Definition { idempotency_key: Some(key.to_string()), ..definition("a") };
-        match engine.create(vec![crate::support::new(definition, Begin::Now)], at(4)).await.remove(0) {
+        let definition = Definition {
+            idempotency_key: Some(key.to_string()),
+            ..definition("a")
+        };
+        match engine
+            .create(vec![crate::support::new(definition, Begin::Now)], at(4))
+            .await
+            .remove(0)
+        {
             Ok(created) => assert!(lives(&created.workflow)),
             Err(error) => {
                 assert!(matches!(error, EngineError::Store(_)), "{error}");
@@ -435,19 +595,33 @@ async fn what_the_living_nodes_of_a_cluster_have_is_served_and_the_rest_is_named
 async fn cluster_with_registers_in_one_place() -> (RedisCluster, usize, RedisOptions) {
     let cluster = RedisCluster::start(3, 0).await;
     for server in cluster.servers() {
-        assert_eq!(server.raw("CONFIG SET cluster-require-full-coverage no"), "+OK\r\n");
+        assert_eq!(
+            server.raw("CONFIG SET cluster-require-full-coverage no"),
+            "+OK\r\n"
+        );
     }
-    let owners = |prefix: &String| ["meta", "queues", "names"].map(|key| cluster.owner(&format!("{prefix}{key}")));
+    let owners = |prefix: &String| {
+        ["meta", "queues", "names"].map(|key| cluster.owner(&format!("{prefix}{key}")))
+    };
     let mut prefixes = (0..).map(|number| format!("t{number}:"));
-    let prefix = prefixes.find(|prefix| owners(prefix).windows(2).all(|pair| pair[0] == pair[1])).unwrap();
+    let prefix = prefixes
+        .find(|prefix| owners(prefix).windows(2).all(|pair| pair[0] == pair[1]))
+        .unwrap();
     let own = owners(&prefix)[0];
-    (cluster, own, RedisOptions::new(prefix, 16, Duration::from_secs(2)).unwrap())
+    (
+        cluster,
+        own,
+        RedisOptions::new(prefix, 16, Duration::from_secs(2)).unwrap(),
+    )
 }
 
 async fn server_on(cluster: &RedisCluster, options: &RedisOptions) -> Engine {
     let all = Config::cluster(cluster.servers().iter().map(RedisServer::address).collect());
     let opened = RedisStore::open(Client::new(all).unwrap(), options.clone()).await;
-    server(&Store::Redis(opened.expect("facts and registers are there"))).await
+    server(&Store::Redis(
+        opened.expect("facts and registers are there"),
+    ))
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

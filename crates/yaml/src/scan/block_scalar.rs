@@ -21,7 +21,10 @@ pub(super) fn read(cursor: &mut Cursor<'_>, around: isize) -> Result<String, Err
     let mut indent = step.map(|step| around.unwrap_or(0) + step);
     // The last line break of the text so far, and those of empty lines after it.
     let (mut last_break, mut empty_lines) = (String::new(), String::new());
-    let scalar = ScalarStart { mark: start, min_column: around.map_or(1, |around| around + 1) };
+    let scalar = ScalarStart {
+        mark: start,
+        min_column: around.map_or(1, |around| around + 1),
+    };
     let indent = skip_empty_lines(cursor, &mut indent, &mut empty_lines, scalar)?;
     let mut text = String::new();
     let mut after_blank = false;
@@ -59,9 +62,13 @@ fn header(cursor: &mut Cursor<'_>, start: Mark) -> Result<(Chomping, Option<usiz
         match cursor.peek() {
             '+' if chomping.is_none() => chomping = Some(Chomping::Keep),
             '-' if chomping.is_none() => chomping = Some(Chomping::Strip),
-            '0' if step.is_none() => return Err(start.error("found an indentation indicator equal to 0")),
+            '0' if step.is_none() => {
+                return Err(start.error("found an indentation indicator equal to 0"));
+            }
             digit @ '1'..='9' if step.is_none() => {
-                step = digit.to_digit(10).and_then(|step| usize::try_from(step).ok())
+                step = digit
+                    .to_digit(10)
+                    .and_then(|step| usize::try_from(step).ok())
             }
             _ => break,
         }
@@ -99,7 +106,9 @@ fn skip_empty_lines(
         }
         longest = longest.max(cursor.mark.column);
         if is_left(cursor) && cursor.peek() == '\t' {
-            return Err(scalar.mark.error("found a tab character where an indentation space is expected"));
+            return Err(scalar
+                .mark
+                .error("found a tab character where an indentation space is expected"));
         }
         if !is_break(cursor.peek()) {
             return Ok(*indent.get_or_insert(longest.max(scalar.min_column)));

@@ -18,12 +18,18 @@ impl Mark {
     /// The place as people count: from 1.
     pub(crate) fn position(self) -> Position {
         let number = |value: usize| u32::try_from(value + 1).unwrap_or(u32::MAX);
-        Position { line: number(self.line), column: number(self.column) }
+        Position {
+            line: number(self.line),
+            column: number(self.column),
+        }
     }
 
     /// A mistake in the syntax at this place.
     pub(crate) fn error(self, problem: &'static str) -> Error {
-        Error { at: self.position(), problem: Problem::Syntax(problem) }
+        Error {
+            at: self.position(),
+            problem: Problem::Syntax(problem),
+        }
     }
 }
 
@@ -37,7 +43,11 @@ pub(super) struct Cursor<'t> {
 
 impl<'t> Cursor<'t> {
     pub(super) fn new(text: &'t str) -> Self {
-        Self { text, offset: 0, mark: Mark::default() }
+        Self {
+            text,
+            offset: 0,
+            mark: Mark::default(),
+        }
     }
 
     pub(super) fn peek(&self) -> char {
@@ -56,7 +66,9 @@ impl<'t> Cursor<'t> {
     /// Whether `---` or `...` stands here as a word at the beginning of a line.
     pub(super) fn is_at_document_mark(&self, marks: &[&str]) -> bool {
         let here = &self.text[self.offset..];
-        self.mark.column == 0 && marks.iter().any(|mark| here.starts_with(mark)) && is_blank_or_end(self.peek_at(3))
+        self.mark.column == 0
+            && marks.iter().any(|mark| here.starts_with(mark))
+            && is_blank_or_end(self.peek_at(3))
     }
 
     /// Goes to the next character of the line.
@@ -106,7 +118,11 @@ impl<'t> Cursor<'t> {
             line: self.mark.line + 1,
             column: 0,
         };
-        out.push(if matches!(first, '\u{2028}' | '\u{2029}') { first } else { '\n' });
+        out.push(if matches!(first, '\u{2028}' | '\u{2029}') {
+            first
+        } else {
+            '\n'
+        });
     }
 
     pub(super) fn skip_break(&mut self) {

@@ -51,7 +51,11 @@ impl Gap {
 
 /// Reads a scalar without quotes, and whether line breaks follow it. A tab at the beginning of a line may not stand to the left
 /// of column `left`, and outside of flow collections a line to the left of it ends the scalar.
-pub(super) fn plain(cursor: &mut Cursor<'_>, left: isize, is_in_flow: bool) -> Result<(String, bool), Error> {
+pub(super) fn plain(
+    cursor: &mut Cursor<'_>,
+    left: isize,
+    is_in_flow: bool,
+) -> Result<(String, bool), Error> {
     let start = cursor.mark;
     let left = usize::try_from(left).unwrap_or(0);
     let (mut text, mut gap) = (String::new(), Gap::default());
@@ -102,12 +106,26 @@ pub(super) fn quoted(cursor: &mut Cursor<'_>) -> Result<Token, Error> {
         }
         if cursor.is_at_end() {
             let line = cursor.mark.position().line;
-            return Err(Error { at: start.position(), problem: Problem::OpenQuote { last_line: line } });
+            return Err(Error {
+                at: start.position(),
+                problem: Problem::OpenQuote { last_line: line },
+            });
         }
-        words(cursor, quote, &mut Quoted { text: &mut text, gap: &mut gap, start })?;
+        words(
+            cursor,
+            quote,
+            &mut Quoted {
+                text: &mut text,
+                gap: &mut gap,
+                start,
+            },
+        )?;
         if cursor.peek() == quote {
             cursor.skip();
-            return Ok(Token::Scalar { text, is_plain: false });
+            return Ok(Token::Scalar {
+                text,
+                is_plain: false,
+            });
         }
         while is_blank(cursor.peek()) || is_break(cursor.peek()) {
             gap.read(cursor);
@@ -179,7 +197,11 @@ fn escape(cursor: &mut Cursor<'_>, out: &mut Quoted<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-fn escaped_number(cursor: &mut Cursor<'_>, digits: usize, out: &mut Quoted<'_>) -> Result<(), Error> {
+fn escaped_number(
+    cursor: &mut Cursor<'_>,
+    digits: usize,
+    out: &mut Quoted<'_>,
+) -> Result<(), Error> {
     cursor.skip_many(2);
     let mut value: u32 = 0;
     for _ in 0..digits {
@@ -190,6 +212,9 @@ fn escaped_number(cursor: &mut Cursor<'_>, digits: usize, out: &mut Quoted<'_>) 
         cursor.skip();
     }
     let character = char::from_u32(value);
-    out.text.push(character.ok_or_else(|| out.start.error("found invalid Unicode character escape code"))?);
+    out.text.push(character.ok_or_else(|| {
+        out.start
+            .error("found invalid Unicode character escape code")
+    })?);
     Ok(())
 }

@@ -39,7 +39,10 @@ fn version(cursor: &mut Cursor<'_>, start: Mark) -> Result<Token, Error> {
         return Err(start.error("did not find expected digit or '.' character"));
     }
     cursor.skip();
-    Ok(Token::Version { major, minor: number(cursor, start)? })
+    Ok(Token::Version {
+        major,
+        minor: number(cursor, start)?,
+    })
 }
 
 fn number(cursor: &mut Cursor<'_>, start: Mark) -> Result<u32, Error> {
@@ -48,7 +51,9 @@ fn number(cursor: &mut Cursor<'_>, start: Mark) -> Result<u32, Error> {
     if digits.len() > MAX_DIGITS {
         return Err(start.error("found extremely long version number"));
     }
-    digits.parse().map_err(|_| start.error("did not find expected version number"))
+    digits
+        .parse()
+        .map_err(|_| start.error("did not find expected version number"))
 }
 
 fn tag_directive(cursor: &mut Cursor<'_>, start: Mark) -> Result<Token, Error> {
@@ -76,10 +81,16 @@ pub(super) fn anchor(cursor: &mut Cursor<'_>) -> Result<Token, Error> {
     let mut name = String::new();
     cursor.read_while(&mut name, is_word);
     let next = cursor.peek();
-    if name.is_empty() || !(is_blank_or_end(next) || matches!(next, '?' | ':' | ',' | ']' | '}' | '%' | '@' | '`')) {
+    if name.is_empty()
+        || !(is_blank_or_end(next) || matches!(next, '?' | ':' | ',' | ']' | '}' | '%' | '@' | '`'))
+    {
         return Err(start.error("did not find expected alphabetic or numeric character"));
     }
-    Ok(if is_alias { Token::Alias(name) } else { Token::Anchor(name) })
+    Ok(if is_alias {
+        Token::Alias(name)
+    } else {
+        Token::Anchor(name)
+    })
 }
 
 /// Reads `!suffix`, `!handle!suffix` or `!<tag>`.
@@ -92,16 +103,28 @@ pub(super) fn tag(cursor: &mut Cursor<'_>) -> Result<Token, Error> {
             return Err(start.error("did not find the expected '>'"));
         }
         cursor.skip();
-        Token::Tag { handle: String::new(), suffix }
+        Token::Tag {
+            handle: String::new(),
+            suffix,
+        }
     } else {
         let handle = tag_handle(cursor, start)?;
         if handle.len() > 1 && handle.ends_with('!') {
-            Token::Tag { suffix: tag_uri(cursor, "", start)?, handle }
+            Token::Tag {
+                suffix: tag_uri(cursor, "", start)?,
+                handle,
+            }
         } else {
             match tag_uri(cursor, &handle, start)? {
                 // A lone `!`.
-                suffix if suffix.is_empty() => Token::Tag { handle: suffix, suffix: "!".to_owned() },
-                suffix => Token::Tag { handle: "!".to_owned(), suffix },
+                suffix if suffix.is_empty() => Token::Tag {
+                    handle: suffix,
+                    suffix: "!".to_owned(),
+                },
+                suffix => Token::Tag {
+                    handle: "!".to_owned(),
+                    suffix,
+                },
             }
         }
     };
@@ -161,7 +184,8 @@ fn escaped(cursor: &mut Cursor<'_>, uri: &mut String, start: Mark) -> Result<(),
         bytes.push(byte);
         cursor.skip_many(3);
     }
-    let text = std::str::from_utf8(&bytes).map_err(|_| start.error("found an incorrect trailing UTF-8 octet"))?;
+    let text = std::str::from_utf8(&bytes)
+        .map_err(|_| start.error("found an incorrect trailing UTF-8 octet"))?;
     uri.push_str(text);
     Ok(())
 }

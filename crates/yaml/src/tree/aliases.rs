@@ -36,7 +36,10 @@ pub(super) struct Anchors<S> {
 
 impl<S> Default for Anchors<S> {
     fn default() -> Self {
-        Self { named: HashMap::new(), aliased: 0 }
+        Self {
+            named: HashMap::new(),
+            aliased: 0,
+        }
     }
 }
 
@@ -47,19 +50,35 @@ impl<S> Anchors<S> {
     }
 
     pub(super) fn insert(&mut self, name: String, built: &Built<S>) {
-        let Built { node, size, height, .. } = built;
-        let built = Built { node: node.clone(), size: *size, height: *height, is_merge_key: false };
+        let Built {
+            node, size, height, ..
+        } = built;
+        let built = Built {
+            node: node.clone(),
+            size: *size,
+            height: *height,
+            is_merge_key: false,
+        };
         self.named.insert(name, Some(built));
     }
 
     /// What an alias stands for.
     pub(super) fn follow(&mut self, name: &str) -> Result<Built<S>, Problem> {
-        let Some(found) = self.named.get(name) else { return Err(Problem::UnknownAnchor(name.to_owned())) };
-        let Some(found) = found else { return Err(Problem::AnchorInItself(name.to_owned())) };
+        let Some(found) = self.named.get(name) else {
+            return Err(Problem::UnknownAnchor(name.to_owned()));
+        };
+        let Some(found) = found else {
+            return Err(Problem::AnchorInItself(name.to_owned()));
+        };
         self.aliased = self.aliased.saturating_add(found.size);
         if self.aliased > MAX_ALIASED {
             return Err(Problem::TooManyAliased { max: MAX_ALIASED });
         }
-        Ok(Built { node: found.node.clone(), size: found.size, height: found.height, is_merge_key: false })
+        Ok(Built {
+            node: found.node.clone(),
+            size: found.size,
+            height: found.height,
+            is_merge_key: false,
+        })
     }
 }

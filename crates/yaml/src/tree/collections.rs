@@ -18,11 +18,19 @@ pub(super) struct Open<S> {
 
 impl<S> Open<S> {
     fn list() -> Self {
-        Self { size: 1, height: 0, content: Content::List(Vec::new()) }
+        Self {
+            size: 1,
+            height: 0,
+            content: Content::List(Vec::new()),
+        }
     }
 
     fn map() -> Self {
-        Self { size: 1, height: 0, content: Content::Map(Vec::new()) }
+        Self {
+            size: 1,
+            height: 0,
+            content: Content::Map(Vec::new()),
+        }
     }
 
     fn count(&mut self, built: &Built<S>) {
@@ -40,15 +48,25 @@ impl<S> Open<S> {
     fn add_pair(&mut self, key: Built<S>, value: Built<S>) -> Result<(), Error> {
         self.count(&key);
         self.count(&value);
-        let Content::Map(pairs) = &mut self.content else { return Ok(()) };
+        let Content::Map(pairs) = &mut self.content else {
+            return Ok(());
+        };
         let at = key.node.at;
         if key.is_merge_key {
             return merge(pairs, &value.node).map_err(|problem| Error { at, problem });
         }
         if !matches!(*key.node.content, Content::Scalar(_)) {
-            return Err(Error { at, problem: Problem::KeyIsNoScalar });
+            return Err(Error {
+                at,
+                problem: Problem::KeyIsNoScalar,
+            });
         }
-        pairs.push(Pair { at, key: key.node.content, value: value.node, merged: false });
+        pairs.push(Pair {
+            at,
+            key: key.node.content,
+            value: value.node,
+            merged: false,
+        });
         Ok(())
     }
 }
@@ -56,7 +74,9 @@ impl<S> Open<S> {
 /// Adds the pairs of a merge key in its place. Of two pairs with the same key, the later one holds.
 fn merge<S>(pairs: &mut Vec<Pair<S>>, value: &Node<S>) -> Result<(), Problem> {
     let mut add = |node: &Node<S>| {
-        let Content::Map(merged) = &*node.content else { return Err(Problem::Merge) };
+        let Content::Map(merged) = &*node.content else {
+            return Err(Problem::Merge);
+        };
         pairs.extend(merged.iter().map(|pair| Pair {
             at: pair.at,
             key: Rc::clone(&pair.key),
@@ -86,16 +106,31 @@ impl<'t, S: Schema> Reader<'t, S> {
         self.check_depth(mark, 1)?;
         if let Some(tag) = &properties.tag {
             let at = properties.at.unwrap_or(mark).position();
-            S::collection_tag(tag).map_err(|problem| Error { at, problem: Problem::Schema(problem) })?;
+            S::collection_tag(tag).map_err(|problem| Error {
+                at,
+                problem: Problem::Schema(problem),
+            })?;
         }
         if let Some(anchor) = &properties.anchor {
             self.anchors.begin(anchor);
         }
         self.depth += 1;
-        let Open { size, height, content } = read(self)?;
+        let Open {
+            size,
+            height,
+            content,
+        } = read(self)?;
         self.depth -= 1;
-        let node = Node { at: mark.position(), content: Rc::new(content) };
-        let built = Built { node, size, height: height + 1, is_merge_key: false };
+        let node = Node {
+            at: mark.position(),
+            content: Rc::new(content),
+        };
+        let built = Built {
+            node,
+            size,
+            height: height + 1,
+            is_merge_key: false,
+        };
         if let Some(anchor) = properties.anchor {
             self.anchors.insert(anchor, &built);
         }
@@ -110,9 +145,17 @@ impl<'t, S: Schema> Reader<'t, S> {
     }
 
     /// Takes an indicator (`-`, `?`, `:`) and reads the node after it: an empty one in its place if the next token ends it.
-    fn node_after_indicator(&mut self, place: Place, ends: fn(&Token) -> bool) -> Result<Built<S::Scalar>, Error> {
+    fn node_after_indicator(
+        &mut self,
+        place: Place,
+        ends: fn(&Token) -> bool,
+    ) -> Result<Built<S::Scalar>, Error> {
         let indicator = self.take_token()?;
-        if ends(&self.scanner.peek()?.1) { self.empty(indicator) } else { self.node(place) }
+        if ends(&self.scanner.peek()?.1) {
+            self.empty(indicator)
+        } else {
+            self.node(place)
+        }
     }
 
     /// Reads a value after its colon; without a colon it is empty.
@@ -146,7 +189,12 @@ impl<'t, S: Schema> Reader<'t, S> {
     pub(super) fn list_below_key(&mut self) -> Result<Open<S::Scalar>, Error> {
         let mut list = Open::list();
         while self.scanner.peek()?.1 == Token::BlockEntry {
-            let ends = |token: &Token| matches!(token, Token::BlockEntry | Token::Key | Token::Value | Token::BlockEnd);
+            let ends = |token: &Token| {
+                matches!(
+                    token,
+                    Token::BlockEntry | Token::Key | Token::Value | Token::BlockEnd
+                )
+            };
             list.add_item(self.node_after_indicator(Place::Block, ends)?);
         }
         Ok(list)
@@ -176,7 +224,11 @@ impl<'t, S: Schema> Reader<'t, S> {
         let mut list = Open::list();
         self.take_token()?;
         let mut is_first = true;
-        while self.has_entry(&mut is_first, Token::FlowListEnd, "did not find expected ',' or ']'")? {
+        while self.has_entry(
+            &mut is_first,
+            Token::FlowListEnd,
+            "did not find expected ',' or ']'",
+        )? {
             let (mark, token) = self.scanner.peek()?;
             let mark = *mark;
             let item = match token {
@@ -191,7 +243,8 @@ impl<'t, S: Schema> Reader<'t, S> {
     /// Reads a map of one pair that stands in a list without braces.
     fn single_pair(&mut self) -> Result<Open<S::Scalar>, Error> {
         let mut map = Open::map();
-        let ends_key = |token: &Token| matches!(token, Token::Value | Token::FlowEntry | Token::FlowListEnd);
+        let ends_key =
+            |token: &Token| matches!(token, Token::Value | Token::FlowEntry | Token::FlowListEnd);
         let key = self.node_after_indicator(Place::Flow, ends_key)?;
         let ends = |token: &Token| matches!(token, Token::FlowEntry | Token::FlowListEnd);
         let value = self.value(Place::Flow, ends)?;
@@ -203,9 +256,15 @@ impl<'t, S: Schema> Reader<'t, S> {
         let mut map = Open::map();
         self.take_token()?;
         let mut is_first = true;
-        while self.has_entry(&mut is_first, Token::FlowMapEnd, "did not find expected ',' or '}'")? {
+        while self.has_entry(
+            &mut is_first,
+            Token::FlowMapEnd,
+            "did not find expected ',' or '}'",
+        )? {
             if self.scanner.peek()?.1 == Token::Key {
-                let ends_key = |token: &Token| matches!(token, Token::Value | Token::FlowEntry | Token::FlowMapEnd);
+                let ends_key = |token: &Token| {
+                    matches!(token, Token::Value | Token::FlowEntry | Token::FlowMapEnd)
+                };
                 let key = self.node_after_indicator(Place::Flow, ends_key)?;
                 self.keep_outer_key(&key);
                 let ends = |token: &Token| matches!(token, Token::FlowEntry | Token::FlowMapEnd);
@@ -222,7 +281,12 @@ impl<'t, S: Schema> Reader<'t, S> {
     }
 
     /// Takes the comma before the next entry, or the end of the collection. Returns whether there is an entry.
-    fn has_entry(&mut self, is_first: &mut bool, end: Token, problem: &'static str) -> Result<bool, Error> {
+    fn has_entry(
+        &mut self,
+        is_first: &mut bool,
+        end: Token,
+        problem: &'static str,
+    ) -> Result<bool, Error> {
         let (mark, token) = self.scanner.peek()?;
         if *token != end && !std::mem::take(is_first) {
             if *token != Token::FlowEntry {

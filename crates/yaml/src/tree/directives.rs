@@ -21,9 +21,14 @@ impl Directives {
         loop {
             let mark = scanner.peek()?.0;
             match scanner.take() {
-                Token::Version { .. } if has_version => return Err(mark.error("found duplicate %YAML directive")),
+                Token::Version { .. } if has_version => {
+                    return Err(mark.error("found duplicate %YAML directive"));
+                }
                 // yaml.v2 takes 1.1 alone. What differs in 1.2 is read as in 1.1.
-                Token::Version { major: 1, minor: 1 | 2 } => has_version = true,
+                Token::Version {
+                    major: 1,
+                    minor: 1 | 2,
+                } => has_version = true,
                 Token::Version { .. } => return Err(mark.error("found incompatible YAML document")),
                 Token::TagDirective { handle, .. } if self.prefix(&handle).is_some() => {
                     return Err(mark.error("found duplicate %TAG directive"));
@@ -32,7 +37,9 @@ impl Directives {
                     return Err(mark.error("found too many %TAG directives"));
                 }
                 Token::TagDirective { prefix, .. } if prefix.len() > MAX_PREFIX_BYTES => {
-                    return Err(mark.error("found a %TAG directive whose prefix is longer than 1024 bytes"));
+                    return Err(
+                        mark.error("found a %TAG directive whose prefix is longer than 1024 bytes")
+                    );
                 }
                 Token::TagDirective { handle, prefix } => self.prefixes.push((handle, prefix)),
                 Token::DocumentStart => return Ok(()),
@@ -42,7 +49,10 @@ impl Directives {
     }
 
     fn prefix(&self, handle: &str) -> Option<&str> {
-        self.prefixes.iter().find(|(known, _)| known == handle).map(|(_, prefix)| prefix.as_str())
+        self.prefixes
+            .iter()
+            .find(|(known, _)| known == handle)
+            .map(|(_, prefix)| prefix.as_str())
     }
 
     /// The whole tag.

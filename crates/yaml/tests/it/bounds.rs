@@ -21,9 +21,16 @@ fn long_texts_of_every_kind_are_read_in_time() {
         "a:\n".repeat(LONG / 10),
         "- - -\n".repeat(LONG / 10),
         "- &a x\n- *a\n".repeat(LONG / 10),
-        (0..LONG / 10).map(|at| format!("a{at}: &a{at} x\n")).collect(),
+        (0..LONG / 10)
+            .map(|at| format!("a{at}: &a{at} x\n"))
+            .collect(),
     ] {
-        assert!(read(text.as_bytes()).is_ok(), "{:.50}: {:.200}", text, shown(text.as_bytes()));
+        assert!(
+            read(text.as_bytes()).is_ok(),
+            "{:.50}: {:.200}",
+            text,
+            shown(text.as_bytes())
+        );
     }
 }
 
@@ -42,9 +49,20 @@ fn nesting_is_bounded() {
     }
     let text = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
     assert_eq!(shown(text(100).as_bytes()), text(100));
-    assert_eq!(shown(text(101).as_bytes()), "1:101: lists and maps are nested more than 100 deep");
-    let aliased = format!("- &a {}\n- {}*a {}", text(60), "[".repeat(40), "]".repeat(40));
-    assert_eq!(shown(aliased.as_bytes()), "2:43: lists and maps are nested more than 100 deep");
+    assert_eq!(
+        shown(text(101).as_bytes()),
+        "1:101: lists and maps are nested more than 100 deep"
+    );
+    let aliased = format!(
+        "- &a {}\n- {}*a {}",
+        text(60),
+        "[".repeat(40),
+        "]".repeat(40)
+    );
+    assert_eq!(
+        shown(aliased.as_bytes()),
+        "2:43: lists and maps are nested more than 100 deep"
+    );
 }
 
 #[test]
@@ -53,9 +71,15 @@ fn aliases_are_bounded() {
     for level in 1..30 {
         bomb += &format!("- &a{level} [*a{0}, *a{0}]\n", level - 1);
     }
-    assert_eq!(shown(bomb.as_bytes()), "19:15: aliases stand for more than 1000000 values");
+    assert_eq!(
+        shown(bomb.as_bytes()),
+        "19:15: aliases stand for more than 1000000 values"
+    );
     let copies = format!("- &a {}\n{}", "x".repeat(100_000), "- *a\n".repeat(700));
-    assert_eq!(shown(copies.as_bytes()), "641:3: aliases stand for more than 1000000 values");
+    assert_eq!(
+        shown(copies.as_bytes()),
+        "641:3: aliases stand for more than 1000000 values"
+    );
     assert_eq!(shown(b"&a [*a]"), "1:5: anchor 'a' value contains itself");
     assert_eq!(shown(b"{<<: *a}"), "1:6: unknown anchor 'a' referenced");
 }
@@ -65,7 +89,10 @@ fn aliases_are_bounded() {
 fn prefixes_of_tags_are_bounded() {
     let text = |prefix: usize| format!("%TAG !a! {}\n---\n- !a!b c\n", "x".repeat(prefix));
     assert!(read(text(1024).as_bytes()).is_ok());
-    assert_eq!(shown(text(1025).as_bytes()), "1:1: found a %TAG directive whose prefix is longer than 1024 bytes");
+    assert_eq!(
+        shown(text(1025).as_bytes()),
+        "1:1: found a %TAG directive whose prefix is longer than 1024 bytes"
+    );
 }
 
 #[test]
@@ -79,7 +106,10 @@ fn what_follows_the_first_document_is_told_but_not_read() {
                 Ok(text)
             }
         }
-        tidegate_yaml::parse::<Texts>(text, 100).unwrap().rest.map(|at| (at.line, at.column))
+        tidegate_yaml::parse::<Texts>(text, 100)
+            .unwrap()
+            .rest
+            .map(|at| (at.line, at.column))
     };
     assert_eq!(rest(b"a: b\n...\n# c\n"), None);
     assert_eq!(rest(b"a: b\n---\n\xff"), Some((2, 1)));

@@ -42,15 +42,21 @@ impl Writer {
 
     fn text(&mut self, text: &str, is_key: bool, indent: usize) {
         let is_word = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_lowercase());
-        let is_block = !is_key && !text.contains(['\t']) && text.trim_start() == text && !text.is_empty();
+        let is_block =
+            !is_key && !text.contains(['\t']) && text.trim_start() == text && !text.is_empty();
         match self.random.random_range(0..4) {
             // A word is shown without quotes when it has none, so that all are written with them.
             0 if !text.contains('\n') => self.out += &format!("'{}'", text.replace('\'', "''")),
-            1 if is_word => self.out += &format!("\"{}\"", text.replace('a', "\\x61").replace('b', "\\u0062")),
+            1 if is_word => {
+                self.out += &format!("\"{}\"", text.replace('a', "\\x61").replace('b', "\\u0062"))
+            }
             2 if is_block && indent > 0 => {
                 let kept = text.strip_suffix('\n').map(|text| format!("{text}\n"));
                 let sign = if kept.is_some() { "|+" } else { "|-" };
-                let body = text.strip_suffix('\n').unwrap_or(text).replace('\n', &format!("\n{}", " ".repeat(indent)));
+                let body = text
+                    .strip_suffix('\n')
+                    .unwrap_or(text)
+                    .replace('\n', &format!("\n{}", " ".repeat(indent)));
                 self.out += &format!("{sign}\n{}{body}", " ".repeat(indent));
             }
             _ => self.out += &format!("\"{}\"", escaped(text)),
@@ -124,17 +130,27 @@ impl Writer {
 }
 
 fn escaped(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n").replace('\t', "\\t")
+    text.replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n")
+        .replace('\t', "\\t")
 }
 
 fn written(value: &Value) -> String {
     let text = |text: &str| format!("\"{}\"", text.escape_default());
     match value {
         Value::Text(value) => text(value),
-        Value::List(items) => format!("[{}]", items.iter().map(written).collect::<Vec<_>>().join(", ")),
+        Value::List(items) => format!(
+            "[{}]",
+            items.iter().map(written).collect::<Vec<_>>().join(", ")
+        ),
         Value::Map(pairs) => {
-            let pair = |(key, value): &(String, Value)| format!("{}: {}", text(key), written(value));
-            format!("{{{}}}", pairs.iter().map(pair).collect::<Vec<_>>().join(", "))
+            let pair =
+                |(key, value): &(String, Value)| format!("{}: {}", text(key), written(value));
+            format!(
+                "{{{}}}",
+                pairs.iter().map(pair).collect::<Vec<_>>().join(", ")
+            )
         }
     }
 }

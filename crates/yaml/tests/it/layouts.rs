@@ -26,8 +26,10 @@ fn unescape(text: &str) -> Vec<u8> {
             b'\\' => match rest.next() {
                 Some(b'n') => bytes.push(b'\n'),
                 Some(b'x') => {
-                    let digits = [rest.next(), rest.next()].map(|digit| char::from(digit.expect("two digits")));
-                    let number = digits.map(|digit| digit.to_digit(16).expect("a hexadecimal digit") as u8);
+                    let digits = [rest.next(), rest.next()]
+                        .map(|digit| char::from(digit.expect("two digits")));
+                    let number =
+                        digits.map(|digit| digit.to_digit(16).expect("a hexadecimal digit") as u8);
                     bytes.push(number[0] * 16 + number[1]);
                 }
                 other => bytes.push(other.expect("an escaped byte")),

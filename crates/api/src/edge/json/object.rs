@@ -18,7 +18,8 @@ impl ObjectText {
     }
 
     fn key(&mut self, key: &'static str) {
-        self.0.push_str(if self.0.is_empty() { "{\"" } else { ",\"" });
+        self.0
+            .push_str(if self.0.is_empty() { "{\"" } else { ",\"" });
         self.0.push_str(key);
         self.0.push_str("\":");
     }
@@ -42,7 +43,11 @@ impl ObjectText {
 
     /// Any text.
     pub(crate) fn text(self, key: &'static str, value: &str) -> Self {
-        if is_plain(value) { self.plain(key, value) } else { self.value(key, value) }
+        if is_plain(value) {
+            self.plain(key, value)
+        } else {
+            self.value(key, value)
+        }
     }
 
     /// A number; null without one.
@@ -58,7 +63,11 @@ impl ObjectText {
 
     /// A list.
     pub(crate) fn list<T: Serialize>(self, key: &'static str, values: &[T]) -> Self {
-        if values.is_empty() { self.json(key, "[]") } else { self.value(key, values) }
+        if values.is_empty() {
+            self.json(key, "[]")
+        } else {
+            self.value(key, values)
+        }
     }
 
     /// Any value.
@@ -76,7 +85,8 @@ impl ObjectText {
 
 /// Whether JSON writes a text as it is.
 fn is_plain(text: &str) -> bool {
-    text.bytes().all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\')
+    text.bytes()
+        .all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\')
 }
 
 #[cfg(test)]
@@ -90,9 +100,15 @@ mod tests {
             assert_eq!(text.unwrap(), expected);
         };
         check(ObjectText::of_about(0), serde_json::json!({}));
-        let all =
-            ObjectText::of_about(8).plain("a", "é").text("b", "\"\\\u{1}\n").number("c", Some(9)).number("d", None);
-        let all = all.number("e", Some(u64::MAX)).json("f", "[1]").value("g", &["x"]);
+        let all = ObjectText::of_about(8)
+            .plain("a", "é")
+            .text("b", "\"\\\u{1}\n")
+            .number("c", Some(9))
+            .number("d", None);
+        let all = all
+            .number("e", Some(u64::MAX))
+            .json("f", "[1]")
+            .value("g", &["x"]);
         let expected = serde_json::json!({
             "a": "é", "b": "\"\\\u{1}\n", "c": 9, "d": null, "e": u64::MAX, "f": [1], "g": ["x"],
         });

@@ -106,13 +106,33 @@ impl<'a> LoadShown<'a> {
 
 impl<'a> RefusedShown<'a> {
     fn of(Refused { at, mistakes, more }: &'a Refused) -> Self {
-        Self { at: moment(*at), mistakes: mistakes.iter().map(MistakeShown::of).collect(), more: *more }
+        Self {
+            at: moment(*at),
+            mistakes: mistakes.iter().map(MistakeShown::of).collect(),
+            more: *more,
+        }
     }
 }
 
 impl<'a> MistakeShown<'a> {
-    fn of(Mistake { file, line, column, path, text, hint }: &'a Mistake) -> Self {
+    fn of(
+        Mistake {
+            file,
+            line,
+            column,
+            path,
+            text,
+            hint,
+        }: &'a Mistake,
+    ) -> Self {
         let place = |number: &u32| Some(*number).filter(|number| *number > 0);
-        Self { file, line: place(line), column: place(column), path, text, hint }
+        Self {
+            file,
+            line: place(line),
+            column: place(column),
+            path,
+            text,
+            hint,
+        }
     }
 }

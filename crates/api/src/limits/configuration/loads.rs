@@ -23,7 +23,14 @@ pub struct Loads {
 impl Default for Loads {
     fn default() -> Self {
         let (source, counting_since) = (ConfigurationSource::BuiltIn, Timestamp(0));
-        Self { source, place: String::new(), counting_since, in_force: None, refused: None, unreadable: Vec::new() }
+        Self {
+            source,
+            place: String::new(),
+            counting_since,
+            in_force: None,
+            refused: None,
+            unreadable: Vec::new(),
+        }
     }
 }
 

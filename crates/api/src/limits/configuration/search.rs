@@ -15,18 +15,31 @@ pub(super) struct Found<'c> {
 }
 
 /// Finds at most `limit` descriptors, from a cursor on.
-pub(super) fn search<'c>(configuration: &'c Configuration, text: &str, limit: usize, cursor: &[usize]) -> Found<'c> {
+pub(super) fn search<'c>(
+    configuration: &'c Configuration,
+    text: &str,
+    limit: usize,
+    cursor: &[usize],
+) -> Found<'c> {
     let mut walk = Walk::from(configuration, cursor);
-    let mut found = Found { items: Vec::new(), cursors: Vec::new(), next: None };
+    let mut found = Found {
+        items: Vec::new(),
+        cursors: Vec::new(),
+        next: None,
+    };
     for _ in 0..MOST_LOOKS {
-        let Some((name, domain, node)) = walk.node() else { return found };
+        let Some((name, domain, node)) = walk.node() else {
+            return found;
+        };
         if matches(node, text) {
             if found.items.len() == limit {
                 break;
             }
             let file = domain.file_of(walk.levels[0].1);
             let way = walk.levels.iter().map(|(nodes, place)| &nodes[*place]);
-            found.items.push(FoundShown::of(name, way, DescriptorShown::of(node, file)));
+            found
+                .items
+                .push(FoundShown::of(name, way, DescriptorShown::of(node, file)));
             found.cursors.push(walk.cursor());
         }
         walk.step(node);
@@ -38,7 +51,10 @@ pub(super) fn search<'c>(configuration: &'c Configuration, text: &str, limit: us
 /// Whether the key, the value, or both with an equals sign between them contain a text.
 fn matches(node: &Node, text: &str) -> bool {
     let (key, value) = (node.key(), node.value());
-    let both = || text.split_once('=').is_some_and(|(left, right)| key.ends_with(left) && value.starts_with(right));
+    let both = || {
+        text.split_once('=')
+            .is_some_and(|(left, right)| key.ends_with(left) && value.starts_with(right))
+    };
     key.contains(text) || value.contains(text) || both()
 }
 
@@ -55,11 +71,20 @@ struct Walk<'c> {
 impl<'c> Walk<'c> {
     /// From the place that a cursor names. In another configuration that is another one.
     fn from(configuration: &'c Configuration, cursor: &[usize]) -> Self {
-        let (domain, places) = cursor.split_first().map_or((0, &[0][..]), |(domain, places)| (*domain, places));
-        let mut walk = Self { configuration, domain, current: None, levels: Vec::new() };
+        let (domain, places) = cursor
+            .split_first()
+            .map_or((0, &[0][..]), |(domain, places)| (*domain, places));
+        let mut walk = Self {
+            configuration,
+            domain,
+            current: None,
+            levels: Vec::new(),
+        };
         walk.enter();
         for (depth, place) in places.iter().enumerate() {
-            let Some(level) = walk.levels.last_mut() else { break };
+            let Some(level) = walk.levels.last_mut() else {
+                break;
+            };
             level.1 = *place;
             let below = level.0.get(*place).map(|node| node.below.nodes());
             match below {
@@ -73,7 +98,11 @@ impl<'c> Walk<'c> {
     /// Begins the current domain.
     fn enter(&mut self) {
         self.current = self.configuration.domains(self.domain).next();
-        self.levels = self.current.iter().map(|(_, domain)| (domain.level.nodes(), 0)).collect();
+        self.levels = self
+            .current
+            .iter()
+            .map(|(_, domain)| (domain.level.nodes(), 0))
+            .collect();
     }
 
     /// The next node, with its domain; none at the end.
@@ -81,10 +110,16 @@ impl<'c> Walk<'c> {
         loop {
             let (name, domain) = self.current?;
             match self.levels.last() {
-                Some((nodes, place)) if *place < nodes.len() => return Some((name, domain, &nodes[*place])),
+                Some((nodes, place)) if *place < nodes.len() => {
+                    return Some((name, domain, &nodes[*place]));
+                }
                 Some(_) => {
                     self.levels.pop();
-                    self.levels.iter_mut().last().into_iter().for_each(|(_, place)| *place += 1);
+                    self.levels
+                        .iter_mut()
+                        .last()
+                        .into_iter()
+                        .for_each(|(_, place)| *place += 1);
                 }
                 None => {
                     self.domain += 1;
@@ -100,8 +135,12 @@ impl<'c> Walk<'c> {
     }
 
     fn cursor(&self) -> String {
-        let places = std::iter::once(self.domain).chain(self.levels.iter().map(|(_, place)| *place));
-        places.map(|place| place.to_string()).collect::<Vec<_>>().join(".")
+        let places =
+            std::iter::once(self.domain).chain(self.levels.iter().map(|(_, place)| *place));
+        places
+            .map(|place| place.to_string())
+            .collect::<Vec<_>>()
+            .join(".")
     }
 }
 
@@ -112,11 +151,16 @@ mod tests {
     use super::*;
 
     fn configuration() -> Configuration {
-        let source = |name: &str, text: &str| Source { name: name.to_owned(), text: text.as_bytes().to_vec() };
-        let first =
-            "domain: a\ndescriptors: [{key: x, value: a1, descriptors: [{key: y}, {key: z, value: a2}]}, {key: a3}]";
-        let sources =
-            [source("1", first), source("2", "domain: b"), source("3", "domain: c\ndescriptors: [{key: a4}]")];
+        let source = |name: &str, text: &str| Source {
+            name: name.to_owned(),
+            text: text.as_bytes().to_vec(),
+        };
+        let first = "domain: a\ndescriptors: [{key: x, value: a1, descriptors: [{key: y}, {key: z, value: a2}]}, {key: a3}]";
+        let sources = [
+            source("1", first),
+            source("2", "domain: b"),
+            source("3", "domain: c\ndescriptors: [{key: a4}]"),
+        ];
         Configuration::load(&sources, SameDomain::Refuse).unwrap()
     }
 
@@ -127,13 +171,25 @@ mod tests {
         loop {
             let found = search(&configuration, text, limit, &cursor);
             assert!(found.items.len() <= limit);
-            all.extend(found.items.iter().map(|item| serde_json::to_value(item).unwrap()));
+            all.extend(
+                found
+                    .items
+                    .iter()
+                    .map(|item| serde_json::to_value(item).unwrap()),
+            );
             let Some(next) = found.next else { break };
-            cursor = next.split('.').map(|place| place.parse().unwrap()).collect();
+            cursor = next
+                .split('.')
+                .map(|place| place.parse().unwrap())
+                .collect();
         }
         let short = |item: &serde_json::Value| {
-            let way: Vec<String> =
-                item["entries"].as_array().unwrap().iter().map(|entry| entry[0].as_str().unwrap().to_owned()).collect();
+            let way: Vec<String> = item["entries"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|entry| entry[0].as_str().unwrap().to_owned())
+                .collect();
             format!("{}:{}", item["domain"].as_str().unwrap(), way.join("."))
         };
         all.iter().map(short).collect()
@@ -148,8 +204,17 @@ mod tests {
             assert_eq!(all("=a", limit), ["a:x", "a:x.z"]);
             assert_eq!(all("nothing", limit), [""; 0]);
         }
-        for cursor in [&[9][..], &[0, 7], &[0, 0, 9], &[0, 0, 0, 5], &[usize::MAX, usize::MAX]] {
-            assert!(search(&configuration(), "a", 10, cursor).items.len() <= 4, "{cursor:?}");
+        for cursor in [
+            &[9][..],
+            &[0, 7],
+            &[0, 0, 9],
+            &[0, 0, 0, 5],
+            &[usize::MAX, usize::MAX],
+        ] {
+            assert!(
+                search(&configuration(), "a", 10, cursor).items.len() <= 4,
+                "{cursor:?}"
+            );
         }
     }
 }

@@ -166,7 +166,9 @@ impl<'a> DomainShown<'a> {
 
     /// Adds all descriptors at its top, with what is below them.
     pub(super) fn with_descriptors(mut self, domain: &'a Domain) -> Self {
-        let node = |(place, node)| DescriptorShown::of(node, domain.file_of(place)).with_descriptors(node, 1);
+        let node = |(place, node)| {
+            DescriptorShown::of(node, domain.file_of(place)).with_descriptors(node, 1)
+        };
         self.descriptors = Some(domain.level.nodes().iter().enumerate().map(node).collect());
         self
     }
@@ -194,7 +196,8 @@ impl<'a> DescriptorShown<'a> {
     /// Adds all descriptors below it, if it is not too deep.
     pub(super) fn with_descriptors(mut self, node: &'a Node, depth: usize) -> Self {
         if !node.below.nodes().is_empty() && depth < DEEP {
-            let below = |node: &'a Node| Self::of(node, self.file).with_descriptors(node, depth + 1);
+            let below =
+                |node: &'a Node| Self::of(node, self.file).with_descriptors(node, depth + 1);
             self.descriptors = Some(node.below.nodes().iter().map(below).collect());
         }
         self
@@ -205,13 +208,20 @@ impl<'a> DescriptorShown<'a> {
         if let Some(limit) = self.limit.as_mut().filter(|limit| limit.unit.is_some()) {
             into.push((limit.slot, &mut limit.r#use));
         }
-        self.descriptors.iter_mut().flatten().for_each(|below| below.each_counted(into));
+        self.descriptors
+            .iter_mut()
+            .flatten()
+            .for_each(|below| below.each_counted(into));
     }
 }
 
 impl<'a> FoundShown<'a> {
     /// The way ends with the descriptor itself.
-    pub(super) fn of(domain: &'a str, way: impl Iterator<Item = &'a Node>, descriptor: DescriptorShown<'a>) -> Self {
+    pub(super) fn of(
+        domain: &'a str,
+        way: impl Iterator<Item = &'a Node>,
+        descriptor: DescriptorShown<'a>,
+    ) -> Self {
         let (mut left, mut way_cut) = (MOST_WAY, domain.len() > MOST_TEXT);
         let mut part = |text: &'a str| {
             let part = cut_to(text, left);
@@ -219,8 +229,15 @@ impl<'a> FoundShown<'a> {
             way_cut |= part.len() < text.len();
             part
         };
-        let entries = way.map(|node| (part(node.key()), part(node.value()))).collect();
-        Self { domain: cut(domain), entries, way_cut, descriptor }
+        let entries = way
+            .map(|node| (part(node.key()), part(node.value())))
+            .collect();
+        Self {
+            domain: cut(domain),
+            entries,
+            way_cut,
+            descriptor,
+        }
     }
 
     /// The descriptor itself.
@@ -233,9 +250,13 @@ impl<'a> LimitShown<'a> {
     fn of(limit: &'a Limit) -> Self {
         let (requests_per_unit, unit) = match limit.rate {
             Rate::Unlimited { .. } => (None, None),
-            Rate::PerUnit { requests_per_unit, unit } => {
-                (Some(requests_per_unit), Some(unit.name().to_ascii_lowercase()))
-            }
+            Rate::PerUnit {
+                requests_per_unit,
+                unit,
+            } => (
+                Some(requests_per_unit),
+                Some(unit.name().to_ascii_lowercase()),
+            ),
         };
         Self {
             rule: cut(&limit.stats_key),
@@ -247,7 +268,12 @@ impl<'a> LimitShown<'a> {
             detailed_metric: limit.detailed_metric,
             pause_when_throttled: limit.pause_when_throttled,
             has_metadata: !limit.metadata.is_empty(),
-            replaces: limit.replaces.iter().take(MOST_NAMES).map(|name| cut(name)).collect(),
+            replaces: limit
+                .replaces
+                .iter()
+                .take(MOST_NAMES)
+                .map(|name| cut(name))
+                .collect(),
             r#use: None,
             slot: limit.slot,
         }
@@ -256,7 +282,19 @@ impl<'a> LimitShown<'a> {
 
 impl From<LimitUse> for UseShown {
     fn from(of: LimitUse) -> Self {
-        let LimitUse { hits, within_limit, near_limit, over_limit, shadow_mode } = of;
-        Self { hits, within_limit, near_limit, over_limit, shadow_mode }
+        let LimitUse {
+            hits,
+            within_limit,
+            near_limit,
+            over_limit,
+            shadow_mode,
+        } = of;
+        Self {
+            hits,
+            within_limit,
+            near_limit,
+            over_limit,
+            shadow_mode,
+        }
     }
 }

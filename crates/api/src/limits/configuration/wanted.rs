@@ -23,19 +23,48 @@ impl Wanted {
     pub(super) fn of(text: Option<&str>) -> Result<Self, Problem> {
         let mut query = Query::new(text)?;
         let (find, domain) = (query.take("find"), query.take("domain"));
-        let entries = query.take("entries").map(|text| entries(&text)).transpose()?.unwrap_or_default();
+        let entries = query
+            .take("entries")
+            .map(|text| entries(&text))
+            .transpose()?
+            .unwrap_or_default();
         if domain.is_none() && !entries.is_empty() {
-            return Err(Problem::field("domain", "'entries' are those of a 'domain'"));
+            return Err(Problem::field(
+                "domain",
+                "'entries' are those of a 'domain'",
+            ));
         }
         if find.is_some() && domain.is_some() {
-            return Err(Problem::field("find", "all domains are searched: leave 'domain' out"));
+            return Err(Problem::field(
+                "find",
+                "all domains are searched: leave 'domain' out",
+            ));
         }
         let limit = query.limit(100, MOST_ITEMS)?;
-        let wrong = |_| Problem::new(Code::InvalidCursor, "the cursor must be the next_cursor of a page of this level");
-        let places = |text: String| text.split('.').map(str::parse).collect::<Result<Vec<usize>, _>>();
-        let from = query.take("cursor").map(|text| places(text).map_err(wrong)).transpose()?.unwrap_or_default();
+        let wrong = |_| {
+            Problem::new(
+                Code::InvalidCursor,
+                "the cursor must be the next_cursor of a page of this level",
+            )
+        };
+        let places = |text: String| {
+            text.split('.')
+                .map(str::parse)
+                .collect::<Result<Vec<usize>, _>>()
+        };
+        let from = query
+            .take("cursor")
+            .map(|text| places(text).map_err(wrong))
+            .transpose()?
+            .unwrap_or_default();
         query.end()?;
-        Ok(Self { find, domain, entries, limit, from })
+        Ok(Self {
+            find,
+            domain,
+            entries,
+            limit,
+            from,
+        })
     }
 
     /// The place in a level from which on to show it.
@@ -57,7 +86,12 @@ impl Wanted {
 
 /// Reads `[["key","value"],["key"]]`.
 fn entries(text: &str) -> Result<Vec<(String, String)>, Problem> {
-    let wrong = || Problem::field("entries", r#"expected keys and their values, such as [["tenant","acme"],["path"]]"#);
+    let wrong = || {
+        Problem::field(
+            "entries",
+            r#"expected keys and their values, such as [["tenant","acme"],["path"]]"#,
+        )
+    };
     let entries: Vec<Vec<String>> = serde_json::from_str(text).map_err(|_| wrong())?;
     let pair = |entry: Vec<String>| {
         let mut parts = entry.into_iter();

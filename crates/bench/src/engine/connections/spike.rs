@@ -83,7 +83,11 @@ impl Spike {
     pub(super) async fn run(self) -> anyhow::Result<Seen> {
         let client = Client::new(self.config.clone())?;
         let tallies = std::array::from_fn(|_| RefCell::new(Tally::new()));
-        let stage = Rc::new(Stage { client, phase: Cell::new(Phase::Onset), tallies });
+        let stage = Rc::new(Stage {
+            client,
+            phase: Cell::new(Phase::Onset),
+            tallies,
+        });
         LocalSet::new().run_until(self.drive(stage)).await
     }
 
@@ -96,9 +100,11 @@ impl Spike {
         }
         let mut samples = Vec::new();
         let mut ends = vec![(start, stage.client.stats())];
-        for (phase, end) in
-            [(Phase::Onset, self.time / 2), (Phase::Spike, self.time), (Phase::Calm, self.time + self.calm)]
-        {
+        for (phase, end) in [
+            (Phase::Onset, self.time / 2),
+            (Phase::Spike, self.time),
+            (Phase::Calm, self.time + self.calm),
+        ] {
             stage.phase.set(phase);
             while start.elapsed() < end {
                 sleep(SAMPLE).await;
@@ -109,9 +115,19 @@ impl Spike {
         tasks.shutdown().await;
         stage.client.close().await;
         let [onset, spike, calm] = stage.parts(&ends);
-        let seen = Seen { samples, spike_time: ends[2].0 - start, onset, spike, calm };
+        let seen = Seen {
+            samples,
+            spike_time: ends[2].0 - start,
+            onset,
+            spike,
+            calm,
+        };
         for part in [&seen.onset, &seen.spike, &seen.calm] {
-            ensure!(part.tally.failures() == 0, "calls failed: {:?}", part.tally.errors);
+            ensure!(
+                part.tally.failures() == 0,
+                "calls failed: {:?}",
+                part.tally.errors
+            );
         }
         Ok(seen)
     }
@@ -124,7 +140,11 @@ impl Stage {
             let ((from, before), (to, after)) = (&ends[phase], &ends[phase + 1]);
             let writes = (after.writes - before.writes).max(1);
             let calls_per_write = (after.commands - before.commands) as f64 / writes as f64;
-            Part { tally: self.tallies[phase].borrow().clone(), time: *to - *from, calls_per_write }
+            Part {
+                tally: self.tallies[phase].borrow().clone(),
+                time: *to - *from,
+                calls_per_write,
+            }
         })
     }
 
@@ -136,7 +156,9 @@ impl Stage {
             let (start, phase) = (Instant::now(), self.phase.get());
             let answer = call(&self.client, batch).await;
             // A call counts where it began, whenever it returns.
-            self.tallies[phase as usize].borrow_mut().add(answer, start.elapsed());
+            self.tallies[phase as usize]
+                .borrow_mut()
+                .add(answer, start.elapsed());
             // A refusal returns at once: a caller that went on would keep the thread from whatever is to end it.
             if answer != Answer::Ok {
                 return;
@@ -149,7 +171,8 @@ impl Seen {
     pub(super) fn turn(&self, idle_timeout: Duration) -> Turn {
         Turn {
             connections_in_spike: self.most_in_spike(),
-            connections_after: [1, 2, 3, 4, 5].map(|half| self.connections_after(idle_timeout * half / 2)),
+            connections_after: [1, 2, 3, 4, 5]
+                .map(|half| self.connections_after(idle_timeout * half / 2)),
             onset: self.onset.calls(),
             spike: self.spike.calls(),
             calm: self.calm.calls(),
@@ -158,13 +181,21 @@ impl Seen {
 
     fn most_in_spike(&self) -> u64 {
         let spike = self.samples.iter().filter(|(at, _)| *at <= self.spike_time);
-        spike.map(|(_, connections)| *connections).max().unwrap_or(0)
+        spike
+            .map(|(_, connections)| *connections)
+            .max()
+            .unwrap_or(0)
     }
 
     /// Connections at a time after the spike, or at the end if that comes first.
     fn connections_after(&self, time: Duration) -> u64 {
-        let at = self.samples.partition_point(|(at, _)| *at < self.spike_time + time);
-        self.samples.get(at).or(self.samples.last()).map_or(0, |(_, connections)| *connections)
+        let at = self
+            .samples
+            .partition_point(|(at, _)| *at < self.spike_time + time);
+        self.samples
+            .get(at)
+            .or(self.samples.last())
+            .map_or(0, |(_, connections)| *connections)
     }
 }
 
@@ -185,12 +216,31 @@ mod tests {
     #[test]
     fn connections_are_read_at_the_time_asked_for() {
         let second = Duration::from_secs;
-        let samples = vec![(second(1), 9), (second(2), 7), (second(3), 4), (second(4), 1)];
-        let part = || Part { tally: Tally::new(), time: second(1), calls_per_write: 1.0 };
-        let seen = Seen { samples, spike_time: second(2), onset: part(), spike: part(), calm: part() };
+        let samples = vec![
+            (second(1), 9),
+            (second(2), 7),
+            (second(3), 4),
+            (second(4), 1),
+        ];
+        let part = || Part {
+            tally: Tally::new(),
+            time: second(1),
+            calls_per_write: 1.0,
+        };
+        let seen = Seen {
+            samples,
+            spike_time: second(2),
+            onset: part(),
+            spike: part(),
+            calm: part(),
+        };
         assert_eq!(seen.most_in_spike(), 9);
         for (after, expected) in [(0, 7), (1, 4), (2, 1), (9, 1)] {
-            assert_eq!(seen.connections_after(second(after)), expected, "after {after} s");
+            assert_eq!(
+                seen.connections_after(second(after)),
+                expected,
+                "after {after} s"
+            );
         }
     }
 }

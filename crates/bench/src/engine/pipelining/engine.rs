@@ -36,7 +36,12 @@ struct Moment {
 }
 
 /// Lets `callers` callers send one command after the other, each as soon as its last one is answered.
-pub(super) async fn turn(redis: &RedisServer, kind: Kind, callers: u32, turns: &Turns) -> anyhow::Result<EngineTurn> {
+pub(super) async fn turn(
+    redis: &RedisServer,
+    kind: Kind,
+    callers: u32,
+    turns: &Turns,
+) -> anyhow::Result<EngineTurn> {
     let mut config = redis.config();
     config.max_connections = 1;
     let client = Client::new(config)?;
@@ -59,8 +64,12 @@ async fn call(client: Client, kind: Kind) {
     loop {
         let mut batch = Batch::with_capacity(1, 64);
         match kind {
-            Kind::Set => batch.unit().command("SET", &[Arg::Key(b"key:__rand_int__"), Arg::Bytes(b"VXK")]),
-            Kind::Incr => batch.unit().command("INCR", &[Arg::Key(b"counter:__rand_int__")]),
+            Kind::Set => batch
+                .unit()
+                .command("SET", &[Arg::Key(b"key:__rand_int__"), Arg::Bytes(b"VXK")]),
+            Kind::Incr => batch
+                .unit()
+                .command("INCR", &[Arg::Key(b"counter:__rand_int__")]),
         };
         let outcomes = client.send(batch, Instant::now() + DEADLINE).await;
         if outcomes[0].reply().is_err() {
@@ -73,14 +82,23 @@ impl Moment {
     fn now(client: &Client, redis: &RedisServer) -> anyhow::Result<Self> {
         let redis = Process(redis.pid()).main_thread_time()?;
         // Everything of the client runs on this thread.
-        Ok(Self { at: Instant::now(), stats: client.stats(), client: thread_time(), redis })
+        Ok(Self {
+            at: Instant::now(),
+            stats: client.stats(),
+            client: thread_time(),
+            redis,
+        })
     }
 }
 
 impl EngineTurn {
     fn between(before: &Moment, after: &Moment) -> Self {
         let (from, to) = (&before.stats, &after.stats);
-        let (commands, writes, reads) = (to.replies - from.replies, to.writes - from.writes, to.reads - from.reads);
+        let (commands, writes, reads) = (
+            to.replies - from.replies,
+            to.writes - from.writes,
+            to.reads - from.reads,
+        );
         Self {
             commands_per_second: commands as f64 / (after.at - before.at).as_secs_f64(),
             commands_per_write: commands as f64 / writes.max(1) as f64,

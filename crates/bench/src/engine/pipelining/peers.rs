@@ -20,8 +20,20 @@ pub(super) struct RedisBenchmark {
 
 impl RedisBenchmark {
     /// Finds out how many requests fill a turn.
-    pub(super) fn prepare(port: u16, kind: Kind, clients: u32, depth: u32, turn: Duration) -> anyhow::Result<Self> {
-        let mut benchmark = Self { port, kind, clients, depth, requests: 2_000 * u64::from(depth) };
+    pub(super) fn prepare(
+        port: u16,
+        kind: Kind,
+        clients: u32,
+        depth: u32,
+        turn: Duration,
+    ) -> anyhow::Result<Self> {
+        let mut benchmark = Self {
+            port,
+            kind,
+            clients,
+            depth,
+            requests: 2_000 * u64::from(depth),
+        };
         let trial = benchmark.run()?;
         benchmark.requests = (trial * turn.as_secs_f64()) as u64;
         Ok(benchmark)
@@ -30,11 +42,30 @@ impl RedisBenchmark {
     /// Commands a second.
     pub(super) fn run(&self) -> anyhow::Result<f64> {
         let output = Command::new("redis-benchmark")
-            .args(["-h", "127.0.0.1", "-p", &self.port.to_string(), "-t", self.kind.name(), "--csv"])
-            .args(["-c", &self.clients.to_string(), "-P", &self.depth.to_string(), "-n", &self.requests.to_string()])
+            .args([
+                "-h",
+                "127.0.0.1",
+                "-p",
+                &self.port.to_string(),
+                "-t",
+                self.kind.name(),
+                "--csv",
+            ])
+            .args([
+                "-c",
+                &self.clients.to_string(),
+                "-P",
+                &self.depth.to_string(),
+                "-n",
+                &self.requests.to_string(),
+            ])
             .output()
             .context("could not run redis-benchmark; `make bench` installs it")?;
-        ensure!(output.status.success(), "redis-benchmark failed: {}", String::from_utf8_lossy(&output.stderr));
+        ensure!(
+            output.status.success(),
+            "redis-benchmark failed: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         read(&String::from_utf8_lossy(&output.stdout), self.kind)
     }
 }
@@ -42,8 +73,15 @@ impl RedisBenchmark {
 /// Finds the rate in what redis-benchmark printed.
 fn read(text: &str, kind: Kind) -> anyhow::Result<f64> {
     let start = format!("\"{}\",\"", kind.name().to_uppercase());
-    let rate = text.lines().find_map(|line| line.strip_prefix(&start)?.split('"').next()?.parse().ok());
-    rate.with_context(|| format!("redis-benchmark printed no rate of {}:\n{text}", kind.name()))
+    let rate = text
+        .lines()
+        .find_map(|line| line.strip_prefix(&start)?.split('"').next()?.parse().ok());
+    rate.with_context(|| {
+        format!(
+            "redis-benchmark printed no rate of {}:\n{text}",
+            kind.name()
+        )
+    })
 }
 
 /// INCR after INCR, each as soon as the last one is answered, with plain blocking calls. Commands a second.
@@ -56,7 +94,10 @@ pub(super) fn blocking(port: u16, time: Duration) -> anyhow::Result<f64> {
     while start.elapsed() < time {
         socket.write_all(COMMAND)?;
         let read = socket.read(&mut reply)?;
-        ensure!(reply[..read].starts_with(b":") && reply[..read].ends_with(b"\r\n"), "INCR was not answered");
+        ensure!(
+            reply[..read].starts_with(b":") && reply[..read].ends_with(b"\r\n"),
+            "INCR was not answered"
+        );
         commands += 1;
     }
     Ok(commands as f64 / start.elapsed().as_secs_f64())
@@ -68,8 +109,7 @@ mod tests {
 
     #[test]
     fn the_rate_is_read_from_the_line_of_the_command() {
-        let printed =
-            "\"test\",\"rps\",\"avg_latency_ms\"\n\"SET\",\"52083.33\",\"0.015\"\n\"INCR\",\"60000.50\",\"0.1\"\n";
+        let printed = "\"test\",\"rps\",\"avg_latency_ms\"\n\"SET\",\"52083.33\",\"0.015\"\n\"INCR\",\"60000.50\",\"0.1\"\n";
         assert_eq!(read(printed, Kind::Set).unwrap(), 52_083.33);
         assert_eq!(read(printed, Kind::Incr).unwrap(), 60_000.5);
         assert!(read("", Kind::Set).is_err());

@@ -31,10 +31,14 @@ pub(super) struct Peers {
 impl Peers {
     pub(super) fn start(folder: &Path) -> anyhow::Result<Self> {
         let CertifiedKey { cert, signing_key } = generate_simple_self_signed([NAME.to_owned()])?;
-        let files =
-            [("cert.pem", cert.pem()), ("key.pem", signing_key.serialize_pem()), ("mapping.yaml", MAPPING.to_owned())];
+        let files = [
+            ("cert.pem", cert.pem()),
+            ("key.pem", signing_key.serialize_pem()),
+            ("mapping.yaml", MAPPING.to_owned()),
+        ];
         for (name, text) in files {
-            std::fs::write(folder.join(name), text).with_context(|| format!("could not write {name}"))?;
+            std::fs::write(folder.join(name), text)
+                .with_context(|| format!("could not write {name}"))?;
         }
         let listener = TcpListener::bind("127.0.0.1:0").context("no free port")?;
         let collector = listener.local_addr()?;
@@ -77,14 +81,23 @@ impl Peers {
     pub(super) fn rule(&self) -> Vec<(&'static str, String)> {
         vec![
             ("USE_DOG_STATSD_MOGRIFIERS", "LIMITS".to_owned()),
-            ("DOG_STATSD_MOGRIFIER_LIMITS_PATTERN", r"^ratelimit\.service\.rate_limit\.(.*)\.(.*)\.(.*)$".to_owned()),
+            (
+                "DOG_STATSD_MOGRIFIER_LIMITS_PATTERN",
+                r"^ratelimit\.service\.rate_limit\.(.*)\.(.*)\.(.*)$".to_owned(),
+            ),
             ("DOG_STATSD_MOGRIFIER_LIMITS_NAME", "bench.$3".to_owned()),
-            ("DOG_STATSD_MOGRIFIER_LIMITS_TAGS", "domain:$1,key:$2".to_owned()),
+            (
+                "DOG_STATSD_MOGRIFIER_LIMITS_TAGS",
+                "domain:$1,key:$2".to_owned(),
+            ),
         ]
     }
 
     pub(super) fn mapping(&self) -> Vec<(&'static str, String)> {
-        vec![("PROMETHEUS_ADDR", "127.0.0.1:0".to_owned()), ("PROMETHEUS_MAPPER_YAML", self.file("mapping.yaml"))]
+        vec![
+            ("PROMETHEUS_ADDR", "127.0.0.1:0".to_owned()),
+            ("PROMETHEUS_MAPPER_YAML", self.file("mapping.yaml")),
+        ]
     }
 
     /// Of this share of the calls.
@@ -92,14 +105,20 @@ impl Peers {
         vec![
             ("TRACING_ENABLED", "true".to_owned()),
             ("TRACING_SAMPLING_RATE", share.to_owned()),
-            ("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://{}", self.collector)),
+            (
+                "OTEL_EXPORTER_OTLP_ENDPOINT",
+                format!("http://{}", self.collector),
+            ),
         ]
     }
 
     pub(super) fn xds(&self) -> Vec<(&'static str, String)> {
         vec![
             ("CONFIG_TYPE", "GRPC_XDS_SOTW".to_owned()),
-            ("CONFIG_GRPC_XDS_SERVER_URL", self.management.address.to_string()),
+            (
+                "CONFIG_GRPC_XDS_SERVER_URL",
+                self.management.address.to_string(),
+            ),
         ]
     }
 }
@@ -111,7 +130,10 @@ fn collect(socket: TcpStream) -> Option<()> {
         let mut length = 0;
         loop {
             let mut line = String::new();
-            requests.read_line(&mut line).ok().filter(|bytes| *bytes > 0)?;
+            requests
+                .read_line(&mut line)
+                .ok()
+                .filter(|bytes| *bytes > 0)?;
             if line == "\r\n" {
                 break;
             }
@@ -121,6 +143,9 @@ fn collect(socket: TcpStream) -> Option<()> {
             }
         }
         std::io::copy(&mut requests.by_ref().take(length), &mut std::io::sink()).ok()?;
-        requests.get_mut().write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").ok()?;
+        requests
+            .get_mut()
+            .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+            .ok()?;
     }
 }

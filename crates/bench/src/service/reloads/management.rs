@@ -13,7 +13,9 @@ use h2::{RecvStream, SendStream};
 use prost::Message as _;
 use prost_types::Any;
 use tidegate::discovery::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
-use tidegate::discovery::ratelimit::config::ratelimit::v3::{RateLimitConfig, RateLimitDescriptor, RateLimitPolicy};
+use tidegate::discovery::ratelimit::config::ratelimit::v3::{
+    RateLimitConfig, RateLimitDescriptor, RateLimitPolicy,
+};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
@@ -46,13 +48,30 @@ impl Management {
     pub(in crate::service) fn start(pause: Duration) -> anyhow::Result<Self> {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").context("no free port")?;
         listener.set_nonblocking(true)?;
-        let (address, counts, wanted) = (listener.local_addr()?, Arc::<Counts>::default(), watch::Sender::new(1));
-        let sender = Sender { pause, wanted: wanted.subscribe(), counts: counts.clone() };
-        let thread = std::thread::Builder::new().name("management".into()).spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(sender.accept(listener))
-        })?;
-        Ok(Self { address, wanted, counts, thread: Some(thread) })
+        let (address, counts, wanted) = (
+            listener.local_addr()?,
+            Arc::<Counts>::default(),
+            watch::Sender::new(1),
+        );
+        let sender = Sender {
+            pause,
+            wanted: wanted.subscribe(),
+            counts: counts.clone(),
+        };
+        let thread = std::thread::Builder::new()
+            .name("management".into())
+            .spawn(move || {
+                let runtime = tokio::runtime::Builder::new_current_thread()
+                    .enable_all()
+                    .build()?;
+                runtime.block_on(sender.accept(listener))
+            })?;
+        Ok(Self {
+            address,
+            wanted,
+            counts,
+            thread: Some(thread),
+        })
     }
 
     /// Allows so many more versions.
@@ -125,10 +144,19 @@ impl Sender {
         Ok(())
     }
 
-    async fn stream(mut self, body: RecvStream, mut respond: SendResponse<Bytes>) -> anyhow::Result<()> {
-        let head = http::Response::builder().header("content-type", "application/grpc").body(())?;
+    async fn stream(
+        mut self,
+        body: RecvStream,
+        mut respond: SendResponse<Bytes>,
+    ) -> anyhow::Result<()> {
+        let head = http::Response::builder()
+            .header("content-type", "application/grpc")
+            .body(())?;
         let mut send = respond.send_response(head, false)?;
-        let mut requests = Requests { body, buffer: BytesMut::new() };
+        let mut requests = Requests {
+            body,
+            buffer: BytesMut::new(),
+        };
         requests.next().await?;
         let mut pace = interval(self.pause);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -140,7 +168,11 @@ impl Sender {
             pace.tick().await;
             put(&mut send, &response(version))?;
             let answer = requests.next().await?;
-            let count = if answer.error_detail.is_some() { &self.counts.refused } else { &self.counts.acknowledged };
+            let count = if answer.error_detail.is_some() {
+                &self.counts.refused
+            } else {
+                &self.counts.acknowledged
+            };
             count.fetch_add(1, Relaxed);
         }
         Ok(())
@@ -156,14 +188,20 @@ struct Requests {
 impl Requests {
     async fn next(&mut self) -> anyhow::Result<DiscoveryRequest> {
         loop {
-            if let Some(length) = self.buffer.get(1..HEAD).map(|bytes| bytes.try_into().map(u32::from_be_bytes)) {
+            if let Some(length) = self
+                .buffer
+                .get(1..HEAD)
+                .map(|bytes| bytes.try_into().map(u32::from_be_bytes))
+            {
                 let length = length? as usize;
                 if self.buffer.len() >= HEAD + length {
                     self.buffer.advance(HEAD);
                     return Ok(DiscoveryRequest::decode(self.buffer.split_to(length))?);
                 }
             }
-            let Some(data) = self.body.data().await else { bail!("the client ended the stream") };
+            let Some(data) = self.body.data().await else {
+                bail!("the client ended the stream")
+            };
             let data = data?;
             self.body.flow_control().release_capacity(data.len())?;
             self.buffer.extend_from_slice(&data);
@@ -184,15 +222,31 @@ fn put(send: &mut SendStream<Bytes>, response: &DiscoveryResponse) -> anyhow::Re
 /// The configuration of the bench, with limits that differ in each version.
 fn response(version: u64) -> DiscoveryResponse {
     let limited = |key: String, requests_per_unit: u32| {
-        let limit = RateLimitPolicy { unit: UNIT, requests_per_unit, ..RateLimitPolicy::default() };
-        RateLimitDescriptor { key, rate_limit: Some(limit), ..RateLimitDescriptor::default() }
+        let limit = RateLimitPolicy {
+            unit: UNIT,
+            requests_per_unit,
+            ..RateLimitPolicy::default()
+        };
+        RateLimitDescriptor {
+            key,
+            rate_limit: Some(limit),
+            ..RateLimitDescriptor::default()
+        }
     };
     let other = |number: u32| limited(format!("other {number}"), version as u32 ^ number);
-    let descriptors = std::iter::once(limited("key".to_owned(), u32::MAX)).chain((0..LIMITS).map(other));
-    let config = RateLimitConfig { name: "bench".into(), domain: "bench".into(), descriptors: descriptors.collect() };
+    let descriptors =
+        std::iter::once(limited("key".to_owned(), u32::MAX)).chain((0..LIMITS).map(other));
+    let config = RateLimitConfig {
+        name: "bench".into(),
+        domain: "bench".into(),
+        descriptors: descriptors.collect(),
+    };
     DiscoveryResponse {
         version_info: version.to_string(),
-        resources: vec![Any { type_url: TYPE.into(), value: config.encode_to_vec() }],
+        resources: vec![Any {
+            type_url: TYPE.into(),
+            value: config.encode_to_vec(),
+        }],
         type_url: TYPE.into(),
         nonce: version.to_string(),
     }

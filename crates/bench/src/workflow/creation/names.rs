@@ -34,7 +34,11 @@ pub(crate) struct Names {
 pub(crate) async fn measure(arguments: &Arguments) -> anyhow::Result<Vec<Names>> {
     let mut rows = Vec::new();
     for store in ["Redis", "SQLite"] {
-        rows.extend([1, arguments.names].map(|names| Names { store: store.to_owned(), names, ..Names::default() }));
+        rows.extend([1, arguments.names].map(|names| Names {
+            store: store.to_owned(),
+            names,
+            ..Names::default()
+        }));
     }
     for round in 1..=arguments.rounds {
         eprintln!("names, round {round} of {}", arguments.rounds);
@@ -61,20 +65,33 @@ impl Bodies {
 
 impl Names {
     async fn turn(&mut self, arguments: &Arguments) -> anyhow::Result<()> {
-        let store = if self.store == "Redis" { Store::Redis } else { Store::Embedded };
+        let store = if self.store == "Redis" {
+            Store::Redis
+        } else {
+            Store::Embedded
+        };
         let testbed = Testbed::start(&arguments.server, store).await?;
         let mut api = Api::connect(testbed.server.api()).await?;
-        let mut bodies = Bodies { names: self.names, next: 0 };
+        let mut bodies = Bodies {
+            names: self.names,
+            next: 0,
+        };
         for _ in 0..self.names.div_ceil(BULK) {
-            api.post("/v1/workflows:batch", bodies.body(BULK.min(self.names))).await?;
+            api.post("/v1/workflows:batch", bodies.body(BULK.min(self.names)))
+                .await?;
         }
-        self.create(&testbed, &mut api, (&mut bodies, arguments.executed)).await?;
+        self.create(&testbed, &mut api, (&mut bodies, arguments.executed))
+            .await?;
         self.pages(&mut api, arguments.pages).await?;
         if store == Store::Redis {
-            let (idle, before) = (IDLE * arguments.executed as u32, testbed.redis_counts().commands);
+            let (idle, before) = (
+                IDLE * arguments.executed as u32,
+                testbed.redis_counts().commands,
+            );
             sleep(idle).await;
             let commands = testbed.redis_counts().commands - before;
-            self.idle_commands_per_second.push(commands as f64 / idle.as_secs_f64());
+            self.idle_commands_per_second
+                .push(commands as f64 / idle.as_secs_f64());
         }
         Ok(())
     }
@@ -86,17 +103,22 @@ impl Names {
         api: &mut Api,
         (bodies, count): (&mut Bodies, usize),
     ) -> anyhow::Result<()> {
-        let requests: Vec<String> = (0..count.div_ceil(BULK)).map(|_| bodies.body(BULK)).collect();
+        let requests: Vec<String> = (0..count.div_ceil(BULK))
+            .map(|_| bodies.body(BULK))
+            .collect();
         let created = (requests.len() * BULK) as f64;
         let before = testbed.costs()?;
         let start = Instant::now();
         for request in requests {
             api.post("/v1/workflows:batch", request).await?;
         }
-        self.created_per_second.push(created / start.elapsed().as_secs_f64());
+        self.created_per_second
+            .push(created / start.elapsed().as_secs_f64());
         let spent = testbed.costs()?.since(before);
-        self.server_us_per_workflow.push(micros(spent.server.total) / created);
-        self.redis_us_per_workflow.extend(spent.redis.map(|time| micros(time) / created));
+        self.server_us_per_workflow
+            .push(micros(spent.server.total) / created);
+        self.redis_us_per_workflow
+            .extend(spent.redis.map(|time| micros(time) / created));
         Ok(())
     }
 
@@ -112,7 +134,9 @@ impl Names {
             let items = page["items"].as_array().map_or(0, Vec::len);
             ensure!(items > 0, "no queues: {page}");
             // A server that has no pages gives all queues.
-            let next = page["next_cursor"].as_str().map(|next| format!("&cursor={next}"));
+            let next = page["next_cursor"]
+                .as_str()
+                .map(|next| format!("&cursor={next}"));
             path = format!("/v1/queues?limit=100{}", next.unwrap_or_default());
         }
         let times = Times::new(times);

@@ -27,12 +27,17 @@ pub(crate) struct Large {
 
 pub(crate) async fn measure(arguments: &Arguments) -> anyhow::Result<Vec<Large>> {
     let parents = arguments.many_parents;
-    let row = |store: &str| Large { store: store.to_owned(), parents, ..Large::default() };
+    let row = |store: &str| Large {
+        store: store.to_owned(),
+        parents,
+        ..Large::default()
+    };
     let mut rows = ["Redis", "SQLite"].map(row);
     for round in 1..=arguments.rounds {
         eprintln!("large workflows, round {round} of {}", arguments.rounds);
         for (row, store) in rows.iter_mut().zip([Store::Redis, Store::Embedded]) {
-            row.turn(&Testbed::start(&arguments.server, store).await?).await?;
+            row.turn(&Testbed::start(&arguments.server, store).await?)
+                .await?;
         }
     }
     Ok(rows.into())
@@ -43,10 +48,17 @@ impl Large {
         let mut api = Api::connect(testbed.server.api()).await?;
         let body = shapes::join(self.parents);
         let start = Instant::now();
-        let created: serde_json::Value = serde_json::from_slice(&api.post("/v1/workflows", body).await?)?;
+        let created: serde_json::Value =
+            serde_json::from_slice(&api.post("/v1/workflows", body).await?)?;
         self.created_seconds.push(start.elapsed().as_secs_f64());
-        let path = format!("/v1/workflows/{}", created["id"].as_str().unwrap_or_default());
-        let looks = [(&mut self.summary_ms, path.clone()), (&mut self.page_ms, format!("{path}/jobs?limit=100"))];
+        let path = format!(
+            "/v1/workflows/{}",
+            created["id"].as_str().unwrap_or_default()
+        );
+        let looks = [
+            (&mut self.summary_ms, path.clone()),
+            (&mut self.page_ms, format!("{path}/jobs?limit=100")),
+        ];
         for (times, path) in looks {
             let start = Instant::now();
             for _ in 0..LOOKS {
@@ -56,9 +68,13 @@ impl Large {
         }
         let took = work(testbed.server.api(), self.parents + 1).await?;
         self.done_seconds.push(took.as_secs_f64());
-        self.server_mib.push(testbed.server.process().highest_resident_bytes()? as f64 / f64::from(1 << 20));
+        self.server_mib
+            .push(testbed.server.process().highest_resident_bytes()? as f64 / f64::from(1 << 20));
         let shown = api.json(&path).await?;
-        ensure!(shown["status"] == "succeeded", "the join did not end: {shown}");
+        ensure!(
+            shown["status"] == "succeeded",
+            "the join did not end: {shown}"
+        );
         Ok(())
     }
 }

@@ -51,10 +51,21 @@ pub(crate) struct Watchers {
 }
 
 pub(crate) async fn measure(arguments: &Arguments) -> anyhow::Result<Vec<Watchers>> {
-    let kinds = [(None, READERS), (Some(JOBS), READERS), (Some(arguments.many_parents), READERS_OF_LARGE)];
-    let row = |(changing_jobs, readers)| Watchers { changing_jobs, readers, ..Watchers::default() };
-    let mut rows: Vec<Watchers> =
-        kinds.into_iter().flat_map(|(kind, most)| [(kind, 0), (kind, most)]).map(row).collect();
+    let kinds = [
+        (None, READERS),
+        (Some(JOBS), READERS),
+        (Some(arguments.many_parents), READERS_OF_LARGE),
+    ];
+    let row = |(changing_jobs, readers)| Watchers {
+        changing_jobs,
+        readers,
+        ..Watchers::default()
+    };
+    let mut rows: Vec<Watchers> = kinds
+        .into_iter()
+        .flat_map(|(kind, most)| [(kind, 0), (kind, most)])
+        .map(row)
+        .collect();
     for round in 1..=arguments.rounds {
         eprintln!("watchers, round {round} of {}", arguments.rounds);
         for row in &mut rows {
@@ -84,12 +95,17 @@ impl Watchers {
         let before = testbed.redis_counts().commands;
         sleep(IDLE).await;
         let commands = testbed.redis_counts().commands - before;
-        self.commands_per_second.push(commands as f64 / IDLE.as_secs_f64());
+        self.commands_per_second
+            .push(commands as f64 / IDLE.as_secs_f64());
         // To open many readers of a large workflow may take longer than the server keeps a connection without requests.
         let mut api = Api::connect(address).await?;
         let batches = arguments.executed.div_ceil(BULK);
         for _ in 0..batches {
-            api.post("/v1/workflows:batch", shapes::batch(&shapes::pair("now"), BULK)).await?;
+            api.post(
+                "/v1/workflows:batch",
+                shapes::batch(&shapes::pair("now"), BULK),
+            )
+            .await?;
         }
         let jobs = batches * BULK * 2;
         let mut caller = Api::connect(address).await?;
@@ -109,17 +125,27 @@ impl Watchers {
 
 /// Creates a workflow. Returns its path.
 async fn created(api: &mut Api, body: String) -> anyhow::Result<String> {
-    let created: serde_json::Value = serde_json::from_slice(&api.post("/v1/workflows", body).await?)?;
-    Ok(format!("/v1/workflows/{}", created["id"].as_str().unwrap_or_default()))
+    let created: serde_json::Value =
+        serde_json::from_slice(&api.post("/v1/workflows", body).await?)?;
+    Ok(format!(
+        "/v1/workflows/{}",
+        created["id"].as_str().unwrap_or_default()
+    ))
 }
 
 /// Opens a stream of events.
 async fn events(address: SocketAddr, workflow: &str) -> anyhow::Result<TcpStream> {
     let mut stream = TcpStream::connect(address).await?;
-    stream.write_all(format!("GET {workflow}/events HTTP/1.1\r\nhost: {address}\r\n\r\n").as_bytes()).await?;
+    stream
+        .write_all(format!("GET {workflow}/events HTTP/1.1\r\nhost: {address}\r\n\r\n").as_bytes())
+        .await?;
     let mut buffer = [0; 4_096];
     ensure!(stream.read(&mut buffer).await? > 0, "no events came");
-    ensure!(buffer.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&buffer));
+    ensure!(
+        buffer.starts_with(b"HTTP/1.1 200"),
+        "{}",
+        String::from_utf8_lossy(&buffer)
+    );
     Ok(stream)
 }
 
@@ -136,11 +162,16 @@ async fn change(mut api: Api) -> anyhow::Result<Duration> {
     loop {
         let answer = api.post("/v1/jobs/claim", wish.to_owned()).await?;
         let work: Work<'_> = serde_json::from_slice(&answer)?;
-        let given_back = |job: &Job<'_>| format!(r#"{{"lease":"{}","outcome":"given_back"}}"#, job.lease);
+        let given_back =
+            |job: &Job<'_>| format!(r#"{{"lease":"{}","outcome":"given_back"}}"#, job.lease);
         let reports: Vec<String> = work.jobs.iter().map(given_back).collect();
         ensure!(!reports.is_empty(), "the watched workflow has no ready job");
         sleep(CHANGE).await;
-        api.post("/v1/jobs/report", format!(r#"{{"reports":[{}]}}"#, reports.join(","))).await?;
+        api.post(
+            "/v1/jobs/report",
+            format!(r#"{{"reports":[{}]}}"#, reports.join(",")),
+        )
+        .await?;
     }
 }
 
@@ -166,7 +197,8 @@ pub(crate) fn sheet(rows: &[Watchers]) -> Sheet {
     for row in rows {
         let figures = |figures: &[f64], digits| spread(figures.iter().copied(), digits);
         sheet.row(vec![
-            row.changing_jobs.map_or_else(|| "idle".to_owned(), |jobs| format!("{jobs} jobs, changes")),
+            row.changing_jobs
+                .map_or_else(|| "idle".to_owned(), |jobs| format!("{jobs} jobs, changes")),
             row.readers.to_string(),
             figures(&row.jobs_per_second, 0),
             figures(&row.commands_per_second, 0),

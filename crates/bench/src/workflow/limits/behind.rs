@@ -21,7 +21,10 @@ const OPENING: usize = 10;
 /// Jobs of this tenant that are claimed one after the other.
 const CLAIMED: usize = 1_000;
 /// Who takes the jobs that arrive: more than needed, so that one always waits.
-const CREW: Crew = Crew { workers: 4, busy: Duration::ZERO };
+const CREW: Crew = Crew {
+    workers: 4,
+    busy: Duration::ZERO,
+};
 
 /// What was measured beside such tenants, once for each turn.
 #[derive(Default, Serialize, Deserialize)]
@@ -76,7 +79,9 @@ impl Beside {
     }
 
     fn words(self, row: &Behind) -> String {
-        let Behind { tenants, waiting, .. } = row;
+        let Behind {
+            tenants, waiting, ..
+        } = row;
         match self {
             Self::Nobody => "alone".to_owned(),
             Self::Closed => format!("beside {tenants} keys without room, {waiting} jobs"),
@@ -90,11 +95,18 @@ pub(super) async fn measure(arguments: &Arguments) -> anyhow::Result<Vec<Behind>
     for (store, name) in [(Store::Redis, "Redis"), (Store::Embedded, "SQLite")] {
         let mut beds = Vec::new();
         for beside in [Beside::Nobody, Beside::Closed, Beside::SomeOpening] {
-            let row = Behind { store: name.to_owned(), beside, ..Behind::default() };
+            let row = Behind {
+                store: name.to_owned(),
+                beside,
+                ..Behind::default()
+            };
             beds.push(Bed::start(arguments, store, row).await?);
         }
         for round in 1..=arguments.rounds {
-            eprintln!("behind closed keys in {name}, round {round} of {}", arguments.rounds);
+            eprintln!(
+                "behind closed keys in {name}, round {round} of {}",
+                arguments.rounds
+            );
             for bed in &mut beds {
                 bed.arrivals(arguments.scale.span).await?;
                 bed.claims().await?;
@@ -118,13 +130,23 @@ impl Bed {
         if row.beside != Beside::Nobody {
             (row.tenants, row.waiting) = (arguments.scale.tenants, arguments.scale.waiting);
             eprintln!("{} jobs of {} tenants are made", row.waiting, row.tenants);
-            let (begin, server, redis) =
-                (Instant::now(), testbed.server.process().resident_bytes()?, testbed.redis_counts().memory);
+            let (begin, server, redis) = (
+                Instant::now(),
+                testbed.server.process().resident_bytes()?,
+                testbed.redis_counts().memory,
+            );
             let names = names(row.tenants);
-            let tenants = names.iter().enumerate().map(|(at, name)| (row.beside.key(at), name.as_str()));
+            let tenants = names
+                .iter()
+                .enumerate()
+                .map(|(at, name)| (row.beside.key(at), name.as_str()));
             queue_up(&mut api, tenants, row.waiting / row.tenants).await?;
             row.held = Some(Held {
-                server_bytes: testbed.server.process().resident_bytes()?.saturating_sub(server) as f64,
+                server_bytes: testbed
+                    .server
+                    .process()
+                    .resident_bytes()?
+                    .saturating_sub(server) as f64,
                 redis_bytes: testbed.redis_counts().memory.saturating_sub(redis) as f64,
                 seconds: begin.elapsed().as_secs_f64(),
             });
@@ -132,7 +154,11 @@ impl Bed {
         if row.beside != Beside::Nobody {
             use_up(&mut api, row.tenants).await?;
         }
-        Ok(Self { testbed, clock: Clock::start(), row })
+        Ok(Self {
+            testbed,
+            clock: Clock::start(),
+            row,
+        })
     }
 
     /// Jobs arrive, and workers wait for them.
@@ -147,7 +173,9 @@ impl Bed {
             for at in 0..expected {
                 ticks.tick().await;
                 let due = first + at as u64 * APART.as_micros() as u64;
-                maker.post("/v1/workflows", workflow("open", "free", 1, Some(due))).await?;
+                maker
+                    .post("/v1/workflows", workflow("open", "free", 1, Some(due)))
+                    .await?;
             }
             anyhow::Ok(())
         };
@@ -155,11 +183,18 @@ impl Bed {
         let crew = CREW.work(&apis, clock, move |timed| timed >= expected);
         let both = async { tokio::try_join!(make, crew) };
         let words = self.row.beside.words(&self.row);
-        let late = || format!("{words}: {expected} jobs were not done within {:?}", 10 * span);
+        let late = || {
+            format!(
+                "{words}: {expected} jobs were not done within {:?}",
+                10 * span
+            )
+        };
         let ((), seen) = timeout(10 * span, both).await.with_context(late)??;
         let seconds = begin.elapsed().as_secs_f64();
         let times: Vec<f64> = seen.iter().filter_map(|job| job.waited_ms).collect();
-        self.row.others_per_second.push((seen.len() - times.len()) as f64 / seconds);
+        self.row
+            .others_per_second
+            .push((seen.len() - times.len()) as f64 / seconds);
         let times = Times::new(times);
         self.row.wait_p50_ms.push(times.at(0.5));
         self.row.wait_p99_ms.push(times.at(0.99));
@@ -171,7 +206,11 @@ impl Bed {
     async fn claims(&mut self) -> anyhow::Result<()> {
         let mut api = Api::connect(self.testbed.server.api()).await?;
         let made = self.clock.micros();
-        create(&mut api, (0..CLAIMED).map(|_| (1, workflow("open", "free", 1, Some(made))))).await?;
+        create(
+            &mut api,
+            (0..CLAIMED).map(|_| (1, workflow("open", "free", 1, Some(made)))),
+        )
+        .await?;
         let (before, counts) = (self.testbed.costs()?, self.testbed.redis_counts());
         let (mut times, mut answers, mut free) = (Vec::new(), Vec::new(), 0);
         while free < CLAIMED {
@@ -180,7 +219,11 @@ impl Bed {
             times.push(begin.elapsed().as_secs_f64() * 1_000.0);
             let Jobs { jobs } = serde_json::from_slice(&answer)?;
             free += jobs.iter().filter(|job| job.params.made.is_some()).count();
-            ensure!(!jobs.is_empty(), "a claim got nothing while {} jobs had room", CLAIMED - free);
+            ensure!(
+                !jobs.is_empty(),
+                "a claim got nothing while {} jobs had room",
+                CLAIMED - free
+            );
             answers.push(answer);
         }
         let (spent, number) = (self.testbed.costs()?.since(before), times.len() as f64);
@@ -189,8 +232,10 @@ impl Bed {
             let commands = self.testbed.redis_counts().commands - counts.commands;
             row.commands_per_claim.push(commands as f64 / number);
         }
-        row.server_us_per_claim.push(micros(spent.server.total) / number);
-        row.redis_us_per_claim.extend(spent.redis.map(|redis| micros(redis) / number));
+        row.server_us_per_claim
+            .push(micros(spent.server.total) / number);
+        row.redis_us_per_claim
+            .extend(spent.redis.map(|redis| micros(redis) / number));
         let times = Times::new(times);
         row.claim_p50_ms.push(times.at(0.5));
         row.claim_p99_ms.push(times.at(0.99));
@@ -243,10 +288,15 @@ pub(super) fn sheet(rows: &[Behind]) -> Sheet {
         "others' jobs/s",
     ]);
     for row in rows {
-        let alone = rows.iter().find(|other| other.store == row.store && other.beside == Beside::Nobody);
+        let alone = rows
+            .iter()
+            .find(|other| other.store == row.store && other.beside == Beside::Nobody);
         let ratio = |of: fn(&Behind) -> &Vec<f64>| {
             let alone = alone.map_or(&[][..], |alone| of(alone).as_slice());
-            spread(of(row).iter().zip(alone).map(|(here, alone)| here / alone), 2)
+            spread(
+                of(row).iter().zip(alone).map(|(here, alone)| here / alone),
+                2,
+            )
         };
         let spread = |figures: &[f64], digits| spread(figures.iter().copied(), digits);
         sheet.row(vec![
@@ -286,7 +336,11 @@ pub(super) fn held(rows: &[Behind]) -> Sheet {
             row.store.clone(),
             format!("{:.0}", held.server_bytes / f64::from(1 << 20)),
             each(held.server_bytes),
-            if held.redis_bytes > 0.0 { each(held.redis_bytes) } else { "-".to_owned() },
+            if held.redis_bytes > 0.0 {
+                each(held.redis_bytes)
+            } else {
+                "-".to_owned()
+            },
             format!("{:.0}", row.waiting as f64 / held.seconds),
         ]);
     }

@@ -48,7 +48,13 @@ enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 5] = [Self::None, Self::One, Self::Many, Self::Single, Self::BesideClosed];
+    const ALL: [Self; 5] = [
+        Self::None,
+        Self::One,
+        Self::Many,
+        Self::Single,
+        Self::BesideClosed,
+    ];
 
     fn words(self) -> &'static str {
         match self {
@@ -67,7 +73,9 @@ impl Kind {
             Self::One => limits("open", 0),
             Self::Many => limits("open", at % KEYS),
         };
-        format!(r#"{{"name":"bench","start":"now","jobs":[{{"name":"call","handler":"Call"{limits}}}]}}"#)
+        format!(
+            r#"{{"name":"bench","start":"now","jobs":[{{"name":"call","handler":"Call"{limits}}}]}}"#
+        )
     }
 }
 
@@ -91,7 +99,14 @@ pub(in crate::workflow) async fn measure(arguments: &Arguments) -> anyhow::Resul
     let mut rows = Vec::new();
     for (store, name) in [(Store::Redis, "Redis"), (Store::Embedded, "SQLite")] {
         for kind in Kind::ALL {
-            rows.push((store, Limits { store: name.to_owned(), kind, ..Limits::default() }));
+            rows.push((
+                store,
+                Limits {
+                    store: name.to_owned(),
+                    kind,
+                    ..Limits::default()
+                },
+            ));
         }
     }
     for round in 1..=arguments.rounds {
@@ -99,7 +114,9 @@ pub(in crate::workflow) async fn measure(arguments: &Arguments) -> anyhow::Resul
         for (store, row) in &mut rows {
             let testbed = Testbed::start(&arguments.server, *store).await?;
             match row.kind {
-                Kind::Single | Kind::BesideClosed => one_by_one(&testbed, row, arguments.executed).await?,
+                Kind::Single | Kind::BesideClosed => {
+                    one_by_one(&testbed, row, arguments.executed).await?
+                }
                 _ => all(&testbed, row, arguments.executed).await?,
             }
         }
@@ -110,7 +127,11 @@ pub(in crate::workflow) async fn measure(arguments: &Arguments) -> anyhow::Resul
 async fn create(api: &mut Api, number: usize, one: impl Fn(usize) -> String) -> anyhow::Result<()> {
     for from in (0..number).step_by(BULK) {
         let each: Vec<String> = (from..(from + BULK).min(number)).map(&one).collect();
-        api.post("/v1/workflows:batch", format!("{{\"workflows\":[{}]}}", each.join(","))).await?;
+        api.post(
+            "/v1/workflows:batch",
+            format!("{{\"workflows\":[{}]}}", each.join(",")),
+        )
+        .await?;
     }
     Ok(())
 }
@@ -124,13 +145,19 @@ async fn all(testbed: &Testbed, row: &mut Limits, jobs: usize) -> anyhow::Result
     let spent = testbed.costs()?.since(before);
     let number = jobs as f64;
     row.jobs_per_second.push(number / took.as_secs_f64());
-    row.server_us_per_job.push(micros(spent.server.total) / number);
-    row.redis_us_per_job.extend(spent.redis.map(|redis| micros(redis) / number));
+    row.server_us_per_job
+        .push(micros(spent.server.total) / number);
+    row.redis_us_per_job
+        .extend(spent.redis.map(|redis| micros(redis) / number));
     if testbed.redis.is_some() {
-        row.commands_per_job.push((testbed.redis_counts().commands - counts.commands) as f64 / number);
+        row.commands_per_job
+            .push((testbed.redis_counts().commands - counts.commands) as f64 / number);
     }
     let counts = api.json("/v1/workflows:count?name=bench").await?;
-    ensure!(counts["by_status"]["succeeded"] == jobs, "not all workflows succeeded: {counts}");
+    ensure!(
+        counts["by_status"]["succeeded"] == jobs,
+        "not all workflows succeeded: {counts}"
+    );
     Ok(())
 }
 
@@ -140,11 +167,17 @@ async fn one_by_one(testbed: &Testbed, row: &mut Limits, waiting: usize) -> anyh
     let wish = r#"{"queues":["default"],"worker":"w","limit":1}"#;
     if row.kind == Kind::BesideClosed {
         let closed = limits("closed", 0);
-        let one =
-            |_| format!(r#"{{"name":"closed","start":"now","jobs":[{{"name":"call","handler":"Call"{closed}}}]}}"#);
+        let one = |_| {
+            format!(
+                r#"{{"name":"closed","start":"now","jobs":[{{"name":"call","handler":"Call"{closed}}}]}}"#
+            )
+        };
         create(&mut api, waiting, one).await?;
         let none = api.post("/v1/jobs/claim", wish.to_owned()).await?;
-        ensure!(serde_json::from_slice::<Work<'_>>(&none)?.jobs.is_empty(), "the key is not closed");
+        ensure!(
+            serde_json::from_slice::<Work<'_>>(&none)?.jobs.is_empty(),
+            "the key is not closed"
+        );
     }
     create(&mut api, CLAIMED, |at| row.kind.workflow(at)).await?;
     let (before, counts) = (testbed.costs()?, testbed.redis_counts());
@@ -154,15 +187,21 @@ async fn one_by_one(testbed: &Testbed, row: &mut Limits, waiting: usize) -> anyh
         let answer = api.post("/v1/jobs/claim", wish.to_owned()).await?;
         milliseconds.push(start.elapsed().as_secs_f64() * 1_000.0);
         let work = serde_json::from_slice::<Work<'_>>(&answer)?;
-        ensure!(work.jobs.len() == 1, "a job that nothing holds up was not found");
+        ensure!(
+            work.jobs.len() == 1,
+            "a job that nothing holds up was not found"
+        );
         api.post("/v1/jobs/report", report(&work, "null")).await?;
     }
     let spent = testbed.costs()?.since(before);
     let number = CLAIMED as f64;
-    row.server_us_per_job.push(micros(spent.server.total) / number);
-    row.redis_us_per_job.extend(spent.redis.map(|redis| micros(redis) / number));
+    row.server_us_per_job
+        .push(micros(spent.server.total) / number);
+    row.redis_us_per_job
+        .extend(spent.redis.map(|redis| micros(redis) / number));
     if testbed.redis.is_some() {
-        row.commands_per_job.push((testbed.redis_counts().commands - counts.commands) as f64 / number);
+        row.commands_per_job
+            .push((testbed.redis_counts().commands - counts.commands) as f64 / number);
     }
     let times = Times::new(milliseconds);
     row.claim_p50_ms.push(times.at(0.5));

@@ -68,8 +68,13 @@ impl Crew {
         clock: Clock,
         enough: impl Fn(usize) -> bool + 'static,
     ) -> anyhow::Result<Vec<Seen>> {
-        let shift =
-            Rc::new(Shift { clock, seen: RefCell::default(), timed: Cell::new(0), enough, over: Cell::new(false) });
+        let shift = Rc::new(Shift {
+            clock,
+            seen: RefCell::default(),
+            timed: Cell::new(0),
+            enough,
+            over: Cell::new(false),
+        });
         let local = LocalSet::new();
         let mut workers = Vec::new();
         for number in 0..self.workers {
@@ -100,12 +105,19 @@ async fn worker(
     loop {
         let Jobs { jobs } = serde_json::from_slice(&answer)?;
         let now = shift.clock.micros();
-        shift.seen.borrow_mut().extend(jobs.iter().map(|job| Seen {
-            tenant: job.params.tenant.into(),
-            at: Instant::now(),
-            waited_ms: job.params.made.map(|made| now.saturating_sub(made) as f64 / 1_000.0),
+        shift.seen.borrow_mut().extend(jobs.iter().map(|job| {
+            Seen {
+                tenant: job.params.tenant.into(),
+                at: Instant::now(),
+                waited_ms: job
+                    .params
+                    .made
+                    .map(|made| now.saturating_sub(made) as f64 / 1_000.0),
+            }
         }));
-        shift.timed.set(shift.timed.get() + jobs.iter().filter(|job| job.params.made.is_some()).count());
+        shift
+            .timed
+            .set(shift.timed.get() + jobs.iter().filter(|job| job.params.made.is_some()).count());
         if !shift.over.get() && (shift.enough)(shift.timed.get()) {
             shift.over.set(true);
         }
@@ -128,7 +140,9 @@ async fn worker(
 
 /// The body of a report on jobs that all succeeded.
 pub(super) fn report(jobs: &[Job<'_>], wish: &str) -> String {
-    let each: Vec<String> =
-        jobs.iter().map(|job| format!(r#"{{"lease":"{}","outcome":"succeeded"}}"#, job.lease)).collect();
+    let each: Vec<String> = jobs
+        .iter()
+        .map(|job| format!(r#"{{"lease":"{}","outcome":"succeeded"}}"#, job.lease))
+        .collect();
     format!(r#"{{"reports":[{}],"claim":{wish}}}"#, each.join(","))
 }

@@ -16,7 +16,10 @@ use crate::workflow::times::Times;
 /// Jobs of each small tenant.
 const EACH: usize = 10;
 /// A thousand jobs in a second, which two cores do easily: the rate of claims is that of the workers.
-const CREW: Crew = Crew { workers: 16, busy: Duration::from_millis(14) };
+const CREW: Crew = Crew {
+    workers: 16,
+    busy: Duration::from_millis(14),
+};
 
 /// What was measured at so many servers on one Redis, once for each turn.
 #[derive(Default, Serialize, Deserialize)]
@@ -38,7 +41,12 @@ pub(super) async fn measure(arguments: &Arguments) -> anyhow::Result<Vec<Fairnes
         let mut beds = Vec::new();
         for large in [0, arguments.scale.waiting] {
             let group = Group::start(arguments, servers).await?;
-            let row = Fairness { servers, large, small: arguments.scale.tenants, ..Fairness::default() };
+            let row = Fairness {
+                servers,
+                large,
+                small: arguments.scale.tenants,
+                ..Fairness::default()
+            };
             if large > 0 {
                 eprintln!("{large} jobs of one tenant are made");
                 let mut api = Api::connect(group.apis()[0]).await?;
@@ -47,7 +55,10 @@ pub(super) async fn measure(arguments: &Arguments) -> anyhow::Result<Vec<Fairnes
             beds.push((group, row));
         }
         for round in 1..=arguments.rounds {
-            eprintln!("fairness at {servers} servers, round {round} of {}", arguments.rounds);
+            eprintln!(
+                "fairness at {servers} servers, round {round} of {}",
+                arguments.rounds
+            );
             for (group, row) in &mut beds {
                 row.turn(&group.apis()).await?;
             }
@@ -67,18 +78,30 @@ impl Fairness {
         let make = async move {
             tokio::time::sleep(Duration::from_secs(1)).await;
             let made = clock.micros();
-            let each = (0..EACH).flat_map(|_| small.iter().map(|tenant| (1, workflow("open", tenant, 1, Some(made)))));
+            let each = (0..EACH).flat_map(|_| {
+                small
+                    .iter()
+                    .map(|tenant| (1, workflow("open", tenant, 1, Some(made))))
+            });
             create(&mut api, each).await?;
             anyhow::Ok(made)
         };
         let crew = CREW.work(apis, clock, move |timed| timed >= expected);
         let (made, seen) = tokio::try_join!(make, crew)?;
         let seconds = (clock.micros() - made) as f64 / 1e6;
-        let first = seen.iter().position(|job| job.waited_ms.is_some()).unwrap_or(0);
+        let first = seen
+            .iter()
+            .position(|job| job.waited_ms.is_some())
+            .unwrap_or(0);
         let meanwhile = &seen[first..];
-        let large = meanwhile.iter().filter(|job| job.waited_ms.is_none()).count();
-        self.claims_per_second.push(meanwhile.len() as f64 / seconds);
-        self.large_percent.push(100.0 * large as f64 / meanwhile.len() as f64);
+        let large = meanwhile
+            .iter()
+            .filter(|job| job.waited_ms.is_none())
+            .count();
+        self.claims_per_second
+            .push(meanwhile.len() as f64 / seconds);
+        self.large_percent
+            .push(100.0 * large as f64 / meanwhile.len() as f64);
         let times = Times::new(meanwhile.iter().filter_map(|job| job.waited_ms).collect());
         self.wait_p50_ms.push(times.at(0.5));
         self.wait_p99_ms.push(times.at(0.99));
@@ -98,9 +121,15 @@ pub(super) fn sheet(rows: &[Fairness]) -> Sheet {
         "its share of claims, %",
     ]);
     for row in rows {
-        let without = rows.iter().find(|other| other.servers == row.servers && other.large == 0);
+        let without = rows
+            .iter()
+            .find(|other| other.servers == row.servers && other.large == 0);
         let without = without.map_or(&[][..], |without| without.wait_p99_ms.as_slice());
-        let ratios = row.wait_p99_ms.iter().zip(without).map(|(with, without)| with / without);
+        let ratios = row
+            .wait_p99_ms
+            .iter()
+            .zip(without)
+            .map(|(with, without)| with / without);
         let figures = |figures: &[f64], digits| spread(figures.iter().copied(), digits);
         sheet.row(vec![
             row.small.to_string(),

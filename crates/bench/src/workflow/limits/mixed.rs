@@ -23,7 +23,10 @@ const KEYS: u32 = 1_000;
 /// Jobs in a second, at most.
 const MOST: usize = 600;
 /// Some five hundred jobs in a second.
-const CREW: Crew = Crew { workers: 8, busy: Duration::from_millis(15) };
+const CREW: Crew = Crew {
+    workers: 8,
+    busy: Duration::from_millis(15),
+};
 const WARM_UP: Duration = Duration::from_millis(500);
 
 /// What was measured, once for each turn.
@@ -78,12 +81,23 @@ impl What {
 pub(super) async fn measure(arguments: &Arguments) -> anyhow::Result<Vec<Mixed>> {
     let mut rows: Vec<(Store, Mixed)> = Vec::new();
     for (store, name) in [(Store::Redis, "Redis"), (Store::Embedded, "SQLite")] {
-        rows.extend(What::ALL.map(|what| (store, Mixed { store: name.to_owned(), what, ..Mixed::default() })));
+        rows.extend(What::ALL.map(|what| {
+            (
+                store,
+                Mixed {
+                    store: name.to_owned(),
+                    what,
+                    ..Mixed::default()
+                },
+            )
+        }));
     }
     for round in 1..=arguments.rounds {
         eprintln!("decisions and jobs, round {round} of {}", arguments.rounds);
         for at in 0..rows.len() {
-            let jobs = rows.iter().find(|(_, row)| row.what == What::Jobs && row.store == rows[at].1.store);
+            let jobs = rows
+                .iter()
+                .find(|(_, row)| row.what == What::Jobs && row.store == rows[at].1.store);
             let jobs = jobs.and_then(|(_, row)| row.last_of_jobs());
             let (store, row) = &mut rows[at];
             row.turn(arguments, *store, jobs).await?;
@@ -100,18 +114,36 @@ impl Mixed {
     fn last_of_jobs(&self) -> Option<Job> {
         let last = |figures: &[f64]| figures.last().copied();
         let server = last(&self.server_us_per_job)?;
-        Some(Job(server, last(&self.redis_us_per_job).unwrap_or(0.0), last(&self.commands_per_job).unwrap_or(0.0)))
+        Some(Job(
+            server,
+            last(&self.redis_us_per_job).unwrap_or(0.0),
+            last(&self.commands_per_job).unwrap_or(0.0),
+        ))
     }
 
-    async fn turn(&mut self, arguments: &Arguments, store: Store, job: Option<Job>) -> anyhow::Result<()> {
+    async fn turn(
+        &mut self,
+        arguments: &Arguments,
+        store: Store,
+        job: Option<Job>,
+    ) -> anyhow::Result<()> {
         let off = [("TIDEGATE_HTTP_ADDR", String::new())];
-        let settings = if self.what == What::Decisions { &off[..] } else { &[] };
+        let settings = if self.what == What::Decisions {
+            &off[..]
+        } else {
+            &[]
+        };
         let testbed = Testbed::start_with(&arguments.server, store, settings).await?;
         let span = arguments.scale.span;
         if self.what.has_jobs() {
             let mut api = Api::connect(testbed.server.api()).await?;
             let number = ((span + 2 * WARM_UP).as_secs_f64() * MOST as f64) as usize;
-            let each = (0..number).map(|at| (1, workflow("open", &format!("000-{:010}", at % KEYS as usize), 1, None)));
+            let each = (0..number).map(|at| {
+                (
+                    1,
+                    workflow("open", &format!("000-{:010}", at % KEYS as usize), 1, None),
+                )
+            });
             create(&mut api, each).await?;
         }
         let worker = self.what.has_jobs().then(|| {
@@ -129,16 +161,25 @@ impl Mixed {
             }
             _ => Some(load(&testbed, span).run(None).await?),
         };
-        let (spent, commands) = (testbed.costs()?.since(before), testbed.redis_counts().commands - counts.commands);
+        let (spent, commands) = (
+            testbed.costs()?.since(before),
+            testbed.redis_counts().commands - counts.commands,
+        );
         let seconds = begin.elapsed().as_secs_f64();
-        self.server_mib.push(testbed.server.process().resident_bytes()? as f64 / f64::from(1 << 20));
+        self.server_mib
+            .push(testbed.server.process().resident_bytes()? as f64 / f64::from(1 << 20));
         if testbed.redis.is_some() {
-            self.redis_mib.push(testbed.redis_counts().memory as f64 / f64::from(1 << 20));
+            self.redis_mib
+                .push(testbed.redis_counts().memory as f64 / f64::from(1 << 20));
         }
         let mut jobs = 0.0;
         if let (Some(worker), Some(from)) = (worker, from) {
-            let at = worker.join().map_err(|_| anyhow!("the workers panicked"))??;
-            let during = |moment: &&Instant| **moment >= from && moment.duration_since(from).as_secs_f64() <= seconds;
+            let at = worker
+                .join()
+                .map_err(|_| anyhow!("the workers panicked"))??;
+            let during = |moment: &&Instant| {
+                **moment >= from && moment.duration_since(from).as_secs_f64() <= seconds
+            };
             jobs = at.iter().filter(during).count() as f64;
             self.jobs_per_second.push(jobs / seconds);
         }
@@ -146,19 +187,26 @@ impl Mixed {
         match measured {
             None => {
                 self.server_us_per_job.push(server / jobs);
-                self.redis_us_per_job.extend(redis.map(|redis| redis / jobs));
+                self.redis_us_per_job
+                    .extend(redis.map(|redis| redis / jobs));
                 self.commands_per_job.push(commands as f64 / jobs);
             }
             Some(measured) => {
                 let tally = &measured.tally;
                 anyhow::ensure!(tally.failures() == 0, "calls failed: {:?}", tally.errors);
-                let Job(of_server, of_redis, of_commands) = job.filter(|_| jobs > 0.0).unwrap_or_default();
+                let Job(of_server, of_redis, of_commands) =
+                    job.filter(|_| jobs > 0.0).unwrap_or_default();
                 let number = tally.decisions() as f64;
-                self.decision_p50_ms.push(micros(tally.percentile(50.0)) / 1_000.0);
-                self.decision_p99_ms.push(micros(tally.percentile(99.0)) / 1_000.0);
-                self.server_us_per_decision.push((server - of_server * jobs) / number);
-                self.redis_us_per_decision.extend(redis.map(|redis| (redis - of_redis * jobs) / number));
-                self.commands_per_decision.push((commands as f64 - of_commands * jobs) / number);
+                self.decision_p50_ms
+                    .push(micros(tally.percentile(50.0)) / 1_000.0);
+                self.decision_p99_ms
+                    .push(micros(tally.percentile(99.0)) / 1_000.0);
+                self.server_us_per_decision
+                    .push((server - of_server * jobs) / number);
+                self.redis_us_per_decision
+                    .extend(redis.map(|redis| (redis - of_redis * jobs) / number));
+                self.commands_per_decision
+                    .push((commands as f64 - of_commands * jobs) / number);
             }
         }
         Ok(())
@@ -171,7 +219,12 @@ fn load(testbed: &Testbed, span: Duration) -> Load {
         address: testbed.server.grpc(),
         connections: 4,
         streams: 8,
-        shape: Shape { domain: "jobs".into(), key: "open".into(), descriptors: 1, hits: 0 },
+        shape: Shape {
+            domain: "jobs".into(),
+            key: "open".into(),
+            descriptors: 1,
+            hits: 0,
+        },
         keys: Keys::new(Distribution::Uniform, KEYS, 0.0, 1),
         rate: Some(RATE),
         requests: None,
@@ -182,7 +235,10 @@ fn load(testbed: &Testbed, span: Duration) -> Load {
 
 /// Workers on a thread of their own, so that the load need not wait for them. Returns when they got each job.
 fn work(api: SocketAddr, clock: Clock, span: Duration) -> anyhow::Result<Vec<Instant>> {
-    let runtime = runtime::Builder::new_current_thread().enable_all().build().context("no runtime for the workers")?;
+    let runtime = runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("no runtime for the workers")?;
     let begin = Instant::now();
     let seen = runtime.block_on(CREW.work(&[api], clock, move |_| begin.elapsed() >= span))?;
     Ok(seen.into_iter().map(|job| job.at).collect())
@@ -205,12 +261,22 @@ pub(super) fn sheet(rows: &[Mixed]) -> Sheet {
         "Redis, MiB",
     ]);
     for row in rows {
-        let off = rows.iter().find(|other| other.store == row.store && other.what == What::Decisions);
+        let off = rows
+            .iter()
+            .find(|other| other.store == row.store && other.what == What::Decisions);
         let off = off.map_or(&[][..], |off| off.server_us_per_decision.as_slice());
-        let ratios = row.server_us_per_decision.iter().zip(off).map(|(here, off)| here / off);
+        let ratios = row
+            .server_us_per_decision
+            .iter()
+            .zip(off)
+            .map(|(here, off)| here / off);
         let figures = |figures: &[f64], digits| spread(figures.iter().copied(), digits);
         let of_redis = |figures: &[f64]| {
-            if row.redis_mib.is_empty() { "-".to_owned() } else { spread(figures.iter().copied(), 2) }
+            if row.redis_mib.is_empty() {
+                "-".to_owned()
+            } else {
+                spread(figures.iter().copied(), 2)
+            }
         };
         sheet.row(vec![
             row.what.words().to_owned(),

@@ -61,7 +61,12 @@ impl Scale {
 
 pub(in crate::workflow) async fn measure(arguments: &Arguments) -> anyhow::Result<Results> {
     let scale = &arguments.scale;
-    let mut results = Results { behind: Vec::new(), fairness: Vec::new(), weights: Vec::new(), mixed: Vec::new() };
+    let mut results = Results {
+        behind: Vec::new(),
+        fairness: Vec::new(),
+        weights: Vec::new(),
+        mixed: Vec::new(),
+    };
     if scale.wants(Part::Behind) {
         results.behind = behind::measure(arguments).await?;
     }

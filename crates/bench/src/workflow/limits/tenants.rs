@@ -32,7 +32,9 @@ impl Clock {
 /// A workflow of so many ready jobs of a tenant under the limit with this key. The jobs say when they were made, if they are to be timed.
 pub(super) fn workflow(key: &str, tenant: &str, jobs: usize, made: Option<u64>) -> String {
     let made = made.map_or_else(String::new, |made| format!(r#","made":{made}"#));
-    let mut body = format!(r#"{{"name":"bench","start":"now","globals":{{"tenant":"{tenant}"{made}}},"jobs":["#);
+    let mut body = format!(
+        r#"{{"name":"bench","start":"now","globals":{{"tenant":"{tenant}"{made}}},"jobs":["#
+    );
     for at in 0..jobs {
         let comma = if at > 0 { "," } else { "" };
         write!(
@@ -46,7 +48,10 @@ pub(super) fn workflow(key: &str, tenant: &str, jobs: usize, made: Option<u64>) 
 }
 
 /// Creates workflows with few calls.
-pub(super) async fn create(api: &mut Api, workflows: impl Iterator<Item = (usize, String)>) -> anyhow::Result<()> {
+pub(super) async fn create(
+    api: &mut Api,
+    workflows: impl Iterator<Item = (usize, String)>,
+) -> anyhow::Result<()> {
     let (mut held, mut jobs) = (Vec::new(), 0);
     for (of_one, one) in workflows {
         held.push(one);
@@ -63,11 +68,19 @@ pub(super) async fn create(api: &mut Api, workflows: impl Iterator<Item = (usize
 }
 
 async fn send(api: &mut Api, workflows: &[String]) -> anyhow::Result<()> {
-    let answer = api.post("/v1/workflows:batch", format!("{{\"workflows\":[{}]}}", workflows.join(","))).await?;
+    let answer = api
+        .post(
+            "/v1/workflows:batch",
+            format!("{{\"workflows\":[{}]}}", workflows.join(",")),
+        )
+        .await?;
     let answer: Value = serde_json::from_slice(&answer)?;
     let items = answer["items"].as_array().map_or(&[][..], Vec::as_slice);
     let refused = items.iter().find(|item| item["status"] != 201);
-    ensure!(refused.is_none() && items.len() == workflows.len(), "a workflow was refused: {refused:?}");
+    ensure!(
+        refused.is_none() && items.len() == workflows.len(),
+        "a workflow was refused: {refused:?}"
+    );
     Ok(())
 }
 
@@ -78,8 +91,11 @@ pub(super) async fn queue_up<'a>(
     each: usize,
 ) -> anyhow::Result<()> {
     let parts = (0..each).step_by(JOBS).map(|from| JOBS.min(each - from));
-    let of_all =
-        parts.flat_map(|jobs| tenants.clone().map(move |(key, tenant)| (jobs, workflow(key, tenant, jobs, None))));
+    let of_all = parts.flat_map(|jobs| {
+        tenants
+            .clone()
+            .map(move |(key, tenant)| (jobs, workflow(key, tenant, jobs, None)))
+    });
     create(api, of_all).await
 }
 

@@ -34,8 +34,13 @@ pub(crate) struct Bounds {
 impl Bounds {
     /// Begins now. From here on Ctrl-C ends only what is done within the bounds.
     pub(crate) fn new(until: &Until) -> Self {
-        let interrupt = signal(SignalKind::interrupt()).expect("a handler for this signal can be installed");
-        Self { start: Instant::now(), timeout: until.timeout.unwrap_or(FOR_EVER), interrupt }
+        let interrupt =
+            signal(SignalKind::interrupt()).expect("a handler for this signal can be installed");
+        Self {
+            start: Instant::now(),
+            timeout: until.timeout.unwrap_or(FOR_EVER),
+            interrupt,
+        }
     }
 
     /// The first requests. `doubt` is what is not known when `server` did not answer them.
@@ -45,8 +50,15 @@ impl Bounds {
         work: impl Future<Output = Result<T, Failure>>,
     ) -> Result<T, Failure> {
         let until = self.start + self.timeout.max(FIRST);
-        let done = self.done(until, work, || format!("{server} had not answered{doubt}")).await?;
-        done.ok_or_else(|| Failure::new(Exit::TimedOut, format!("{server} did not answer within --timeout{doubt}")))
+        let done = self
+            .done(until, work, || format!("{server} had not answered{doubt}"))
+            .await?;
+        done.ok_or_else(|| {
+            Failure::new(
+                Exit::TimedOut,
+                format!("{server} did not answer within --timeout{doubt}"),
+            )
+        })
     }
 
     /// The wait for the workflow with this id; None when the time is over.
@@ -55,7 +67,8 @@ impl Bounds {
         id: &str,
         work: impl Future<Output = Result<T, Failure>>,
     ) -> Result<Option<T>, Failure> {
-        let again = || format!("workflow {id} continues; `tidegate workflow watch {id}` follows it again");
+        let again =
+            || format!("workflow {id} continues; `tidegate workflow watch {id}` follows it again");
         self.done(self.start + self.timeout, work, again).await
     }
 

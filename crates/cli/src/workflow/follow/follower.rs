@@ -69,8 +69,19 @@ struct Changed {
 }
 
 impl<'a> Follower<'a> {
-    pub(super) fn new(remote: &'a Remote, (screen, show): (&'a Screen, Show<'a>), last: Last) -> Self {
-        Self { remote, screen, show, last, named: HashSet::new(), link: Link::Fresh }
+    pub(super) fn new(
+        remote: &'a Remote,
+        (screen, show): (&'a Screen, Show<'a>),
+        last: Last,
+    ) -> Self {
+        Self {
+            remote,
+            screen,
+            show,
+            last,
+            named: HashSet::new(),
+            link: Link::Fresh,
+        }
     }
 
     /// Listens to events until the workflow is over; without them, it looks again and again. A server that is away for a while is
@@ -116,7 +127,10 @@ impl<'a> Follower<'a> {
     async fn hear(&mut self, event: Event) -> Result<(), Failure> {
         match event.name.as_str() {
             "workflow" => self.is_now(event.data).await,
-            "removed" => Err(Failure::new(Exit::NotFound, format!("workflow {} was removed", self.last.id))),
+            "removed" => Err(Failure::new(
+                Exit::NotFound,
+                format!("workflow {} was removed", self.last.id),
+            )),
             "job" => {
                 let job: Changed = self.remote.parse(&event.data)?;
                 if job.state == "failed" {
@@ -170,7 +184,11 @@ impl<'a> Follower<'a> {
             }
             Show::Changes(_) => self.screen.object(&self.last.text, &workflow.id, || {
                 let now = Moment::now().to_the_second();
-                Ok(format!("{now}  {}  {}\n", printable(&workflow.status), workflow.progress()))
+                Ok(format!(
+                    "{now}  {}  {}\n",
+                    printable(&workflow.status),
+                    workflow.progress()
+                ))
             }),
         }
     }
@@ -186,7 +204,10 @@ impl<'a> Follower<'a> {
         if !matches!(self.link, Link::Down(_)) {
             self.link = Link::Down(Instant::now());
             let server = self.remote.shown();
-            self.remark(&format!("the connection to {server} was lost; trying to reconnect for {} s", AWAY.as_secs()));
+            self.remark(&format!(
+                "the connection to {server} was lost; trying to reconnect for {} s",
+                AWAY.as_secs()
+            ));
         }
     }
 
@@ -224,14 +245,22 @@ impl<'a> Follower<'a> {
         if self.named.len() < NAMED {
             let ask = Ask::get(format!("{}/jobs/{}", self.path(), escaped(&job)));
             let error = match self.remote.read::<Job>(&ask).await {
-                Ok(job) => job.errors.last().map(|error| format!(": {}: {}", error.kind, first_line(&error.message))),
+                Ok(job) => job
+                    .errors
+                    .last()
+                    .map(|error| format!(": {}: {}", error.kind, first_line(&error.message))),
                 // It is asked for again after the connection is restored.
                 Err(failure) if failure.exit == Exit::Unavailable => return Ok(()),
                 Err(failure) => return Err(failure),
             };
-            self.remark(&printable(&format!("job {job} failed{}", error.unwrap_or_default())));
+            self.remark(&printable(&format!(
+                "job {job} failed{}",
+                error.unwrap_or_default()
+            )));
         } else if self.named.len() == NAMED {
-            self.remark(&format!("{NAMED} failed jobs were named; the others are only counted"));
+            self.remark(&format!(
+                "{NAMED} failed jobs were named; the others are only counted"
+            ));
         }
         self.named.insert(job);
         Ok(())
@@ -263,11 +292,24 @@ mod tests {
         let mut streams = Vec::new();
         for stream in listener.incoming() {
             let mut stream: TcpStream = stream.unwrap();
-            let head = BufReader::new(&stream).lines().map(Result::unwrap).take_while(|line| !line.is_empty());
-            let path = head.reduce(|first, _| first).unwrap().split(' ').nth(1).unwrap().to_owned();
+            let head = BufReader::new(&stream)
+                .lines()
+                .map(Result::unwrap)
+                .take_while(|line| !line.is_empty());
+            let path = head
+                .reduce(|first, _| first)
+                .unwrap()
+                .split(' ')
+                .nth(1)
+                .unwrap()
+                .to_owned();
             let text = answer(&path, streams.len());
             let is_stream = path.ends_with("/events");
-            let text = if is_stream { format!("event: workflow\ndata: {text}\n\n") } else { text };
+            let text = if is_stream {
+                format!("event: workflow\ndata: {text}\n\n")
+            } else {
+                text
+            };
             write!(stream, "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{text}").unwrap();
             if is_stream {
                 streams.push(stream);
@@ -281,9 +323,20 @@ mod tests {
         let target = Target::parse(&listener.local_addr().unwrap().to_string()).unwrap();
         std::thread::spawn(move || serve(&listener, answer));
         let remote = Remote::new(target, None, None).unwrap();
-        let screen = Screen::new(None, Locale { colour: Colour::None, glyphs: Glyphs::Ascii });
-        let first = Last { id: "x".to_owned(), summary: remote.parse(NEW).unwrap(), text: NEW.to_owned() };
-        let mut follower = Follower::new(&remote, (&screen, Show::Progress(Bar::new(&screen))), first);
+        let screen = Screen::new(
+            None,
+            Locale {
+                colour: Colour::None,
+                glyphs: Glyphs::Ascii,
+            },
+        );
+        let first = Last {
+            id: "x".to_owned(),
+            summary: remote.parse(NEW).unwrap(),
+            text: NEW.to_owned(),
+        };
+        let mut follower =
+            Follower::new(&remote, (&screen, Show::Progress(Bar::new(&screen))), first);
         follower.follow(Duration::from_millis(100)).await.unwrap();
         assert_eq!(follower.last.summary.status, "succeeded");
         (follower.named.into_iter().collect(), follower.link)
@@ -291,8 +344,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_stream_that_says_nothing_for_long_is_left() {
-        let answer =
-            |path: &str, streams| if path.ends_with("/events") && streams > 0 { ended() } else { NEW.to_owned() };
+        let answer = |path: &str, streams| {
+            if path.ends_with("/events") && streams > 0 {
+                ended()
+            } else {
+                NEW.to_owned()
+            }
+        };
         assert_eq!(follow(answer).await, (vec![], Link::Up));
     }
 

@@ -46,7 +46,11 @@ impl Host for Arc<FakeHost> {
     }
 
     fn may_close(&self, _link: LinkId) -> bool {
-        self.may_close.lock().unwrap().pop().expect("the host is asked no more often than expected")
+        self.may_close
+            .lock()
+            .unwrap()
+            .pop()
+            .expect("the host is asked no more often than expected")
     }
 
     fn left_behind(&self, batch: Batch) {
@@ -65,7 +69,14 @@ impl Host for Arc<FakeHost> {
 fn host(may_close: &[bool], close: Option<CloseReason>) -> Arc<FakeHost> {
     let config = Config::single("127.0.0.1:1".parse().unwrap());
     let (may_close, counters) = (Mutex::new(may_close.to_vec()), Counters::default());
-    Arc::new(FakeHost { name: "node".into(), config, counters, may_close, close, detached: Mutex::default() })
+    Arc::new(FakeHost {
+        name: "node".into(),
+        config,
+        counters,
+        may_close,
+        close,
+        detached: Mutex::default(),
+    })
 }
 
 fn connect(host: Arc<FakeHost>) -> (Connection<Arc<FakeHost>>, UnixStream) {
@@ -86,15 +97,23 @@ async fn end_after(bytes: &[u8]) -> String {
 async fn a_server_that_closes_or_errs_ends_the_connection() {
     assert_eq!(end_after(b"").await, "closed by the server");
     assert_eq!(end_after(b":1").await, "closed by the server");
-    assert!(end_after(b":1\r\n").await.starts_with("a reply that no command asked for"));
+    assert!(
+        end_after(b":1\r\n")
+            .await
+            .starts_with("a reply that no command asked for")
+    );
     assert!(end_after(b"?\r\n").await.starts_with("malformed reply"));
 }
 
 #[tokio::test]
 async fn a_host_closes_the_connection_by_its_reason() {
-    for (reason, text) in
-        [(CloseReason::Retired, "replaced"), (CloseReason::Abandoned, "silent while the server answers others")]
-    {
+    for (reason, text) in [
+        (CloseReason::Retired, "replaced"),
+        (
+            CloseReason::Abandoned,
+            "silent while the server answers others",
+        ),
+    ] {
         let (mut connection, _server) = connect(host(&[], Some(reason)));
         assert_eq!(connection.serve().await, text);
     }
@@ -105,7 +124,10 @@ async fn an_idle_connection_closes_when_the_host_needs_it_no_more() {
     let host = host(&[true, false, false], None);
     let (mut connection, _server) = connect(Arc::clone(&host));
     assert_eq!(connection.serve().await, "idle for 60s");
-    assert!(host.may_close.lock().unwrap().is_empty(), "the host is asked again after each idle timeout");
+    assert!(
+        host.may_close.lock().unwrap().is_empty(),
+        "the host is asked again after each idle timeout"
+    );
 }
 
 #[tokio::test]
@@ -113,5 +135,8 @@ async fn a_task_that_is_stopped_leaves_its_host() {
     let host = host(&[], None);
     let (connection, _server) = connect(Arc::clone(&host));
     drop(connection);
-    assert_eq!(host.detached.lock().unwrap().as_deref(), Some("its task was stopped"));
+    assert_eq!(
+        host.detached.lock().unwrap().as_deref(),
+        Some("its task was stopped")
+    );
 }

@@ -26,7 +26,10 @@ async fn answer(stream: &mut TcpStream) {
 #[tokio::test]
 async fn a_core_fills_while_its_first_connection_takes_the_load() {
     let (listener, mut config) = listener().await;
-    config.selection = Selection::CorePool { size: 3, fill: Fill::First };
+    config.selection = Selection::CorePool {
+        size: 3,
+        fill: Fill::First,
+    };
     let client = Client::new(config).unwrap();
     let first = get(&client);
     let mut streams = vec![greet(&listener).await];
@@ -39,7 +42,10 @@ async fn a_core_fills_while_its_first_connection_takes_the_load() {
     for _ in 0..2 {
         streams.push(greet(&listener).await);
     }
-    eventually("the core is filled", async || client.stats().connections == 3).await;
+    eventually("the core is filled", async || {
+        client.stats().connections == 3
+    })
+    .await;
     let mut callers: Vec<_> = (0..64).map(|_| get(&client)).collect();
     for stream in &mut streams {
         // Each of the core has its share of so many.
@@ -53,7 +59,10 @@ async fn a_core_fills_while_its_first_connection_takes_the_load() {
 async fn a_queue_opens_connections_however_fast_each_reply_is() {
     let cluster = FakeCluster::start(1, 7).await;
     // Faster than the delay from which a connection is worth its price; what waits behind 64 others is not.
-    cluster.set_weather(Weather { pause: Duration::from_millis(1), ..Weather::default() });
+    cluster.set_weather(Weather {
+        pause: Duration::from_millis(1),
+        ..Weather::default()
+    });
     let mut config = cluster.single();
     config.in_flight_commands = 1;
     let client = Client::new(config).unwrap();
@@ -62,17 +71,27 @@ async fn a_queue_opens_connections_however_fast_each_reply_is() {
         let client = client.clone();
         tasks.spawn(async move {
             while client.stats().connections < 4 {
-                client.send(one("ECHO", &[Arg::Bytes(b"k")]), soon()).await.remove(0).reply().unwrap();
+                client
+                    .send(one("ECHO", &[Arg::Bytes(b"k")]), soon())
+                    .await
+                    .remove(0)
+                    .reply()
+                    .unwrap();
             }
         });
     }
-    tokio::time::timeout(Duration::from_secs(5), tasks.join_all()).await.expect("all connections are opened");
+    tokio::time::timeout(Duration::from_secs(5), tasks.join_all())
+        .await
+        .expect("all connections are opened");
 }
 
 #[tokio::test]
 async fn a_spike_opens_what_it_fills_and_no_more() {
     let cluster = FakeCluster::start(1, 7).await;
-    cluster.set_weather(Weather { pause: Duration::from_millis(12), ..Weather::default() });
+    cluster.set_weather(Weather {
+        pause: Duration::from_millis(12),
+        ..Weather::default()
+    });
     let mut config = cluster.single();
     config.in_flight_commands = 300;
     config.max_connections = 1_024;
@@ -82,25 +101,39 @@ async fn a_spike_opens_what_it_fills_and_no_more() {
         let client = client.clone();
         tasks.spawn(async move {
             for _ in 0..10 {
-                client.send(one("ECHO", &[Arg::Bytes(b"k")]), soon()).await.remove(0).reply().unwrap();
+                client
+                    .send(one("ECHO", &[Arg::Bytes(b"k")]), soon())
+                    .await
+                    .remove(0)
+                    .reply()
+                    .unwrap();
             }
         });
     }
     tasks.join_all().await;
     let opened = client.stats().opened;
-    assert!((2..=4).contains(&opened), "{opened} connections for 1,024 callers, 300 each");
+    assert!(
+        (2..=4).contains(&opened),
+        "{opened} connections for 1,024 callers, 300 each"
+    );
 }
 
 static LARGE: [u8; 100 * 1024] = [b'x'; 100 * 1024];
 
 fn set_large(client: &Client) -> JoinHandle<Outcome> {
     let client = client.clone();
-    tokio::spawn(async move { send_one(&client, "SET", &[Arg::Key(b"k"), Arg::Bytes(&LARGE)]).await })
+    tokio::spawn(
+        async move { send_one(&client, "SET", &[Arg::Key(b"k"), Arg::Bytes(&LARGE)]).await },
+    )
 }
 
 async fn expect_large(stream: &mut TcpStream) {
     let header = format!("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n${}\r\n", LARGE.len());
-    expect(stream, &format!("{header}{}\r\n", String::from_utf8_lossy(&LARGE))).await;
+    expect(
+        stream,
+        &format!("{header}{}\r\n", String::from_utf8_lossy(&LARGE)),
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -115,7 +148,10 @@ async fn large_values_get_a_connection_of_their_own_while_others_are_busy() {
     callers.push(set_large(&client));
     expect_large(&mut first).await;
     let mut second = greet(&listener).await;
-    eventually("the second connection serves", async || client.stats().connections == 2).await;
+    eventually("the second connection serves", async || {
+        client.stats().connections == 2
+    })
+    .await;
 
     callers.push(set_large(&client));
     expect_large(&mut second).await;
@@ -125,7 +161,10 @@ async fn large_values_get_a_connection_of_their_own_while_others_are_busy() {
     }
     callers.push(set_large(&client));
     expect_large(&mut second).await;
-    first.write_all(b"$-1\r\n+OK\r\n$-1\r\n$-1\r\n$-1\r\n").await.unwrap();
+    first
+        .write_all(b"$-1\r\n+OK\r\n$-1\r\n$-1\r\n$-1\r\n")
+        .await
+        .unwrap();
 
     // When the one for small values is gone, the other one takes them.
     let lost = get(&client);
@@ -152,7 +191,10 @@ async fn a_large_value_moves_on_when_the_connection_kept_for_it_breaks() {
     let shared = set_large(&client);
     expect_large(&mut first).await;
     let mut second = greet(&listener).await;
-    eventually("the second connection serves", async || client.stats().connections == 2).await;
+    eventually("the second connection serves", async || {
+        client.stats().connections == 2
+    })
+    .await;
     first.write_all(b"$-1\r\n+OK\r\n").await.unwrap();
     small.await.unwrap().reply().unwrap();
     shared.await.unwrap().reply().unwrap();
@@ -160,7 +202,11 @@ async fn a_large_value_moves_on_when_the_connection_kept_for_it_breaks() {
     let sent = set_large(&client);
     expect_large(&mut second).await;
     let waiting = set_large(&client);
-    eventually("it waits, although the first connection is idle", async || client.stats().waiting == 1).await;
+    eventually(
+        "it waits, although the first connection is idle",
+        async || client.stats().waiting == 1,
+    )
+    .await;
     drop(second);
     sent.await.unwrap().reply().unwrap_err();
     expect_large(&mut first).await;
@@ -172,16 +218,27 @@ async fn a_large_value_moves_on_when_the_connection_kept_for_it_breaks() {
 async fn clients_of_one_configuration_share_its_pace() {
     let (listener, mut config) = listener().await;
     config.connect_pace = ConnectPace::new(NonZero::<u32>::MIN, NonZero::<u32>::MIN);
-    let (one_client, other) = (Client::new(config.clone()).unwrap(), Client::new(config).unwrap());
+    let (one_client, other) = (
+        Client::new(config.clone()).unwrap(),
+        Client::new(config).unwrap(),
+    );
     let caller = get(&one_client);
     let mut stream = greet(&listener).await;
     answer(&mut stream).await;
     caller.await.unwrap().reply().unwrap();
 
     // The next turn is a second later.
-    let outcome =
-        other.send(one("GET", &[Arg::Key(b"k")]), Instant::now() + Duration::from_millis(100)).await.remove(0);
-    assert!(matches!(outcome, Outcome::NotSent(NotSent::DeadlineExceeded { .. })), "{outcome:?}");
+    let outcome = other
+        .send(
+            one("GET", &[Arg::Key(b"k")]),
+            Instant::now() + Duration::from_millis(100),
+        )
+        .await
+        .remove(0);
+    assert!(
+        matches!(outcome, Outcome::NotSent(NotSent::DeadlineExceeded { .. })),
+        "{outcome:?}"
+    );
     let caller = get(&other);
     let mut stream = greet(&listener).await;
     answer(&mut stream).await;

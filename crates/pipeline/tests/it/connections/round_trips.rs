@@ -19,7 +19,9 @@ fn increments(commands: usize) -> Batch {
     let mut batch = Batch::new();
     for index in 0..commands {
         let key = format!("key-{index}");
-        batch.unit().command("INCRBY", &[Arg::Key(key.as_bytes()), Arg::Integer(1)]);
+        batch
+            .unit()
+            .command("INCRBY", &[Arg::Key(key.as_bytes()), Arg::Integer(1)]);
     }
     batch
 }
@@ -29,7 +31,11 @@ async fn round_trips(client: &Client, commands: usize) -> u32 {
     let start = Instant::now();
     let outcomes = client.send(increments(commands), soon()).await;
     let trips = start.elapsed().as_millis() / ROUND_TRIP.as_millis();
-    assert!(outcomes.iter().all(|outcome| outcome.integer().unwrap() == 1));
+    assert!(
+        outcomes
+            .iter()
+            .all(|outcome| outcome.integer().unwrap() == 1)
+    );
     u32::try_from(trips).unwrap()
 }
 
@@ -54,9 +60,15 @@ async fn parallelism_counts_nodes() {
         let mut proxies = HashMap::new();
         for server in cluster.servers() {
             assert_eq!(server.raw("FLUSHALL"), "+OK\r\n");
-            proxies.insert(server.port(), Proxy::start(server.port(), Mode::Forward).await);
+            proxies.insert(
+                server.port(),
+                Proxy::start(server.port(), Mode::Forward).await,
+            );
         }
-        let reached: HashMap<u16, Address> = proxies.iter().map(|(port, proxy)| (*port, proxy.address())).collect();
+        let reached: HashMap<u16, Address> = proxies
+            .iter()
+            .map(|(port, proxy)| (*port, proxy.address()))
+            .collect();
         let mut config = cluster.config();
         config.parallelism = Parallelism::new(setting, 10).unwrap();
         config.address_map = Some(AddressMap::new(move |address| match &address {
@@ -65,10 +77,22 @@ async fn parallelism_counts_nodes() {
         }));
         let client = Client::new(config).unwrap();
         for index in 0..20 {
-            send_one(&client, "GET", &[Arg::Key(format!("key-{index}").as_bytes())]).await.reply().unwrap();
+            send_one(
+                &client,
+                "GET",
+                &[Arg::Key(format!("key-{index}").as_bytes())],
+            )
+            .await
+            .reply()
+            .unwrap();
         }
-        proxies.values().for_each(|proxy| proxy.set(Mode::Delay(ROUND_TRIP)));
+        proxies
+            .values()
+            .for_each(|proxy| proxy.set(Mode::Delay(ROUND_TRIP)));
         let trips = round_trips(&client, COMMANDS).await;
-        assert!((fewest..=most).contains(&trips), "{trips} round trips with {setting} nodes at once");
+        assert!(
+            (fewest..=most).contains(&trips),
+            "{trips} round trips with {setting} nodes at once"
+        );
     }
 }

@@ -32,7 +32,8 @@ pub(crate) async fn expect(stream: &mut TcpStream, wire: &str) {
 const PING: &str = "*1\r\n$4\r\nPING\r\n";
 
 /// What tells a stuck connection from a server that holds writes back.
-const WRITE_PROBE: &str = "*3\r\n$7\r\nEVALSHA\r\n$40\r\n0000000000000000000000000000000000000000\r\n$1\r\n0\r\n";
+const WRITE_PROBE: &str =
+    "*3\r\n$7\r\nEVALSHA\r\n$40\r\n0000000000000000000000000000000000000000\r\n$1\r\n0\r\n";
 
 pub(crate) const GET_K: &str = "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n";
 
@@ -54,7 +55,10 @@ async fn a_caller_that_gave_up_leaves_its_replies_to_nobody() {
         tokio::spawn(async move { send_one(&client, "GET", &[Arg::Key(b"k")]).await })
     };
     expect(&mut stream, GET_K).await;
-    stream.write_all(b"$5\r\nfirst\r\n$6\r\nsecond\r\n").await.unwrap();
+    stream
+        .write_all(b"$5\r\nfirst\r\n$6\r\nsecond\r\n")
+        .await
+        .unwrap();
     assert_eq!(second.await.unwrap().bytes().unwrap(), Some(&b"second"[..]));
 }
 
@@ -67,15 +71,37 @@ async fn a_deadline_says_whether_the_command_was_sent() {
     let silent = {
         let client = client.clone();
         tokio::spawn(async move {
-            client.send(one("GET", &[Arg::Key(b"k")]), Instant::now() + Duration::from_millis(200)).await
+            client
+                .send(
+                    one("GET", &[Arg::Key(b"k")]),
+                    Instant::now() + Duration::from_millis(200),
+                )
+                .await
         })
     };
     let mut stream = greet(&listener).await;
     expect(&mut stream, GET_K).await;
-    let queued = client.send(one("GET", &[Arg::Key(b"k")]), Instant::now() + Duration::from_millis(50)).await;
-    assert!(matches!(&queued[..], [Outcome::NotSent(NotSent::DeadlineExceeded { .. })]), "{queued:?}");
+    let queued = client
+        .send(
+            one("GET", &[Arg::Key(b"k")]),
+            Instant::now() + Duration::from_millis(50),
+        )
+        .await;
+    assert!(
+        matches!(
+            &queued[..],
+            [Outcome::NotSent(NotSent::DeadlineExceeded { .. })]
+        ),
+        "{queued:?}"
+    );
     let silent = silent.await.unwrap();
-    assert!(matches!(&silent[..], [Outcome::Unknown(Unknown::DeadlineExceeded { .. })]), "{silent:?}");
+    assert!(
+        matches!(
+            &silent[..],
+            [Outcome::Unknown(Unknown::DeadlineExceeded { .. })]
+        ),
+        "{silent:?}"
+    );
 
     // The late reply frees the connection; the expired command was never written.
     stream.write_all(b"$4\r\nlate\r\n").await.unwrap();
@@ -100,7 +126,10 @@ async fn a_reply_nobody_asked_for_closes_the_connection() {
     let mut rest = Vec::new();
     stream.read_to_end(&mut rest).await.unwrap();
     assert_eq!(rest, b"");
-    eventually("the connection is counted as closed", async || client.stats().closed == 1).await;
+    eventually("the connection is counted as closed", async || {
+        client.stats().closed == 1
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -109,7 +138,10 @@ async fn a_broken_connection_tells_replied_from_unknown() {
     let client = Client::new(config).unwrap();
     let caller = tokio::spawn(async move {
         let mut batch = Batch::new();
-        batch.unit().command("GET", &[Arg::Key(b"k")]).command("GET", &[Arg::Key(b"k")]);
+        batch
+            .unit()
+            .command("GET", &[Arg::Key(b"k")])
+            .command("GET", &[Arg::Key(b"k")]);
         client.send(batch, soon()).await
     });
     let mut stream = greet(&listener).await;
@@ -119,7 +151,13 @@ async fn a_broken_connection_tells_replied_from_unknown() {
     stream.shutdown().await.unwrap();
     let outcomes = caller.await.unwrap();
     assert_eq!(outcomes[0].bytes().unwrap(), Some(&b"a"[..]));
-    assert!(matches!(&outcomes[1], Outcome::Unknown(Unknown::ConnectionLost { .. })), "{outcomes:?}");
+    assert!(
+        matches!(
+            &outcomes[1],
+            Outcome::Unknown(Unknown::ConnectionLost { .. })
+        ),
+        "{outcomes:?}"
+    );
 }
 
 #[tokio::test]
@@ -159,27 +197,45 @@ async fn a_server_that_is_loading_is_asked_again_until_the_deadline() {
     let mut stream = greet(&listener).await;
     for _ in 0..3 {
         expect(&mut stream, GET_K).await;
-        stream.write_all(b"-LOADING Redis is loading the dataset in memory\r\n").await.unwrap();
+        stream
+            .write_all(b"-LOADING Redis is loading the dataset in memory\r\n")
+            .await
+            .unwrap();
     }
     expect(&mut stream, GET_K).await;
     stream.write_all(b"$2\r\nok\r\n").await.unwrap();
     assert_eq!(caller.await.unwrap().bytes().unwrap(), Some(&b"ok"[..]));
 
     let late = tokio::spawn(async move {
-        client.send(one("GET", &[Arg::Key(b"k")]), Instant::now() + Duration::from_millis(300)).await
+        client
+            .send(
+                one("GET", &[Arg::Key(b"k")]),
+                Instant::now() + Duration::from_millis(300),
+            )
+            .await
     });
     expect(&mut stream, GET_K).await;
-    stream.write_all(b"-LOADING Redis is loading the dataset in memory\r\n").await.unwrap();
+    stream
+        .write_all(b"-LOADING Redis is loading the dataset in memory\r\n")
+        .await
+        .unwrap();
     // Whatever it asks again, it is told the same.
     let answer = tokio::spawn(async move {
         let mut buffer = [0; GET_K.len()];
         while stream.read_exact(&mut buffer).await.is_ok() {
-            stream.write_all(b"-LOADING Redis is loading the dataset in memory\r\n").await.unwrap();
+            stream
+                .write_all(b"-LOADING Redis is loading the dataset in memory\r\n")
+                .await
+                .unwrap();
         }
     });
     let outcome = late.await.unwrap().remove(0);
-    let refused = matches!(&outcome, Outcome::Rejected(rejected) if rejected.message.starts_with("LOADING"));
-    assert!(refused || matches!(&outcome, Outcome::Unknown(Unknown::DeadlineExceeded { .. })), "{outcome:?}");
+    let refused =
+        matches!(&outcome, Outcome::Rejected(rejected) if rejected.message.starts_with("LOADING"));
+    assert!(
+        refused || matches!(&outcome, Outcome::Unknown(Unknown::DeadlineExceeded { .. })),
+        "{outcome:?}"
+    );
     answer.abort();
 }
 
@@ -207,7 +263,10 @@ async fn a_full_queue_refuses_instead_of_growing() {
     tokio::task::yield_now().await;
     assert_eq!(client.stats().waiting, 2);
     let refused = send_one(&client, "GET", &[Arg::Key(b"k")]).await;
-    assert!(matches!(refused, Outcome::NotSent(NotSent::Overloaded { .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Outcome::NotSent(NotSent::Overloaded { .. })),
+        "{refused:?}"
+    );
     let answer = async {
         let mut buffer = [0; GET_K.len()];
         stream.write_all(b"$-1\r\n").await.unwrap();
@@ -234,7 +293,10 @@ async fn replies_that_trickle_in_are_put_together() {
         stream.write_all(&[*byte]).await.unwrap();
         tokio::task::yield_now().await;
     }
-    assert_eq!(caller.await.unwrap().bytes().unwrap(), Some(&b"hello\r\nyou!"[..]));
+    assert_eq!(
+        caller.await.unwrap().bytes().unwrap(),
+        Some(&b"hello\r\nyou!"[..])
+    );
 }
 
 #[tokio::test]
@@ -265,7 +327,10 @@ async fn a_spike_opens_connections_and_silence_closes_them() {
     for caller in callers {
         caller.await.unwrap().reply().unwrap();
     }
-    eventually("the excess is closed", async || client.stats().connections == 1).await;
+    eventually("the excess is closed", async || {
+        client.stats().connections == 1
+    })
+    .await;
     let closed = client.stats().closed;
     let again = caller();
     let mut serving = None;
@@ -279,7 +344,11 @@ async fn a_spike_opens_connections_and_silence_closes_them() {
     }
     assert!(serving.is_some());
     again.await.unwrap().reply().unwrap();
-    assert_eq!(client.stats().closed, closed, "the last connection stays open however long it is idle");
+    assert_eq!(
+        client.stats().closed,
+        closed,
+        "the last connection stays open however long it is idle"
+    );
 }
 
 #[tokio::test]
@@ -296,7 +365,10 @@ async fn a_connection_silent_while_another_one_works_is_given_up() {
     // The probe: nobody asked for it but the silence.
     let mut probe = greet(&listener).await;
     expect(&mut probe, WRITE_PROBE).await;
-    probe.write_all(b"-NOPERM this user has no permissions\r\n").await.unwrap();
+    probe
+        .write_all(b"-NOPERM this user has no permissions\r\n")
+        .await
+        .unwrap();
     expect(&mut probe, PING).await;
     probe.write_all(b"+PONG\r\n").await.unwrap();
     let outcome = stuck.await.unwrap();
@@ -314,9 +386,17 @@ async fn answer_all(stream: &mut TcpStream, callers: usize) {
     while keys.len() < callers {
         assert_ne!(stream.read_buf(&mut read).await.unwrap(), 0);
         let text = String::from_utf8_lossy(&read);
-        keys = text.split("\r\n").skip(4).step_by(5).map(str::to_owned).collect();
+        keys = text
+            .split("\r\n")
+            .skip(4)
+            .step_by(5)
+            .map(str::to_owned)
+            .collect();
     }
-    let replies: String = keys.iter().map(|key| format!("${}\r\n{key}\r\n", key.len())).collect();
+    let replies: String = keys
+        .iter()
+        .map(|key| format!("${}\r\n{key}\r\n", key.len()))
+        .collect();
     stream.write_all(replies.as_bytes()).await.unwrap();
 }
 
@@ -344,18 +424,27 @@ async fn the_first_of_many_are_written_again_before_the_others_hear() {
     }
     let stats = client.stats();
     assert_eq!((stats.commands, stats.replies), (128, 128));
-    assert_eq!(stats.writes, 3, "all of the first round, then each half of the second");
+    assert_eq!(
+        stats.writes, 3,
+        "all of the first round, then each half of the second"
+    );
 }
 
 #[test]
 fn a_caller_whose_clients_runtime_ends_is_told() {
-    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap()
+    };
     let (clients, callers) = (runtime(), runtime());
     let (listener, client) = clients.block_on(async {
         let (listener, config) = listener().await;
         (listener, Client::new(config).unwrap())
     });
-    let send = |client: Client| async move { client.send(one("GET", &[Arg::Key(b"k")]), soon()).await };
+    let send =
+        |client: Client| async move { client.send(one("GET", &[Arg::Key(b"k")]), soon()).await };
     let sent = callers.spawn(send(client.clone()));
     let early = callers.spawn(async move {});
     callers.block_on(early).unwrap();
@@ -365,14 +454,27 @@ fn a_caller_whose_clients_runtime_ends_is_told() {
         stream
     });
     drop(clients);
-    let outcomes =
-        callers.block_on(async { tokio::time::timeout(Duration::from_secs(5), sent).await.unwrap().unwrap() });
-    assert!(matches!(&outcomes[..], [Outcome::Unknown(Unknown::ConnectionLost { .. })]), "{outcomes:?}");
+    let outcomes = callers.block_on(async {
+        tokio::time::timeout(Duration::from_secs(5), sent)
+            .await
+            .unwrap()
+            .unwrap()
+    });
+    assert!(
+        matches!(
+            &outcomes[..],
+            [Outcome::Unknown(Unknown::ConnectionLost { .. })]
+        ),
+        "{outcomes:?}"
+    );
     drop(stream);
 
     let deadline = Instant::now() + Duration::from_millis(50);
     let outcomes = callers.block_on(client.send(one("GET", &[Arg::Key(b"k")]), deadline));
-    assert!(matches!(&outcomes[..], [Outcome::NotSent(_)]), "{outcomes:?}");
+    assert!(
+        matches!(&outcomes[..], [Outcome::NotSent(_)]),
+        "{outcomes:?}"
+    );
 }
 
 /// A push may stand anywhere between replies, and arrive in pieces: it is nobody's reply.
@@ -382,7 +484,10 @@ async fn stray_pushes_shift_no_reply() {
     config.protocol = tidegate_pipeline::Protocol::Resp3;
     let client = Client::new(config).unwrap();
     let mut batch = Batch::new();
-    batch.unit().command("GET", &[Arg::Key(b"k")]).command("GET", &[Arg::Key(b"k")]);
+    batch
+        .unit()
+        .command("GET", &[Arg::Key(b"k")])
+        .command("GET", &[Arg::Key(b"k")]);
     let caller = {
         let client = client.clone();
         tokio::spawn(async move { client.send(batch, soon()).await })
@@ -390,9 +495,15 @@ async fn stray_pushes_shift_no_reply() {
     let (mut stream, _) = listener.accept().await.unwrap();
     expect(&mut stream, "*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n").await;
     // Also before the client has said who it is.
-    stream.write_all(b">2\r\n+hello\r\n:1\r\n%1\r\n+proto\r\n:3\r\n").await.unwrap();
+    stream
+        .write_all(b">2\r\n+hello\r\n:1\r\n%1\r\n+proto\r\n:3\r\n")
+        .await
+        .unwrap();
     expect(&mut stream, PING).await;
-    stream.write_all(b">1\r\n+early\r\n+PONG\r\n").await.unwrap();
+    stream
+        .write_all(b">1\r\n+early\r\n+PONG\r\n")
+        .await
+        .unwrap();
     expect(&mut stream, GET_K).await;
     expect(&mut stream, GET_K).await;
     let invalidate = ">2\r\n$10\r\ninvalidate\r\n*1\r\n$1\r\nk\r\n";

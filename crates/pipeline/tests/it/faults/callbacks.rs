@@ -17,12 +17,22 @@ async fn a_credentials_provider_that_panics_is_a_failed_connect() {
     let count = Arc::clone(&asked);
     config.credentials_provider = Some(CredentialsProvider::new(move || {
         assert!(count.fetch_add(1, SeqCst) >= 2, "the vault is sealed");
-        Ok(Credentials { username: None, password: "secret".to_owned() })
+        Ok(Credentials {
+            username: None,
+            password: "secret".to_owned(),
+        })
     }));
     let client = Client::new(config).unwrap();
-    let error = send_one(&client, "PING", &[]).await.reply().unwrap_err().to_string();
+    let error = send_one(&client, "PING", &[])
+        .await
+        .reply()
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("the vault is sealed"), "{error}");
-    eventually("it connects", async || send_one(&client, "PING", &[]).await.reply().is_ok()).await;
+    eventually("it connects", async || {
+        send_one(&client, "PING", &[]).await.reply().is_ok()
+    })
+    .await;
 }
 
 /// A panic in the caller's function ended the task that learns the topology: the client never knew a node.
@@ -36,6 +46,8 @@ async fn an_address_map_that_panics_does_not_end_the_search_for_the_topology() {
         address
     }));
     let client = Client::new(config).unwrap();
-    let outcomes = client.send(one("INCRBY", &[Arg::Key(b"key"), Arg::Integer(1)]), soon()).await;
+    let outcomes = client
+        .send(one("INCRBY", &[Arg::Key(b"key"), Arg::Integer(1)]), soon())
+        .await;
     assert_eq!(outcomes[0].integer().unwrap(), 1);
 }

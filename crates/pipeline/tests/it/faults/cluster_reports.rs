@@ -31,7 +31,11 @@ async fn a_server_that_moved_behind_its_own_address_is_found_on_a_new_connection
     let crowd = Crowd::answering(move |asked| {
         let is_increment = asked.command[0] == "INCRBY";
         if is_increment && asked.connection <= edge.load(SeqCst) && edge.load(SeqCst) != u64::MAX {
-            return Some(Answer::Last(format!("-MOVED {} :{}\r\n", slot(&asked.command[1]), asked.command[2])));
+            return Some(Answer::Last(format!(
+                "-MOVED {} :{}\r\n",
+                slot(&asked.command[1]),
+                asked.command[2]
+            )));
         }
         is_increment.then(|| Answer::Reply(format!(":{}\r\n", counted.fetch_add(1, SeqCst) + 1)))
     })
@@ -41,10 +45,16 @@ async fn a_server_that_moved_behind_its_own_address_is_found_on_a_new_connection
     let to_itself = || one("INCRBY", &[Arg::Key(b"key"), Arg::Integer(port)]);
     crowd.name_owners(&[crowd.address("127.0.0.1")], 1);
     let client = Client::new(crowd.config()).unwrap();
-    assert_eq!(client.send(to_itself(), soon()).await[0].integer().unwrap(), 1);
+    assert_eq!(
+        client.send(to_itself(), soon()).await[0].integer().unwrap(),
+        1
+    );
     // Another server takes the address: the connections there are say so and end.
     old.store(crowd.accepted(), SeqCst);
-    assert_eq!(client.send(to_itself(), soon()).await[0].integer().unwrap(), 2);
+    assert_eq!(
+        client.send(to_itself(), soon()).await[0].integer().unwrap(),
+        2
+    );
     assert_eq!(ran.load(SeqCst), 2, "it ran once");
 }
 
@@ -52,17 +62,24 @@ async fn a_server_that_moved_behind_its_own_address_is_found_on_a_new_connection
 #[tokio::test]
 async fn connections_of_twenty_nodes_that_end_at_once_fail_no_call() {
     let crowd = Crowd::start().await;
-    let owners: Vec<_> = (1..=20).map(|at| crowd.address(&format!("127.0.1.{at}"))).collect();
+    let owners: Vec<_> = (1..=20)
+        .map(|at| crowd.address(&format!("127.0.1.{at}")))
+        .collect();
     crowd.name_owners(&owners, 20);
     let client = Client::new(crowd.config()).unwrap();
     let mut batch = Batch::new();
     for key in keys_where(200, |_| true) {
         // It may run twice: it is sent again when its connection breaks.
-        batch.unit().repeatable("EXPIRE", &[Arg::Key(key.as_bytes()), Arg::Integer(60)]);
+        batch
+            .unit()
+            .repeatable("EXPIRE", &[Arg::Key(key.as_bytes()), Arg::Integer(60)]);
     }
     for round in 0..5 {
         let outcomes = client.send(batch.clone(), soon()).await;
-        assert!(outcomes.iter().all(|outcome| outcome.reply().is_ok()), "round {round}: {outcomes:?}");
+        assert!(
+            outcomes.iter().all(|outcome| outcome.reply().is_ok()),
+            "round {round}: {outcomes:?}"
+        );
         crowd.hang_up();
     }
 }
@@ -72,7 +89,10 @@ async fn connections_of_twenty_nodes_that_end_at_once_fail_no_call() {
 async fn callers_of_a_lost_shard_do_not_take_the_room_of_others() {
     let mut cluster = RedisCluster::start(3, 0).await;
     for server in cluster.servers() {
-        for setting in ["cluster-require-full-coverage no", "cluster-node-timeout 15000"] {
+        for setting in [
+            "cluster-require-full-coverage no",
+            "cluster-node-timeout 15000",
+        ] {
             assert_eq!(server.raw(&format!("CONFIG SET {setting}")), "+OK\r\n");
         }
     }
@@ -82,24 +102,48 @@ async fn callers_of_a_lost_shard_do_not_take_the_room_of_others() {
     let keys = |node: usize| keys_where(1, |key| cluster.owner(key) == node).remove(0);
     let (lost, safe) = (keys(1), keys(2));
     for key in [&lost, &safe] {
-        send_one(&client, "INCRBY", &[Arg::Key(key.as_bytes()), Arg::Integer(1)]).await.integer().unwrap();
+        send_one(
+            &client,
+            "INCRBY",
+            &[Arg::Key(key.as_bytes()), Arg::Integer(1)],
+        )
+        .await
+        .integer()
+        .unwrap();
     }
     cluster.server_mut(1).kill();
     let mut callers = JoinSet::new();
     for _ in 0..100 {
         let (client, batch) = (client.clone(), increment(&lost));
-        callers.spawn(async move { client.send(batch, Instant::now() + Duration::from_secs(5)).await.remove(0) });
+        callers.spawn(async move {
+            client
+                .send(batch, Instant::now() + Duration::from_secs(5))
+                .await
+                .remove(0)
+        });
     }
-    eventually("some wait, and the others have no room", async || client.stats().overloads == 80).await;
+    eventually("some wait, and the others have no room", async || {
+        client.stats().overloads == 80
+    })
+    .await;
     // Another shard turns its callers away for a moment: there is room for them to wait.
     let server = &cluster.servers()[2];
-    assert_eq!(server.raw(&format!("CLUSTER DELSLOTS {}", slot(&safe))), "+OK\r\n");
+    assert_eq!(
+        server.raw(&format!("CLUSTER DELSLOTS {}", slot(&safe))),
+        "+OK\r\n"
+    );
     let call = {
         let (client, batch) = (client.clone(), increment(&safe));
         tokio::spawn(async move { client.send(batch, soon()).await.remove(0) })
     };
-    eventually("it waits or was refused", async || client.stats().retrying > 20 || call.is_finished()).await;
-    assert_eq!(server.raw(&format!("CLUSTER ADDSLOTS {}", slot(&safe))), "+OK\r\n");
+    eventually("it waits or was refused", async || {
+        client.stats().retrying > 20 || call.is_finished()
+    })
+    .await;
+    assert_eq!(
+        server.raw(&format!("CLUSTER ADDSLOTS {}", slot(&safe))),
+        "+OK\r\n"
+    );
     assert_eq!(call.await.unwrap().integer().unwrap(), 2);
 }
 
@@ -116,7 +160,10 @@ async fn a_slot_that_moved_is_followed_alone_in_a_mixed_batch() {
     for key in &keys {
         let key = Arg::Key(key.as_bytes());
         batch.unit().command("GET", &[key]);
-        batch.unit().command("INCRBY", &[key, Arg::Integer(1)]).repeatable("EXPIRE", &[key, Arg::Integer(60)]);
+        batch
+            .unit()
+            .command("INCRBY", &[key, Arg::Integer(1)])
+            .repeatable("EXPIRE", &[key, Arg::Integer(60)]);
     }
     for round in 1..=5 {
         let outcomes = client.send(batch.clone(), soon()).await;
@@ -124,27 +171,42 @@ async fn a_slot_that_moved_is_followed_alone_in_a_mixed_batch() {
             assert_eq!(counter.integer().unwrap(), round, "{outcomes:?}");
         }
     }
-    assert_eq!(client.stats().moved, 2, "one for each unit of that slot, once");
+    assert_eq!(
+        client.stats().moved,
+        2,
+        "one for each unit of that slot, once"
+    );
 }
 
 /// redis-rs 2305: ASKING was refused, and the command behind it was sent as if it had not been.
 #[tokio::test]
 async fn a_command_behind_a_refused_asking_does_not_run_and_is_tried_again_with_waits() {
-    let (refuses, ran, asked) =
-        (Arc::new(AtomicBool::new(true)), Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (refuses, ran, asked) = (
+        Arc::new(AtomicBool::new(true)),
+        Arc::new(AtomicU64::new(0)),
+        Arc::new(AtomicU64::new(0)),
+    );
     let target = {
         let (refuses, ran, asked) = (Arc::clone(&refuses), Arc::clone(&ran), Arc::clone(&asked));
         Crowd::answering(move |question| match &question.command[0][..] {
             "ASKING" if refuses.load(SeqCst) => {
                 asked.fetch_add(1, SeqCst);
-                Some(Answer::Reply("-NOPERM this user has no permissions to run 'asking'\r\n".to_owned()))
+                Some(Answer::Reply(
+                    "-NOPERM this user has no permissions to run 'asking'\r\n".to_owned(),
+                ))
             }
             // A server that was not asked so sends the command back.
             "INCRBY" if refuses.load(SeqCst) => {
                 let back = &question.command[2];
-                Some(Answer::Reply(format!("-MOVED {} 127.0.0.1:{back}\r\n", slot(&question.command[1]))))
+                Some(Answer::Reply(format!(
+                    "-MOVED {} 127.0.0.1:{back}\r\n",
+                    slot(&question.command[1])
+                )))
             }
-            "INCRBY" => Some(Answer::Reply(format!(":{}\r\n", ran.fetch_add(1, SeqCst) + 1))),
+            "INCRBY" => Some(Answer::Reply(format!(
+                ":{}\r\n",
+                ran.fetch_add(1, SeqCst) + 1
+            ))),
             _ => None,
         })
         .await
@@ -159,12 +221,29 @@ async fn a_command_behind_a_refused_asking_does_not_run_and_is_tried_again_with_
     target.name_owners(&[source.address("127.0.0.1")], 1);
     let client = Client::new(source.config()).unwrap();
     // The amount that is added is the port of the source, so that the target can name it.
-    let batch = one("INCRBY", &[Arg::Key(b"key"), Arg::Integer(i64::from(source.port))]);
-    let outcome = client.send(batch.clone(), Instant::now() + Duration::from_secs(1)).await.remove(0);
-    let Outcome::Rejected(rejected) = &outcome else { panic!("{outcome:?}") };
-    assert!(matches!(rejected.kind, Rejection::Moved { .. } | Rejection::Ask { .. }), "{outcome:?}");
+    let batch = one(
+        "INCRBY",
+        &[Arg::Key(b"key"), Arg::Integer(i64::from(source.port))],
+    );
+    let outcome = client
+        .send(batch.clone(), Instant::now() + Duration::from_secs(1))
+        .await
+        .remove(0);
+    let Outcome::Rejected(rejected) = &outcome else {
+        panic!("{outcome:?}")
+    };
+    assert!(
+        matches!(
+            rejected.kind,
+            Rejection::Moved { .. } | Rejection::Ask { .. }
+        ),
+        "{outcome:?}"
+    );
     assert_eq!(ran.load(SeqCst), 0);
-    assert!((1..100).contains(&asked.load(SeqCst)), "{asked:?} times in a second");
+    assert!(
+        (1..100).contains(&asked.load(SeqCst)),
+        "{asked:?} times in a second"
+    );
     refuses.store(false, SeqCst);
     assert_eq!(client.send(batch, soon()).await[0].integer().unwrap(), 1);
     assert_eq!(ran.load(SeqCst), 1, "it ran once");
@@ -183,18 +262,37 @@ async fn a_replica_that_names_an_old_owner_costs_a_redirect_and_no_slot() {
     drop(gone);
     // The seed says that the replica owns all, as it did before.
     let seed = Crowd::start().await;
-    let all_at = |crowd: &Crowd| [&seed, &replica, &owner].map(|one| one.name_owners(&[crowd.address("127.0.0.1")], 1));
+    let all_at = |crowd: &Crowd| {
+        [&seed, &replica, &owner].map(|one| one.name_owners(&[crowd.address("127.0.0.1")], 1))
+    };
     all_at(&replica);
     let client = Client::new(seed.config()).unwrap();
-    let outcome = client.send(increment("key"), Instant::now() + Duration::from_millis(300)).await.remove(0);
+    let outcome = client
+        .send(
+            increment("key"),
+            Instant::now() + Duration::from_millis(300),
+        )
+        .await
+        .remove(0);
     assert!(outcome.reply().is_err(), "nobody runs it: {outcome:?}");
     all_at(&owner);
-    assert_eq!(client.send(increment("key"), soon()).await[0].integer().unwrap(), 1);
+    assert_eq!(
+        client.send(increment("key"), soon()).await[0]
+            .integer()
+            .unwrap(),
+        1
+    );
     let redirects = client.stats().moved;
     for _ in 0..20 {
-        client.send(increment("other"), soon()).await[0].integer().unwrap();
+        client.send(increment("other"), soon()).await[0]
+            .integer()
+            .unwrap();
     }
-    assert_eq!(client.stats().moved, redirects, "no slot stays with an old owner");
+    assert_eq!(
+        client.stats().moved,
+        redirects,
+        "no slot stays with an old owner"
+    );
 }
 
 /// ioredis 2096: a node that restarted without a change of slots was never connected to again.
@@ -202,21 +300,34 @@ async fn a_replica_that_names_an_old_owner_costs_a_redirect_and_no_slot() {
 async fn a_node_that_restarts_without_a_change_of_slots_is_used_again() {
     let mut cluster = RedisCluster::start(3, 0).await;
     for server in cluster.servers() {
-        assert_eq!(server.raw("CONFIG SET cluster-node-timeout 15000"), "+OK\r\n");
+        assert_eq!(
+            server.raw("CONFIG SET cluster-node-timeout 15000"),
+            "+OK\r\n"
+        );
     }
     let client = Client::new(cluster.config()).unwrap();
     let key = keys_where(1, |key| cluster.owner(key) == 1).remove(0);
-    client.send(increment(&key), soon()).await[0].integer().unwrap();
+    client.send(increment(&key), soon()).await[0]
+        .integer()
+        .unwrap();
     for _ in 0..3 {
         cluster.server_mut(1).kill();
-        eventually("the loss is noticed", async || client.stats().connections < 1 || is_lost(&client, &key).await)
-            .await;
+        eventually("the loss is noticed", async || {
+            client.stats().connections < 1 || is_lost(&client, &key).await
+        })
+        .await;
         cluster.server_mut(1).restart().await;
         // It takes part again when it has heard of the others.
-        client.send(increment(&key), soon()).await[0].integer().unwrap();
+        client.send(increment(&key), soon()).await[0]
+            .integer()
+            .unwrap();
     }
 }
 
 async fn is_lost(client: &Client, key: &str) -> bool {
-    client.send(increment(key), Instant::now() + Duration::from_millis(50)).await[0].reply().is_err()
+    client
+        .send(increment(key), Instant::now() + Duration::from_millis(50))
+        .await[0]
+        .reply()
+        .is_err()
 }

@@ -16,16 +16,29 @@ async fn what_waits_for_a_node_that_leaves_goes_to_the_new_owner() {
     let mut config = cluster.config();
     (config.in_flight_commands, config.max_connections) = (1, 1);
     let client = Client::new(config).unwrap();
-    send_one(&client, "INCRBY", &[Arg::Key(b"key"), Arg::Integer(0)]).await.integer().unwrap();
+    send_one(&client, "INCRBY", &[Arg::Key(b"key"), Arg::Integer(0)])
+        .await
+        .integer()
+        .unwrap();
     let owner = cluster.owner("key");
     cluster.slow_down(owner, Duration::from_millis(200));
     let mut callers = JoinSet::new();
     let deadline = Instant::now() + Duration::from_secs(30);
     for _ in 0..CALLERS {
         let client = client.clone();
-        callers.spawn(async move { client.send(one("INCRBY", &[Arg::Key(b"key"), Arg::Integer(1)]), deadline).await });
+        callers.spawn(async move {
+            client
+                .send(
+                    one("INCRBY", &[Arg::Key(b"key"), Arg::Integer(1)]),
+                    deadline,
+                )
+                .await
+        });
     }
-    eventually("the callers wait", async || client.stats().waiting >= CALLERS as u64 / 2).await;
+    eventually("the callers wait", async || {
+        client.stats().waiting >= CALLERS as u64 / 2
+    })
+    .await;
     cluster.hand_over(owner, (owner + 1) % 3);
     while let Some(outcomes) = callers.join_next().await {
         outcomes.unwrap()[0].integer().unwrap();

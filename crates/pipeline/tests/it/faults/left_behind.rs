@@ -18,12 +18,19 @@ type Caller = JoinHandle<Vec<Outcome>>;
 
 fn charge() -> Batch {
     let (mut batch, key) = (Batch::new(), Arg::Key(b"k"));
-    batch.unit().command("INCRBY", &[key, Arg::Integer(1)]).repeatable("EXPIRE", &[key, Arg::Integer(60)]);
+    batch
+        .unit()
+        .command("INCRBY", &[key, Arg::Integer(1)])
+        .repeatable("EXPIRE", &[key, Arg::Integer(60)]);
     batch
 }
 
 /// Sends a charge for a caller. Returns the caller, and the connection on which both commands have arrived.
-async fn begin_charge(listener: &TcpListener, client: &Client, deadline: Instant) -> (Caller, TcpStream) {
+async fn begin_charge(
+    listener: &TcpListener,
+    client: &Client,
+    deadline: Instant,
+) -> (Caller, TcpStream) {
     let client = client.clone();
     let caller = tokio::spawn(async move { client.send(charge(), deadline).await });
     let mut stream = greet(listener).await;
@@ -41,8 +48,13 @@ async fn expiry_follows(listener: &TcpListener, client: &Client) {
         stream.write_all(b":1\r\n").await.unwrap();
         stream
     };
-    let _stream = tokio::time::timeout_at(soon().into(), follows).await.expect("no expiry follows");
-    eventually("the reply is read", async || client.stats().replies > replies).await;
+    let _stream = tokio::time::timeout_at(soon().into(), follows)
+        .await
+        .expect("no expiry follows");
+    eventually("the reply is read", async || {
+        client.stats().replies > replies
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -66,7 +78,10 @@ async fn a_deadline_that_passes_leaves_no_counter_without_expiry() {
     let deadline = Instant::now() + Duration::from_millis(200);
     let (caller, stream) = begin_charge(&listener, &client, deadline).await;
     let outcomes = caller.await.unwrap();
-    assert!(matches!(&outcomes[..], [Outcome::Unknown(_), Outcome::Unknown(_)]), "{outcomes:?}");
+    assert!(
+        matches!(&outcomes[..], [Outcome::Unknown(_), Outcome::Unknown(_)]),
+        "{outcomes:?}"
+    );
     drop(stream);
     expiry_follows(&listener, &client).await;
 }
@@ -77,7 +92,10 @@ async fn a_caller_that_gave_up_later_leaves_no_counter_without_expiry() {
     let (listener, config) = listener().await;
     let client = Client::new(config).unwrap();
     let (caller, mut stream) = begin_charge(&listener, &client, soon()).await;
-    stream.write_all(b":1\r\n-LOADING Redis is loading the dataset in memory\r\n").await.unwrap();
+    stream
+        .write_all(b":1\r\n-LOADING Redis is loading the dataset in memory\r\n")
+        .await
+        .unwrap();
     expect(&mut stream, EXPIRE).await;
     caller.abort();
     assert!(caller.await.unwrap_err().is_cancelled());

@@ -42,7 +42,12 @@ impl Callers {
     async fn stop(self) -> (Client, Vec<Tally>) {
         let others = self.others.stop().await;
         for tally in &others {
-            assert_eq!(tally.errors, [], "{} is not on the node in trouble", tally.key);
+            assert_eq!(
+                tally.errors,
+                [],
+                "{} is not on the node in trouble",
+                tally.key
+            );
         }
         check_exact(&self.client, &others).await;
         let troubled = self.troubled.stop().await;
@@ -54,14 +59,23 @@ impl Callers {
 /// The connections of clients to a server, by id.
 fn connections(server: &RedisServer) -> BTreeSet<String> {
     let list = server.raw("CLIENT LIST TYPE normal");
-    let id = |line: &str| line.split(' ').find_map(|field| field.strip_prefix("id=")).map(str::to_owned);
-    list.lines().filter(|line| !line.contains("cmd=client")).filter_map(id).collect()
+    let id = |line: &str| {
+        line.split(' ')
+            .find_map(|field| field.strip_prefix("id="))
+            .map(str::to_owned)
+    };
+    list.lines()
+        .filter(|line| !line.contains("cmd=client"))
+        .filter_map(id)
+        .collect()
 }
 
 async fn works_again(client: &Client, key: &str) {
     eventually("the slots have an owner again", async || {
         let batch = one("INCRBY", &[Arg::Key(key.as_bytes()), Arg::Integer(0)]);
-        client.send(batch, Instant::now() + IMPATIENT).await[0].reply().is_ok()
+        client.send(batch, Instant::now() + IMPATIENT).await[0]
+            .reply()
+            .is_ok()
     })
     .await;
 }
@@ -76,7 +90,10 @@ async fn a_primary_killed_under_load_is_replaced_and_the_others_do_not_notice() 
     works_again(&callers.client, &key).await;
     callers.troubled.goes_on_for(1_000).await;
     let (client, troubled) = callers.stop().await;
-    assert!(troubled.iter().any(|tally| !tally.errors.is_empty()), "the kill hit nobody: the test shows nothing");
+    assert!(
+        troubled.iter().any(|tally| !tally.errors.is_empty()),
+        "the kill hit nobody: the test shows nothing"
+    );
     check_not_doubled(&client, &troubled).await;
 }
 
@@ -86,22 +103,39 @@ async fn a_frozen_node_holds_up_its_own_callers_only() {
     let cluster = RedisCluster::start(3, 0).await;
     for server in cluster.servers() {
         // The others must not declare it dead: this is about a slow node, not about a failover.
-        assert_eq!(server.raw("CONFIG SET cluster-node-timeout 15000"), "+OK\r\n");
+        assert_eq!(
+            server.raw("CONFIG SET cluster-node-timeout 15000"),
+            "+OK\r\n"
+        );
     }
     let callers = Callers::start(&cluster, 1, IMPATIENT).await;
     let others = [0, 2].map(|at| &cluster.servers()[at]);
     let before = others.map(connections);
     cluster.servers()[1].pause();
     let frozen = Instant::now();
-    eventually("three seconds have passed", async || frozen.elapsed() > Duration::from_secs(3)).await;
-    assert!(callers.client.stats().waiting < 1_000, "{:?}", callers.client.stats());
+    eventually("three seconds have passed", async || {
+        frozen.elapsed() > Duration::from_secs(3)
+    })
+    .await;
+    assert!(
+        callers.client.stats().waiting < 1_000,
+        "{:?}",
+        callers.client.stats()
+    );
     cluster.servers()[1].resume();
     callers.troubled.goes_on_for(1_000).await;
-    eventually("the other nodes have the connections they had", async || others.map(connections) == before).await;
+    eventually(
+        "the other nodes have the connections they had",
+        async || others.map(connections) == before,
+    )
+    .await;
     let (client, troubled) = callers.stop().await;
     for tally in &troubled {
         let late = |error: &Outcome| matches!(error, Outcome::Unknown(_) | Outcome::NotSent(_));
-        assert!(!tally.errors.is_empty() && tally.errors.iter().all(late), "{tally:?}");
+        assert!(
+            !tally.errors.is_empty() && tally.errors.iter().all(late),
+            "{tally:?}"
+        );
     }
     check_exact(&client, &troubled).await;
 }
@@ -110,7 +144,10 @@ async fn a_frozen_node_holds_up_its_own_callers_only() {
 async fn a_failover_on_purpose_is_followed_and_a_forced_one_doubles_nothing() {
     let cluster = RedisCluster::start(3, 1).await;
     for server in cluster.servers() {
-        assert_eq!(server.raw("CONFIG SET repl-diskless-sync-delay 0"), "+OK\r\n");
+        assert_eq!(
+            server.raw("CONFIG SET repl-diskless-sync-delay 0"),
+            "+OK\r\n"
+        );
     }
     let callers = Callers::start(&cluster, 0, PATIENT).await;
     for replica in [3, 0, 3] {
@@ -127,10 +164,20 @@ async fn a_failover_on_purpose_is_followed_and_a_forced_one_doubles_nothing() {
 
     // Without asking its primary, the replica may miss what was acknowledged last.
     let fresh = |key: &str| troubled.iter().all(|tally| tally.key != key);
-    let load = Load::start(&client, &keys_where(6, |key| fresh(key) && cluster.owner(key) == 3), PATIENT);
+    let load = Load::start(
+        &client,
+        &keys_where(6, |key| fresh(key) && cluster.owner(key) == 3),
+        PATIENT,
+    );
     load.goes_on_for(500).await;
-    assert_eq!(cluster.servers()[0].raw("CLUSTER FAILOVER TAKEOVER"), "+OK\r\n");
-    eventually("the taken over follows", async || cluster.servers()[3].raw("ROLE").contains("slave")).await;
+    assert_eq!(
+        cluster.servers()[0].raw("CLUSTER FAILOVER TAKEOVER"),
+        "+OK\r\n"
+    );
+    eventually("the taken over follows", async || {
+        cluster.servers()[3].raw("ROLE").contains("slave")
+    })
+    .await;
     load.goes_on_for(1_000).await;
     check_not_doubled(&client, &load.stop().await).await;
 }
@@ -166,7 +213,9 @@ async fn is_followed(primary: &RedisServer, old: &RedisServer) -> bool {
 }
 
 fn has_link(server: &RedisServer) -> bool {
-    server.raw("INFO replication").contains("master_link_status:up")
+    server
+        .raw("INFO replication")
+        .contains("master_link_status:up")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -175,11 +224,16 @@ async fn a_node_replaced_at_a_new_address_is_found() {
     // The client knows only the address that goes away.
     let callers = Callers::start(&cluster, 0, PATIENT).await;
     let key = keys_where(1, |key| cluster.owner(key) == 0).remove(0);
-    let new = RedisServer::start_with(&["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"]).await;
+    let new =
+        RedisServer::start_with(&["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"])
+            .await;
     let meet = format!("CLUSTER MEET 127.0.0.1 {}", new.port());
     assert_eq!(cluster.servers()[0].raw(&meet), "+OK\r\n");
     let replicate = format!("CLUSTER REPLICATE {}", cluster.id(0));
-    eventually("the new node follows the old one", async || new.raw(&replicate).starts_with("+OK")).await;
+    eventually("the new node follows the old one", async || {
+        new.raw(&replicate).starts_with("+OK")
+    })
+    .await;
     in_step(&new).await;
     take_over(&new).await;
     // Killed before it could name the new one, it would leave callers without an owner until the next look around.
@@ -207,6 +261,12 @@ fn check_unnoticed(tallies: &[Tally]) {
 /// How many tokens a server has sent back: it gets them from whoever takes it for the owner of a counter.
 fn echoes(server: &RedisServer) -> u64 {
     let stats = server.raw("INFO commandstats");
-    let calls = |line: &str| line.strip_prefix("cmdstat_echo:calls=")?.split(',').next()?.parse().ok();
+    let calls = |line: &str| {
+        line.strip_prefix("cmdstat_echo:calls=")?
+            .split(',')
+            .next()?
+            .parse()
+            .ok()
+    };
     stats.lines().find_map(calls).unwrap_or(0)
 }

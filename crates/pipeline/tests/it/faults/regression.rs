@@ -21,13 +21,31 @@ async fn a_node_that_left_takes_its_connections_out_of_the_books() {
     let client = Client::new(config).unwrap();
     let mut batch = Batch::new();
     for index in 0..30 {
-        batch.unit().command("EXPIRE", &[Arg::Key(format!("key-{index}").as_bytes()), Arg::Integer(1)]);
+        batch.unit().command(
+            "EXPIRE",
+            &[Arg::Key(format!("key-{index}").as_bytes()), Arg::Integer(1)],
+        );
     }
-    assert!(client.send(batch.clone(), soon()).await.iter().all(|outcome| outcome.reply().is_ok()));
+    assert!(
+        client
+            .send(batch.clone(), soon())
+            .await
+            .iter()
+            .all(|outcome| outcome.reply().is_ok())
+    );
     assert_eq!(client.stats().connections, 3);
     cluster.hand_over(2, 0);
-    assert!(client.send(batch, soon()).await.iter().all(|outcome| outcome.reply().is_ok()));
-    eventually("the connection is closed and counted", async || client.stats().connections == 2).await;
+    assert!(
+        client
+            .send(batch, soon())
+            .await
+            .iter()
+            .all(|outcome| outcome.reply().is_ok())
+    );
+    eventually("the connection is closed and counted", async || {
+        client.stats().connections == 2
+    })
+    .await;
     let stats = client.stats();
     assert_eq!((stats.opened, stats.closed), (3, 1), "{stats:?}");
 }
@@ -63,7 +81,12 @@ async fn a_process_that_did_not_run_does_not_blame_its_server() {
         Poll::Ready(())
     }));
     hog.await.unwrap();
-    assert!(call.await.unwrap().iter().all(|outcome| outcome.reply().is_ok()));
+    assert!(
+        call.await
+            .unwrap()
+            .iter()
+            .all(|outcome| outcome.reply().is_ok())
+    );
     // Long enough for another connection, if one was asked for.
     for _ in 0..200 {
         send_one(&client, "PING", &[]).await.reply().unwrap();
@@ -78,7 +101,10 @@ async fn a_batch_may_end_with_an_empty_unit() {
     let server = RedisServer::start().await;
     let client = Client::new(server.config()).unwrap();
     let mut batch = Batch::new();
-    batch.unit().command("SET", &[Arg::Key(b"k"), Arg::Bytes(&vec![b'x'; 300 * 1024])]);
+    batch.unit().command(
+        "SET",
+        &[Arg::Key(b"k"), Arg::Bytes(&vec![b'x'; 300 * 1024])],
+    );
     batch.unit();
     let next = one("INCRBY", &[Arg::Key(b"n"), Arg::Integer(1)]);
     let (outcomes, next) = tokio::join!(client.send(batch, soon()), client.send(next, soon()));
@@ -90,7 +116,10 @@ async fn a_batch_may_end_with_an_empty_unit() {
     for count in 1..=20 {
         let mut batch = one("INCRBY", &[Arg::Key(b"n"), Arg::Integer(1)]);
         batch.unit();
-        assert_eq!(client.send(batch, soon()).await[0].integer().unwrap(), count);
+        assert_eq!(
+            client.send(batch, soon()).await[0].integer().unwrap(),
+            count
+        );
         assert_eq!(client.stats().closed, 0, "a connection was silent");
     }
 }

@@ -32,17 +32,26 @@ async fn a_connection_whose_greeting_is_answered_late_is_never_used() {
     let (mut late, _) = listener.accept().await.unwrap();
     expect(&mut late, PING).await;
     let outcome = refused.await.unwrap();
-    assert!(matches!(outcome, Outcome::NotSent(NotSent::Unavailable { .. })), "{outcome:?}");
+    assert!(
+        matches!(outcome, Outcome::NotSent(NotSent::Unavailable { .. })),
+        "{outcome:?}"
+    );
     let _ = late.write_all(b"+PONG\r\n$4\r\nlate\r\n").await;
     let mut stream = greet(&listener).await;
-    eventually("the next connection is used", async || client.stats().connections == 1).await;
+    eventually("the next connection is used", async || {
+        client.stats().connections == 1
+    })
+    .await;
     let caller = get(&client);
     expect(&mut stream, GET_K).await;
     stream.write_all(b"$3\r\nown\r\n").await.unwrap();
     assert_eq!(caller.await.unwrap().bytes().unwrap(), Some(&b"own"[..]));
     let mut rest = Vec::new();
     let _ = late.read_to_end(&mut rest).await;
-    assert_eq!(rest, b"", "nothing was written behind a greeting without an answer");
+    assert_eq!(
+        rest, b"",
+        "nothing was written behind a greeting without an answer"
+    );
 }
 
 /// As above, when the reply too many is there before the first command.
@@ -78,11 +87,21 @@ async fn a_push_may_be_cut_anywhere_between_greeting_and_first_reply() {
         expect(&mut stream, HELLO).await;
         stream.write_all(b"%1\r\n+proto\r\n:3\r\n").await.unwrap();
         expect(&mut stream, PING).await;
-        stream.write_all(format!("+PONG\r\n{before}").as_bytes()).await.unwrap();
+        stream
+            .write_all(format!("+PONG\r\n{before}").as_bytes())
+            .await
+            .unwrap();
         expect(&mut stream, GET_K).await;
-        stream.write_all(format!("{behind}$1\r\na\r\n").as_bytes()).await.unwrap();
+        stream
+            .write_all(format!("{behind}$1\r\na\r\n").as_bytes())
+            .await
+            .unwrap();
         let outcome = caller.await.unwrap();
-        assert_eq!(outcome.bytes().ok().flatten(), Some(&b"a"[..]), "cut at {cut}: {outcome:?}");
+        assert_eq!(
+            outcome.bytes().ok().flatten(),
+            Some(&b"a"[..]),
+            "cut at {cut}: {outcome:?}"
+        );
     }
 }
 
@@ -94,7 +113,10 @@ async fn a_second_redirect_for_one_command_reaches_nobody() {
     let moved = get(&client);
     let mut stream = greet(&listener).await;
     expect(&mut stream, GET_K).await;
-    stream.write_all(b"-MOVED 7 127.0.0.1:1\r\n-MOVED 7 127.0.0.1:1\r\n").await.unwrap();
+    stream
+        .write_all(b"-MOVED 7 127.0.0.1:1\r\n-MOVED 7 127.0.0.1:1\r\n")
+        .await
+        .unwrap();
     assert!(matches!(moved.await.unwrap(), Outcome::Rejected(_)));
     let mut rest = Vec::new();
     let _ = stream.read_to_end(&mut rest).await;
@@ -114,18 +136,30 @@ async fn errors_while_writing_leave_every_place_free() {
     (config.in_flight_bytes, config.queue_commands) = (1 << 20, 64);
     let max = config.max_connections as u64;
     let client = Client::new(config).unwrap();
-    cluster.set_weather(Weather { cut_within: 100_000, ..Weather::default() });
+    cluster.set_weather(Weather {
+        cut_within: 100_000,
+        ..Weather::default()
+    });
     let value = vec![b'x'; 200_000];
     while client.stats().lost < 100 {
         let mut calls = JoinSet::new();
         for _ in 0..8 {
             let (client, batch) = (client.clone(), one("ECHO", &[Arg::Bytes(&value)]));
-            calls.spawn(async move { client.send(batch, Instant::now() + Duration::from_millis(200)).await });
+            calls.spawn(async move {
+                client
+                    .send(batch, Instant::now() + Duration::from_millis(200))
+                    .await
+            });
         }
         calls.join_all().await;
     }
     cluster.set_weather(Weather::default());
-    let answered = async || send_one(&client, "ECHO", &[Arg::Bytes(b"x")]).await.reply().is_ok();
+    let answered = async || {
+        send_one(&client, "ECHO", &[Arg::Bytes(b"x")])
+            .await
+            .reply()
+            .is_ok()
+    };
     eventually("a call is answered", answered).await;
     check_books(&client).await;
     let stats = client.stats();
@@ -147,7 +181,12 @@ async fn callers_of_the_same_nodes_in_opposite_orders_do_not_wait_for_each_other
     let mut config = cluster.config();
     (config.max_connections, config.in_flight_commands) = (1, 1);
     let client = Client::new(config).unwrap();
-    let key = |node: usize| (0..).map(|at| format!("k{at}")).find(|key| cluster.owner(key) == node).unwrap();
+    let key = |node: usize| {
+        (0..)
+            .map(|at| format!("k{at}"))
+            .find(|key| cluster.owner(key) == node)
+            .unwrap()
+    };
     let keys = [key(0), key(1)];
     let mut callers = JoinSet::new();
     for caller in 0..64 {
@@ -156,7 +195,9 @@ async fn callers_of_the_same_nodes_in_opposite_orders_do_not_wait_for_each_other
         callers.spawn(async move {
             let mut batch = Batch::new();
             for key in keys.iter().cycle().take(6) {
-                batch.unit().command("INCRBY", &[Arg::Key(key.as_bytes()), Arg::Integer(1)]);
+                batch
+                    .unit()
+                    .command("INCRBY", &[Arg::Key(key.as_bytes()), Arg::Integer(1)]);
             }
             client.send(batch, soon()).await
         });
@@ -184,7 +225,9 @@ async fn many_clients_that_start_together_over_tls_are_all_served() {
         });
     }
     for (outcomes, stats) in clients.join_all().await {
-        outcomes.iter().for_each(|outcome| assert_eq!(outcome.integer().unwrap(), 1));
+        outcomes
+            .iter()
+            .for_each(|outcome| assert_eq!(outcome.integer().unwrap(), 1));
         assert!(stats.opened <= 3 * 4, "{stats:?}");
     }
 }
@@ -194,7 +237,9 @@ fn increments(client: usize) -> Batch {
     let mut batch = Batch::new();
     for key in 0..30 {
         let key = format!("{client}:{key}");
-        batch.unit().command("INCRBY", &[Arg::Key(key.as_bytes()), Arg::Integer(1)]);
+        batch
+            .unit()
+            .command("INCRBY", &[Arg::Key(key.as_bytes()), Arg::Integer(1)]);
     }
     batch
 }
@@ -204,23 +249,41 @@ fn increments(client: usize) -> Batch {
 async fn places_of_commands_without_a_reply_are_free_again() {
     let cluster = FakeCluster::start(1, 1).await;
     let mut config = cluster.single();
-    (config.max_connections, config.in_flight_commands, config.queue_commands) = (1, 8, 8);
+    (
+        config.max_connections,
+        config.in_flight_commands,
+        config.queue_commands,
+    ) = (1, 8, 8);
     let client = Client::new(config).unwrap();
-    cluster.set_weather(Weather { replies: Replies::Swallowed, ..Weather::default() });
+    cluster.set_weather(Weather {
+        replies: Replies::Swallowed,
+        ..Weather::default()
+    });
     let mut overloaded = false;
     eventually("all places are taken", async || {
         let mut calls = JoinSet::new();
         for _ in 0..32 {
             let (client, batch) = (client.clone(), one("ECHO", &[Arg::Bytes(b"x")]));
-            calls.spawn(async move { client.send(batch, Instant::now() + Duration::from_millis(20)).await.remove(0) });
+            calls.spawn(async move {
+                client
+                    .send(batch, Instant::now() + Duration::from_millis(20))
+                    .await
+                    .remove(0)
+            });
         }
-        let refused = |outcome: Outcome| matches!(outcome, Outcome::NotSent(NotSent::Overloaded { .. }));
+        let refused =
+            |outcome: Outcome| matches!(outcome, Outcome::NotSent(NotSent::Overloaded { .. }));
         overloaded |= calls.join_all().await.into_iter().any(refused);
         overloaded
     })
     .await;
     cluster.set_weather(Weather::default());
-    let answered = async || send_one(&client, "ECHO", &[Arg::Bytes(b"x")]).await.reply().is_ok();
+    let answered = async || {
+        send_one(&client, "ECHO", &[Arg::Bytes(b"x")])
+            .await
+            .reply()
+            .is_ok()
+    };
     eventually("a call is answered", answered).await;
     check_books(&client).await;
     assert!(client.stats().connections <= 2, "{:?}", client.stats());

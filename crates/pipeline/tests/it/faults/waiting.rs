@@ -16,7 +16,12 @@ fn increment() -> Batch {
 /// A client that has its connection, if it can have one.
 async fn client(config: Config) -> Client {
     let client = Client::new(config).unwrap();
-    let _ = client.send(one("PING", &[]), Instant::now() + Duration::from_millis(200)).await;
+    let _ = client
+        .send(
+            one("PING", &[]),
+            Instant::now() + Duration::from_millis(200),
+        )
+        .await;
     client
 }
 
@@ -29,31 +34,59 @@ async fn refused(client: &Client, batch: &Batch, callers: usize, wait: Duration)
             let deadline = Instant::now() + wait;
             let outcome = client.send(batch, deadline).await.remove(0);
             let overloaded = matches!(outcome, Outcome::NotSent(NotSent::RetriesOverloaded { .. }));
-            assert!(overloaded || Instant::now() >= deadline || matches!(outcome, Outcome::Rejected(_)), "{outcome:?}");
+            assert!(
+                overloaded || Instant::now() >= deadline || matches!(outcome, Outcome::Rejected(_)),
+                "{outcome:?}"
+            );
             overloaded
         });
     }
-    tasks.join_all().await.into_iter().filter(|&overloaded| overloaded).count()
+    tasks
+        .join_all()
+        .await
+        .into_iter()
+        .filter(|&overloaded| overloaded)
+        .count()
 }
 
 /// Callers without an owner, or whom the server told to come again, were outside of every bound.
 #[tokio::test]
 async fn callers_that_wait_to_try_again_are_bounded_in_number_and_bytes() {
     let wait = Duration::from_millis(500);
-    let replica = RedisServer::start_with(&["--replicaof", "127.0.0.1", &free_port().to_string()]).await;
+    let replica =
+        RedisServer::start_with(&["--replicaof", "127.0.0.1", &free_port().to_string()]).await;
     let nobody = Config::cluster(vec![format!("127.0.0.1:{}", free_port()).parse().unwrap()]);
     for config in [replica.config(), nobody] {
         let mut few = config.clone();
         few.queue_commands = 10;
         let few = client(few).await;
-        assert_eq!(refused(&few, &increment(), 30, wait).await, 20, "{:?}", config.servers);
-        assert_eq!((few.stats().retrying, few.stats().overloads), (0, 20), "whoever leaves makes room");
-        assert_eq!(refused(&few, &increment(), 10, wait).await, 0, "{:?}", config.servers);
+        assert_eq!(
+            refused(&few, &increment(), 30, wait).await,
+            20,
+            "{:?}",
+            config.servers
+        );
+        assert_eq!(
+            (few.stats().retrying, few.stats().overloads),
+            (0, 20),
+            "whoever leaves makes room"
+        );
+        assert_eq!(
+            refused(&few, &increment(), 10, wait).await,
+            0,
+            "{:?}",
+            config.servers
+        );
 
         let mut small = config.clone();
         small.queue_bytes = 3_500;
         let large = one("SET", &[Arg::Key(b"key"), Arg::Bytes(&[b'x'; 1_000])]);
-        assert_eq!(refused(&client(small).await, &large, 10, wait).await, 7, "{:?}", config.servers);
+        assert_eq!(
+            refused(&client(small).await, &large, 10, wait).await,
+            7,
+            "{:?}",
+            config.servers
+        );
     }
 }
 
@@ -67,13 +100,19 @@ async fn a_single_server_that_takes_no_writes_is_waited_for_a_second_only() {
     let outcome = client.send(increment(), deadline).await.remove(0);
     assert!(matches!(&outcome, Outcome::Rejected(_)), "{outcome:?}");
     let waited = began.elapsed();
-    assert!((Duration::from_secs(1)..Duration::from_secs(10)).contains(&waited), "{waited:?}");
+    assert!(
+        (Duration::from_secs(1)..Duration::from_secs(10)).contains(&waited),
+        "{waited:?}"
+    );
     let later = client.send(increment(), deadline);
     let promoted = async {
         tokio::task::yield_now().await;
         server.raw("REPLICAOF NO ONE")
     };
-    assert!(tokio::join!(later, promoted).0[0].reply().is_ok(), "a short change is not noticed");
+    assert!(
+        tokio::join!(later, promoted).0[0].reply().is_ok(),
+        "a short change is not noticed"
+    );
 }
 
 /// A counter must not stay without its expiry because others wait.
@@ -91,18 +130,26 @@ async fn a_call_that_has_begun_is_not_refused_for_others_that_have_not() {
     calls.spawn(async move { echo.send(one("ECHO", &[Arg::Bytes(b"b")]), soon()).await });
     eventually("both wait", async || client.stats().retrying == 2).await;
     let late = send_one(&client, "ECHO", &[Arg::Bytes(b"c")]).await;
-    let Outcome::NotSent(NotSent::RetriesOverloaded { last }) = &late else { panic!("{late:?}") };
+    let Outcome::NotSent(NotSent::RetriesOverloaded { last }) = &late else {
+        panic!("{late:?}")
+    };
     assert!(last.starts_with("LOADING"), "{last}");
 
     let mut counter = Batch::new();
     let key = Arg::Key(b"key");
-    counter.unit().command("INCRBY", &[key, Arg::Integer(1)]).repeatable("EXPIRE", &[key, Arg::Integer(60)]);
+    counter
+        .unit()
+        .command("INCRBY", &[key, Arg::Integer(1)])
+        .repeatable("EXPIRE", &[key, Arg::Integer(60)]);
     let begun = client.clone();
     calls.spawn(async move { begun.send(counter, soon()).await });
     eventually("three wait", async || client.stats().retrying == 4).await;
     server.load(&[]);
     for outcomes in calls.join_all().await {
-        assert!(outcomes.iter().all(|outcome| outcome.reply().is_ok()), "{outcomes:?}");
+        assert!(
+            outcomes.iter().all(|outcome| outcome.reply().is_ok()),
+            "{outcomes:?}"
+        );
     }
     assert_eq!((server.ran(), client.stats().retrying), (1, 0));
 }

@@ -12,14 +12,24 @@ const SAFE_NESTING: usize = 100;
 
 /// The first bytes say where the rest is cut.
 pub(crate) fn check_decoder(data: &[u8]) {
-    let Some((cuts, bytes)) = data.split_at_checked(4) else { return };
+    let Some((cuts, bytes)) = data.split_at_checked(4) else {
+        return;
+    };
     for protocol in [Protocol::Resp2, Protocol::Resp3] {
         let whole = decode(protocol, std::iter::once(bytes));
         let size = usize::from(cuts[0]) + 1;
-        assert_eq!(decode(protocol, bytes.chunks(size)), whole, "in pieces of {size}");
+        assert_eq!(
+            decode(protocol, bytes.chunks(size)),
+            whole,
+            "in pieces of {size}"
+        );
         let at = usize::from(u16::from_le_bytes([cuts[1], cuts[2]])).min(bytes.len());
         let (first, second) = bytes.split_at(at);
-        assert_eq!(decode(protocol, [first, second].into_iter()), whole, "cut at {at}");
+        assert_eq!(
+            decode(protocol, [first, second].into_iter()),
+            whole,
+            "cut at {at}"
+        );
     }
     if bytes.iter().filter(|&&byte| byte == b'*').count() < SAFE_NESTING {
         compare(bytes);
@@ -30,12 +40,13 @@ pub(crate) fn check_decoder(data: &[u8]) {
 fn compare(mut bytes: &[u8]) {
     let (ours, _) = decode(Protocol::Resp2, std::iter::once(bytes));
     for outcome in ours {
-        let Ok(Some((theirs, length))) = their_decode(bytes) else { return };
+        let Ok(Some((theirs, length))) = their_decode(bytes) else {
+            return;
+        };
         let ours = match &outcome {
             Outcome::Reply(reply) => Ok(reply),
-            Outcome::ServerError(ServerError { message }) | Outcome::Rejected(Rejected { message, .. }) => {
-                Err(&**message)
-            }
+            Outcome::ServerError(ServerError { message })
+            | Outcome::Rejected(Rejected { message, .. }) => Err(&**message),
             other => panic!("bytes cannot say {other:?}"),
         };
         assert!(same(ours, &theirs), "{ours:?} and {theirs:?}");
@@ -61,14 +72,19 @@ fn same(ours: Result<&Reply, &str>, theirs: &OwnedFrame) -> bool {
 }
 
 fn asked() -> Address {
-    Address::Tcp { host: "asked".to_owned(), port: 1 }
+    Address::Tcp {
+        host: "asked".to_owned(),
+        port: 1,
+    }
 }
 
 /// Any reply to CLUSTER SLOTS is read or refused, and never names more slots than it has rows for.
 pub(crate) fn check_slots(data: &[u8]) {
     let (outcomes, _) = decode(Protocol::Resp2, std::iter::once(data));
     for outcome in outcomes {
-        let Outcome::Reply(reply) = outcome else { continue };
+        let Outcome::Reply(reply) = outcome else {
+            continue;
+        };
         let Reply::Array(rows) = &reply else {
             assert_eq!(covered_slots(&reply, &asked()), None);
             continue;
@@ -79,11 +95,21 @@ pub(crate) fn check_slots(data: &[u8]) {
 
 /// An endpoint that is understood is understood again as it is printed.
 pub(crate) fn check_endpoint(data: &[u8]) {
-    let Ok(text) = std::str::from_utf8(data) else { return };
-    let Some(address) = endpoint(text, &asked()) else { return };
-    let Address::Tcp { host, port } = &address else { panic!("{text:?} became {address:?}") };
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
+    let Some(address) = endpoint(text, &asked()) else {
+        return;
+    };
+    let Address::Tcp { host, port } = &address else {
+        panic!("{text:?} became {address:?}")
+    };
     assert!(*port > 0 && !host.is_empty(), "{text:?}");
-    assert_eq!(endpoint(&address.to_string(), &asked()).as_ref(), Some(&address), "{text:?}");
+    assert_eq!(
+        endpoint(&address.to_string(), &asked()).as_ref(),
+        Some(&address),
+        "{text:?}"
+    );
 }
 
 #[cfg(test)]
@@ -113,13 +139,21 @@ mod tests {
 
     #[test]
     fn mutated_lists_of_slots_are_read_or_refused() {
-        fuzz(CORPUS, 20_000, |data| check_slots(data.get(4..).unwrap_or_default()));
+        fuzz(CORPUS, 20_000, |data| {
+            check_slots(data.get(4..).unwrap_or_default())
+        });
     }
 
     #[test]
     fn mutated_endpoints_read_back_as_printed() {
-        let corpus: [&[u8]; 6] =
-            [b"10.0.0.7:6379", b"redis-0.local:6379", b"2001:db8::1:6379", b"[::1]:6379", b":6379", b"?:6379"];
+        let corpus: [&[u8]; 6] = [
+            b"10.0.0.7:6379",
+            b"redis-0.local:6379",
+            b"2001:db8::1:6379",
+            b"[::1]:6379",
+            b":6379",
+            b"?:6379",
+        ];
         fuzz(&corpus, 20_000, check_endpoint);
     }
 
@@ -131,31 +165,50 @@ mod tests {
             any::<i64>().prop_map(|number| format!(":{number}\r\n").into_bytes()),
             line.prop_map(|text| format!("+{text}\r\n").into_bytes()),
             line.prop_map(|text| format!("-{text}\r\n").into_bytes()),
-            text.prop_map(|text| [format!("${}\r\n", text.len()).as_bytes(), &text, b"\r\n"].concat()),
+            text.prop_map(
+                |text| [format!("${}\r\n", text.len()).as_bytes(), &text, b"\r\n"].concat()
+            ),
             Just(b"$-1\r\n".to_vec()),
             Just(b"*-1\r\n".to_vec()),
-            (0..20_000_i64, 0..20_000_i64, "[a-z?:.]{0,6}", -5..70_000_i64).prop_map(|(first, last, host, port)| {
-                let size = host.len();
-                format!("*3\r\n:{first}\r\n:{last}\r\n*2\r\n${size}\r\n{host}\r\n:{port}\r\n").into_bytes()
-            }),
+            (
+                0..20_000_i64,
+                0..20_000_i64,
+                "[a-z?:.]{0,6}",
+                -5..70_000_i64
+            )
+                .prop_map(|(first, last, host, port)| {
+                    let size = host.len();
+                    format!("*3\r\n:{first}\r\n:{last}\r\n*2\r\n${size}\r\n{host}\r\n:{port}\r\n")
+                        .into_bytes()
+                }),
         ];
         leaf.prop_recursive(4, 24, 5, |inner| {
-            proptest::collection::vec(inner, 0..5)
-                .prop_map(|frames| [format!("*{}\r\n", frames.len()).into_bytes(), frames.concat()].concat())
+            proptest::collection::vec(inner, 0..5).prop_map(|frames| {
+                [
+                    format!("*{}\r\n", frames.len()).into_bytes(),
+                    frames.concat(),
+                ]
+                .concat()
+            })
         })
     }
 
     /// Frames with a few bytes changed, as a peer that is none might send them.
     fn nearly() -> impl Strategy<Value = Vec<u8>> {
         let spoilt = proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..3);
-        (proptest::collection::vec(frame(), 1..6), spoilt, any::<[u8; 4]>()).prop_map(|(frames, spoilt, cuts)| {
-            let mut bytes = frames.concat();
-            for (at, byte) in spoilt {
-                let at = at.index(bytes.len());
-                bytes[at] = byte;
-            }
-            [&cuts[..], &bytes].concat()
-        })
+        (
+            proptest::collection::vec(frame(), 1..6),
+            spoilt,
+            any::<[u8; 4]>(),
+        )
+            .prop_map(|(frames, spoilt, cuts)| {
+                let mut bytes = frames.concat();
+                for (at, byte) in spoilt {
+                    let at = at.index(bytes.len());
+                    bytes[at] = byte;
+                }
+                [&cuts[..], &bytes].concat()
+            })
     }
 
     proptest! {

@@ -75,15 +75,28 @@ fn mutate(input: &mut Vec<u8>, corpus: &[&[u8]], rng: &mut Rng) {
             let other = corpus[rng.usize(..corpus.len())];
             input.splice(at.., other[rng.usize(..=other.len())..].iter().copied());
         }
-        6 => replace_number(input, at, TELLING_NUMBERS[rng.usize(..TELLING_NUMBERS.len())]),
+        6 => replace_number(
+            input,
+            at,
+            TELLING_NUMBERS[rng.usize(..TELLING_NUMBERS.len())],
+        ),
         _ => input.truncate(at),
     }
 }
 
 /// Puts `number` in the place of the digits at or behind `at`.
 fn replace_number(input: &mut Vec<u8>, at: usize, number: &str) {
-    let Some(start) = input[at..].iter().position(u8::is_ascii_digit).map(|offset| at + offset) else { return };
-    let digits = input[start..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let Some(start) = input[at..]
+        .iter()
+        .position(u8::is_ascii_digit)
+        .map(|offset| at + offset)
+    else {
+        return;
+    };
+    let digits = input[start..]
+        .iter()
+        .take_while(|byte| byte.is_ascii_digit())
+        .count();
     input.splice(start..start + digits, number.bytes());
 }
 
@@ -95,7 +108,12 @@ mod tests {
     fn a_seed_always_gives_the_same_input() {
         let corpus: [&[u8]; 2] = [b":1\r\n", b"$3\r\nabc\r\n"];
         let inputs: Vec<_> = (0..100).map(|seed| input(&corpus, seed)).collect();
-        assert_eq!(inputs, (0..100).map(|seed| input(&corpus, seed)).collect::<Vec<_>>());
+        assert_eq!(
+            inputs,
+            (0..100)
+                .map(|seed| input(&corpus, seed))
+                .collect::<Vec<_>>()
+        );
         assert!(inputs.iter().any(|input| !corpus.contains(&&input[..])));
     }
 

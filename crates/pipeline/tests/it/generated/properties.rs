@@ -14,11 +14,21 @@ use crate::support::{eventually, soon};
 
 /// A failing case is found again by its seed only when it does not depend on the scheduler, so shrinking it says little.
 fn cases(cases: u32) -> ProptestConfig {
-    ProptestConfig { cases, max_shrink_iters: 8, failure_persistence: None, ..ProptestConfig::default() }
+    ProptestConfig {
+        cases,
+        max_shrink_iters: 8,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
 }
 
 fn run<T>(case: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap().block_on(case)
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(case)
 }
 
 fn fair() -> impl Strategy<Value = Weather> {
@@ -31,12 +41,17 @@ fn fair() -> impl Strategy<Value = Weather> {
 }
 
 fn any_weather() -> impl Strategy<Value = Weather> {
-    (fair(), prop_oneof![Just(0), 100..20_000_usize])
-        .prop_map(|(weather, cut_within)| Weather { cut_within, ..weather })
+    (fair(), prop_oneof![Just(0), 100..20_000_usize]).prop_map(|(weather, cut_within)| Weather {
+        cut_within,
+        ..weather
+    })
 }
 
 fn stormy() -> impl Strategy<Value = Weather> {
-    (fair(), 400..4_000_usize).prop_map(|(weather, cut_within)| Weather { cut_within, ..weather })
+    (fair(), 400..4_000_usize).prop_map(|(weather, cut_within)| Weather {
+        cut_within,
+        ..weather
+    })
 }
 
 /// Waits until nothing is under way, and checks the books.
@@ -48,7 +63,11 @@ async fn settle(client: &Client) -> Stats {
     .await;
     client.close().await;
     let stats = client.stats();
-    assert_eq!((stats.connections, stats.waiting, stats.opened), (0, 0, stats.closed), "{stats:?}");
+    assert_eq!(
+        (stats.connections, stats.waiting, stats.opened),
+        (0, 0, stats.closed),
+        "{stats:?}"
+    );
     stats
 }
 
@@ -74,7 +93,9 @@ fn patience(rng: &mut Rng, longest: Duration) -> Patience {
 async fn call(client: &Client, batch: Batch, patience: &Patience) -> Option<Vec<Outcome>> {
     match *patience {
         Patience::Until(wait) => Some(client.send(batch, Instant::now() + wait).await),
-        Patience::Cancel(wait) => tokio::time::timeout(wait, client.send(batch, soon())).await.ok(),
+        Patience::Cancel(wait) => tokio::time::timeout(wait, client.send(batch, soon()))
+            .await
+            .ok(),
     }
 }
 
@@ -89,14 +110,19 @@ async fn echo(client: Client, caller: u64, weather: Weather, mut rng: Rng) {
             batch.unit().command("ECHO", &[Arg::Key(token.as_bytes())]);
         }
         let patience = patience(&mut rng, PATIENT);
-        let Some(outcomes) = call(&client, batch, &patience).await else { continue };
+        let Some(outcomes) = call(&client, batch, &patience).await else {
+            continue;
+        };
         assert_eq!(outcomes.len(), tokens.len());
         for (token, outcome) in tokens.iter().zip(&outcomes) {
             match outcome {
-                Outcome::Reply(reply) => assert_eq!(reply, &Reply::Bulk(token.clone().into()), "somebody else's"),
+                Outcome::Reply(reply) => {
+                    assert_eq!(reply, &Reply::Bulk(token.clone().into()), "somebody else's")
+                }
                 Outcome::ServerError(error) => panic!("{error}"),
                 error => {
-                    let excused = weather.cut_within > 0 || matches!(patience, Patience::Until(wait) if wait < PATIENT);
+                    let excused = weather.cut_within > 0
+                        || matches!(patience, Patience::Until(wait) if wait < PATIENT);
                     assert!(excused, "a patient caller of a fair cluster got {error:?}");
                 }
             }
@@ -150,10 +176,13 @@ fn increment(batch: &mut Batch, key: &str, rng: &mut Rng) -> usize {
     let key = Arg::Key(key.as_bytes());
     let unit = batch.unit();
     if rng.u8(..4) > 0 {
-        unit.command("INCRBY", &[key, Arg::Integer(1)]).repeatable("EXPIRE", &[key, Arg::Integer(60)]);
+        unit.command("INCRBY", &[key, Arg::Integer(1)])
+            .repeatable("EXPIRE", &[key, Arg::Integer(60)]);
         return batch.len() - 2;
     }
-    unit.command("MULTI", &[]).command("INCRBY", &[key, Arg::Integer(1)]).command("EXEC", &[]);
+    unit.command("MULTI", &[])
+        .command("INCRBY", &[key, Arg::Integer(1)])
+        .command("EXEC", &[]);
     batch.len() - 1
 }
 
@@ -161,9 +190,19 @@ fn increment(batch: &mut Batch, key: &str, rng: &mut Rng) -> usize {
 async fn count(client: Client, keys: Arc<Vec<(String, Ledger)>>, turns: usize, mut rng: Rng) {
     for _ in 0..turns {
         let mut batch = Batch::new();
-        let picked: Vec<usize> = (0..rng.usize(1..8)).map(|_| rng.usize(..keys.len())).collect();
-        let places: Vec<usize> = picked.iter().map(|&at| increment(&mut batch, &keys[at].0, &mut rng)).collect();
-        let outcomes = call(&client, batch, &patience(&mut rng, Duration::from_millis(200))).await;
+        let picked: Vec<usize> = (0..rng.usize(1..8))
+            .map(|_| rng.usize(..keys.len()))
+            .collect();
+        let places: Vec<usize> = picked
+            .iter()
+            .map(|&at| increment(&mut batch, &keys[at].0, &mut rng))
+            .collect();
+        let outcomes = call(
+            &client,
+            batch,
+            &patience(&mut rng, Duration::from_millis(200)),
+        )
+        .await;
         for (&at, &place) in picked.iter().zip(&places) {
             match &outcomes {
                 Some(outcomes) => keys[at].1.enter(&outcomes[place]),
@@ -176,7 +215,14 @@ async fn count(client: Client, keys: Arc<Vec<(String, Ledger)>>, turns: usize, m
 fn counters(count: usize) -> Arc<Vec<(String, Ledger)>> {
     // Half of them in one slot, so that a slot that moves is torn apart.
     Arc::new(
-        (0..count).map(|at| (format!("{}{at}", if at % 2 == 0 { "{hot}" } else { "" }), Ledger::default())).collect(),
+        (0..count)
+            .map(|at| {
+                (
+                    format!("{}{at}", if at % 2 == 0 { "{hot}" } else { "" }),
+                    Ledger::default(),
+                )
+            })
+            .collect(),
     )
 }
 
@@ -186,7 +232,8 @@ async fn keep_moving(cluster: &FakeCluster, keys: &[String], every: u64, mut rng
         let ran = cluster.ran();
         cluster.shuffle(&keys[rng.usize(..keys.len())]);
         // Callers that all wait for the move to go on must not wait for ever.
-        let _ = tokio::time::timeout(Duration::from_millis(5), ran_until(cluster, ran + every)).await;
+        let _ =
+            tokio::time::timeout(Duration::from_millis(5), ran_until(cluster, ran + every)).await;
     }
 }
 
@@ -195,7 +242,11 @@ async fn move_and_rest(cluster: &FakeCluster, key: &str) {
     loop {
         let (ran, arrived) = (cluster.ran(), cluster.shuffle(key));
         let (increments, at_most) = if arrived { (200, 100) } else { (10, 2) };
-        let _ = tokio::time::timeout(Duration::from_millis(at_most), ran_until(cluster, ran + increments)).await;
+        let _ = tokio::time::timeout(
+            Duration::from_millis(at_most),
+            ran_until(cluster, ran + increments),
+        )
+        .await;
     }
 }
 
@@ -267,7 +318,10 @@ async fn count_and_compare(client: Client, keys: Vec<String>) {
         let mut batch = Batch::new();
         for key in &keys {
             let key = Arg::Key(key.as_bytes());
-            batch.unit().command("INCRBY", &[key, Arg::Integer(1)]).repeatable("EXPIRE", &[key, Arg::Integer(60)]);
+            batch
+                .unit()
+                .command("INCRBY", &[key, Arg::Integer(1)])
+                .repeatable("EXPIRE", &[key, Arg::Integer(60)]);
         }
         let all: Vec<Arg<'_>> = keys.iter().map(|key| Arg::Key(key.as_bytes())).collect();
         batch.unit().command("MGET", &all);
@@ -275,7 +329,9 @@ async fn count_and_compare(client: Client, keys: Vec<String>) {
         for (at, outcome) in outcomes.iter().enumerate() {
             assert!(outcome.reply().is_ok(), "command {at}: {outcome:?}");
         }
-        let Ok(Reply::Array(values)) = outcomes[outcomes.len() - 1].reply() else { panic!("{outcomes:?}") };
+        let Ok(Reply::Array(values)) = outcomes[outcomes.len() - 1].reply() else {
+            panic!("{outcomes:?}")
+        };
         assert_eq!(values.len(), keys.len());
     }
 }
@@ -287,12 +343,22 @@ async fn nodes_that_name_each_other_are_asked_a_bounded_number_of_times() {
     cluster.disown("k");
     for turn in 1..=3 {
         let mut batch = Batch::new();
-        batch.unit().command("INCRBY", &[Arg::Key(b"k"), Arg::Integer(1)]);
-        let outcomes = client.send(batch, Instant::now() + Duration::from_millis(400)).await;
-        assert!(!matches!(&outcomes[0], Outcome::Reply(_) | Outcome::ServerError(_)), "{outcomes:?}");
+        batch
+            .unit()
+            .command("INCRBY", &[Arg::Key(b"k"), Arg::Integer(1)]);
+        let outcomes = client
+            .send(batch, Instant::now() + Duration::from_millis(400))
+            .await;
+        assert!(
+            !matches!(&outcomes[0], Outcome::Reply(_) | Outcome::ServerError(_)),
+            "{outcomes:?}"
+        );
         // One question and five redirects at once; then it asks after waits that double.
         let asked = cluster.redirected();
-        assert!((turn * 6..turn * 40).contains(&asked), "asked {asked} times in {turn} calls");
+        assert!(
+            (turn * 6..turn * 40).contains(&asked),
+            "asked {asked} times in {turn} calls"
+        );
     }
     assert_eq!(cluster.ran(), 0);
 }

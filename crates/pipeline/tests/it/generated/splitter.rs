@@ -25,9 +25,21 @@ impl Unit {
     fn read(bytes: &[u8]) -> Self {
         let key = (bytes[0] < 0xf0).then_some(bytes[0] % 16);
         // Few are large: one of these fills a group.
-        let commands = if bytes[1] > 0xf8 { 300 } else { usize::from(bytes[1] % 4) + 1 };
-        let value = if bytes[2] > 0xf8 { 100_000 } else { usize::from(bytes[2]) };
-        Self { key, commands, value }
+        let commands = if bytes[1] > 0xf8 {
+            300
+        } else {
+            usize::from(bytes[1] % 4) + 1
+        };
+        let value = if bytes[2] > 0xf8 {
+            100_000
+        } else {
+            usize::from(bytes[2])
+        };
+        Self {
+            key,
+            commands,
+            value,
+        }
     }
 
     /// Keys with the same number in braces are in the same slot.
@@ -44,9 +56,15 @@ impl Unit {
 
 /// The first byte chooses the grouping, the second one the owners; each three of the rest are a unit.
 pub(crate) fn check_splitter(splitter: &Splitter, data: &[u8]) {
-    let Some((&[grouping, shift], units)) = data.split_first_chunk() else { return };
+    let Some((&[grouping, shift], units)) = data.split_first_chunk() else {
+        return;
+    };
     let grouping = [Grouping::Node, Grouping::Slot, Grouping::Key][usize::from(grouping % 3)];
-    let units: Vec<Unit> = units.chunks_exact(3).take(MOST_UNITS).map(Unit::read).collect();
+    let units: Vec<Unit> = units
+        .chunks_exact(3)
+        .take(MOST_UNITS)
+        .map(Unit::read)
+        .collect();
     let owner = |unit: u32| units[unit as usize].owner(shift);
     let (groups, outcomes) = splitter.split(batch(&units), grouping, owner);
     check_units(&units, &groups, owner);
@@ -61,7 +79,9 @@ fn batch(units: &[Unit]) -> Batch {
         let mut builder = batch.unit();
         for _ in 0..unit.commands {
             builder = match &key {
-                Some(key) => builder.command("SET", &[Arg::Key(key.as_bytes()), Arg::Bytes(&value)]),
+                Some(key) => {
+                    builder.command("SET", &[Arg::Key(key.as_bytes()), Arg::Bytes(&value)])
+                }
                 None => builder.command("ECHO", &[Arg::Bytes(&value)]),
             };
         }
@@ -71,18 +91,32 @@ fn batch(units: &[Unit]) -> Batch {
 
 /// Each unit with an owner is in one group of that node, and the units of a key stay in their order.
 fn check_units(units: &[Unit], groups: &[SplitGroup], owner: impl Fn(u32) -> Option<usize>) {
-    let mut found: Vec<u32> = groups.iter().flat_map(|group| group.units.iter().copied()).collect();
+    let mut found: Vec<u32> = groups
+        .iter()
+        .flat_map(|group| group.units.iter().copied())
+        .collect();
     found.sort_unstable();
-    let owned: Vec<u32> = (0..units.len() as u32).filter(|&unit| owner(unit).is_some()).collect();
+    let owned: Vec<u32> = (0..units.len() as u32)
+        .filter(|&unit| owner(unit).is_some())
+        .collect();
     assert_eq!(found, owned);
     let mut last_of_key = std::collections::HashMap::new();
     for group in groups {
-        assert!(group.units.iter().all(|&unit| owner(unit) == Some(group.node)), "{group:?}");
+        assert!(
+            group
+                .units
+                .iter()
+                .all(|&unit| owner(unit) == Some(group.node)),
+            "{group:?}"
+        );
         assert!(group.units.is_sorted(), "{group:?}");
         for &unit in &group.units {
             let key = units[unit as usize].key();
             let earlier = last_of_key.insert((group.node, key), unit);
-            assert!(earlier.is_none_or(|earlier| earlier < unit), "unit {unit} overtakes {earlier:?}");
+            assert!(
+                earlier.is_none_or(|earlier| earlier < unit),
+                "unit {unit} overtakes {earlier:?}"
+            );
         }
     }
 }
@@ -90,11 +124,24 @@ fn check_units(units: &[Unit], groups: &[SplitGroup], owner: impl Fn(u32) -> Opt
 /// A group counts what is in it, and is within its bounds.
 fn check_sizes(units: &[Unit], groups: &[SplitGroup], grouping: Grouping) {
     for group in groups {
-        let commands: usize = group.units.iter().map(|&unit| units[unit as usize].commands).sum();
+        let commands: usize = group
+            .units
+            .iter()
+            .map(|&unit| units[unit as usize].commands)
+            .sum();
         assert_eq!(group.commands, commands, "{group:?}");
         let fits = group.commands <= LARGEST_COMMANDS && group.bytes <= LARGEST_BYTES;
-        assert!(fits || group.units.len() == 1, "{} commands, {} bytes", group.commands, group.bytes);
-        let keys: std::collections::HashSet<_> = group.units.iter().map(|&unit| units[unit as usize].key()).collect();
+        assert!(
+            fits || group.units.len() == 1,
+            "{} commands, {} bytes",
+            group.commands,
+            group.bytes
+        );
+        let keys: std::collections::HashSet<_> = group
+            .units
+            .iter()
+            .map(|&unit| units[unit as usize].key())
+            .collect();
         assert!(grouping != Grouping::Key || keys.len() == 1, "{group:?}");
     }
 }
@@ -105,7 +152,9 @@ fn check_outcomes(units: &[Unit], outcomes: &[Outcome], owner: impl Fn(u32) -> O
     for (at, unit) in units.iter().enumerate() {
         for _ in 0..unit.commands {
             match (&outcomes[command], owner(at as u32)) {
-                (Outcome::Reply(Reply::Integer(answered)), Some(_)) => assert_eq!(*answered, command as i64),
+                (Outcome::Reply(Reply::Integer(answered)), Some(_)) => {
+                    assert_eq!(*answered, command as i64)
+                }
                 (Outcome::NotSent(NotSent::NoOwner { .. }), None) => {}
                 (outcome, owner) => panic!("command {command} of {owner:?}: {outcome:?}"),
             }

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use tidegate_pipeline::test_util::RedisCluster;
-use tidegate_pipeline::{Address, AddressMap, Arg, Batch, Client, Grouping, NotSent, Outcome, Parallelism, Reply};
+use tidegate_pipeline::{
+    Address, AddressMap, Arg, Batch, Client, Grouping, NotSent, Outcome, Parallelism, Reply,
+};
 
 use crate::support::fake::FakeCluster;
 use crate::support::{eventually, one, send_one, soon};
@@ -14,7 +16,10 @@ fn counters(keys: &[String]) -> Batch {
     let mut batch = Batch::new();
     for key in keys {
         let key = Arg::Key(key.as_bytes());
-        batch.unit().command("INCRBY", &[key, Arg::Integer(1)]).repeatable("EXPIRE", &[key, Arg::Integer(600)]);
+        batch
+            .unit()
+            .command("INCRBY", &[key, Arg::Integer(1)])
+            .repeatable("EXPIRE", &[key, Arg::Integer(600)]);
     }
     batch
 }
@@ -24,7 +29,11 @@ fn keys(count: usize) -> Vec<String> {
 }
 
 fn increments(outcomes: &[Outcome]) -> Vec<i64> {
-    outcomes.iter().step_by(2).map(|outcome| outcome.integer().unwrap()).collect()
+    outcomes
+        .iter()
+        .step_by(2)
+        .map(|outcome| outcome.integer().unwrap())
+        .collect()
 }
 
 #[tokio::test]
@@ -35,11 +44,20 @@ async fn a_batch_over_all_nodes_costs_one_group_per_node() {
     config.max_connections = 1;
     let client = Client::new(config).unwrap();
     let keys = keys(100);
-    assert_eq!(increments(&client.send(counters(&keys), soon()).await), vec![1; 100]);
+    assert_eq!(
+        increments(&client.send(counters(&keys), soon()).await),
+        vec![1; 100]
+    );
     let before = client.stats();
     let outcomes = client.send(counters(&keys), soon()).await;
     assert_eq!(increments(&outcomes), vec![2; 100]);
-    assert!(outcomes.iter().skip(1).step_by(2).all(|outcome| *outcome == Outcome::Reply(Reply::Integer(1))));
+    assert!(
+        outcomes
+            .iter()
+            .skip(1)
+            .step_by(2)
+            .all(|outcome| *outcome == Outcome::Reply(Reply::Integer(1)))
+    );
     let after = client.stats();
     assert_eq!(after.writes - before.writes, 3, "one write per node");
     assert_eq!(after.connections, 3);
@@ -54,15 +72,27 @@ async fn a_batch_over_all_nodes_costs_one_group_per_node() {
             increments(&client.send(counters(&keys), soon()).await)[0],
             3 + i64::from(grouping == Grouping::Key)
         );
-        assert_eq!(client.stats().writes - before, groups, "one write per group");
+        assert_eq!(
+            client.stats().writes - before,
+            groups,
+            "one write per group"
+        );
     }
 
-    for (parallelism, setting) in [(Parallelism::SERIAL, "serial"), (Parallelism::new(2, 10).unwrap(), "two at once")] {
+    for (parallelism, setting) in [
+        (Parallelism::SERIAL, "serial"),
+        (Parallelism::new(2, 10).unwrap(), "two at once"),
+    ] {
         let mut config = cluster.config();
         config.parallelism = parallelism;
         let client = Client::new(config).unwrap();
         let outcomes = client.send(counters(&keys), soon()).await;
-        assert!(increments(&outcomes).iter().all(|&value| value == increments(&outcomes)[0]), "{setting}");
+        assert!(
+            increments(&outcomes)
+                .iter()
+                .all(|&value| value == increments(&outcomes)[0]),
+            "{setting}"
+        );
     }
 }
 
@@ -73,13 +103,23 @@ async fn serial_groups_stop_at_the_first_error() {
     let owners: Vec<usize> = keys.iter().map(|key| cluster.owner(key)).collect();
     let other = owners.iter().position(|owner| *owner != owners[0]).unwrap();
     let mut batch = Batch::new();
-    batch.unit().command("LPUSH", &[Arg::Key(keys[0].as_bytes()), Arg::Bytes(b"x")]);
-    batch.unit().command("INCRBY", &[Arg::Key(keys[0].as_bytes()), Arg::Integer(1)]);
-    batch.unit().command("INCRBY", &[Arg::Key(keys[other].as_bytes()), Arg::Integer(1)]);
+    batch
+        .unit()
+        .command("LPUSH", &[Arg::Key(keys[0].as_bytes()), Arg::Bytes(b"x")]);
+    batch
+        .unit()
+        .command("INCRBY", &[Arg::Key(keys[0].as_bytes()), Arg::Integer(1)]);
+    batch.unit().command(
+        "INCRBY",
+        &[Arg::Key(keys[other].as_bytes()), Arg::Integer(1)],
+    );
 
     let mut config = cluster.config();
     config.parallelism = Parallelism::SERIAL;
-    let outcomes = Client::new(config).unwrap().send(batch.clone(), soon()).await;
+    let outcomes = Client::new(config)
+        .unwrap()
+        .send(batch.clone(), soon())
+        .await;
     assert!(
         matches!(&outcomes[1], Outcome::ServerError(error) if error.message.starts_with("WRONGTYPE")),
         "{outcomes:?}"
@@ -87,8 +127,14 @@ async fn serial_groups_stop_at_the_first_error() {
     assert_eq!(outcomes[2], Outcome::NotSent(NotSent::Skipped));
 
     // In parallel every group runs, whatever becomes of the others.
-    let outcomes = Client::new(cluster.config()).unwrap().send(batch, soon()).await;
-    assert!(matches!(&outcomes[1], Outcome::ServerError(_)), "{outcomes:?}");
+    let outcomes = Client::new(cluster.config())
+        .unwrap()
+        .send(batch, soon())
+        .await;
+    assert!(
+        matches!(&outcomes[1], Outcome::ServerError(_)),
+        "{outcomes:?}"
+    );
     assert_eq!(outcomes[2].integer().unwrap(), 1);
 }
 
@@ -96,18 +142,31 @@ async fn serial_groups_stop_at_the_first_error() {
 async fn commands_without_a_key_run_anywhere() {
     let cluster = RedisCluster::start(3, 0).await;
     let client = Client::new(cluster.config()).unwrap();
-    assert_eq!(send_one(&client, "PING", &[]).await.bytes().unwrap(), Some(&b"PONG"[..]));
+    assert_eq!(
+        send_one(&client, "PING", &[]).await.bytes().unwrap(),
+        Some(&b"PONG"[..])
+    );
 }
 
 #[tokio::test]
 async fn a_cluster_nobody_answers_for_is_an_error_by_the_deadline() {
     let mut config = tidegate_pipeline::Config::cluster(vec![
-        format!("127.0.0.1:{}", tidegate_pipeline::test_util::free_port()).parse().unwrap(),
+        format!("127.0.0.1:{}", tidegate_pipeline::test_util::free_port())
+            .parse()
+            .unwrap(),
     ]);
     config.connect_timeout = Duration::from_millis(100);
     let client = Client::new(config).unwrap();
-    let outcomes = client.send(one("GET", &[Arg::Key(b"k")]), Instant::now() + Duration::from_millis(200)).await;
-    assert!(matches!(&outcomes[..], [Outcome::NotSent(NotSent::NoOwner { .. })]), "{outcomes:?}");
+    let outcomes = client
+        .send(
+            one("GET", &[Arg::Key(b"k")]),
+            Instant::now() + Duration::from_millis(200),
+        )
+        .await;
+    assert!(
+        matches!(&outcomes[..], [Outcome::NotSent(NotSent::NoOwner { .. })]),
+        "{outcomes:?}"
+    );
 }
 
 #[tokio::test]
@@ -147,17 +206,37 @@ fn migrate_slot(cluster: &RedisCluster, slot: &str, from: usize, to: usize) {
     // A target that has not heard of the source's epoch would take a lower one, lose the slot again to a late message, and
     // nobody would own it.
     let owner = format!(":{}\r\n", source.port());
-    wait_until("the target knows the owner", || target.raw("EXISTS {hot}").ends_with(&owner));
-    assert_eq!(target.raw(&format!("CLUSTER SETSLOT {slot} IMPORTING {}", cluster.id(from))), "+OK\r\n");
-    assert_eq!(source.raw(&format!("CLUSTER SETSLOT {slot} MIGRATING {}", cluster.id(to))), "+OK\r\n");
+    wait_until("the target knows the owner", || {
+        target.raw("EXISTS {hot}").ends_with(&owner)
+    });
+    assert_eq!(
+        target.raw(&format!(
+            "CLUSTER SETSLOT {slot} IMPORTING {}",
+            cluster.id(from)
+        )),
+        "+OK\r\n"
+    );
+    assert_eq!(
+        source.raw(&format!(
+            "CLUSTER SETSLOT {slot} MIGRATING {}",
+            cluster.id(to)
+        )),
+        "+OK\r\n"
+    );
     loop {
         let reply = source.raw(&format!("CLUSTER GETKEYSINSLOT {slot} 1"));
-        let Some(key) = reply.split("\r\n").nth(2).filter(|key| !key.is_empty()) else { break };
+        let Some(key) = reply.split("\r\n").nth(2).filter(|key| !key.is_empty()) else {
+            break;
+        };
         let moved = source.raw(&format!("MIGRATE 127.0.0.1 {} {key} 0 5000", target.port()));
-        assert!(moved.starts_with("+OK") || moved.starts_with("+NOKEY"), "{moved}");
+        assert!(
+            moved.starts_with("+OK") || moved.starts_with("+NOKEY"),
+            "{moved}"
+        );
     }
     for server in [to, from] {
-        let reply = cluster.servers()[server].raw(&format!("CLUSTER SETSLOT {slot} NODE {}", cluster.id(to)));
+        let reply = cluster.servers()[server]
+            .raw(&format!("CLUSTER SETSLOT {slot} NODE {}", cluster.id(to)));
         assert_eq!(reply, "+OK\r\n");
     }
 }
@@ -178,9 +257,14 @@ struct Count {
 
 /// Increments all keys, batch after batch, until told to stop.
 async fn count_until(client: Client, keys: Vec<String>, stop: Arc<AtomicBool>) -> Count {
-    let mut count = Count { acknowledged: vec![0; keys.len()], errors: Vec::new() };
+    let mut count = Count {
+        acknowledged: vec![0; keys.len()],
+        errors: Vec::new(),
+    };
     while !stop.load(SeqCst) {
-        let outcomes = client.send(counters(&keys), Instant::now() + Duration::from_secs(5)).await;
+        let outcomes = client
+            .send(counters(&keys), Instant::now() + Duration::from_secs(5))
+            .await;
         for (index, pair) in outcomes.chunks(2).enumerate() {
             match &pair[0] {
                 Outcome::Reply(_) => count.acknowledged[index] += 1,
@@ -196,11 +280,18 @@ async fn slots_move_under_load_and_no_caller_notices() {
     let cluster = RedisCluster::start(3, 0).await;
     let client = Client::new(cluster.config()).unwrap();
     // Several keys in one slot, so that for a while some are here and some there.
-    let keys: Vec<String> = (0..12).map(|index| format!("{{hot}}{index}")).chain(keys(8)).collect();
-    assert_eq!(increments(&client.send(counters(&keys), soon()).await), vec![1; keys.len()]);
+    let keys: Vec<String> = (0..12)
+        .map(|index| format!("{{hot}}{index}"))
+        .chain(keys(8))
+        .collect();
+    assert_eq!(
+        increments(&client.send(counters(&keys), soon()).await),
+        vec![1; keys.len()]
+    );
     let stop = Arc::new(AtomicBool::new(false));
-    let callers: Vec<_> =
-        (0..16).map(|_| tokio::spawn(count_until(client.clone(), keys.clone(), Arc::clone(&stop)))).collect();
+    let callers: Vec<_> = (0..16)
+        .map(|_| tokio::spawn(count_until(client.clone(), keys.clone(), Arc::clone(&stop))))
+        .collect();
     let cluster = tokio::task::spawn_blocking(move || {
         let slot = cluster.servers()[0].raw("CLUSTER KEYSLOT hot");
         let slot = slot.trim_start_matches(':').trim().to_owned();
@@ -219,7 +310,10 @@ async fn slots_move_under_load_and_no_caller_notices() {
     for caller in callers {
         let count = caller.await.unwrap();
         assert_eq!(count.errors, [], "callers saw errors");
-        total.iter_mut().zip(&count.acknowledged).for_each(|(total, more)| *total += more);
+        total
+            .iter_mut()
+            .zip(&count.acknowledged)
+            .for_each(|(total, more)| *total += more);
     }
     let mut look = Batch::new();
     keys.iter().for_each(|key| {
@@ -228,8 +322,19 @@ async fn slots_move_under_load_and_no_caller_notices() {
             .command("TTL", &[Arg::Key(key.as_bytes())]);
     });
     let outcomes = client.send(look, soon()).await;
-    assert_eq!(increments(&outcomes), total, "every acknowledged increment counts once");
-    assert!(outcomes.iter().skip(1).step_by(2).all(|ttl| ttl.integer().unwrap() > 0), "every counter expires");
+    assert_eq!(
+        increments(&outcomes),
+        total,
+        "every acknowledged increment counts once"
+    );
+    assert!(
+        outcomes
+            .iter()
+            .skip(1)
+            .step_by(2)
+            .all(|ttl| ttl.integer().unwrap() > 0),
+        "every counter expires"
+    );
     drop(cluster);
 }
 
@@ -241,52 +346,90 @@ async fn a_call_waits_for_the_node_that_takes_over_and_not_beyond_its_deadline()
     assert_eq!(increments(&client.send(counters(&keys), soon()).await), [1]);
     let victim = cluster.owner(&keys[0]);
     cluster.server_mut(victim).kill();
-    eventually("the loss is noticed", async || client.stats().connect_failures > 0).await;
+    eventually("the loss is noticed", async || {
+        client.stats().connect_failures > 0
+    })
+    .await;
 
     let (started, patience) = (Instant::now(), Duration::from_millis(300));
-    let outcome = client.send(counters(&keys), started + patience).await.remove(0);
-    assert!(matches!(outcome, Outcome::NotSent(NotSent::Unavailable { .. })), "{outcome:?}");
-    assert!(started.elapsed() >= patience && started.elapsed() < patience * 2, "{:?}", started.elapsed());
+    let outcome = client
+        .send(counters(&keys), started + patience)
+        .await
+        .remove(0);
+    assert!(
+        matches!(outcome, Outcome::NotSent(NotSent::Unavailable { .. })),
+        "{outcome:?}"
+    );
+    assert!(
+        started.elapsed() >= patience && started.elapsed() < patience * 2,
+        "{:?}",
+        started.elapsed()
+    );
 
     let outcomes = client.send(counters(&keys), soon()).await;
-    assert!(outcomes.iter().all(|outcome| outcome.reply().is_ok()), "{outcomes:?}");
-    assert!(started.elapsed() > patience * 2, "nobody had to wait: the test shows nothing");
+    assert!(
+        outcomes.iter().all(|outcome| outcome.reply().is_ok()),
+        "{outcomes:?}"
+    );
+    assert!(
+        started.elapsed() > patience * 2,
+        "nobody had to wait: the test shows nothing"
+    );
 }
 
 #[tokio::test]
 async fn nodes_that_name_themselves_by_names_from_inside_are_reached_from_outside() {
     let cluster = RedisCluster::start(3, 0).await;
     for (at, server) in cluster.servers().iter().enumerate() {
-        for setting in
-            [&format!("cluster-announce-hostname node-{at}.inside"), "cluster-preferred-endpoint-type hostname"]
-        {
+        for setting in [
+            &format!("cluster-announce-hostname node-{at}.inside"),
+            "cluster-preferred-endpoint-type hostname",
+        ] {
             assert_eq!(server.raw(&format!("CONFIG SET {setting}")), "+OK\r\n");
         }
     }
     eventually("all nodes name all by their names", async || {
-        cluster.servers().iter().all(|server| server.raw("CLUSTER SLOTS").matches(".inside").count() == 3)
+        cluster
+            .servers()
+            .iter()
+            .all(|server| server.raw("CLUSTER SLOTS").matches(".inside").count() == 3)
     })
     .await;
     let mut config = cluster.config();
     config.address_map = Some(AddressMap::new(|address| match address {
-        Address::Tcp { host, port } if host.ends_with(".inside") => Address::Tcp { host: "127.0.0.1".to_owned(), port },
+        Address::Tcp { host, port } if host.ends_with(".inside") => Address::Tcp {
+            host: "127.0.0.1".to_owned(),
+            port,
+        },
         other => other,
     }));
     // A node known by two names would be two nodes. A busy node gets more connections, but here at most one, so that their
     // number is that of the nodes.
     config.max_connections = 1;
     let (client, keys) = (Client::new(config).unwrap(), keys(30));
-    assert_eq!(increments(&client.send(counters(&keys), soon()).await), vec![1; keys.len()]);
+    assert_eq!(
+        increments(&client.send(counters(&keys), soon()).await),
+        vec![1; keys.len()]
+    );
     // A redirect names a node as well.
     let from = cluster.owner("{t}1");
     move_slot(&cluster, "{t}1", from, (from + 1) % 3);
-    assert_eq!(increments(&client.send(counters(&["{t}1".to_owned()]), soon()).await), [1]);
-    assert_eq!((client.stats().connections, client.stats().connect_failures), (3, 0));
+    assert_eq!(
+        increments(&client.send(counters(&["{t}1".to_owned()]), soon()).await),
+        [1]
+    );
+    assert_eq!(
+        (client.stats().connections, client.stats().connect_failures),
+        (3, 0)
+    );
 
     let lost = Client::new(cluster.config()).unwrap();
     let deadline = Instant::now() + Duration::from_millis(300);
     let outcomes = lost.send(counters(&keys), deadline).await;
-    assert!(outcomes.iter().all(|outcome| outcome.reply().is_err()), "the names mean something here: nothing is shown");
+    assert!(
+        outcomes.iter().all(|outcome| outcome.reply().is_err()),
+        "the names mean something here: nothing is shown"
+    );
 }
 
 #[tokio::test]
@@ -302,7 +445,9 @@ async fn a_storm_of_redirects_costs_one_refresh_a_second() {
         callers.spawn(async move {
             let until = started + Duration::from_millis(2_500);
             while Instant::now() < until {
-                client.send(counters(std::slice::from_ref(&key)), until).await;
+                client
+                    .send(counters(std::slice::from_ref(&key)), until)
+                    .await;
             }
         });
     }
@@ -310,7 +455,11 @@ async fn a_storm_of_redirects_costs_one_refresh_a_second() {
     let (refreshes, redirects) = (client.stats().refreshes, cluster.redirected());
     let most = 1 + started.elapsed().as_secs();
     assert!(redirects > 400, "{redirects} redirects are no storm");
-    assert!((2..=most).contains(&refreshes), "{refreshes} refreshes in {:?}", started.elapsed());
+    assert!(
+        (2..=most).contains(&refreshes),
+        "{refreshes} refreshes in {:?}",
+        started.elapsed()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -318,19 +467,41 @@ async fn a_killed_primary_is_replaced_and_nothing_counts_twice() {
     let mut cluster = RedisCluster::start(3, 1).await;
     let client = Client::new(cluster.config()).unwrap();
     let keys = keys(12);
-    assert_eq!(increments(&client.send(counters(&keys), soon()).await), vec![1; keys.len()]);
+    assert_eq!(
+        increments(&client.send(counters(&keys), soon()).await),
+        vec![1; keys.len()]
+    );
     let victim = cluster.owner(&keys[0]);
-    let safe = keys.iter().find(|key| cluster.owner(key) != victim).unwrap().clone();
+    let safe = keys
+        .iter()
+        .find(|key| cluster.owner(key) != victim)
+        .unwrap()
+        .clone();
     cluster.server_mut(victim).kill();
     eventually("the replica's turn has come", async || {
         // The other nodes' keys work all along.
-        send_one(&client, "INCRBY", &[Arg::Key(safe.as_bytes()), Arg::Integer(1)]).await.integer().unwrap();
-        let outcomes = client.send(counters(&keys[..1]), Instant::now() + Duration::from_millis(300)).await;
+        send_one(
+            &client,
+            "INCRBY",
+            &[Arg::Key(safe.as_bytes()), Arg::Integer(1)],
+        )
+        .await
+        .integer()
+        .unwrap();
+        let outcomes = client
+            .send(
+                counters(&keys[..1]),
+                Instant::now() + Duration::from_millis(300),
+            )
+            .await;
         outcomes[0].reply().is_ok()
     })
     .await;
     let outcomes = client.send(counters(&keys), soon()).await;
-    assert!(outcomes.iter().all(|outcome| outcome.reply().is_ok()), "{outcomes:?}");
+    assert!(
+        outcomes.iter().all(|outcome| outcome.reply().is_ok()),
+        "{outcomes:?}"
+    );
 }
 
 /// The answer of a single node that knows less than the others replaced the whole topology, when no other node could be asked.
@@ -338,15 +509,29 @@ async fn a_killed_primary_is_replaced_and_nothing_counts_twice() {
 async fn one_node_that_knows_less_changes_nothing() {
     let cluster = RedisCluster::start(3, 0).await;
     let client = Client::new(cluster.config()).unwrap();
-    let key = (0..).map(|index| format!("key-{index}")).find(|key| cluster.owner(key) == 2).unwrap();
-    let get = async |deadline: Instant| client.send(one("GET", &[Arg::Key(key.as_bytes())]), deadline).await.remove(0);
+    let key = (0..)
+        .map(|index| format!("key-{index}"))
+        .find(|key| cluster.owner(key) == 2)
+        .unwrap();
+    let get = async |deadline: Instant| {
+        client
+            .send(one("GET", &[Arg::Key(key.as_bytes())]), deadline)
+            .await
+            .remove(0)
+    };
     get(soon()).await.reply().unwrap();
     for server in &cluster.servers()[1..] {
         assert_eq!(server.raw("ACL SETUSER default -cluster|slots"), "+OK\r\n");
     }
     let asked = cluster.servers()[0].raw("CLUSTER SLOTS").len();
-    assert_eq!(cluster.servers()[0].raw(&format!("CLUSTER FORGET {}", cluster.id(2))), "+OK\r\n");
-    assert!(cluster.servers()[0].raw("CLUSTER SLOTS").len() < asked, "it knows as much as before");
+    assert_eq!(
+        cluster.servers()[0].raw(&format!("CLUSTER FORGET {}", cluster.id(2))),
+        "+OK\r\n"
+    );
+    assert!(
+        cluster.servers()[0].raw("CLUSTER SLOTS").len() < asked,
+        "it knows as much as before"
+    );
     // A lost connection calls for a refresh; the second one that begins shows that the first one is over.
     let before = client.stats().refreshes;
     for refreshes in 1..=2 {
@@ -357,5 +542,8 @@ async fn one_node_that_knows_less_changes_nothing() {
         })
         .await;
     }
-    get(Instant::now() + Duration::from_secs(1)).await.reply().unwrap();
+    get(Instant::now() + Duration::from_secs(1))
+        .await
+        .reply()
+        .unwrap();
 }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use tidegate_pipeline::test_util::RedisServer;
-use tidegate_pipeline::{Arg, Batch, Client, Config, Credentials, NotSent, Outcome, Protocol, Reply};
+use tidegate_pipeline::{
+    Arg, Batch, Client, Config, Credentials, NotSent, Outcome, Protocol, Reply,
+};
 
 use crate::support::{one, send_one, soon};
 
@@ -19,13 +21,20 @@ async fn outcomes_come_in_the_order_of_the_commands() {
             .command("EXPIRE", &[Arg::Key(b"k"), Arg::Integer(60)]);
     }
     batch.unit().command("GET", &[Arg::Key(b"missing")]);
-    batch.unit().command("LPUSH", &[Arg::Key(b"k"), Arg::Bytes(b"x")]);
+    batch
+        .unit()
+        .command("LPUSH", &[Arg::Key(b"k"), Arg::Bytes(b"x")]);
     batch.unit().command("ECHO", &[Arg::Bytes(b"a\r\nb\0")]);
     let outcomes = client.send(batch, soon()).await;
-    let integers: Vec<i64> = outcomes[..6].iter().map(|outcome| outcome.integer().unwrap()).collect();
+    let integers: Vec<i64> = outcomes[..6]
+        .iter()
+        .map(|outcome| outcome.integer().unwrap())
+        .collect();
     assert_eq!(integers, [1, 1, 3, 1, 6, 1]);
     assert_eq!(outcomes[6], Outcome::Reply(Reply::Null));
-    assert!(matches!(&outcomes[7], Outcome::ServerError(error) if error.message.starts_with("WRONGTYPE")));
+    assert!(
+        matches!(&outcomes[7], Outcome::ServerError(error) if error.message.starts_with("WRONGTYPE"))
+    );
     assert_eq!(outcomes[8].bytes().unwrap(), Some(&b"a\r\nb\0"[..]));
 }
 
@@ -52,7 +61,11 @@ async fn callers_share_a_connection_and_its_writes() {
     assert_eq!(after.commands - before.commands, 4000);
     assert_eq!(after.replies - before.replies, 4000);
     assert_eq!(after.connections, 1);
-    assert!(after.writes - before.writes < 1000, "{} writes for 4000 commands", after.writes - before.writes);
+    assert!(
+        after.writes - before.writes < 1000,
+        "{} writes for 4000 commands",
+        after.writes - before.writes
+    );
 }
 
 #[tokio::test]
@@ -65,12 +78,18 @@ async fn a_large_batch_is_cut_and_put_together_again() {
     let mut batch = Batch::new();
     for index in 0..10_000 {
         let text = format!("value-{index}");
-        batch.unit().command("ECHO", &[Arg::Bytes(text.as_bytes())]).command("PING", &[]);
+        batch
+            .unit()
+            .command("ECHO", &[Arg::Bytes(text.as_bytes())])
+            .command("PING", &[]);
     }
     let outcomes = client.send(batch, soon()).await;
     assert_eq!(outcomes.len(), 20_000);
     for (index, pair) in outcomes.chunks(2).enumerate() {
-        assert_eq!(pair[0].bytes().unwrap(), Some(format!("value-{index}").as_bytes()));
+        assert_eq!(
+            pair[0].bytes().unwrap(),
+            Some(format!("value-{index}").as_bytes())
+        );
         assert_eq!(pair[1].bytes().unwrap(), Some(&b"PONG"[..]));
     }
 }
@@ -94,15 +113,33 @@ async fn sixty_four_megabytes_each_way_do_not_block_each_other() {
 async fn a_unix_socket_works_as_tcp_does() {
     let server = RedisServer::start().await;
     let client = Client::new(Config::single(server.unix_address())).unwrap();
-    assert_eq!(send_one(&client, "INCRBY", &[Arg::Key(b"k"), Arg::Integer(7)]).await.integer().unwrap(), 7);
+    assert_eq!(
+        send_one(&client, "INCRBY", &[Arg::Key(b"k"), Arg::Integer(7)])
+            .await
+            .integer()
+            .unwrap(),
+        7
+    );
 }
 
 #[tokio::test]
 async fn users_passwords_and_databases_are_used_at_every_connect() {
-    let server =
-        RedisServer::start_with(&["--requirepass", "root", "--user", "ada", "on", ">lovelace", "~*", "+@all"]).await;
+    let server = RedisServer::start_with(&[
+        "--requirepass",
+        "root",
+        "--user",
+        "ada",
+        "on",
+        ">lovelace",
+        "~*",
+        "+@all",
+    ])
+    .await;
     let credentials = |username: Option<&str>, password: &str| {
-        Some(Credentials { username: username.map(str::to_owned), password: password.to_owned() })
+        Some(Credentials {
+            username: username.map(str::to_owned),
+            password: password.to_owned(),
+        })
     };
     let check = async |login: Option<Credentials>, expected: Result<&str, &str>| {
         let mut config = server.config();
@@ -126,7 +163,14 @@ async fn users_passwords_and_databases_are_used_at_every_connect() {
     let mut config = server.config();
     config.credentials = credentials(None, "root");
     config.database = 3;
-    send_one(&Client::new(config).unwrap(), "SET", &[Arg::Key(b"k"), Arg::Bytes(b"v")]).await.reply().unwrap();
+    send_one(
+        &Client::new(config).unwrap(),
+        "SET",
+        &[Arg::Key(b"k"), Arg::Bytes(b"v")],
+    )
+    .await
+    .reply()
+    .unwrap();
     let info = server.raw("AUTH root\r\nINFO keyspace");
     assert!(info.contains("db3:keys=1"), "{info}");
 }
@@ -137,7 +181,9 @@ async fn commands_that_would_spoil_a_shared_connection_are_refused() {
     let client = Client::new(server.config()).unwrap();
     let mut batch = one("PING", &[]);
     batch.unit().command("SUBSCRIBE", &[Arg::Bytes(b"news")]);
-    let refused = Outcome::NotSent(NotSent::Refused { command: "SUBSCRIBE" });
+    let refused = Outcome::NotSent(NotSent::Refused {
+        command: "SUBSCRIBE",
+    });
     assert_eq!(client.send(batch, soon()).await, [refused.clone(), refused]);
     assert_eq!(client.send(Batch::new(), soon()).await, []);
 }
@@ -149,7 +195,10 @@ async fn a_closed_client_refuses_and_leaves_no_task() {
     send_one(&client, "PING", &[]).await;
     client.close().await;
     assert_eq!(client.stats().connections, 0);
-    assert_eq!(send_one(&client, "PING", &[]).await, Outcome::NotSent(NotSent::Closed));
+    assert_eq!(
+        send_one(&client, "PING", &[]).await,
+        Outcome::NotSent(NotSent::Closed)
+    );
 }
 
 #[tokio::test]
@@ -164,28 +213,44 @@ async fn a_nested_error_belongs_to_its_element() {
         .command("INCRBY", &[Arg::Key(b"k"), Arg::Integer(1)])
         .command("EXEC", &[]);
     let outcomes = client.send(batch, soon()).await;
-    let Ok(Reply::Array(elements)) = outcomes[3].reply() else { panic!("{outcomes:?}") };
+    let Ok(Reply::Array(elements)) = outcomes[3].reply() else {
+        panic!("{outcomes:?}")
+    };
     assert_eq!(elements[0], Ok(Reply::Simple("OK".into())));
     let message: Arc<str> = elements[1].clone().unwrap_err().message;
-    assert!(message.starts_with("ERR value is not an integer"), "{message}");
+    assert!(
+        message.starts_with("ERR value is not an integer"),
+        "{message}"
+    );
 }
 
 #[tokio::test]
 async fn resp3_is_spoken_where_it_is_asked_for_and_known() {
     for (hello, version) in [("HELLO", "resp=3"), ("", "resp=2")] {
-        let server = RedisServer::start_with(&["--requirepass", "root", "--rename-command", "HELLO", hello]).await;
+        let server =
+            RedisServer::start_with(&["--requirepass", "root", "--rename-command", "HELLO", hello])
+                .await;
         let mut config = server.config();
         config.protocol = Protocol::Resp3;
-        config.credentials = Some(Credentials { username: None, password: "root".to_owned() });
+        config.credentials = Some(Credentials {
+            username: None,
+            password: "root".to_owned(),
+        });
         let client = Client::new(config).unwrap();
         let mut batch = Batch::new();
         batch
             .unit()
-            .command("HSET", &[Arg::Key(b"h"), Arg::Bytes(b"field"), Arg::Integer(7)])
+            .command(
+                "HSET",
+                &[Arg::Key(b"h"), Arg::Bytes(b"field"), Arg::Integer(7)],
+            )
             .command("HGETALL", &[Arg::Key(b"h")])
             .command("GET", &[Arg::Key(b"{h}missing")]);
         let outcomes = client.send(batch, soon()).await;
-        let pair = Reply::Array(vec![Ok(Reply::Bulk("field".into())), Ok(Reply::Bulk("7".into()))]);
+        let pair = Reply::Array(vec![
+            Ok(Reply::Bulk("field".into())),
+            Ok(Reply::Bulk("7".into())),
+        ]);
         assert_eq!(outcomes[1].reply().unwrap(), &pair);
         assert_eq!(outcomes[2], Outcome::Reply(Reply::Null));
         let info = send_one(&client, "CLIENT", &[Arg::Bytes(b"INFO")]).await;
@@ -201,7 +266,14 @@ async fn pushed_messages_are_nobodys_reply() {
     config.protocol = Protocol::Resp3;
     config.max_connections = 1;
     let client = Client::new(config).unwrap();
-    send_one(&client, "CLIENT", &[Arg::Bytes(b"TRACKING"), Arg::Bytes(b"ON")]).await.reply().unwrap();
+    send_one(
+        &client,
+        "CLIENT",
+        &[Arg::Bytes(b"TRACKING"), Arg::Bytes(b"ON")],
+    )
+    .await
+    .reply()
+    .unwrap();
     for value in ["one", "two", "three"] {
         let _ = send_one(&client, "GET", &[Arg::Key(b"k")]).await;
         // The server pushes that `k` changed, ahead of whatever it is asked next.

@@ -32,10 +32,18 @@ fn small() -> impl Strategy<Value = Vec<u8>> {
 
 fn line() -> impl Strategy<Value = Line> {
     let keyed = |name: &'static str| key().prop_map(move |key| (name, vec![key]));
-    let valued = |name: &'static str| (key(), value()).prop_map(move |(key, value)| (name, vec![key, value]));
-    let field = |name: &'static str| (key(), small()).prop_map(move |(key, field)| (name, vec![key, field]));
-    let three = |name: &'static str| (key(), small(), value()).prop_map(move |(key, a, b)| (name, vec![key, a, b]));
-    let range = |name: &'static str| (key(), small(), small()).prop_map(move |(key, a, b)| (name, vec![key, a, b]));
+    let valued = |name: &'static str| {
+        (key(), value()).prop_map(move |(key, value)| (name, vec![key, value]))
+    };
+    let field = |name: &'static str| {
+        (key(), small()).prop_map(move |(key, field)| (name, vec![key, field]))
+    };
+    let three = |name: &'static str| {
+        (key(), small(), value()).prop_map(move |(key, a, b)| (name, vec![key, a, b]))
+    };
+    let range = |name: &'static str| {
+        (key(), small(), small()).prop_map(move |(key, a, b)| (name, vec![key, a, b]))
+    };
     let nested = (small(), value()).prop_map(|(number, text)| {
         let script = b"return {1, {ARGV[1], {redis.error_reply('ERR inner'), false}}, redis.status_reply('fine'), {}}";
         ("EVAL", vec![script.to_vec(), b"0".to_vec(), text, number])
@@ -87,9 +95,8 @@ enum Told {
 fn ours(outcome: &Outcome) -> Told {
     match outcome {
         Outcome::Reply(reply) => reply_of_ours(reply),
-        Outcome::ServerError(ServerError { message }) | Outcome::Rejected(Rejected { message, .. }) => {
-            Told::Error(message.trim_end().to_owned())
-        }
+        Outcome::ServerError(ServerError { message })
+        | Outcome::Rejected(Rejected { message, .. }) => Told::Error(message.trim_end().to_owned()),
         other => panic!("no answer: {other:?}"),
     }
 }
@@ -118,9 +125,11 @@ fn theirs(value: &Value) -> Told {
         Value::SimpleString(text) => Told::Bytes(text.clone().into_bytes()),
         Value::Okay => Told::Bytes(b"OK".to_vec()),
         Value::Array(values) => Told::Array(values.iter().map(theirs).collect()),
-        Value::ServerError(error) => {
-            Told::Error(format!("{} {}", error.code(), error.details().unwrap_or_default()).trim_end().to_owned())
-        }
+        Value::ServerError(error) => Told::Error(
+            format!("{} {}", error.code(), error.details().unwrap_or_default())
+                .trim_end()
+                .to_owned(),
+        ),
         other => panic!("not a reply of RESP2: {other:?}"),
     }
 }
@@ -134,7 +143,10 @@ fn through_theirs(connection: &mut redis::Connection, lines: &[Line]) -> Vec<Tol
         wire.extend(command.get_packed_command());
     }
     connection.send_packed_command(&wire).unwrap();
-    lines.iter().map(|_| theirs(&connection.recv_response().unwrap())).collect()
+    lines
+        .iter()
+        .map(|_| theirs(&connection.recv_response().unwrap()))
+        .collect()
 }
 
 async fn through_ours(client: &Client, units: &[Vec<Line>]) -> Vec<Told> {
@@ -151,8 +163,13 @@ async fn through_ours(client: &Client, units: &[Vec<Line>]) -> Vec<Told> {
 
 #[test]
 fn another_client_gets_the_same_replies() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let servers = runtime.block_on(async { [RedisServer::start().await, RedisServer::start().await] });
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    let servers =
+        runtime.block_on(async { [RedisServer::start().await, RedisServer::start().await] });
     let clients = [Protocol::Resp2, Protocol::Resp3].map(|protocol| {
         let mut config = servers[0].config();
         config.protocol = protocol;
@@ -160,7 +177,11 @@ fn another_client_gets_the_same_replies() {
     });
     let other = redis::Client::open(format!("redis://127.0.0.1:{}", servers[1].port())).unwrap();
     let connection = Mutex::new(other.get_connection().unwrap());
-    let config = ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() };
+    let config = ProptestConfig {
+        cases: 150,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    };
     proptest!(config, |(units in proptest::collection::vec(unit(), 1..60), protocol in 0..2_usize)| {
         for server in &servers {
             assert_eq!(server.raw("FLUSHALL"), "+OK\r\n");

@@ -1,7 +1,8 @@
 //! Encrypted connections to a real server.
 
 use tidegate_pipeline::{
-    Address, AddressMap, Arg, Client, ClientCertificate, Config, Connector, NotSent, Outcome, Tls, Verification,
+    Address, AddressMap, Arg, Client, ClientCertificate, Config, Connector, NotSent, Outcome, Tls,
+    Verification,
 };
 
 use crate::support::certificates::{Certificates, trusting};
@@ -32,7 +33,11 @@ async fn a_trusted_server_is_talked_to_and_others_are_not() {
     }
     let outcomes = client.send(batch, soon()).await;
     assert_eq!(outcomes[0].bytes().unwrap(), Some(&b"PONG"[..]));
-    assert!(outcomes[1..].iter().all(|outcome| outcome.bytes().unwrap().map(<[u8]>::len) == Some(value.len())));
+    assert!(
+        outcomes[1..]
+            .iter()
+            .all(|outcome| outcome.bytes().unwrap().map(<[u8]>::len) == Some(value.len()))
+    );
 
     let unknown = refusal(config(&address, &trusting(None))).await;
     assert!(unknown.contains("UnknownIssuer"), "{unknown}");
@@ -52,7 +57,10 @@ async fn the_name_is_checked_unless_told_otherwise() {
     // The chain is checked all the same.
     tls.authorities = Some(Certificates::new("other").authority);
     let untrusted = refusal(config(&address, &tls)).await;
-    assert!(untrusted.contains("UnknownIssuer") || untrusted.contains("BadSignature"), "{untrusted}");
+    assert!(
+        untrusted.contains("UnknownIssuer") || untrusted.contains("BadSignature"),
+        "{untrusted}"
+    );
 }
 
 #[tokio::test]
@@ -76,7 +84,10 @@ fn certificates_that_cannot_be_read_are_refused_at_once() {
     let mut tls = trusting(Some(b"nonsense"));
     check(&tls, "certificate authorities cannot be read");
     tls.authorities = None;
-    tls.client = Some(ClientCertificate { chain: b"".to_vec(), key: b"".to_vec() });
+    tls.client = Some(ClientCertificate {
+        chain: b"".to_vec(),
+        key: b"".to_vec(),
+    });
     check(&tls, "client certificate cannot be read");
 }
 
@@ -89,14 +100,21 @@ async fn what_connections_are_encrypted_with_is_replaced_while_a_client_uses_it(
     let config = config(&address, &tls);
     let connector = config.tls.clone().unwrap();
     let client = Client::new(config).unwrap();
-    assert!(matches!(send_one(&client, "PING", &[]).await, Outcome::NotSent(_)), "without a certificate");
+    assert!(
+        matches!(send_one(&client, "PING", &[]).await, Outcome::NotSent(_)),
+        "without a certificate"
+    );
 
     tls.client = Some(certificates.client.clone());
     connector.replace(&Connector::new(&tls).unwrap());
-    let answered = async || send_one(&client, "PING", &[]).await.bytes().ok().flatten() == Some(&b"PONG"[..]);
+    let answered =
+        async || send_one(&client, "PING", &[]).await.bytes().ok().flatten() == Some(&b"PONG"[..]);
     let until = soon();
     while !answered().await {
-        assert!(std::time::Instant::now() < until, "the certificate is not shown");
+        assert!(
+            std::time::Instant::now() < until,
+            "the certificate is not shown"
+        );
     }
     connector.replace(&Connector::new(&Tls::default()).unwrap());
     assert!(answered().await, "the connection that is open stays");
@@ -107,21 +125,43 @@ async fn what_connections_are_encrypted_with_is_replaced_while_a_client_uses_it(
 #[tokio::test]
 async fn a_cluster_that_announces_addresses_is_known_by_the_names_in_its_certificates() {
     let certificates = Certificates::new("localhost");
-    let more = ["--cluster-enabled", "yes", "--tls-cluster", "yes", "--cluster-announce-ip", "127.0.0.1"];
+    let more = [
+        "--cluster-enabled",
+        "yes",
+        "--tls-cluster",
+        "yes",
+        "--cluster-announce-ip",
+        "127.0.0.1",
+    ];
     let (server, address) = certificates.server_with("no", &more).await;
     assert_eq!(server.raw("CLUSTER ADDSLOTSRANGE 0 16383"), "+OK\r\n");
-    eventually("it serves", async || server.raw("CLUSTER INFO").contains("cluster_state:ok")).await;
-    let Address::Tcp { port, .. } = address else { unreachable!() };
-    let seed = Address::Tcp { host: "localhost".to_owned(), port };
+    eventually("it serves", async || {
+        server.raw("CLUSTER INFO").contains("cluster_state:ok")
+    })
+    .await;
+    let Address::Tcp { port, .. } = address else {
+        unreachable!()
+    };
+    let seed = Address::Tcp {
+        host: "localhost".to_owned(),
+        port,
+    };
     let config = || {
         let mut config = Config::cluster(vec![seed.clone()]);
         config.tls = Some(Connector::new(&trusting(Some(&certificates.authority))).unwrap());
         config
     };
     let check = async |config: Config, works: bool| {
-        let deadline = if works { soon() } else { std::time::Instant::now() + std::time::Duration::from_millis(500) };
+        let deadline = if works {
+            soon()
+        } else {
+            std::time::Instant::now() + std::time::Duration::from_millis(500)
+        };
         let client = Client::new(config).unwrap();
-        let outcome = client.send(one("INCRBY", &[Arg::Key(b"k"), Arg::Integer(1)]), deadline).await.remove(0);
+        let outcome = client
+            .send(one("INCRBY", &[Arg::Key(b"k"), Arg::Integer(1)]), deadline)
+            .await
+            .remove(0);
         assert_eq!(outcome.reply().is_ok(), works, "{outcome:?}");
         client.close().await;
     };
@@ -131,12 +171,21 @@ async fn a_cluster_that_announces_addresses_is_known_by_the_names_in_its_certifi
     named.tls = Some(named.tls.unwrap().with_server_name("localhost").unwrap());
     check(named, true).await;
     let mut other = config();
-    other.tls = Some(other.tls.unwrap().with_server_name("redis.example").unwrap());
+    other.tls = Some(
+        other
+            .tls
+            .unwrap()
+            .with_server_name("redis.example")
+            .unwrap(),
+    );
     check(other, false).await;
 
     let mut mapped = config();
     mapped.address_map = Some(AddressMap::new(|address| match address {
-        Address::Tcp { host, port } if host == "127.0.0.1" => Address::Tcp { host: "localhost".to_owned(), port },
+        Address::Tcp { host, port } if host == "127.0.0.1" => Address::Tcp {
+            host: "localhost".to_owned(),
+            port,
+        },
         other => other,
     }));
     check(mapped, true).await;

@@ -10,7 +10,10 @@ fn counters() -> Batch {
     for index in 0..50_u64 {
         let key = format!("{:x}", index.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let key = Arg::Key(key.as_bytes());
-        batch.unit().command("INCRBY", &[key, Arg::Integer(2)]).repeatable("EXPIRE", &[key, Arg::Integer(60)]);
+        batch
+            .unit()
+            .command("INCRBY", &[key, Arg::Integer(2)])
+            .repeatable("EXPIRE", &[key, Arg::Integer(60)]);
     }
     batch
 }
@@ -18,7 +21,10 @@ fn counters() -> Batch {
 fn check(outcomes: &[Outcome], total: i64) {
     assert_eq!(outcomes.len(), 100);
     for pair in outcomes.chunks(2) {
-        assert_eq!((pair[0].integer().unwrap(), pair[1].integer().unwrap()), (total, 1));
+        assert_eq!(
+            (pair[0].integer().unwrap(), pair[1].integer().unwrap()),
+            (total, 1)
+        );
     }
 }
 
@@ -28,7 +34,10 @@ async fn one_server_counts_in_both_protocols() {
     for (protocol, total) in [(Protocol::Resp2, 2), (Protocol::Resp3, 4)] {
         let mut config = server.config();
         config.protocol = protocol;
-        check(&Client::new(config).unwrap().send(counters(), soon()).await, total);
+        check(
+            &Client::new(config).unwrap().send(counters(), soon()).await,
+            total,
+        );
     }
 }
 

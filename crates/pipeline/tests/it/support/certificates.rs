@@ -31,16 +31,30 @@ impl Certificates {
             let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
             // A certificate with the name of its issuer would look self-signed.
             params.distinguished_name.push(DnType::CommonName, name);
-            (params.signed_by(&key, &issuer).unwrap().pem(), key.serialize_pem())
+            (
+                params.signed_by(&key, &issuer).unwrap().pem(),
+                key.serialize_pem(),
+            )
         };
         let folder = tempfile::tempdir().unwrap();
         let (chain, key) = signed(name);
-        for (file, pem) in [("ca.pem", &authority_pem), ("server.pem", &chain), ("server.key", &key)] {
+        for (file, pem) in [
+            ("ca.pem", &authority_pem),
+            ("server.pem", &chain),
+            ("server.key", &key),
+        ] {
             std::fs::write(folder.path().join(file), pem).unwrap();
         }
         let (chain, key) = signed("client");
-        let client = ClientCertificate { chain: chain.into(), key: key.into() };
-        Self { folder, authority: authority_pem.into(), client }
+        let client = ClientCertificate {
+            chain: chain.into(),
+            key: key.into(),
+        };
+        Self {
+            folder,
+            authority: authority_pem.into(),
+            client,
+        }
     }
 
     fn path(&self, file: &str) -> String {
@@ -49,10 +63,16 @@ impl Certificates {
 
     /// What a server in this process accepts connections with.
     pub(crate) fn acceptor(&self) -> TlsAcceptor {
-        let chain = CertificateDer::pem_file_iter(self.path("server.pem")).unwrap().collect::<Result<_, _>>().unwrap();
+        let chain = CertificateDer::pem_file_iter(self.path("server.pem"))
+            .unwrap()
+            .collect::<Result<_, _>>()
+            .unwrap();
         let key = PrivateKeyDer::from_pem_file(self.path("server.key")).unwrap();
         let builder = ServerConfig::builder_with_provider(Arc::new(default_provider()));
-        let builder = builder.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+        let builder = builder
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth();
         TlsAcceptor::from(Arc::new(builder.with_single_cert(chain, key).unwrap()))
     }
 
@@ -67,9 +87,16 @@ impl Certificates {
     }
 
     /// As [`Certificates::server`], with more arguments for redis-server.
-    pub(crate) async fn server_with(&self, ask_clients: &str, more: &[&str]) -> (RedisServer, Address) {
+    pub(crate) async fn server_with(
+        &self,
+        ask_clients: &str,
+        more: &[&str],
+    ) -> (RedisServer, Address) {
         let port = free_port();
-        let (port_text, files) = (port.to_string(), ["server.pem", "server.key", "ca.pem"].map(|file| self.path(file)));
+        let (port_text, files) = (
+            port.to_string(),
+            ["server.pem", "server.key", "ca.pem"].map(|file| self.path(file)),
+        );
         let arguments = [
             "--tls-port",
             &port_text,
@@ -83,7 +110,13 @@ impl Certificates {
             ask_clients,
         ];
         let server = RedisServer::start_with(&[&arguments, more].concat()).await;
-        (server, Address::Tcp { host: "127.0.0.1".to_owned(), port })
+        (
+            server,
+            Address::Tcp {
+                host: "127.0.0.1".to_owned(),
+                port,
+            },
+        )
     }
 }
 

@@ -60,7 +60,9 @@ impl Crowd {
         Self::answering(|_| None).await
     }
 
-    pub(crate) async fn answering(answers: impl Fn(&Asked<'_>) -> Option<Answer> + Send + Sync + 'static) -> Self {
+    pub(crate) async fn answering(
+        answers: impl Fn(&Asked<'_>) -> Option<Answer> + Send + Sync + 'static,
+    ) -> Self {
         let listener = Arc::new(TcpListener::bind("0.0.0.0:0").await.unwrap());
         let shared = Arc::new(Shared {
             answers: Box::new(answers),
@@ -70,11 +72,20 @@ impl Crowd {
         });
         let mut accepting = JoinSet::new();
         accepting.spawn(accept(Arc::clone(&listener), Arc::clone(&shared)));
-        Self { port: listener.local_addr().unwrap().port(), listener, shared, accepting, fillers: Vec::new() }
+        Self {
+            port: listener.local_addr().unwrap().port(),
+            listener,
+            shared,
+            accepting,
+            fillers: Vec::new(),
+        }
     }
 
     pub(crate) fn address(&self, host: &str) -> Address {
-        Address::Tcp { host: host.to_owned(), port: self.port }
+        Address::Tcp {
+            host: host.to_owned(),
+            port: self.port,
+        }
     }
 
     /// The configuration of a cluster that the server at 127.0.0.1 is a seed of.
@@ -86,12 +97,18 @@ impl Crowd {
     pub(crate) fn name_owners(&self, owners: &[Address], all: usize) {
         let mut text = format!("*{}\r\n", owners.len());
         for (at, owner) in owners.iter().enumerate() {
-            let Address::Tcp { host, port } = owner else { unreachable!("the crowd is on TCP") };
+            let Address::Tcp { host, port } = owner else {
+                unreachable!("the crowd is on TCP")
+            };
             let (first, next) = (at * 16_384 / all, (at + 1) * 16_384 / all);
             let primary = format!("*3\r\n${}\r\n{host}\r\n:{port}\r\n$2\r\nid\r\n", host.len());
             text += &format!("*3\r\n:{first}\r\n:{}\r\n{primary}", next - 1);
         }
-        *self.shared.slots.lock().unwrap_or_else(PoisonError::into_inner) = text;
+        *self
+            .shared
+            .slots
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = text;
     }
 
     /// Connections so far.
@@ -101,7 +118,11 @@ impl Crowd {
 
     /// Ends all connections. New ones are welcome.
     pub(crate) fn hang_up(&self) {
-        self.shared.connections.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
+        self.shared
+            .connections
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .abort_all();
     }
 
     /// Ends all connections, and drops the packets that would open new ones: they are neither accepted nor refused.
@@ -110,7 +131,12 @@ impl Crowd {
         self.hang_up();
         // The system drops packets for a listener whose queue is full.
         SockRef::from(&*self.listener).listen(0).unwrap();
-        while let Ok(filler) = timeout(Duration::from_millis(300), TcpStream::connect(("127.0.0.1", self.port))).await {
+        while let Ok(filler) = timeout(
+            Duration::from_millis(300),
+            TcpStream::connect(("127.0.0.1", self.port)),
+        )
+        .await
+        {
             self.fillers.push(filler.unwrap());
         }
     }
@@ -118,7 +144,9 @@ impl Crowd {
 
 impl fmt::Debug for Crowd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Crowd").field("port", &self.port).finish_non_exhaustive()
+        f.debug_struct("Crowd")
+            .field("port", &self.port)
+            .finish_non_exhaustive()
     }
 }
 
@@ -126,7 +154,11 @@ async fn accept(listener: Arc<TcpListener>, shared: Arc<Shared>) {
     while let Ok((stream, _)) = listener.accept().await {
         let connection = shared.accepted.fetch_add(1, SeqCst);
         let serving = serve(stream, connection, Arc::clone(&shared));
-        shared.connections.lock().unwrap_or_else(PoisonError::into_inner).spawn(serving);
+        shared
+            .connections
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .spawn(serving);
     }
 }
 
@@ -137,8 +169,15 @@ async fn serve(mut stream: TcpStream, connection: u64, shared: Arc<Shared>) {
         let mut output = String::new();
         let mut is_last = false;
         while let Some(command) = next_command(&mut input).filter(|_| !is_last) {
-            let command: Vec<String> = command.iter().map(|word| String::from_utf8_lossy(word).into_owned()).collect();
-            let asked = Asked { host: &host, connection, command: &command };
+            let command: Vec<String> = command
+                .iter()
+                .map(|word| String::from_utf8_lossy(word).into_owned())
+                .collect();
+            let asked = Asked {
+                host: &host,
+                connection,
+                command: &command,
+            };
             match (shared.answers)(&asked).unwrap_or_else(|| shared.usual_answer(&command)) {
                 Answer::Reply(reply) => output += &reply,
                 Answer::Last(reply) => {
@@ -159,7 +198,11 @@ impl Shared {
         let words: Vec<&str> = command.iter().map(String::as_str).collect();
         Answer::Reply(match words[..] {
             ["PING", ..] => "+PONG\r\n".to_owned(),
-            ["CLUSTER", "SLOTS"] => self.slots.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            ["CLUSTER", "SLOTS"] => self
+                .slots
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .clone(),
             ["INCRBY", ..] | ["EXPIRE", ..] => ":1\r\n".to_owned(),
             ["ASKING"] => "+OK\r\n".to_owned(),
             _ => format!("-ERR unknown command '{}'\r\n", words[0]),

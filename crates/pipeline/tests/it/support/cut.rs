@@ -45,7 +45,11 @@ impl Cut {
 }
 
 impl AsyncRead for Cut {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let cut = self.get_mut();
         if cut.budget.readable == 0 {
             return Poll::Ready(Err(cut.fail()));
@@ -60,12 +64,17 @@ impl AsyncRead for Cut {
 }
 
 impl AsyncWrite for Cut {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let cut = self.get_mut();
         if cut.budget.writable == 0 {
             return Poll::Ready(Err(cut.fail()));
         }
-        let wrote = Pin::new(&mut cut.stream).poll_write(cx, &bytes[..bytes.len().min(cut.budget.writable)]);
+        let wrote = Pin::new(&mut cut.stream)
+            .poll_write(cx, &bytes[..bytes.len().min(cut.budget.writable)]);
         if let Poll::Ready(Ok(wrote)) = wrote {
             cut.budget.writable -= wrote;
         }

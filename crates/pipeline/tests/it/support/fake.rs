@@ -102,7 +102,10 @@ impl FakeCluster {
         for _ in 0..nodes {
             listeners.push(TcpListener::bind("127.0.0.1:0").await.unwrap());
         }
-        let ports: Vec<u16> = listeners.iter().map(|listener| listener.local_addr().unwrap().port()).collect();
+        let ports: Vec<u16> = listeners
+            .iter()
+            .map(|listener| listener.local_addr().unwrap().port())
+            .collect();
         let state = Arc::new(Mutex::new(State {
             ports: ports.clone(),
             rng: Rng::with_seed(seed),
@@ -121,7 +124,11 @@ impl FakeCluster {
         for (node, listener) in listeners.into_iter().enumerate() {
             tasks.spawn(accept(listener, node, Arc::clone(&state), acceptor.clone()));
         }
-        Self { ports, state, _listeners: tasks }
+        Self {
+            ports,
+            state,
+            _listeners: tasks,
+        }
     }
 
     /// A configuration that knows one node and waits little.
@@ -135,12 +142,16 @@ impl FakeCluster {
     }
 
     fn impatient(&self, mut config: Config) -> Config {
-        (config.backoff_min, config.backoff_max) = (Duration::from_millis(1), Duration::from_millis(5));
+        (config.backoff_min, config.backoff_max) =
+            (Duration::from_millis(1), Duration::from_millis(5));
         config
     }
 
     fn address(&self, node: usize) -> Address {
-        Address::Tcp { host: "127.0.0.1".to_owned(), port: self.ports[node] }
+        Address::Tcp {
+            host: "127.0.0.1".to_owned(),
+            port: self.ports[node],
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -164,19 +175,32 @@ impl FakeCluster {
 
     /// The value of a counter; 0 when nobody ever counted there.
     pub(crate) fn counter(&self, key: &str) -> i64 {
-        self.state().counters.iter().filter_map(|counters| counters.get(key.as_bytes())).sum()
+        self.state()
+            .counters
+            .iter()
+            .filter_map(|counters| counters.get(key.as_bytes()))
+            .sum()
     }
 
     /// Forgets a counter, and returns its value.
     pub(crate) fn forget(&self, key: &str) -> i64 {
-        self.state().counters.iter_mut().filter_map(|counters| counters.remove(key.as_bytes())).sum()
+        self.state()
+            .counters
+            .iter_mut()
+            .filter_map(|counters| counters.remove(key.as_bytes()))
+            .sum()
     }
 
     /// The counters that were not forgotten.
     pub(crate) fn counters(&self) -> Vec<(String, i64)> {
         let name = |key: &Vec<u8>| String::from_utf8_lossy(key).into_owned();
         let state = self.state();
-        state.counters.iter().flatten().map(|(key, value)| (name(key), *value)).collect()
+        state
+            .counters
+            .iter()
+            .flatten()
+            .map(|(key, value)| (name(key), *value))
+            .collect()
     }
 
     /// Increments the cluster ran so far.
@@ -211,7 +235,11 @@ impl FakeCluster {
 
     /// Gives all slots of a node that holds no counters to another one.
     pub(crate) fn hand_over(&self, from: usize, to: usize) {
-        self.state().owners.iter_mut().filter(|owner| **owner == from).for_each(|owner| *owner = to);
+        self.state()
+            .owners
+            .iter_mut()
+            .filter(|owner| **owner == from)
+            .for_each(|owner| *owner = to);
     }
 
     /// Takes one random step in the life of the slot of `key`: it starts to move, a key of it travels, or it arrives.
@@ -229,7 +257,12 @@ fn slot_of(key: &[u8]) -> u16 {
     redis_protocol::redis_keyslot(key)
 }
 
-async fn accept(listener: TcpListener, node: usize, state: Arc<Mutex<State>>, acceptor: Option<TlsAcceptor>) {
+async fn accept(
+    listener: TcpListener,
+    node: usize,
+    state: Arc<Mutex<State>>,
+    acceptor: Option<TlsAcceptor>,
+) {
     // Dropping the set ends the connections with their listener.
     let mut connections = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
@@ -238,18 +271,42 @@ async fn accept(listener: TcpListener, node: usize, state: Arc<Mutex<State>>, ac
 }
 
 /// Answers one connection until it is cut or closed.
-async fn serve(stream: TcpStream, node: usize, state: Arc<Mutex<State>>, acceptor: Option<TlsAcceptor>) {
+async fn serve(
+    stream: TcpStream,
+    node: usize,
+    state: Arc<Mutex<State>>,
+    acceptor: Option<TlsAcceptor>,
+) {
     let _ = stream.set_nodelay(true);
     let (rng, budget) = {
         let mut state = lock(&state);
         let cut = state.weather.cut_within;
-        let mut bytes = || if cut == 0 { usize::MAX } else { state.rng.usize(..cut) };
+        let mut bytes = || {
+            if cut == 0 {
+                usize::MAX
+            } else {
+                state.rng.usize(..cut)
+            }
+        };
         let (readable, writable) = (bytes(), bytes());
-        let ending = if state.rng.bool() { Ending::Reset } else { Ending::Plain };
-        (state.rng.fork(), Budget { readable, writable, ending })
+        let ending = if state.rng.bool() {
+            Ending::Reset
+        } else {
+            Ending::Plain
+        };
+        (
+            state.rng.fork(),
+            Budget {
+                readable,
+                writable,
+                ending,
+            },
+        )
     };
     let stream = Cut::new(stream, budget);
-    let Some(acceptor) = acceptor else { return converse(stream, node, &state, rng).await };
+    let Some(acceptor) = acceptor else {
+        return converse(stream, node, &state, rng).await;
+    };
     if let Ok(stream) = acceptor.accept(stream).await {
         converse(stream, node, &state, rng).await;
     }
@@ -259,7 +316,8 @@ async fn converse<S>(mut stream: S, node: usize, state: &Mutex<State>, mut rng: 
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let (mut session, mut input, mut output) = (Session::default(), BytesMut::new(), BytesMut::new());
+    let (mut session, mut input, mut output) =
+        (Session::default(), BytesMut::new(), BytesMut::new());
     // Commands that arrived whole before the cut do run: the client cannot know.
     while let Ok(1..) = stream.read_buf(&mut input).await {
         let (weather, delay) = {
@@ -274,12 +332,19 @@ where
             tokio::time::sleep(delay).await;
         }
         if weather.replies == Replies::Swallowed {
-            output.truncate(if output.starts_with(b"+PONG\r\n") { 7 } else { 0 });
+            output.truncate(if output.starts_with(b"+PONG\r\n") {
+                7
+            } else {
+                0
+            });
         }
         if !weather.pause.is_zero() && rng.bool() {
             tokio::time::sleep(weather.pause.mul_f64(rng.f64())).await;
         }
-        if write(&mut stream, &mut output, weather.replies, &mut rng).await.is_err() {
+        if write(&mut stream, &mut output, weather.replies, &mut rng)
+            .await
+            .is_err()
+        {
             return;
         }
     }
@@ -310,7 +375,10 @@ pub(crate) fn next_command(input: &mut BytesMut) -> Option<Vec<Vec<u8>>> {
     let mut at = 0;
     let header = |at: &mut usize| -> Option<usize> {
         let line = input[*at..].windows(2).position(|end| end == b"\r\n")?;
-        let number = std::str::from_utf8(&input[*at + 1..*at + line]).unwrap().parse().unwrap();
+        let number = std::str::from_utf8(&input[*at + 1..*at + line])
+            .unwrap()
+            .parse()
+            .unwrap();
         *at += line + 2;
         Some(number)
     };
@@ -336,7 +404,10 @@ impl State {
             ("MULTI", _) => {
                 // As the server does: the flag holds for the whole transaction.
                 let asking = std::mem::take(&mut session.asking);
-                session.transaction = Some(Transaction { asking, ..Transaction::default() });
+                session.transaction = Some(Transaction {
+                    asking,
+                    ..Transaction::default()
+                });
                 return "+OK\r\n".to_owned();
             }
             ("EXEC", Some(_)) => {
@@ -372,7 +443,11 @@ impl State {
                 return format!("-{redirect}\r\n");
             }
         }
-        let replies: String = transaction.queued.iter().map(|command| self.answer(node, command)).collect();
+        let replies: String = transaction
+            .queued
+            .iter()
+            .map(|command| self.answer(node, command))
+            .collect();
         format!("*{}\r\n{replies}", transaction.queued.len())
     }
 
@@ -380,7 +455,10 @@ impl State {
     fn redirect(&self, node: usize, command: &[Vec<u8>], asking: &Asking) -> Option<String> {
         let keys = keys_of(command);
         let slot = slot_of(keys.first()?);
-        let here: HashSet<bool> = keys.iter().map(|key| self.counters[node].contains_key(*key)).collect();
+        let here: HashSet<bool> = keys
+            .iter()
+            .map(|key| self.counters[node].contains_key(*key))
+            .collect();
         let missing = here.contains(&false);
         let owner = self.owners[usize::from(slot)];
         let target = self.moving.get(&slot);
@@ -391,7 +469,9 @@ impl State {
         match (owner == node, target) {
             (true, None) => None,
             (true, Some(_)) if !missing => None,
-            (true, Some(_)) if here.contains(&true) => Some("TRYAGAIN Multiple keys request during rehashing".into()),
+            (true, Some(_)) if here.contains(&true) => {
+                Some("TRYAGAIN Multiple keys request during rehashing".into())
+            }
             (true, Some(&target)) => Some(format!("ASK {slot} 127.0.0.1:{}", port(target))),
             (false, Some(&target)) if target == node && *asking == Asking::Yes => {
                 let split = keys.len() > 1 && missing;
@@ -406,7 +486,9 @@ impl State {
         let text = |at: usize| String::from_utf8_lossy(&command[at]).into_owned();
         let counters = &mut self.counters[node];
         match &text(0)[..] {
-            name if self.loading.contains(name) => "-LOADING Redis is loading the dataset in memory\r\n".to_owned(),
+            name if self.loading.contains(name) => {
+                "-LOADING Redis is loading the dataset in memory\r\n".to_owned()
+            }
             "PING" => "+PONG\r\n".to_owned(),
             "ECHO" => format!("${}\r\n{}\r\n", command[1].len(), text(1)),
             "INCRBY" => {
@@ -434,7 +516,9 @@ impl State {
         for last in 0..self.owners.len() {
             if self.owners.get(last + 1) != Some(&self.owners[last]) {
                 let port = self.ports[self.owners[last]];
-                rows.push(format!("*3\r\n:{first}\r\n:{last}\r\n*3\r\n$9\r\n127.0.0.1\r\n:{port}\r\n$2\r\nid\r\n"));
+                rows.push(format!(
+                    "*3\r\n:{first}\r\n:{last}\r\n*3\r\n$9\r\n127.0.0.1\r\n:{port}\r\n$2\r\nid\r\n"
+                ));
                 first = last + 1;
             }
         }
@@ -444,12 +528,21 @@ impl State {
     fn shuffle(&mut self, slot: u16) -> bool {
         let owner = self.owners[usize::from(slot)];
         let Some(&target) = self.moving.get(&slot) else {
-            self.moving.insert(slot, (owner + self.rng.usize(1..self.ports.len())) % self.ports.len());
+            self.moving.insert(
+                slot,
+                (owner + self.rng.usize(1..self.ports.len())) % self.ports.len(),
+            );
             return false;
         };
-        let left: Vec<Vec<u8>> = self.counters[owner].keys().filter(|key| slot_of(key) == slot).cloned().collect();
+        let left: Vec<Vec<u8>> = self.counters[owner]
+            .keys()
+            .filter(|key| slot_of(key) == slot)
+            .cloned()
+            .collect();
         if let Some(key) = self.rng.choice(&left) {
-            let value = self.counters[owner].remove(key).expect("it was just listed");
+            let value = self.counters[owner]
+                .remove(key)
+                .expect("it was just listed");
             self.counters[target].insert(key.clone(), value);
             return false;
         }

@@ -32,9 +32,18 @@ impl Load {
         let stop = Arc::new(AtomicBool::new(false));
         let mut callers = JoinSet::new();
         for key in keys {
-            callers.spawn(work(client.clone(), key.clone(), patience, Arc::clone(&stop)));
+            callers.spawn(work(
+                client.clone(),
+                key.clone(),
+                patience,
+                Arc::clone(&stop),
+            ));
         }
-        Self { client: client.clone(), stop, callers }
+        Self {
+            client: client.clone(),
+            stop,
+            callers,
+        }
     }
 
     /// Waits until the client has read `replies` more replies.
@@ -53,14 +62,22 @@ impl Load {
 impl Tally {
     /// The counter's value now.
     pub(crate) async fn counted(&self, client: &Client) -> u64 {
-        let outcome = send_one(client, "INCRBY", &[Arg::Key(self.key.as_bytes()), Arg::Integer(0)]).await;
+        let outcome = send_one(
+            client,
+            "INCRBY",
+            &[Arg::Key(self.key.as_bytes()), Arg::Integer(0)],
+        )
+        .await;
         u64::try_from(outcome.integer().unwrap()).unwrap()
     }
 }
 
 /// Counts until told to stop. Each call also echoes a token that no other call ever sends.
 async fn work(client: Client, key: String, patience: Duration, stop: Arc<AtomicBool>) -> Tally {
-    let mut tally = Tally { key: key.clone(), ..Tally::default() };
+    let mut tally = Tally {
+        key: key.clone(),
+        ..Tally::default()
+    };
     let mut turn = 0_u64;
     while !stop.load(SeqCst) {
         turn += 1;
@@ -68,16 +85,25 @@ async fn work(client: Client, key: String, patience: Duration, stop: Arc<AtomicB
         let token = format!("{{{key}}}:{turn}");
         let mut batch = Batch::new();
         batch.unit().command("ECHO", &[Arg::Key(token.as_bytes())]);
-        batch.unit().command("INCRBY", &[Arg::Key(key.as_bytes()), Arg::Integer(1)]);
+        batch
+            .unit()
+            .command("INCRBY", &[Arg::Key(key.as_bytes()), Arg::Integer(1)]);
         let outcomes = client.send(batch, Instant::now() + patience).await;
         if let Outcome::Reply(reply) = &outcomes[0] {
-            assert_eq!(reply, &Reply::Bulk(token.into()), "a reply of somebody else");
+            assert_eq!(
+                reply,
+                &Reply::Bulk(token.into()),
+                "a reply of somebody else"
+            );
         }
         match &outcomes[1] {
             Outcome::Reply(Reply::Integer(value)) => {
                 tally.acknowledged += 1;
                 let most = tally.acknowledged + tally.unknown;
-                assert!((1..=most as i64).contains(value), "{key} is {value} after at most {most} increments");
+                assert!(
+                    (1..=most as i64).contains(value),
+                    "{key} is {value} after at most {most} increments"
+                );
                 continue;
             }
             Outcome::Unknown(_) => tally.unknown += 1,
@@ -96,7 +122,11 @@ async fn work(client: Client, key: String, patience: Duration, stop: Arc<AtomicB
 
 /// The keys that `owned` is true for.
 pub(crate) fn keys_where(count: usize, mut owned: impl FnMut(&str) -> bool) -> Vec<String> {
-    (0..).map(|index| format!("counter-{index}")).filter(|key| owned(key)).take(count).collect()
+    (0..)
+        .map(|index| format!("counter-{index}"))
+        .filter(|key| owned(key))
+        .take(count)
+        .collect()
 }
 
 /// Checks that nothing was counted twice, and nothing acknowledged was lost.
@@ -104,15 +134,26 @@ pub(crate) async fn check_exact(client: &Client, tallies: &[Tally]) {
     for tally in tallies {
         let counted = tally.counted(client).await;
         let range = tally.acknowledged..=tally.acknowledged + tally.unknown;
-        assert!(range.contains(&counted), "{} is {counted}, not in {range:?}", tally.key);
+        assert!(
+            range.contains(&counted),
+            "{} is {counted}, not in {range:?}",
+            tally.key
+        );
     }
 }
 
 /// Checks that nothing was counted twice. Replication lags behind, so a failover may lose what was acknowledged.
 pub(crate) async fn check_not_doubled(client: &Client, tallies: &[Tally]) {
     for tally in tallies {
-        let (counted, most) = (tally.counted(client).await, tally.acknowledged + tally.unknown);
-        assert!(counted <= most, "{} is {counted}, more than {most}", tally.key);
+        let (counted, most) = (
+            tally.counted(client).await,
+            tally.acknowledged + tally.unknown,
+        );
+        assert!(
+            counted <= most,
+            "{} is {counted}, more than {most}",
+            tally.key
+        );
     }
 }
 

@@ -59,7 +59,11 @@ impl Proxy {
         let (sender, receiver) = watch::channel(mode);
         let mut task = JoinSet::new();
         task.spawn(accept(listener, target, receiver));
-        Self { port, mode: sender, _task: task }
+        Self {
+            port,
+            mode: sender,
+            _task: task,
+        }
     }
 
     pub(crate) fn config(&self) -> Config {
@@ -67,7 +71,10 @@ impl Proxy {
     }
 
     pub(crate) fn address(&self) -> Address {
-        Address::Tcp { host: "127.0.0.1".to_owned(), port: self.port }
+        Address::Tcp {
+            host: "127.0.0.1".to_owned(),
+            port: self.port,
+        }
     }
 
     pub(crate) fn set(&self, mode: Mode) {
@@ -79,7 +86,9 @@ async fn accept(listener: TcpListener, target: u16, mode: watch::Receiver<Mode>)
     let mut connections = JoinSet::new();
     let accepted = Arc::new(AtomicUsize::new(0));
     while let Ok((client, _)) = listener.accept().await {
-        let Ok(server) = TcpStream::connect(("127.0.0.1", target)).await else { continue };
+        let Ok(server) = TcpStream::connect(("127.0.0.1", target)).await else {
+            continue;
+        };
         let first = accepted.fetch_add(1, SeqCst) == 0;
         let (up, down) = match *mode.borrow() {
             Mode::CutUp(bytes) if first => (bytes, usize::MAX),
@@ -91,18 +100,37 @@ async fn accept(listener: TcpListener, target: u16, mode: watch::Receiver<Mode>)
 }
 
 /// Carries bytes both ways until either way ends; then both ends are closed.
-async fn join(client: TcpStream, server: TcpStream, mode: watch::Receiver<Mode>, budgets: (usize, usize)) {
+async fn join(
+    client: TcpStream,
+    server: TcpStream,
+    mode: watch::Receiver<Mode>,
+    budgets: (usize, usize),
+) {
     for stream in [&client, &server] {
         stream.set_nodelay(true).unwrap();
     }
     // Cut on its way up, the client is reset as by a crash. Cut on its way down, what was let through must arrive.
     if budgets.0 < usize::MAX {
-        SockRef::from(&client).set_linger(Some(Duration::ZERO)).unwrap();
+        SockRef::from(&client)
+            .set_linger(Some(Duration::ZERO))
+            .unwrap();
     }
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
-    let up = Pump { from: from_client, to: to_server, mode: mode.clone(), direction: Direction::Up, left: budgets.0 };
-    let down = Pump { from: from_server, to: to_client, mode, direction: Direction::Down, left: budgets.1 };
+    let up = Pump {
+        from: from_client,
+        to: to_server,
+        mode: mode.clone(),
+        direction: Direction::Up,
+        left: budgets.0,
+    };
+    let down = Pump {
+        from: from_server,
+        to: to_client,
+        mode,
+        direction: Direction::Down,
+        left: budgets.1,
+    };
     tokio::select! {
         () = up.run() => {}
         () = down.run() => {}
@@ -138,7 +166,11 @@ impl Pump {
                 continue;
             }
             self.left -= bytes.len();
-            let size = if mode == Mode::Trickle { 1 } else { bytes.len() };
+            let size = if mode == Mode::Trickle {
+                1
+            } else {
+                bytes.len()
+            };
             for piece in bytes.chunks(size) {
                 if self.to.write_all(piece).await.is_err() {
                     return;

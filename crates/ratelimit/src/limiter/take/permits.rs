@@ -68,7 +68,10 @@ impl Returns {
     pub(super) fn add(&mut self, permits: Permits, now: Seconds) {
         for charge in permits.charges {
             if charge.counter.window.end() > now {
-                self.add_hits(charge.counter, charge.hits.saturating_mul(charge.times.into()));
+                self.add_hits(
+                    charge.counter,
+                    charge.hits.saturating_mul(charge.times.into()),
+                );
             }
         }
     }
@@ -108,17 +111,27 @@ mod tests {
     use crate::tree::Unit;
 
     fn counter(key: &str) -> Arc<OwnedCounter> {
-        Arc::new(OwnedCounter { key: key.as_bytes().into(), window: Window::at(Unit::Minute, Seconds(0)) })
+        Arc::new(OwnedCounter {
+            key: key.as_bytes().into(),
+            window: Window::at(Unit::Minute, Seconds(0)),
+        })
     }
 
     /// Jobs, and for each counter the jobs that are charged to it.
     fn outline(permits: &Permits) -> (u32, Vec<u32>) {
-        (permits.times, permits.charges.iter().map(|charge| charge.times).collect())
+        (
+            permits.times,
+            permits.charges.iter().map(|charge| charge.times).collect(),
+        )
     }
 
     #[test]
     fn parts_are_together_what_there_was() {
-        let charge = |key, times| JobCharge { counter: counter(key), hits: 3, times };
+        let charge = |key, times| JobCharge {
+            counter: counter(key),
+            hits: 3,
+            times,
+        };
         // The quota "b" was charged for 2 of the 5 jobs.
         let mut permits = Permits::new(5, [charge("a", 5), charge("b", 2)].into_iter().collect());
         for (asked, part, rest) in [
@@ -129,14 +142,27 @@ mod tests {
             (1, (0, vec![0, 0]), (0, vec![0, 0])),
         ] {
             let split = permits.split_off(asked);
-            assert_eq!((outline(&split), outline(&permits)), (part, rest), "{asked}");
+            assert_eq!(
+                (outline(&split), outline(&permits)),
+                (part, rest),
+                "{asked}"
+            );
         }
     }
 
     #[test]
     fn what_goes_back_to_one_counter_goes_at_once_and_not_after_its_window() {
         let permits = |key, times| {
-            Permits::new(times, [JobCharge { counter: counter(key), hits: 3, times }].into_iter().collect())
+            Permits::new(
+                times,
+                [JobCharge {
+                    counter: counter(key),
+                    hits: 3,
+                    times,
+                }]
+                .into_iter()
+                .collect(),
+            )
         };
         let mut returns = Returns::default();
         returns.add(permits("a", 2), Seconds(59));
@@ -144,7 +170,10 @@ mod tests {
         returns.add(permits("b", 1), Seconds(60));
         returns.add(permits("c", 0), Seconds(0));
         let charges = returns.charges(|_| 60);
-        let outline: Vec<_> = charges.iter().map(|charge| (charge.key, charge.hits, charge.change)).collect();
+        let outline: Vec<_> = charges
+            .iter()
+            .map(|charge| (charge.key, charge.hits, charge.change))
+            .collect();
         assert_eq!(outline, [(&b"a"[..], 9, Change::Refund)]);
     }
 }

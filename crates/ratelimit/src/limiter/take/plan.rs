@@ -113,26 +113,46 @@ pub(super) enum Shut {
 }
 
 impl<'p> Plan<'p> {
-    pub(super) fn new(limiter: &Limiter, applied: &'p AppliedLimits<'_>, wanted: &[Wanted<'_>], now: Seconds) -> Self {
+    pub(super) fn new(
+        limiter: &Limiter,
+        applied: &'p AppliedLimits<'_>,
+        wanted: &[Wanted<'_>],
+        now: Seconds,
+    ) -> Self {
         let mut places = HashMap::new();
-        let mut plan = Self { jobs: Vec::with_capacity(wanted.len()), counters: Vec::new() };
+        let mut plan = Self {
+            jobs: Vec::with_capacity(wanted.len()),
+            counters: Vec::new(),
+        };
         let mut rest = &applied.limits[..];
         for Wanted { limits, times } in wanted {
             let (limits, others) = rest.split_at(limits.len());
             rest = others;
             let free_quota = has_free_quota(limits, &limiter.state.options);
             let (needs, need_of) = (SmallVec::new(), SmallVec::new());
-            let mut jobs =
-                Jobs { times: *times, limits, needs, need_of, outlook: Outlook::Open, paused: paused(limits) };
+            let mut jobs = Jobs {
+                times: *times,
+                limits,
+                needs,
+                need_of,
+                outlook: Outlook::Open,
+                paused: paused(limits),
+            };
             for (index, limit) in limits.iter().enumerate() {
-                let AppliedLimit::Counted(counted) = limit else { continue };
+                let AppliedLimit::Counted(counted) = limit else {
+                    continue;
+                };
                 let key = applied.key(counted);
-                let rule = counted.limit.map_or(0, |limit| std::ptr::from_ref(limit).addr());
+                let rule = counted
+                    .limit
+                    .map_or(0, |limit| std::ptr::from_ref(limit).addr());
                 // Keys that share a counter may be scaled each for itself.
-                let place = *places.entry((key, rule, counted.requests_per_unit)).or_insert_with(|| {
-                    plan.counters.push(Counter::new(limiter, counted, key, now));
-                    plan.counters.len() - 1
-                });
+                let place = *places
+                    .entry((key, rule, counted.requests_per_unit))
+                    .or_insert_with(|| {
+                        plan.counters.push(Counter::new(limiter, counted, key, now));
+                        plan.counters.len() - 1
+                    });
                 let paused = counted.paused();
                 let part = match plan.counters[place].bound {
                     _ if paused.is_some() => Part::Required,
@@ -141,7 +161,16 @@ impl<'p> Plan<'p> {
                     Bound::Limit if free_quota => Part::Optional,
                     Bound::Limit => Part::Quota,
                 };
-                plan.need(&mut jobs, Need { counter: place, hits: counted.hits, part, paused, limit: index });
+                plan.need(
+                    &mut jobs,
+                    Need {
+                        counter: place,
+                        hits: counted.hits,
+                        part,
+                        paused,
+                        limit: index,
+                    },
+                );
             }
             plan.ask_for(&mut jobs);
             plan.jobs.push(jobs);
@@ -196,8 +225,12 @@ impl<'p> Plan<'p> {
             return Some(Shut::Paused(until));
         }
         let counter = &self.counters[need.counter];
-        if counter.bound == Bound::Limit && need.hits > u64::from(counter.counted.requests_per_unit) {
-            let scaled = counter.counted.scaled().filter(|scaled| need.hits <= u64::from(scaled.configured));
+        if counter.bound == Bound::Limit && need.hits > u64::from(counter.counted.requests_per_unit)
+        {
+            let scaled = counter
+                .counted
+                .scaled()
+                .filter(|scaled| need.hits <= u64::from(scaled.configured));
             return Some(scaled.map_or(Shut::Never, |scaled| Shut::Paused(scaled.until)));
         }
         (counter.known == Known::Over).then_some(Shut::KnownOver)
@@ -205,7 +238,10 @@ impl<'p> Plan<'p> {
 
     /// Makes the hits of one job those of all that are wanted, in tallies about which nothing was decided.
     pub(super) fn note_hits(&self, tallies: &mut [Tally]) {
-        let times = self.jobs.iter().flat_map(|jobs| jobs.need_of.iter().map(|_| u64::from(jobs.times)));
+        let times = self
+            .jobs
+            .iter()
+            .flat_map(|jobs| jobs.need_of.iter().map(|_| u64::from(jobs.times)));
         for (tally, times) in tallies.iter_mut().zip(times) {
             tally.total_hits *= times;
         }
@@ -217,8 +253,15 @@ impl<'p> Plan<'p> {
             let Asked { hits, step } = counter.asked?;
             let charge = limiter.charge(counter.counted, counter.key);
             let hits = i64::try_from(hits).unwrap_or(i64::MAX);
-            let room = if counter.is_unbounded() { Room::Unbounded } else { Room::UpToLimit { step } };
-            Some(Ask { charge: Charge { hits, ..charge }, room })
+            let room = if counter.is_unbounded() {
+                Room::Unbounded
+            } else {
+                Room::UpToLimit { step }
+            };
+            Some(Ask {
+                charge: Charge { hits, ..charge },
+                room,
+            })
         };
         self.counters.iter().filter_map(ask).collect()
     }
@@ -226,13 +269,31 @@ impl<'p> Plan<'p> {
 
 impl<'p> Counter<'p> {
     fn new(limiter: &Limiter, counted: &'p CountedLimit<'p>, key: &'p [u8], now: Seconds) -> Self {
-        let bound = if is_shadow(counted, &limiter.state.options) { Bound::None } else { Bound::Limit };
-        let known = if limiter.is_known_over(counted, key, now) { Known::Over } else { Known::Nothing };
-        Self { counted, key, bound, known, asked: None, last: None }
+        let bound = if is_shadow(counted, &limiter.state.options) {
+            Bound::None
+        } else {
+            Bound::Limit
+        };
+        let known = if limiter.is_known_over(counted, key, now) {
+            Known::Over
+        } else {
+            Known::Nothing
+        };
+        Self {
+            counted,
+            key,
+            bound,
+            known,
+            asked: None,
+            last: None,
+        }
     }
 
     fn ask(&mut self, times: u32, hits: u64) {
-        let asked = self.asked.get_or_insert(Asked { hits: 0, step: hits });
+        let asked = self.asked.get_or_insert(Asked {
+            hits: 0,
+            step: hits,
+        });
         asked.hits = asked.hits.saturating_add(hits.saturating_mul(times.into()));
         asked.step = greatest_common_divisor(asked.step, hits);
     }
@@ -247,17 +308,24 @@ impl<'p> Counter<'p> {
     }
 
     pub(super) fn to_owned(&self) -> OwnedCounter {
-        OwnedCounter { key: self.key.into(), window: self.counted.window }
+        OwnedCounter {
+            key: self.key.into(),
+            window: self.counted.window,
+        }
     }
 
     /// It is used up until its window ends, or until it is no longer scaled down.
     pub(super) fn used_up(&self, now: Timestamp) -> Reason {
         let end = self.counted.window.end().0.saturating_mul(1_000_000);
         let end = match self.counted.scaled() {
-            Some(scaled) if self.counted.requests_per_unit < scaled.configured => end.min(scaled.until.0),
+            Some(scaled) if self.counted.requests_per_unit < scaled.configured => {
+                end.min(scaled.until.0)
+            }
             _ => end,
         };
-        Reason::UsedUp { after: Duration::from_micros(end.saturating_sub(now.0)) }
+        Reason::UsedUp {
+            after: Duration::from_micros(end.saturating_sub(now.0)),
+        }
     }
 }
 
@@ -278,7 +346,11 @@ fn paused(limits: &[AppliedLimit<'_>]) -> Option<(usize, Timestamp)> {
         AppliedLimit::Paused(until) => Some((index, *until)),
         _ => None,
     };
-    limits.iter().enumerate().filter_map(paused).max_by_key(|(_, until)| *until)
+    limits
+        .iter()
+        .enumerate()
+        .filter_map(paused)
+        .max_by_key(|(_, until)| *until)
 }
 
 fn is_shadow(counted: &CountedLimit<'_>, options: &Options) -> bool {
@@ -291,7 +363,9 @@ fn has_free_quota(limits: &[AppliedLimit<'_>], options: &Options) -> bool {
         AppliedLimit::Counted(counted) => is_shadow(counted, options),
         AppliedLimit::None | AppliedLimit::Unlimited(_) | AppliedLimit::Paused(_) => true,
     };
-    limits.iter().any(|limit| is_quota(limit, options) && is_free(limit))
+    limits
+        .iter()
+        .any(|limit| is_quota(limit, options) && is_free(limit))
 }
 
 fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {

@@ -78,23 +78,35 @@ impl<'p> Shares<'p> {
             pools.push(match counter.is_asked().then(|| grants.next()).flatten() {
                 None => Pool::NotAsked,
                 Some(Err(error)) => Pool::Failed(error),
-                Some(Ok(Grant { hits, total })) => {
-                    Pool::Granted(Hits { left: hits, before: total.saturating_sub(hits), total })
-                }
+                Some(Ok(Grant { hits, total })) => Pool::Granted(Hits {
+                    left: hits,
+                    before: total.saturating_sub(hits),
+                    total,
+                }),
             });
         }
-        Self { plan, pools, over: false }
+        Self {
+            plan,
+            pools,
+            over: false,
+        }
     }
 
     /// Gives the jobs what they get, and completes the tallies.
-    pub(super) fn share(&mut self, options: &Options, now: Timestamp, tallies: &mut [Tally]) -> Vec<Taken> {
+    pub(super) fn share(
+        &mut self,
+        options: &Options,
+        now: Timestamp,
+        tallies: &mut [Tally],
+    ) -> Vec<Taken> {
         let plan = self.plan;
         let mut owned: Vec<Option<Arc<OwnedCounter>>> = vec![None; plan.counters.len()];
         let mut tallies = tallies.iter_mut();
         let mut all = Vec::with_capacity(plan.jobs.len());
         for jobs in &plan.jobs {
             let portion = self.portion(jobs);
-            let mut statuses: SmallVec<[Status; 4]> = jobs.limits.iter().map(|_| answer::NO_LIMIT).collect();
+            let mut statuses: SmallVec<[Status; 4]> =
+                jobs.limits.iter().map(|_| answer::NO_LIMIT).collect();
             for ((place, counted), tally) in jobs.counted().zip(&mut tallies) {
                 let need = jobs.need_of[place];
                 let event = self.event(jobs, &portion, need, counted.hits);
@@ -107,34 +119,53 @@ impl<'p> Shares<'p> {
         // What is left is known when all jobs had their turn.
         let taken = |(jobs, permits): (&Jobs<'_>, Permits)| {
             let closed = self.closed(jobs, now);
-            Taken { permits, left: if closed.is_some() { Left::Jobs(0) } else { self.left(jobs) }, closed }
+            Taken {
+                permits,
+                left: if closed.is_some() {
+                    Left::Jobs(0)
+                } else {
+                    self.left(jobs)
+                },
+                closed,
+            }
         };
         plan.jobs.iter().zip(all).map(taken).collect()
     }
 
     /// What jobs get of what the counters granted and no job before them has.
     fn portion(&mut self, jobs: &Jobs<'_>) -> Portion {
-        let is_failed =
-            |need: &Need| self.plan.shut(need).is_none() && matches!(self.pools[need.counter], Pool::Failed(_));
+        let is_failed = |need: &Need| {
+            self.plan.shut(need).is_none() && matches!(self.pools[need.counter], Pool::Failed(_))
+        };
         let outcome = match jobs.outlook {
             Outlook::Refused => Outcome::Refused,
             Outlook::Open if jobs.needs.iter().any(is_failed) => Outcome::Failed,
             Outlook::Open => Outcome::Shared,
         };
         if outcome != Outcome::Shared {
-            return Portion { outcome, times: 0, of_needs: jobs.needs.iter().map(|_| OfNeed::default()).collect() };
+            return Portion {
+                outcome,
+                times: 0,
+                of_needs: jobs.needs.iter().map(|_| OfNeed::default()).collect(),
+            };
         }
         let (mut times, mut of_quotas) = (jobs.times, None);
         let mut of_needs = SmallVec::<[OfNeed; 2]>::new();
         for need in &jobs.needs {
-            let offered = self.granted(need).map_or(0, |hits| hits.left / need.hits).min(jobs.times.into());
+            let offered = self
+                .granted(need)
+                .map_or(0, |hits| hits.left / need.hits)
+                .min(jobs.times.into());
             let offered = u32::try_from(offered).expect("at most the number of jobs");
             match need.part {
                 Part::Required => times = times.min(offered),
                 Part::Quota => of_quotas = of_quotas.max(Some(offered)),
                 Part::Optional => {}
             }
-            of_needs.push(OfNeed { offered, charged: 0 });
+            of_needs.push(OfNeed {
+                offered,
+                charged: 0,
+            });
         }
         let times = of_quotas.map_or(times, |of_quotas| times.min(of_quotas));
         for (need, of_need) in jobs.needs.iter().zip(&mut of_needs) {
@@ -143,7 +174,11 @@ impl<'p> Shares<'p> {
                 hits.left -= need.hits * u64::from(of_need.charged);
             }
         }
-        Portion { outcome, times, of_needs }
+        Portion {
+            outcome,
+            times,
+            of_needs,
+        }
     }
 
     /// What became of jobs at one limit, of which one job costs `hits`.
@@ -151,14 +186,32 @@ impl<'p> Shares<'p> {
         let OfNeed { offered, charged } = portion.of_needs[need];
         let need = &jobs.needs[need];
         let is_unbounded = self.plan.counters[need.counter].is_unbounded();
-        match (portion.outcome, self.plan.shut(need), &mut self.pools[need.counter]) {
+        match (
+            portion.outcome,
+            self.plan.shut(need),
+            &mut self.pools[need.counter],
+        ) {
             (Outcome::Failed, ..) => Event::Failed,
-            (_, Some(why @ Shut::Paused(_)), _) => Event::Shut { why, jobs: jobs.times },
-            (_, Some(why), _) => Event::Shut { why, jobs: if is_unbounded { portion.times } else { jobs.times } },
+            (_, Some(why @ Shut::Paused(_)), _) => Event::Shut {
+                why,
+                jobs: jobs.times,
+            },
+            (_, Some(why), _) => Event::Shut {
+                why,
+                jobs: if is_unbounded {
+                    portion.times
+                } else {
+                    jobs.times
+                },
+            },
             (Outcome::Shared, None, Pool::Granted(pool)) => {
                 let before = pool.before;
                 pool.before = before.saturating_add(hits.saturating_mul(charged.into()));
-                Event::Counted { before, charged, over: jobs.times - offered }
+                Event::Counted {
+                    before,
+                    charged,
+                    over: jobs.times - offered,
+                }
             }
             _ => Event::NotAsked,
         }
@@ -166,15 +219,24 @@ impl<'p> Shares<'p> {
 
     /// How many more jobs may run.
     fn left(&self, jobs: &Jobs<'_>) -> Left {
-        let room_of = |part: Part| jobs.needs.iter().filter(move |need| need.part == part).map(|need| self.room(need));
-        let room = room_of(Part::Required).chain(room_of(Part::Quota).max()).min();
+        let room_of = |part: Part| {
+            jobs.needs
+                .iter()
+                .filter(move |need| need.part == part)
+                .map(|need| self.room(need))
+        };
+        let room = room_of(Part::Required)
+            .chain(room_of(Part::Quota).max())
+            .min();
         room.map_or(Left::Unlimited, Left::Jobs)
     }
 
     /// For how many more jobs a counter has room, with what is given back to it.
     fn room(&self, need: &Need) -> u64 {
         let limit = u64::from(self.plan.counters[need.counter].counted.requests_per_unit);
-        self.granted(need).map_or(0, |hits| (limit + hits.left).saturating_sub(hits.total) / need.hits)
+        self.granted(need).map_or(0, |hits| {
+            (limit + hits.left).saturating_sub(hits.total) / need.hits
+        })
     }
 
     /// The limit that keeps further jobs waiting, if one does.
@@ -182,13 +244,17 @@ impl<'p> Shares<'p> {
         let (mut closed, mut of_quotas, mut open_quotas) = (Vec::new(), Vec::new(), 0);
         for need in &jobs.needs {
             let reason = self.reason(need, now);
-            let by = |reason| Closed { limit: need.limit, reason };
+            let by = |reason| Closed {
+                limit: need.limit,
+                reason,
+            };
             match (need.part, reason) {
                 (Part::Quota, None) => open_quotas += 1,
                 (_, None) => {}
-                (Part::Quota, Some(reason @ (Reason::UsedUp { .. } | Reason::Paused { .. } | Reason::Never))) => {
-                    of_quotas.push(by(reason))
-                }
+                (
+                    Part::Quota,
+                    Some(reason @ (Reason::UsedUp { .. } | Reason::Paused { .. } | Reason::Never)),
+                ) => of_quotas.push(by(reason)),
                 (_, Some(reason)) => closed.push(by(reason)),
             }
         }
@@ -196,7 +262,10 @@ impl<'p> Shares<'p> {
         if open_quotas == 0 {
             closed.extend(of_quotas.into_iter().min_by_key(Closed::wait));
         }
-        closed.extend(jobs.paused.map(|(limit, until)| Closed { limit, reason: paused(until, now) }));
+        closed.extend(jobs.paused.map(|(limit, until)| Closed {
+            limit,
+            reason: paused(until, now),
+        }));
         closed.into_iter().max_by_key(Closed::wait)
     }
 
@@ -256,15 +325,31 @@ impl Closed {
 
 fn paused(until: Timestamp, now: Timestamp) -> Reason {
     let left = Duration::from_micros(until.0.saturating_sub(now.0));
-    Reason::Paused { after: (until != NEVER).then_some(left) }
+    Reason::Paused {
+        after: (until != NEVER).then_some(left),
+    }
 }
 
 /// The units that jobs got. `owned` has the counters that jobs before them use.
-fn permits(plan: &Plan<'_>, jobs: &Jobs<'_>, portion: &Portion, owned: &mut [Option<Arc<OwnedCounter>>]) -> Permits {
-    let charged = jobs.needs.iter().zip(&portion.of_needs).filter(|(_, of_need)| of_need.charged > 0);
+fn permits(
+    plan: &Plan<'_>,
+    jobs: &Jobs<'_>,
+    portion: &Portion,
+    owned: &mut [Option<Arc<OwnedCounter>>],
+) -> Permits {
+    let charged = jobs
+        .needs
+        .iter()
+        .zip(&portion.of_needs)
+        .filter(|(_, of_need)| of_need.charged > 0);
     let charge = |(need, of_need): (&Need, &OfNeed)| {
-        let counter = owned[need.counter].get_or_insert_with(|| Arc::new(plan.counters[need.counter].to_owned()));
-        JobCharge { counter: counter.clone(), hits: need.hits, times: of_need.charged }
+        let counter = owned[need.counter]
+            .get_or_insert_with(|| Arc::new(plan.counters[need.counter].to_owned()));
+        JobCharge {
+            counter: counter.clone(),
+            hits: need.hits,
+            times: of_need.charged,
+        }
     };
     Permits::new(portion.times, charged.map(charge).collect())
 }

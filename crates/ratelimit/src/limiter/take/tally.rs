@@ -15,11 +15,20 @@ pub(super) enum Event {
     /// It was known that the limit has no room for so many of them.
     Shut { why: Shut, jobs: u32 },
     /// The counter held `before`, so many were charged to it, and it had no room for others.
-    Counted { before: u64, charged: u32, over: u32 },
+    Counted {
+        before: u64,
+        charged: u32,
+        over: u32,
+    },
 }
 
 /// Completes the tally of a limit. Says whether it was over.
-pub(super) fn complete(tally: &mut Tally, counted: &CountedLimit<'_>, event: Event, near_limit_ratio: f32) -> Code {
+pub(super) fn complete(
+    tally: &mut Tally,
+    counted: &CountedLimit<'_>,
+    event: Event,
+    near_limit_ratio: f32,
+) -> Code {
     let hits_of = |jobs: u32| counted.hits.saturating_mul(jobs.into());
     let over = match event {
         Event::Failed => None,
@@ -34,11 +43,24 @@ pub(super) fn complete(tally: &mut Tally, counted: &CountedLimit<'_>, event: Eve
             }
             Some(tally.total_hits)
         }
-        Event::Counted { before, charged, over } => {
+        Event::Counted {
+            before,
+            charged,
+            over,
+        } => {
             let (charged, refused) = (hits_of(charged), hits_of(over));
             tally.total_hits = charged.saturating_add(refused);
-            let reading = Reading { before, after: before.saturating_add(charged) };
-            let counted_over = split_hits(tally, counted.requests_per_unit.into(), charged, reading, near_limit_ratio);
+            let reading = Reading {
+                before,
+                after: before.saturating_add(charged),
+            };
+            let counted_over = split_hits(
+                tally,
+                counted.requests_per_unit.into(),
+                charged,
+                reading,
+                near_limit_ratio,
+            );
             match (counted_over, refused) {
                 (None, 0) => None,
                 (counted_over, refused) => Some(counted_over.unwrap_or(0).saturating_add(refused)),
@@ -50,5 +72,9 @@ pub(super) fn complete(tally: &mut Tally, counted: &CountedLimit<'_>, event: Eve
     if shadow_mode {
         tally.shadow_mode = tally.over_limit;
     }
-    if over.is_some() && !shadow_mode { Code::OverLimit } else { Code::Ok }
+    if over.is_some() && !shadow_mode {
+        Code::OverLimit
+    } else {
+        Code::Ok
+    }
 }

@@ -73,7 +73,10 @@ struct Kept {
 
 impl RedisOverrides {
     pub(super) fn new(client: Client, key_prefix: &str) -> Self {
-        Self { client, key: format!("{key_prefix}{KEY}").into_bytes().into() }
+        Self {
+            client,
+            key: format!("{key_prefix}{KEY}").into_bytes().into(),
+        }
     }
 
     pub(super) async fn read(
@@ -82,7 +85,13 @@ impl RedisOverrides {
         now: Timestamp,
         deadline: Instant,
     ) -> Result<Arc<Overrides>, StoreError> {
-        let version = self.ask("HGET", &[Arg::Key(&self.key), Arg::Bytes(VERSION)], deadline).await;
+        let version = self
+            .ask(
+                "HGET",
+                &[Arg::Key(&self.key), Arg::Bytes(VERSION)],
+                deadline,
+            )
+            .await;
         let is_known = version.bytes()? == known.version.as_deref();
         if is_known && !known.all.iter().any(|each| ended_a_while_ago(each, now)) {
             return Ok(known.clone());
@@ -103,13 +112,19 @@ impl RedisOverrides {
         // Reading removes what has ended.
         self.read_all(now, deadline).await?;
         let is_kept = self.put_once(record, most, deadline).await?;
-        if is_kept { Ok(()) } else { Err(OverrideError::TooMany { most }) }
+        if is_kept {
+            Ok(())
+        } else {
+            Err(OverrideError::TooMany { most })
+        }
     }
 
     pub(super) async fn remove(&self, field: &str, deadline: Instant) -> Result<bool, StoreError> {
         let (mut batch, version) = (Batch::new(), new_version());
         let (key, version) = (Arg::Key(&self.key), Arg::Bytes(version.as_bytes()));
-        let unit = batch.unit().command("HDEL", &[key, Arg::Bytes(field.as_bytes())]);
+        let unit = batch
+            .unit()
+            .command("HDEL", &[key, Arg::Bytes(field.as_bytes())]);
         unit.repeatable("HSET", &[key, Arg::Bytes(VERSION), version]);
         let outcomes = self.client.send(batch, deadline).await;
         for outcome in &outcomes {
@@ -118,20 +133,44 @@ impl RedisOverrides {
         Ok(outcomes[0].integer()? > 0)
     }
 
-    async fn put_once(&self, record: &Record<'_>, most: usize, deadline: Instant) -> Result<bool, StoreError> {
+    async fn put_once(
+        &self,
+        record: &Record<'_>,
+        most: usize,
+        deadline: Instant,
+    ) -> Result<bool, StoreError> {
         let version = new_version();
         let most = i64::try_from(most).expect("a small number");
-        let until = record.until.map_or_else(String::new, |until| until.0.to_string());
+        let until = record
+            .until
+            .map_or_else(String::new, |until| until.0.to_string());
         let [script, field, value, version, until] =
-            [PUT, record.field, record.value, &version, &until].map(|text| Arg::Bytes(text.as_bytes()));
-        let args = [script, Arg::Integer(1), Arg::Key(&self.key), field, value, Arg::Integer(most), version, until];
+            [PUT, record.field, record.value, &version, &until]
+                .map(|text| Arg::Bytes(text.as_bytes()));
+        let args = [
+            script,
+            Arg::Integer(1),
+            Arg::Key(&self.key),
+            field,
+            value,
+            Arg::Integer(most),
+            version,
+            until,
+        ];
         Ok(self.ask("EVAL", &args, deadline).await.integer()? == 1)
     }
 
     async fn read_all(&self, now: Timestamp, deadline: Instant) -> Result<Overrides, StoreError> {
-        let Kept { overrides, ended } = kept(&self.ask("HGETALL", &[Arg::Key(&self.key)], deadline).await, now)?;
+        let Kept { overrides, ended } = kept(
+            &self.ask("HGETALL", &[Arg::Key(&self.key)], deadline).await,
+            now,
+        )?;
         if !ended.is_empty() {
-            let mut args = vec![Arg::Bytes(REMOVE_UNCHANGED.as_bytes()), Arg::Integer(1), Arg::Key(&self.key)];
+            let mut args = vec![
+                Arg::Bytes(REMOVE_UNCHANGED.as_bytes()),
+                Arg::Integer(1),
+                Arg::Key(&self.key),
+            ];
             args.extend(ended.iter().map(|bytes| Arg::Bytes(bytes)));
             self.ask("EVAL", &args, deadline).await.reply()?;
         }
@@ -150,28 +189,42 @@ impl RedisOverrides {
 /// What an HGETALL says.
 fn kept(outcome: &Outcome, now: Timestamp) -> Result<Kept, StoreError> {
     let reply = outcome.reply()?;
-    let unexpected = || CommandError::UnexpectedReply { expected: "fields and values", reply: reply.clone() };
-    let Reply::Array(elements) = reply else { return Err(unexpected().into()) };
+    let unexpected = || CommandError::UnexpectedReply {
+        expected: "fields and values",
+        reply: reply.clone(),
+    };
+    let Reply::Array(elements) = reply else {
+        return Err(unexpected().into());
+    };
     let (mut all, mut kept) = (Vec::new(), Kept::default());
     let (mut version, mut unreadable) = (None, 0);
     for pair in elements.chunks_exact(2) {
-        let [Ok(Reply::Bulk(field)), Ok(Reply::Bulk(value))] = pair else { return Err(unexpected().into()) };
+        let [Ok(Reply::Bulk(field)), Ok(Reply::Bulk(value))] = pair else {
+            return Err(unexpected().into());
+        };
         if **field == *VERSION {
             version = Some(Box::from(&**value));
             continue;
         }
         match record::read(field, value) {
-            Some(each) if ended_a_while_ago(&each, now) => kept.ended.extend([field.to_vec(), value.to_vec()]),
+            Some(each) if ended_a_while_ago(&each, now) => {
+                kept.ended.extend([field.to_vec(), value.to_vec()])
+            }
             Some(each) => all.push(each),
             None => unreadable += 1,
         }
     }
-    kept.overrides = Overrides { version, unreadable, ..Overrides::new(all) };
+    kept.overrides = Overrides {
+        version,
+        unreadable,
+        ..Overrides::new(all)
+    };
     Ok(kept)
 }
 
 fn ended_a_while_ago(each: &LimitOverride, now: Timestamp) -> bool {
-    each.until.is_some_and(|until| until.0.saturating_add(ENDED_MICROS) <= now.0)
+    each.until
+        .is_some_and(|until| until.0.saturating_add(ENDED_MICROS) <= now.0)
 }
 
 fn new_version() -> String {

@@ -28,7 +28,11 @@ redis.call('EXPIRE', KEYS[1], ARGV[4])
 return {hits, count}";
 
 impl RedisStore {
-    pub(crate) async fn take(&self, asks: &[Ask<'_>], deadline: Instant) -> Vec<Result<Grant, StoreError>> {
+    pub(crate) async fn take(
+        &self,
+        asks: &[Ask<'_>],
+        deadline: Instant,
+    ) -> Vec<Result<Grant, StoreError>> {
         let mut batches = PerClient::<Batch>::default();
         for ask in asks {
             push(self.of(&ask.charge, &mut batches), ask);
@@ -47,13 +51,28 @@ impl RedisStore {
 
 fn push(batch: &mut Batch, ask: &Ask<'_>) {
     let charge = &ask.charge;
-    let Room::UpToLimit { step } = ask.room else { return push_charge(batch, charge) };
+    let Room::UpToLimit { step } = ask.room else {
+        return push_charge(batch, charge);
+    };
     let limit = i64::from(charge.requests_per_unit);
     // A step that has more than 63 bits is larger than any limit.
-    let numbers = [charge.hits.min(limit), limit, i64::try_from(step).unwrap_or(i64::MAX), charge.time_to_live.into()];
+    let numbers = [
+        charge.hits.min(limit),
+        limit,
+        i64::try_from(step).unwrap_or(i64::MAX),
+        charge.time_to_live.into(),
+    ];
     let [hits, limit, step, time_to_live] = numbers.map(Arg::Integer);
     let script = Arg::Bytes(TAKE.as_bytes());
-    let args = [script, Arg::Integer(1), Arg::Key(charge.key), hits, limit, step, time_to_live];
+    let args = [
+        script,
+        Arg::Integer(1),
+        Arg::Key(charge.key),
+        hits,
+        limit,
+        step,
+        time_to_live,
+    ];
     batch.unit().command("EVAL", &args);
 }
 
@@ -63,14 +82,24 @@ fn granted(outcome: &Outcome) -> Result<Grant, StoreError> {
     if let Reply::Array(numbers) = reply
         && let [Ok(Reply::Integer(hits)), Ok(Reply::Integer(total))] = numbers[..]
     {
-        return Ok(Grant { hits: count(hits)?, total: count(total)? });
+        return Ok(Grant {
+            hits: count(hits)?,
+            total: count(total)?,
+        });
     }
-    Err(CommandError::UnexpectedReply { expected: "an array of two integers", reply: reply.clone() }.into())
+    Err(CommandError::UnexpectedReply {
+        expected: "an array of two integers",
+        reply: reply.clone(),
+    }
+    .into())
 }
 
 /// What a charge in full came to.
 fn charged(charge: &Charge<'_>, [adding, expiring]: [Outcome; 2]) -> Result<Grant, StoreError> {
     let total = added(&adding)?;
     expiring.reply()?;
-    Ok(Grant { hits: charge.hits.unsigned_abs(), total })
+    Ok(Grant {
+        hits: charge.hits.unsigned_abs(),
+        total,
+    })
 }

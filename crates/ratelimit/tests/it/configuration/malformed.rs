@@ -10,10 +10,16 @@ fn every_malformed_file_is_refused_with_its_errors() {
     let mut files = 0;
     for line in FILES.lines() {
         let (text, expected) = line.split_once(" => ").expect("a file and its errors");
-        let source = Source { name: "f".into(), text: unescape(text) };
+        let source = Source {
+            name: "f".into(),
+            text: unescape(text),
+        };
         let errors = Configuration::load(&[source], SameDomain::Refuse).expect_err(text);
         let found: Vec<String> = errors.iter().map(|error| error.to_string()).collect();
-        let expected: Vec<String> = expected.split(" || ").map(|error| format!("f:{error}")).collect();
+        let expected: Vec<String> = expected
+            .split(" || ")
+            .map(|error| format!("f:{error}"))
+            .collect();
         assert_eq!(found, expected, "{text}");
         files += 1;
     }
@@ -28,8 +34,10 @@ fn unescape(text: &str) -> Vec<u8> {
             b'\\' => match rest.next() {
                 Some(b'n') => bytes.push(b'\n'),
                 Some(b'x') => {
-                    let digits = [rest.next(), rest.next()].map(|digit| char::from(digit.expect("two digits")));
-                    let number = digits.map(|digit| digit.to_digit(16).expect("a hexadecimal digit") as u8);
+                    let digits = [rest.next(), rest.next()]
+                        .map(|digit| char::from(digit.expect("two digits")));
+                    let number =
+                        digits.map(|digit| digit.to_digit(16).expect("a hexadecimal digit") as u8);
                     bytes.push(number[0] * 16 + number[1]);
                 }
                 other => bytes.push(other.expect("an escaped byte")),

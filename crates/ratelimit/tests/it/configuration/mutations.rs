@@ -98,14 +98,20 @@ fn a_changed_file_is_read_or_refused() {
         match Configuration::load(&[source("changed.yaml", &text)], SameDomain::Refuse) {
             Ok(configuration) => {
                 // The tree is as good as one of a file that nobody changed.
-                assert_eq!(configuration.dump().lines().count(), configuration.stats_keys().count());
+                assert_eq!(
+                    configuration.dump().lines().count(),
+                    configuration.stats_keys().count()
+                );
                 accepted += 1;
             }
             Err(errors) => {
                 assert!(!errors.is_empty());
                 for error in errors {
                     assert!(error.line >= 1 && error.column >= 1, "{error}");
-                    assert!(usize::try_from(error.line).unwrap() <= text.split(BREAKS).count() + 1, "{error}");
+                    assert!(
+                        usize::try_from(error.line).unwrap() <= text.split(BREAKS).count() + 1,
+                        "{error}"
+                    );
                     let _ = (error.reference_text(), error.hint());
                 }
                 refused += 1;
@@ -113,7 +119,10 @@ fn a_changed_file_is_read_or_refused() {
         }
     }
     // Changes that always give an error, or never one, would test little.
-    assert!(accepted > FILES / 20 && refused > FILES / 2, "{accepted} accepted, {refused} refused");
+    assert!(
+        accepted > FILES / 20 && refused > FILES / 2,
+        "{accepted} accepted, {refused} refused"
+    );
 }
 
 /// One of the valid files with one to three changes.
@@ -135,12 +144,20 @@ fn change(text: &mut Vec<char>, random: &mut fastrand::Rng) {
         1 => insert(text, start, PIECES[random.usize(..PIECES.len())].chars()),
         2 => {
             let other = VALID[random.usize(..VALID.len())];
-            insert(text, start, other.chars().skip(random.usize(..other.len())).take(40));
+            insert(
+                text,
+                start,
+                other.chars().skip(random.usize(..other.len())).take(40),
+            );
         }
         3 => {
             let part: Vec<char> = text[start..end].to_vec();
             let times = random.usize(1..=32);
-            insert(text, start, part.iter().copied().cycle().take(part.len() * times));
+            insert(
+                text,
+                start,
+                part.iter().copied().cycle().take(part.len() * times),
+            );
         }
         4 => {
             let part: Vec<char> = text.drain(start..end).collect();
@@ -163,16 +180,25 @@ fn insert(text: &mut Vec<char>, at: usize, characters: impl Iterator<Item = char
 #[test]
 fn the_time_to_read_a_file_is_linear() {
     const REPEATED: usize = 20_000;
-    let many = |start: &str, piece: &str, end: &str| format!("{start}{}{end}", piece.repeat(REPEATED));
+    let many =
+        |start: &str, piece: &str, end: &str| format!("{start}{}{end}", piece.repeat(REPEATED));
     let numbered = |start: &str, piece: &dyn Fn(usize) -> String| {
         format!("{start}{}", (0..REPEATED).map(piece).collect::<String>())
     };
     let files = [
-        numbered("domain: d\ndescriptors:\n", &|number| format!("- key: k{number}\n")),
-        numbered("domain: d\ndescriptors:\n", &|number| format!("- key: k\n  value: v{number}*\n")),
+        numbered("domain: d\ndescriptors:\n", &|number| {
+            format!("- key: k{number}\n")
+        }),
+        numbered("domain: d\ndescriptors:\n", &|number| {
+            format!("- key: k\n  value: v{number}*\n")
+        }),
         numbered("domain: d\n", &|number| format!("x{number}: 1\n")),
         many("domain: d\ndescriptors:\n", "- key: a\n", ""),
-        many("domain: d\ndescriptors:\n", "- key: [a]\n  rate_limit: 5\n", ""),
+        many(
+            "domain: d\ndescriptors:\n",
+            "- key: [a]\n  rate_limit: 5\n",
+            "",
+        ),
         many("domain: d\ndescriptors: [", "{key: 5.5}, ", "]"),
         many("domain: d\ndescriptors: ~\n", "metadata: 5\n", ""),
         many("domain: '", "a ", "'"),
@@ -186,9 +212,15 @@ fn the_time_to_read_a_file_is_linear() {
         many("", "a", ": b"),
         many("domain: [", "a, ", ""),
         many("domain: &a [", "*a, ", ""),
-        numbered("a: &a0 b\n", &|number| format!("a: &a{} *a{number}\n", number + 1)),
-        numbered("domain: d\ndescriptors: ~\nmetadata:\n", &|number| format!("- &a{number} b\n- *a{number}\n")),
-        numbered("domain: d\nmetadata:\n- &a {key: b}\n", &|_| "- {<<: *a}\n".to_owned()),
+        numbered("a: &a0 b\n", &|number| {
+            format!("a: &a{} *a{number}\n", number + 1)
+        }),
+        numbered("domain: d\ndescriptors: ~\nmetadata:\n", &|number| {
+            format!("- &a{number} b\n- *a{number}\n")
+        }),
+        numbered("domain: d\nmetadata:\n- &a {key: b}\n", &|_| {
+            "- {<<: *a}\n".to_owned()
+        }),
         many("", "- ", ""),
         many("", "[", ""),
         many("", "? ", ""),

@@ -21,7 +21,10 @@ const BYTES: usize = 16 << 20;
 
 fn store(keys: usize) -> (MemoryStore, Limiter) {
     let store = MemoryStore::new(MemoryBounds { keys, bytes: BYTES });
-    (store.clone(), limiter_with(Store::Memory(store), LIMITS, options()))
+    (
+        store.clone(),
+        limiter_with(Store::Memory(store), LIMITS, options()),
+    )
 }
 
 /// Sends hits to keys of one limit.
@@ -32,13 +35,21 @@ struct Hits<'a> {
 
 impl<'a> Hits<'a> {
     fn new(limiter: &'a Limiter, key: &str, hits: u64) -> Self {
-        Self { limiter, request: request(&[with_hits(&format!("{key}="), hits)]) }
+        Self {
+            limiter,
+            request: request(&[with_hits(&format!("{key}="), hits)]),
+        }
     }
 
     /// Whether the hits on this value are refused.
     async fn are_refused(&mut self, value: &str) -> bool {
         value.clone_into(&mut self.request.descriptors[0].entries[0].value);
-        check_at(self.limiter, NOW, &self.request).await.response.expect("an answer").code == OverLimit
+        check_at(self.limiter, NOW, &self.request)
+            .await
+            .response
+            .expect("an answer")
+            .code
+            == OverLimit
     }
 }
 
@@ -50,13 +61,21 @@ struct Flood<'a> {
 
 impl<'a> Flood<'a> {
     fn new(limiter: &'a Limiter, limits: &[(&str, u64)]) -> Self {
-        Self { limits: limits.iter().map(|&(key, hits)| Hits::new(limiter, key, hits)).collect(), sent: 0 }
+        Self {
+            limits: limits
+                .iter()
+                .map(|&(key, hits)| Hits::new(limiter, key, hits))
+                .collect(),
+            sent: 0,
+        }
     }
 
     async fn send(&mut self, keys: usize) {
         for _ in 0..keys {
             let limits = self.limits.len();
-            self.limits[self.sent % limits].are_refused(&self.sent.to_string()).await;
+            self.limits[self.sent % limits]
+                .are_refused(&self.sent.to_string())
+                .await;
             self.sent += 1;
         }
     }
@@ -64,7 +83,12 @@ impl<'a> Flood<'a> {
 
 /// Sends ten hits to each of `keys` counters of `login`, and `flood` new keys between; returns how many counters refused
 /// exactly five.
-async fn enforced(limiter: &Limiter, keys: usize, mut flood: Flood<'_>, flood_keys: usize) -> usize {
+async fn enforced(
+    limiter: &Limiter,
+    keys: usize,
+    mut flood: Flood<'_>,
+    flood_keys: usize,
+) -> usize {
     let mut ours = Hits::new(limiter, "login", 1);
     let mut refused = vec![0; keys];
     for hit in 0..keys * 10 {
@@ -98,7 +122,12 @@ async fn a_million_keys_of_a_day_leave_a_thousand_counters_of_a_minute() {
     let flood = Flood::new(&limiter, &[("day", 1)]);
     let enforced = enforced(&limiter, 1_000, flood, 1_000_000).await;
     assert!(enforced >= 990, "{enforced} of 1,000");
-    assert!(store.len() <= 100_000 && store.bytes() <= BYTES, "{} keys, {} bytes", store.len(), store.bytes());
+    assert!(
+        store.len() <= 100_000 && store.bytes() <= BYTES,
+        "{} keys, {} bytes",
+        store.len(),
+        store.bytes()
+    );
 }
 
 #[tokio::test]
@@ -111,7 +140,12 @@ async fn a_million_keys_of_a_minute_leave_counters_of_the_same_limit_that_are_ne
     Flood::new(&limiter, &[("login", 1)]).send(1_000_000).await;
     let refused = refused(&limiter, 1_000, 2).await;
     assert!(refused >= 990, "{refused} of 1,000");
-    assert!(store.len() <= 100_000 && store.bytes() <= BYTES, "{} keys, {} bytes", store.len(), store.bytes());
+    assert!(
+        store.len() <= 100_000 && store.bytes() <= BYTES,
+        "{} keys, {} bytes",
+        store.len(),
+        store.bytes()
+    );
 }
 
 #[tokio::test]
@@ -121,11 +155,21 @@ async fn a_flood_of_other_limits_leaves_a_limit_alone() {
         &[("search", 6)],
         &[("once", 1)],
         &[("call", 900)],
-        &[("second", 9), ("search", 9), ("once", 9), ("hour", 9), ("day", 9)],
+        &[
+            ("second", 9),
+            ("search", 9),
+            ("once", 9),
+            ("hour", 9),
+            ("day", 9),
+        ],
     ];
     for limits in floods {
         let (_, limiter) = store(10_000);
-        assert_eq!(enforced(&limiter, 100, Flood::new(&limiter, limits), 50_000).await, 100, "{limits:?}");
+        assert_eq!(
+            enforced(&limiter, 100, Flood::new(&limiter, limits), 50_000).await,
+            100,
+            "{limits:?}"
+        );
     }
 }
 
@@ -136,7 +180,11 @@ async fn a_flood_of_a_small_limit_leaves_counters_of_a_large_one_that_used_littl
     let mut flood = Flood::new(&limiter, &[("login", 1)]);
     for round in 0..=100 {
         for value in 0..10 {
-            assert_eq!(calls.are_refused(&value.to_string()).await, round == 100, "round {round}");
+            assert_eq!(
+                calls.are_refused(&value.to_string()).await,
+                round == 100,
+                "round {round}"
+            );
         }
         flood.send(500).await;
     }

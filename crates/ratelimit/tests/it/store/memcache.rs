@@ -9,7 +9,8 @@ use tidegate_ratelimit::{Limiter, MemcacheStore, Options, Store};
 
 use super::memcached;
 use crate::fixture::{
-    NOW, answer, check_at, descriptor, limiter_with, numbers, options, outline, refund, request, with_hits,
+    NOW, answer, check_at, descriptor, limiter_with, numbers, options, outline, refund, request,
+    with_hits,
 };
 
 const LIMITS: &str = "
@@ -36,17 +37,29 @@ fn counting(servers: &[&MemcachedServer], options: Options) -> Counting {
     let addresses = servers.iter().map(|server| server.address()).collect();
     let client = Client::new(config, Servers::new(addresses));
     let store = Store::Memcache(MemcacheStore::new(client.clone()));
-    Counting { limiter: limiter_with(store, LIMITS, options), client }
+    Counting {
+        limiter: limiter_with(store, LIMITS, options),
+        client,
+    }
 }
 
 fn now() -> u64 {
-    std::time::SystemTime::UNIX_EPOCH.elapsed().expect("it is after 1970").as_secs()
+    std::time::SystemTime::UNIX_EPOCH
+        .elapsed()
+        .expect("it is after 1970")
+        .as_secs()
 }
 
 #[tokio::test]
 async fn counters_have_the_names_of_the_reference() {
     let server = MemcachedServer::start();
-    let Counting { limiter, client } = counting(&[&server], Options { key_prefix: "p:".into(), ..options() });
+    let Counting { limiter, client } = counting(
+        &[&server],
+        Options {
+            key_prefix: "p:".into(),
+            ..options()
+        },
+    );
     let asked = [
         with_hits("minute=x", 3),
         descriptor("none=x"),
@@ -67,51 +80,107 @@ async fn counters_have_the_names_of_the_reference() {
         "p:test-domain_second__999974",
     ];
     assert_eq!(names, expected);
-    assert_eq!(server.value("p:test-domain_minute_x_999960").as_deref(), Some("3"));
+    assert_eq!(
+        server.value("p:test-domain_minute_x_999960").as_deref(),
+        Some("3")
+    );
 }
 
 #[tokio::test]
 async fn a_request_is_decided_on_what_was_there_and_charged_afterwards() {
     let server = MemcachedServer::start();
-    let [one, other] = [counting(&[&server], options()), counting(&[&server], options())];
+    let [one, other] = [
+        counting(&[&server], options()),
+        counting(&[&server], options()),
+    ];
     let ten = request(&[with_hits("minute=x", 10)]);
-    let (first, second) = tokio::join!(check_at(&one.limiter, NOW, &ten), check_at(&other.limiter, NOW, &ten));
+    let (first, second) = tokio::join!(
+        check_at(&one.limiter, NOW, &ten),
+        check_at(&other.limiter, NOW, &ten)
+    );
     // Whether one saw the charge of the other is a matter of time, but both did not, and no charge is lost.
     let both = [first, second].map(|check| outline(&check.response.unwrap()));
     assert!(both.contains(&vec![(Pass, 0)]), "{both:?}");
-    assert!(both.iter().all(|one| matches!(one[..], [(Pass | OverLimit, 0)])), "{both:?}");
+    assert!(
+        both.iter()
+            .all(|one| matches!(one[..], [(Pass | OverLimit, 0)])),
+        "{both:?}"
+    );
     one.client.settle().await;
     other.client.settle().await;
-    assert_eq!(server.value("test-domain_minute_x_999960").as_deref(), Some("20"));
+    assert_eq!(
+        server.value("test-domain_minute_x_999960").as_deref(),
+        Some("20")
+    );
     let third = check_at(&one.limiter, NOW, &request(&[descriptor("minute=x")])).await;
     assert_eq!(numbers(&third.facts.tallies[0]), [1, 1, 0, 0, 0, 0, 0]);
     one.client.settle().await;
-    assert_eq!(server.value("test-domain_minute_x_999960").as_deref(), Some("21"), "what is over is charged too");
+    assert_eq!(
+        server.value("test-domain_minute_x_999960").as_deref(),
+        Some("21"),
+        "what is over is charged too"
+    );
 }
 
 #[tokio::test]
 async fn a_counter_over_its_limit_in_the_local_cache_is_neither_read_nor_charged() {
     let server = MemcachedServer::start();
-    let Counting { limiter, client } = counting(&[&server], Options { local_cache_bytes: 1 << 20, ..options() });
-    assert_eq!(outline(&answer(&limiter, &[with_hits("minute=x", 11)]).await), [(OverLimit, 0)]);
-    assert_eq!(outline(&answer(&limiter, &[with_hits("minute=x", 5)]).await), [(OverLimit, 0)]);
+    let Counting { limiter, client } = counting(
+        &[&server],
+        Options {
+            local_cache_bytes: 1 << 20,
+            ..options()
+        },
+    );
+    assert_eq!(
+        outline(&answer(&limiter, &[with_hits("minute=x", 11)]).await),
+        [(OverLimit, 0)]
+    );
+    assert_eq!(
+        outline(&answer(&limiter, &[with_hits("minute=x", 5)]).await),
+        [(OverLimit, 0)]
+    );
     client.settle().await;
-    assert_eq!((client.stats().keys_requested, client.stats().changes), (1, 1));
-    assert_eq!(server.value("test-domain_minute_x_999960").as_deref(), Some("11"));
+    assert_eq!(
+        (client.stats().keys_requested, client.stats().changes),
+        (1, 1)
+    );
+    assert_eq!(
+        server.value("test-domain_minute_x_999960").as_deref(),
+        Some("11")
+    );
 }
 
 #[tokio::test]
 async fn lifetimes_are_the_window_and_a_jitter() {
     let server = MemcachedServer::start();
-    let Counting { limiter, client } = counting(&[&server], Options { expiration_jitter: 300, ..options() });
-    let asked: Vec<_> = (0..20).map(|user| descriptor(&format!("minute={user}"))).collect();
+    let Counting { limiter, client } = counting(
+        &[&server],
+        Options {
+            expiration_jitter: 300,
+            ..options()
+        },
+    );
+    let asked: Vec<_> = (0..20)
+        .map(|user| descriptor(&format!("minute={user}")))
+        .collect();
     let before = i64::try_from(now()).unwrap();
     answer(&limiter, &asked).await;
     client.settle().await;
-    let lifetimes: Vec<i64> = server.keys().into_iter().map(|(_, expiry)| expiry - before).collect();
+    let lifetimes: Vec<i64> = server
+        .keys()
+        .into_iter()
+        .map(|(_, expiry)| expiry - before)
+        .collect();
     // memcached's clock ticks once a second.
-    assert!(lifetimes.len() == 20 && lifetimes.iter().all(|seconds| (58..=400).contains(seconds)), "{lifetimes:?}");
-    assert!(lifetimes.iter().any(|seconds| *seconds != lifetimes[0]), "drawn for each key: {lifetimes:?}");
+    assert!(
+        lifetimes.len() == 20 && lifetimes.iter().all(|seconds| (58..=400).contains(seconds)),
+        "{lifetimes:?}"
+    );
+    assert!(
+        lifetimes.iter().any(|seconds| *seconds != lifetimes[0]),
+        "drawn for each key: {lifetimes:?}"
+    );
 }
 
 /// The reference stores these with a time that memcached takes for one in 1970 or 1971, so that they are gone at once.
@@ -119,12 +188,24 @@ async fn lifetimes_are_the_window_and_a_jitter() {
 async fn limits_of_a_month_and_a_year_count() {
     let server = MemcachedServer::start();
     for jitter in [0, 300] {
-        let Counting { limiter, client } = counting(&[&server], Options { expiration_jitter: jitter, ..options() });
+        let Counting { limiter, client } = counting(
+            &[&server],
+            Options {
+                expiration_jitter: jitter,
+                ..options()
+            },
+        );
         let user = format!("u{jitter}");
         for (used, code) in [(9, Pass), (1, Pass), (1, OverLimit)] {
-            let both = [with_hits(&format!("month={user}"), used), with_hits(&format!("year={user}"), used)];
+            let both = [
+                with_hits(&format!("month={user}"), used),
+                with_hits(&format!("year={user}"), used),
+            ];
             let checked = check_at(&limiter, now(), &request(&both)).await;
-            let codes: Vec<_> = outline(&checked.response.unwrap()).into_iter().map(|(code, _)| code).collect();
+            let codes: Vec<_> = outline(&checked.response.unwrap())
+                .into_iter()
+                .map(|(code, _)| code)
+                .collect();
             assert_eq!(codes, [code, code], "{used} with jitter {jitter}");
         }
         client.settle().await;
@@ -143,10 +224,17 @@ async fn a_key_that_memcached_does_not_take_counts_and_spoils_no_other() {
     long.entries[0].value = "y".repeat(300);
     for left in [9, 8, 7] {
         let asked = [descriptor("minute=x"), spaced.clone(), long.clone()];
-        assert_eq!(outline(&answer(&limiter, &asked).await), [(Pass, left), (Pass, left), (Pass, left)]);
+        assert_eq!(
+            outline(&answer(&limiter, &asked).await),
+            [(Pass, left), (Pass, left), (Pass, left)]
+        );
     }
     client.settle().await;
-    let digests = server.keys().into_iter().filter(|(name, _)| name.starts_with("tidegate_sha256_")).count();
+    let digests = server
+        .keys()
+        .into_iter()
+        .filter(|(name, _)| name.starts_with("tidegate_sha256_"))
+        .count();
     assert_eq!((digests, server.keys().len()), (2, 3));
 }
 
@@ -155,24 +243,48 @@ async fn without_memcached_calls_pass_and_hits_count_as_asked_for() {
     let mut servers = [MemcachedServer::start(), MemcachedServer::start()];
     let Counting { limiter, client } = counting(&[&servers[0], &servers[1]], options());
     // CRC-32 is even for one of these keys and odd for another: both servers have some.
-    let asked: Vec<_> = (0..8).map(|user| with_hits(&format!("minute={user}"), 8)).collect();
+    let asked: Vec<_> = (0..8)
+        .map(|user| with_hits(&format!("minute={user}"), 8))
+        .collect();
     answer(&limiter, &asked).await;
     client.settle().await;
-    let lost: Vec<bool> =
-        (0..8).map(|user| servers[0].value(&format!("test-domain_minute_{user}_999960")).is_some()).collect();
+    let lost: Vec<bool> = (0..8)
+        .map(|user| {
+            servers[0]
+                .value(&format!("test-domain_minute_{user}_999960"))
+                .is_some()
+        })
+        .collect();
     assert!(lost.contains(&true) && lost.contains(&false));
     servers[0].kill();
     let checked = check_at(&limiter, NOW, &request(&asked)).await;
     for (tally, lost) in checked.facts.tallies.iter().zip(&lost) {
-        assert_eq!(numbers(tally), if *lost { [8, 0, 0, 8, 0, 0, 0] } else { [8, 6, 2, 0, 0, 0, 0] });
+        assert_eq!(
+            numbers(tally),
+            if *lost {
+                [8, 0, 0, 8, 0, 0, 0]
+            } else {
+                [8, 6, 2, 0, 0, 0, 0]
+            }
+        );
     }
-    let expected: Vec<_> = lost.iter().map(|lost| if *lost { (Pass, 2) } else { (OverLimit, 0) }).collect();
+    let expected: Vec<_> = lost
+        .iter()
+        .map(|lost| if *lost { (Pass, 2) } else { (OverLimit, 0) })
+        .collect();
     assert_eq!(outline(&checked.response.unwrap()), expected);
     servers[1].kill();
     for _ in 0..20 {
-        assert_eq!(outline(&answer(&limiter, &[with_hits("minute=0", 8)]).await), [(Pass, 2)]);
+        assert_eq!(
+            outline(&answer(&limiter, &[with_hits("minute=0", 8)]).await),
+            [(Pass, 2)]
+        );
     }
-    assert!(client.stats().failed_reads >= 21 && client.stats().failed_changes >= 20, "{:?}", client.stats());
+    assert!(
+        client.stats().failed_reads >= 21 && client.stats().failed_changes >= 20,
+        "{:?}",
+        client.stats()
+    );
 }
 
 #[tokio::test]
@@ -193,31 +305,58 @@ async fn no_number_of_hits_lowers_a_counter() {
     let server = MemcachedServer::start();
     let Counting { limiter, client } = counting(&[&server], options());
     for _ in 0..5 {
-        assert_eq!(outline(&answer(&limiter, &[with_hits("minute=x", i64::MAX as u64)]).await), [(OverLimit, 0)]);
+        assert_eq!(
+            outline(&answer(&limiter, &[with_hits("minute=x", i64::MAX as u64)]).await),
+            [(OverLimit, 0)]
+        );
     }
     client.settle().await;
-    assert_eq!(server.value("test-domain_minute_x_999960").as_deref(), Some("1099511627776"));
+    assert_eq!(
+        server.value("test-domain_minute_x_999960").as_deref(),
+        Some("1099511627776")
+    );
     for value in ["9223372036854775808", "18446744073709551615"] {
         server.set("test-domain_minute_x_999960", value);
-        assert_eq!(outline(&answer(&limiter, &[descriptor("minute=x")]).await), [(OverLimit, 0)], "{value}");
+        assert_eq!(
+            outline(&answer(&limiter, &[descriptor("minute=x")]).await),
+            [(OverLimit, 0)],
+            "{value}"
+        );
         client.settle().await;
-        assert_eq!(server.value("test-domain_minute_x_999960").as_deref(), Some(value));
+        assert_eq!(
+            server.value("test-domain_minute_x_999960").as_deref(),
+            Some(value)
+        );
     }
-    assert_eq!(outline(&answer(&limiter, &[refund("minute=x", u64::MAX >> 1)]).await), [(Pass, 0)]);
+    assert_eq!(
+        outline(&answer(&limiter, &[refund("minute=x", u64::MAX >> 1)]).await),
+        [(Pass, 0)]
+    );
 }
 
 #[tokio::test]
 async fn what_is_no_number_counts_as_zero() {
     let server = MemcachedServer::start();
     let limiter = limiter_with(memcached(&[]), LIMITS, options());
-    assert_eq!(outline(&answer(&limiter, &[descriptor("minute=x")]).await), [(Pass, 9)], "no server");
+    assert_eq!(
+        outline(&answer(&limiter, &[descriptor("minute=x")]).await),
+        [(Pass, 9)],
+        "no server"
+    );
     let Counting { limiter, client } = counting(&[&server], options());
     server.set("test-domain_minute_x_999960", "text");
     for _ in 0..3 {
-        assert_eq!(outline(&answer(&limiter, &[descriptor("minute=x"), descriptor("hour=y")]).await)[0], (Pass, 9));
+        assert_eq!(
+            outline(&answer(&limiter, &[descriptor("minute=x"), descriptor("hour=y")]).await)[0],
+            (Pass, 9)
+        );
     }
     client.settle().await;
-    assert_eq!(server.value("test-domain_hour_y_997200").as_deref(), Some("3"), "the other counts");
+    assert_eq!(
+        server.value("test-domain_hour_y_997200").as_deref(),
+        Some("3"),
+        "the other counts"
+    );
     assert_eq!(client.stats().foreign_values, 3);
 }
 
@@ -225,7 +364,10 @@ async fn what_is_no_number_counts_as_zero() {
 async fn a_refund_makes_no_counter() {
     let server = MemcachedServer::start();
     let Counting { limiter, client } = counting(&[&server], options());
-    assert_eq!(outline(&answer(&limiter, &[refund("minute=x", 3)]).await), [(Pass, 10)]);
+    assert_eq!(
+        outline(&answer(&limiter, &[refund("minute=x", 3)]).await),
+        [(Pass, 10)]
+    );
     client.settle().await;
     assert_eq!(server.keys(), []);
 }

@@ -15,7 +15,12 @@ pub(crate) async fn for_every_store(test: impl AsyncFn(Store)) {
     for_every_exact_store(&test).await;
     let servers: Vec<_> = (0..4).map(|_| MemcachedServer::start()).collect();
     run("memcached", memcached(&servers[..1]), &test).await;
-    run("three servers of memcached", memcached(&servers[1..]), &test).await;
+    run(
+        "three servers of memcached",
+        memcached(&servers[1..]),
+        &test,
+    )
+    .await;
 }
 
 /// Runs a test against every store that fails when it cannot count.
@@ -35,16 +40,34 @@ pub(crate) async fn for_every_exact_store(test: impl AsyncFn(Store)) {
     forget(&redis);
     forget(&valkey);
     let two = RedisStore::new(client(redis.config()), Some(client(valkey.config())));
-    run("two servers, one for limits per second", Store::Redis(two), &test).await;
-    run("Redis Cluster", Store::Redis(RedisStore::new(client(cluster.config()), None)), &test).await;
+    run(
+        "two servers, one for limits per second",
+        Store::Redis(two),
+        &test,
+    )
+    .await;
+    run(
+        "Redis Cluster",
+        Store::Redis(RedisStore::new(client(cluster.config()), None)),
+        &test,
+    )
+    .await;
     cluster.servers().iter().for_each(forget);
     forget(&redis);
     let two = RedisStore::new(client(cluster.config()), Some(client(redis.config())));
-    run("Redis Cluster, and a server for limits per second", Store::Redis(two), &test).await;
+    run(
+        "Redis Cluster, and a server for limits per second",
+        Store::Redis(two),
+        &test,
+    )
+    .await;
 }
 
 async fn run(name: &str, store: Store, test: &impl AsyncFn(Store)) {
-    #[expect(clippy::print_stdout, reason = "the name is printed with a test that fails")]
+    #[expect(
+        clippy::print_stdout,
+        reason = "the name is printed with a test that fails"
+    )]
     {
         println!("{name}");
     }

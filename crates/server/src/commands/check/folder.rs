@@ -20,18 +20,31 @@ impl Folder {
     ///
     /// # Errors
     /// A folder cannot be read.
-    pub(super) fn read(path: &Path, has_limits: impl Fn(&Path) -> bool) -> Result<Self, (PathBuf, io::Error)> {
+    pub(super) fn read(
+        path: &Path,
+        has_limits: impl Fn(&Path) -> bool,
+    ) -> Result<Self, (PathBuf, io::Error)> {
         let visible = files(path, DotFiles::Skip)?;
-        if visible.iter().filter(|file| is_text(file)).any(|file| has_limits(file)) {
+        if visible
+            .iter()
+            .filter(|file| is_text(file))
+            .any(|file| has_limits(file))
+        {
             return files(path, DotFiles::Read).map(Self::Limits);
         }
-        Ok(Self::Others(visible.into_iter().filter(|file| is_yaml_or_json(file)).collect()))
+        Ok(Self::Others(
+            visible
+                .into_iter()
+                .filter(|file| is_yaml_or_json(file))
+                .collect(),
+        ))
     }
 }
 
 /// Whether the name of a file says that it is in YAML or JSON.
 pub(super) fn is_yaml_or_json(file: &Path) -> bool {
-    file.extension().is_some_and(|extension| extension == "yaml" || extension == "yml" || extension == "json")
+    file.extension()
+        .is_some_and(|extension| extension == "yaml" || extension == "yml" || extension == "json")
 }
 
 /// Whether a file may have limits. Programs and other documents are not read to find that out.

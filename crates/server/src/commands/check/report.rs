@@ -44,8 +44,18 @@ pub(super) struct Mistake {
 }
 
 impl Mistake {
-    pub(super) fn new(file: &str, place: Option<(usize, usize)>, message: impl Into<String>) -> Self {
-        Self { file: file.to_owned(), place, message: message.into(), path: String::new(), hint: None }
+    pub(super) fn new(
+        file: &str,
+        place: Option<(usize, usize)>,
+        message: impl Into<String>,
+    ) -> Self {
+        Self {
+            file: file.to_owned(),
+            place,
+            message: message.into(),
+            path: String::new(),
+            hint: None,
+        }
     }
 
     /// Where in the structure of the file.
@@ -58,7 +68,11 @@ impl From<&ConfigError> for Mistake {
     fn from(error: &ConfigError) -> Self {
         let place = (error.line > 0).then_some((error.line as usize, error.column as usize));
         let hint = error.hint().map(|hint| hint.to_string());
-        Self { path: error.path.clone(), hint, ..Self::new(&error.file, place, error.message.clone()) }
+        Self {
+            path: error.path.clone(),
+            hint,
+            ..Self::new(&error.file, place, error.message.clone())
+        }
     }
 }
 
@@ -66,11 +80,21 @@ impl Report {
     pub(super) fn unreadable(&mut self, path: &Path, error: &io::Error) {
         self.errors += 1;
         self.absent += usize::from(error.kind() == io::ErrorKind::NotFound);
-        let _ = writeln!(self.text, "{}: error: cannot be read: {error}", printable(&path.display().to_string()));
+        let _ = writeln!(
+            self.text,
+            "{}: error: cannot be read: {error}",
+            printable(&path.display().to_string())
+        );
     }
 
     pub(super) fn mistake(&mut self, mistake: &Mistake, text: &[u8]) {
-        let Mistake { file, place, message, path, hint } = mistake;
+        let Mistake {
+            file,
+            place,
+            message,
+            path,
+            hint,
+        } = mistake;
         self.errors += 1;
         self.faulty.insert(file.clone());
         let (file, message) = (printable(file), printable(message));
@@ -91,7 +115,9 @@ impl Report {
 
     /// The line of the file, with a caret below the column.
     fn excerpt(&mut self, (line, column): (usize, usize), text: &str) {
-        let Some(source) = text.lines().nth(line.saturating_sub(1)) else { return };
+        let Some(source) = text.lines().nth(line.saturating_sub(1)) else {
+            return;
+        };
         let number = line.to_string();
         let margin = " ".repeat(number.len());
         let (source, column) = part(source, column);
@@ -107,7 +133,12 @@ impl Report {
         let _ = match (errors, faulty) {
             (0, _) => writeln!(self.text, "ok: {checked}"),
             (_, 0) => writeln!(self.text, "{}", counted(errors, "error")),
-            _ => writeln!(self.text, "{} in {faulty} of {}", counted(errors, "error"), counted(checked.files, "file")),
+            _ => writeln!(
+                self.text,
+                "{} in {faulty} of {}",
+                counted(errors, "error"),
+                counted(checked.files, "file")
+            ),
         };
     }
 }
@@ -116,8 +147,16 @@ impl std::fmt::Display for Checked {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&counted(self.files, "file"))?;
         if let Some(configuration) = &self.configuration {
-            let (domains, limits) = (configuration.domain_count(), configuration.dump().lines().count());
-            write!(f, ", {}, {}", counted(domains, "domain"), counted(limits, "limit"))?;
+            let (domains, limits) = (
+                configuration.domain_count(),
+                configuration.dump().lines().count(),
+            );
+            write!(
+                f,
+                ", {}, {}",
+                counted(domains, "domain"),
+                counted(limits, "limit")
+            )?;
         }
         match self.definitions {
             0 => Ok(()),
@@ -136,12 +175,18 @@ fn part(source: &str, column: usize) -> (String, usize) {
     let dots = |is_cut: bool| if is_cut { DOTS } else { "" };
     let (before, after) = (dots(first > 0), dots(first + LONGEST < length));
     let shown: String = source.chars().skip(first).take(LONGEST).collect();
-    ([before, &shown, after].concat(), column.saturating_sub(first) + before.len())
+    (
+        [before, &shown, after].concat(),
+        column.saturating_sub(first) + before.len(),
+    )
 }
 
 /// A line of a file, whose tabs stay.
 fn printable(text: &str) -> String {
-    text.split('\t').map(tidegate_cli::printable).collect::<Vec<_>>().join("\t")
+    text.split('\t')
+        .map(tidegate_cli::printable)
+        .collect::<Vec<_>>()
+        .join("\t")
 }
 
 fn counted(count: usize, noun: &str) -> String {
@@ -159,7 +204,11 @@ mod tests {
             let (part, column) = part(&source, before + 1);
             assert_eq!(part.chars().nth(column - 1), Some('X'), "{part}");
             assert!(part.chars().count() <= LONGEST + 2 * DOTS.len(), "{part}");
-            assert_eq!([part.starts_with(DOTS), part.ends_with(DOTS)], is_cut, "{part}");
+            assert_eq!(
+                [part.starts_with(DOTS), part.ends_with(DOTS)],
+                is_cut,
+                "{part}"
+            );
         };
         check(0, 0, [false, false]);
         check(80, 79, [false, false]);
@@ -169,6 +218,9 @@ mod tests {
         // What ends in the middle of a line has a column after its end.
         assert_eq!(part("a", 2), ("a".to_owned(), 2));
         let (long, column) = part(&"a".repeat(1_000), 1_001);
-        assert_eq!((long.len(), column), (LONGEST + DOTS.len(), LONGEST + DOTS.len() + 1));
+        assert_eq!(
+            (long.len(), column),
+            (LONGEST + DOTS.len(), LONGEST + DOTS.len() + 1)
+        );
     }
 }

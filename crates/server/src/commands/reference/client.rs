@@ -18,7 +18,9 @@ use crate::edge::dial::{End, Noise, Peer, failure, host_and_port};
 use crate::edge::runtime::runtime;
 use crate::operate::traces::OneCall;
 use crate::rls::json::dynamic;
-use crate::rls::proto::envoy::extensions::common::ratelimit::v3::{RateLimitDescriptor, rate_limit_descriptor::Entry};
+use crate::rls::proto::envoy::extensions::common::ratelimit::v3::{
+    RateLimitDescriptor, rate_limit_descriptor::Entry,
+};
 use crate::rls::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use crate::settings::Traces;
 
@@ -45,11 +47,31 @@ pub(super) const FLAGS: [Flag; 8] = [
         "",
         "a descriptor, as <key>=<value>,<key>=<value>,..; may be given several times",
     ),
-    text_or(DIAL, Kind::Text, "localhost:8081", "the service, as <host>:<port>"),
+    text_or(
+        DIAL,
+        Kind::Text,
+        "localhost:8081",
+        "the service, as <host>:<port>",
+    ),
     text_or(DOMAIN, Kind::Text, "", "the domain to ask for"),
-    text_or(CERTIFICATE, Kind::Text, "", "a file with the certificate that is shown to the service"),
-    text_or(KEY, Kind::Text, "", "a file with the key of that certificate"),
-    text_or(AUTHORITY, Kind::Text, "", "a file with authorities that are trusted in addition to the system's"),
+    text_or(
+        CERTIFICATE,
+        Kind::Text,
+        "",
+        "a file with the certificate that is shown to the service",
+    ),
+    text_or(
+        KEY,
+        Kind::Text,
+        "",
+        "a file with the key of that certificate",
+    ),
+    text_or(
+        AUTHORITY,
+        Kind::Text,
+        "",
+        "a file with authorities that are trusted in addition to the system's",
+    ),
     text_or(USE_TLS, Kind::Switch, "false", "use TLS to the service"),
     text_or(
         SPANS,
@@ -59,8 +81,18 @@ pub(super) const FLAGS: [Flag; 8] = [
     ),
 ];
 
-const fn text_or(name: &'static str, kind: Kind, default: &'static str, usage: &'static str) -> Flag {
-    Flag { name, kind, default, usage }
+const fn text_or(
+    name: &'static str,
+    kind: Kind,
+    default: &'static str,
+    usage: &'static str,
+) -> Flag {
+    Flag {
+        name,
+        kind,
+        default,
+        usage,
+    }
 }
 
 fn check(text: &str) -> Result<(), &'static str> {
@@ -70,8 +102,13 @@ fn check(text: &str) -> Result<(), &'static str> {
 /// The entries of a descriptor; none when an item has not exactly one `=`.
 fn entries(text: &str) -> Option<Vec<Entry>> {
     let entry = |item: &str| {
-        let (key, value) = item.split_once('=').filter(|(_, value)| !value.contains('='))?;
-        Some(Entry { key: key.to_owned(), value: value.to_owned() })
+        let (key, value) = item
+            .split_once('=')
+            .filter(|(_, value)| !value.contains('='))?;
+        Some(Entry {
+            key: key.to_owned(),
+            value: value.to_owned(),
+        })
     };
     text.split(',').map(entry).collect()
 }
@@ -80,10 +117,18 @@ fn entries(text: &str) -> Option<Vec<Entry>> {
 pub(super) fn run(given: &Given) -> Result<(), Failed> {
     for flag in &FLAGS {
         let value = match flag.name {
-            DESCRIPTORS => given.all(DESCRIPTORS).filter_map(entries).map(|entries| shown(&entries)).collect(),
+            DESCRIPTORS => given
+                .all(DESCRIPTORS)
+                .filter_map(entries)
+                .map(|entries| shown(&entries))
+                .collect(),
             name => given.text(&FLAGS, name).to_owned(),
         };
-        say(&format!("Flag: --{}={}", flag.name, quoted(value.as_bytes())))?;
+        say(&format!(
+            "Flag: --{}={}",
+            flag.name,
+            quoted(value.as_bytes())
+        ))?;
     }
     let spans = given.text(&FLAGS, SPANS);
     if !matches!(spans, "" | "http" | "grpc") {
@@ -111,7 +156,10 @@ pub(super) fn run(given: &Given) -> Result<(), Failed> {
         Ok(response) => say(&format!("response: {}", line(&dynamic(&response)))),
         Err(status) => {
             let (code, text) = (status.code(), status.message());
-            fail(&format!("request error: rpc error: code = {} desc = {text}", go_name(code)))
+            fail(&format!(
+                "request error: rpc error: code = {} desc = {text}",
+                go_name(code)
+            ))
         }
     }
 }
@@ -123,31 +171,69 @@ fn shown(entries: &[Entry]) -> String {
 }
 
 fn request(given: &Given) -> RateLimitRequest {
-    let descriptor = |entries| RateLimitDescriptor { entries, ..RateLimitDescriptor::default() };
-    let descriptors = given.all(DESCRIPTORS).filter_map(entries).map(descriptor).collect();
-    RateLimitRequest { domain: given.text(&FLAGS, DOMAIN).to_owned(), descriptors, hits_addend: 1 }
+    let descriptor = |entries| RateLimitDescriptor {
+        entries,
+        ..RateLimitDescriptor::default()
+    };
+    let descriptors = given
+        .all(DESCRIPTORS)
+        .filter_map(entries)
+        .map(descriptor)
+        .collect();
+    RateLimitRequest {
+        domain: given.text(&FLAGS, DOMAIN).to_owned(),
+        descriptors,
+        hits_addend: 1,
+    }
 }
 
 fn peer(given: &Given) -> Result<Peer, String> {
     let address = given.text(&FLAGS, DIAL);
-    let (host, port) = host_and_port(address).ok_or_else(|| format!("-{DIAL}={address}: expected host:port"))?;
+    let (host, port) =
+        host_and_port(address).ok_or_else(|| format!("-{DIAL}={address}: expected host:port"))?;
     let file = |variable: &'static str| {
         let path = given.text(&FLAGS, variable);
-        (!path.is_empty()).then(|| NamedFile { variable, path: path.into() })
+        (!path.is_empty()).then(|| NamedFile {
+            variable,
+            path: path.into(),
+        })
     };
     if !given.is_on(&FLAGS, USE_TLS) {
-        return Ok(Peer { host, port, tls: None });
+        return Ok(Peer {
+            host,
+            port,
+            tls: None,
+        });
     }
-    let pair = file(CERTIFICATE).zip(file(KEY)).map(|(chain, key)| Pair { chain, key });
-    let tls = PeerTls { authorities: file(AUTHORITY), pair, name: None, protocol: b"h2" };
+    let pair = file(CERTIFICATE)
+        .zip(file(KEY))
+        .map(|(chain, key)| Pair { chain, key });
+    let tls = PeerTls {
+        authorities: file(AUTHORITY),
+        pair,
+        name: None,
+        protocol: b"h2",
+    };
     match tls.load() {
-        Ok(_) => Ok(Peer { host, port, tls: Some(tls) }),
-        Err(flaws) => Err(flaws.iter().map(|flaw| format!("-{flaw}")).collect::<Vec<_>>().join("; ")),
+        Ok(_) => Ok(Peer {
+            host,
+            port,
+            tls: Some(tls),
+        }),
+        Err(flaws) => Err(flaws
+            .iter()
+            .map(|flaw| format!("-{flaw}"))
+            .collect::<Vec<_>>()
+            .join("; ")),
     }
 }
 
 /// As [`ask`], with a span that is sent afterwards. A collector that does not take it changes nothing else.
-async fn ask_traced(peer: &Peer, request: RateLimitRequest, traces: &Traces) -> Result<RateLimitResponse, Status> {
+async fn ask_traced(
+    peer: &Peer,
+    request: RateLimitRequest,
+    traces: &Traces,
+) -> Result<RateLimitResponse, Status> {
     let call = OneCall::begin(METHOD.trim_start_matches('/'));
     let mut request = Request::new(request);
     if let Ok(parent) = call.traceparent().parse() {
@@ -167,13 +253,21 @@ async fn ask_traced(peer: &Peer, request: RateLimitRequest, traces: &Traces) -> 
 
 async fn ask(peer: &Peer, request: Request<RateLimitRequest>) -> Result<RateLimitResponse, Status> {
     let noise = Noise::beside(ANSWER);
-    let mut caller = peer.connect(None, noise).await.map_err(|error| Status::unavailable(error.to_string()))?;
+    let mut caller = peer
+        .connect(None, noise)
+        .await
+        .map_err(|error| Status::unavailable(error.to_string()))?;
     let end = caller.end();
     let mut client = Grpc::with_origin(caller, peer.origin()).max_decoding_message_size(ANSWER);
     let answer = async {
-        client.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+        client
+            .ready()
+            .await
+            .map_err(|error| Status::unavailable(error.to_string()))?;
         let codec = ProstCodec::<RateLimitRequest, RateLimitResponse>::default();
-        client.unary(request, PathAndQuery::from_static(METHOD), codec).await
+        client
+            .unary(request, PathAndQuery::from_static(METHOD), codec)
+            .await
     };
     let late = |_| Status::deadline_exceeded(format!("no answer within {} s", PATIENCE.as_secs()));
     match timeout(PATIENCE, answer).await.map_err(late)? {

@@ -19,7 +19,12 @@ pub(super) const FLAGS: [Flag; 2] = [
         default: "",
         usage: "the folder with the files; folders in it are not read",
     },
-    Flag { name: MERGE, kind: Kind::Switch, default: "false", usage: "allow several files for one domain" },
+    Flag {
+        name: MERGE,
+        kind: Kind::Switch,
+        default: "false",
+        usage: "allow several files for one domain",
+    },
 ];
 
 /// As the reference's. All mistakes are told, and mistakes in YAML are told like others.
@@ -29,7 +34,12 @@ pub(super) fn run(given: &Given) -> Result<(), Failed> {
     say(&format!("loading config directory: {folder}"))?;
     let names = match names(folder) {
         Ok(names) => names,
-        Err(error) => return fail(&format!("error opening directory {folder}: {}", go_error("open", folder, &error))),
+        Err(error) => {
+            return fail(&format!(
+                "error opening directory {folder}: {}",
+                go_error("open", folder, &error)
+            ));
+        }
     };
     let mut sources = Vec::new();
     for file in names {
@@ -37,14 +47,28 @@ pub(super) fn run(given: &Given) -> Result<(), Failed> {
         say(&format!("opening config file: {name}"))?;
         match read_regular(name.as_ref()) {
             Ok(text) => sources.push(Source { name, text }),
-            Err(error) => return fail(&format!("error reading file {name}: {}", go_error("read", &name, &error))),
+            Err(error) => {
+                return fail(&format!(
+                    "error reading file {name}: {}",
+                    go_error("read", &name, &error)
+                ));
+            }
         }
     }
-    let same_domain = if given.is_on(&FLAGS, MERGE) { SameDomain::Merge } else { SameDomain::Refuse };
+    let same_domain = if given.is_on(&FLAGS, MERGE) {
+        SameDomain::Merge
+    } else {
+        SameDomain::Refuse
+    };
     match Configuration::load(&sources, same_domain) {
         Ok(_) => say("all rate limit configs ok"),
         Err(errors) => {
-            let line = |error: &ConfigError| format!("error loading rate limit configs: {}", error.reference_text());
+            let line = |error: &ConfigError| {
+                format!(
+                    "error loading rate limit configs: {}",
+                    error.reference_text()
+                )
+            };
             fail(&errors.iter().map(line).collect::<Vec<_>>().join("\n"))
         }
     }
@@ -52,8 +76,12 @@ pub(super) fn run(given: &Given) -> Result<(), Failed> {
 
 /// Everything in the folder, by name.
 fn names(folder: &str) -> io::Result<Vec<String>> {
-    let name = |entry: io::Result<fs::DirEntry>| entry.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    let mut names = fs::read_dir(folder)?.map(name).collect::<io::Result<Vec<_>>>()?;
+    let name = |entry: io::Result<fs::DirEntry>| {
+        entry.map(|entry| entry.file_name().to_string_lossy().into_owned())
+    };
+    let mut names = fs::read_dir(folder)?
+        .map(name)
+        .collect::<io::Result<Vec<_>>>()?;
     names.sort();
     Ok(names)
 }

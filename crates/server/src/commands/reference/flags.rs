@@ -35,12 +35,20 @@ pub(super) enum Stop {
 impl Given {
     /// All values of a flag, in their order.
     pub(super) fn all<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
-        self.0.iter().filter(move |(of, _)| *of == name).map(|(_, value)| value.as_str())
+        self.0
+            .iter()
+            .filter(move |(of, _)| *of == name)
+            .map(|(_, value)| value.as_str())
     }
 
     /// The value of a flag. The last of several counts.
     pub(super) fn text<'a>(&'a self, flags: &[Flag], name: &str) -> &'a str {
-        let default = || flags.iter().find(|flag| flag.name == name).map_or("", |flag| flag.default);
+        let default = || {
+            flags
+                .iter()
+                .find(|flag| flag.name == name)
+                .map_or("", |flag| flag.default)
+        };
         self.all(name).last().unwrap_or_else(default)
     }
 
@@ -50,11 +58,16 @@ impl Given {
 }
 
 /// Reads arguments up to the first that is no flag, or `--`. The rest is ignored, as the reference does.
-pub(super) fn parse(flags: &[Flag], arguments: impl Iterator<Item = OsString>) -> Result<Given, Stop> {
+pub(super) fn parse(
+    flags: &[Flag],
+    arguments: impl Iterator<Item = OsString>,
+) -> Result<Given, Stop> {
     let mut arguments = arguments.map(|argument| argument.to_string_lossy().into_owned());
     let mut given = Given::default();
     while let Some(argument) = arguments.next() {
-        let Some(rest) = argument.strip_prefix('-').filter(|rest| !rest.is_empty()) else { break };
+        let Some(rest) = argument.strip_prefix('-').filter(|rest| !rest.is_empty()) else {
+            break;
+        };
         if rest == "-" {
             break;
         }
@@ -62,15 +75,23 @@ pub(super) fn parse(flags: &[Flag], arguments: impl Iterator<Item = OsString>) -
         if rest.starts_with(['-', '=']) {
             return Err(Stop::Mistake(format!("bad flag syntax: {argument}")));
         }
-        let (name, value) = rest.split_once('=').map_or((rest, None), |(name, value)| (name, Some(value.to_owned())));
+        let (name, value) = rest
+            .split_once('=')
+            .map_or((rest, None), |(name, value)| (name, Some(value.to_owned())));
         let Some(flag) = flags.iter().find(|flag| flag.name == name) else {
             let is_help = matches!(name, "h" | "help");
-            return Err(if is_help { Stop::Help } else { mistake("flag provided but not defined:", name) });
+            return Err(if is_help {
+                Stop::Help
+            } else {
+                mistake("flag provided but not defined:", name)
+            });
         };
         let value = match (value, flag.kind) {
             (Some(value), _) => value,
             (None, Kind::Switch) => "true".to_owned(),
-            (None, _) => arguments.next().ok_or_else(|| mistake("flag needs an argument:", name))?,
+            (None, _) => arguments
+                .next()
+                .ok_or_else(|| mistake("flag needs an argument:", name))?,
         };
         given.0.push((flag.name, checked(flag, value)?));
     }
@@ -87,11 +108,15 @@ fn checked(flag: &Flag, value: String) -> Result<String, Stop> {
         Kind::Text => Ok(value),
         Kind::Switch => match crate::settings::go_boolean(&value) {
             Some(on) => Ok(on.to_string()),
-            None => Err(Stop::Mistake(format!("invalid boolean value {value:?} for -{name}: parse error"))),
+            None => Err(Stop::Mistake(format!(
+                "invalid boolean value {value:?} for -{name}: parse error"
+            ))),
         },
         Kind::List(check) => match check(&value) {
             Ok(()) => Ok(value),
-            Err(reason) => Err(Stop::Mistake(format!("invalid value {value:?} for flag -{name}: {reason}"))),
+            Err(reason) => Err(Stop::Mistake(format!(
+                "invalid value {value:?} for flag -{name}: {reason}"
+            ))),
         },
     }
 }
@@ -99,7 +124,13 @@ fn checked(flag: &Flag, value: String) -> Result<String, Stop> {
 /// What a program says of its flags.
 pub(super) fn usage(program: &str, flags: &[Flag]) -> String {
     let mut text = format!("Usage of {program}:\n");
-    for Flag { name, kind, default, usage } in flags {
+    for Flag {
+        name,
+        kind,
+        default,
+        usage,
+    } in flags
+    {
         let kind = match kind {
             Kind::Text => " string",
             Kind::Switch => "",
@@ -121,12 +152,28 @@ mod tests {
     const FLAGS: [Flag; 3] = [
         Flag {
             name: "list",
-            kind: Kind::List(|value| if value == "bad" { Err("it is bad") } else { Ok(()) }),
+            kind: Kind::List(|value| {
+                if value == "bad" {
+                    Err("it is bad")
+                } else {
+                    Ok(())
+                }
+            }),
             default: "",
             usage: "l",
         },
-        Flag { name: "on", kind: Kind::Switch, default: "false", usage: "o" },
-        Flag { name: "text", kind: Kind::Text, default: "d", usage: "t" },
+        Flag {
+            name: "on",
+            kind: Kind::Switch,
+            default: "false",
+            usage: "o",
+        },
+        Flag {
+            name: "text",
+            kind: Kind::Text,
+            default: "d",
+            usage: "t",
+        },
     ];
 
     fn read(arguments: &str) -> Result<Given, Stop> {
@@ -140,14 +187,23 @@ mod tests {
             ("-text a --on", "a", true, vec![]),
             ("--text=a=b -on=false", "a=b", false, vec![]),
             ("-text= -on=T", "", true, vec![]),
-            ("-text a -text b -list 1 --list=2", "b", false, vec!["1", "2"]),
+            (
+                "-text a -text b -list 1 --list=2",
+                "b",
+                false,
+                vec!["1", "2"],
+            ),
             ("-on more -text a", "d", true, vec![]),
             ("-- -text a", "d", false, vec![]),
             ("- -text a", "d", false, vec![]),
             ("-text -on", "-on", false, vec![]),
         ] {
             let given = read(arguments).unwrap();
-            assert_eq!((given.text(&FLAGS, "text"), given.is_on(&FLAGS, "on")), (text, on), "{arguments}");
+            assert_eq!(
+                (given.text(&FLAGS, "text"), given.is_on(&FLAGS, "on")),
+                (text, on),
+                "{arguments}"
+            );
             assert_eq!(given.all("list").collect::<Vec<_>>(), list, "{arguments}");
         }
     }
@@ -160,10 +216,20 @@ mod tests {
             ("-text", "flag needs an argument: -text"),
             ("---text", "bad flag syntax: ---text"),
             ("-=a", "bad flag syntax: -=a"),
-            ("-on=maybe", "invalid boolean value \"maybe\" for -on: parse error"),
-            ("-list bad", "invalid value \"bad\" for flag -list: it is bad"),
+            (
+                "-on=maybe",
+                "invalid boolean value \"maybe\" for -on: parse error",
+            ),
+            (
+                "-list bad",
+                "invalid value \"bad\" for flag -list: it is bad",
+            ),
         ] {
-            assert_eq!(read(arguments), Err(Stop::Mistake(expected.to_owned())), "{arguments}");
+            assert_eq!(
+                read(arguments),
+                Err(Stop::Mistake(expected.to_owned())),
+                "{arguments}"
+            );
         }
         for help in ["-h", "--help"] {
             assert_eq!(read(help), Err(Stop::Help));

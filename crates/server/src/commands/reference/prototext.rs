@@ -8,9 +8,14 @@ use prost_reflect::{DynamicMessage, FieldDescriptor, MapKey, ReflectMessage as _
 pub(super) fn line(message: &DynamicMessage) -> String {
     let descriptor = message.descriptor();
     // In the order of their declaration.
-    let fields =
-        descriptor.descriptor_proto().field.iter().filter_map(|field| descriptor.get_field_by_name(field.name()));
-    let shown = fields.filter(|field| message.has_field(field)).map(|field| shown(&field, &message.get_field(&field)));
+    let fields = descriptor
+        .descriptor_proto()
+        .field
+        .iter()
+        .filter_map(|field| descriptor.get_field_by_name(field.name()));
+    let shown = fields
+        .filter(|field| message.has_field(field))
+        .map(|field| shown(&field, &message.get_field(&field)));
     shown.collect::<Vec<_>>().join(" ")
 }
 
@@ -19,13 +24,20 @@ fn shown(field: &FieldDescriptor, value: &Value) -> String {
     let name = field.name();
     match value {
         Value::List(values) => {
-            let each = values.iter().map(|value| format!("{name}:{}", single(field, value)));
+            let each = values
+                .iter()
+                .map(|value| format!("{name}:{}", single(field, value)));
             each.collect::<Vec<_>>().join(" ")
         }
         Value::Map(pairs) => {
-            let mut pairs: Vec<_> = pairs.iter().map(|(key, value)| (key_text(key), single(field, value))).collect();
+            let mut pairs: Vec<_> = pairs
+                .iter()
+                .map(|(key, value)| (key_text(key), single(field, value)))
+                .collect();
             pairs.sort();
-            let each = pairs.iter().map(|(key, value)| format!("{name}:{{key:{key} value:{value}}}"));
+            let each = pairs
+                .iter()
+                .map(|(key, value)| format!("{name}:{{key:{key} value:{value}}}"));
             each.collect::<Vec<_>>().join(" ")
         }
         value => format!("{name}:{}", single(field, value)),
@@ -96,26 +108,51 @@ mod tests {
     use crate::rls::json::dynamic;
     use crate::rls::proto::envoy::config::core::v3::HeaderValue;
     use crate::rls::proto::envoy::service::ratelimit::v3::RateLimitResponse;
-    use crate::rls::proto::envoy::service::ratelimit::v3::rate_limit_response::{DescriptorStatus, RateLimit};
+    use crate::rls::proto::envoy::service::ratelimit::v3::rate_limit_response::{
+        DescriptorStatus, RateLimit,
+    };
 
     #[test]
     fn answers_are_printed_as_protobuf_prints_them() {
-        let limit = RateLimit { name: "a \"b\"\n".into(), requests_per_unit: 50, unit: 1 };
+        let limit = RateLimit {
+            name: "a \"b\"\n".into(),
+            requests_per_unit: 50,
+            unit: 1,
+        };
         let status = DescriptorStatus {
             code: 2,
             current_limit: Some(limit),
             limit_remaining: 49,
-            duration_until_reset: Some(Duration { seconds: 1, nanos: 0 }),
+            duration_until_reset: Some(Duration {
+                seconds: 1,
+                nanos: 0,
+            }),
             ..DescriptorStatus::default()
         };
-        let header = HeaderValue { key: "k".into(), value: "v".into(), ..HeaderValue::default() };
-        let number = Value { kind: Some(Kind::NumberValue(1.5)) };
-        let text = Value { kind: Some(Kind::StringValue("é\u{7}".into())) };
+        let header = HeaderValue {
+            key: "k".into(),
+            value: "v".into(),
+            ..HeaderValue::default()
+        };
+        let number = Value {
+            kind: Some(Kind::NumberValue(1.5)),
+        };
+        let text = Value {
+            kind: Some(Kind::StringValue("é\u{7}".into())),
+        };
         let response = RateLimitResponse {
             overall_code: 2,
-            statuses: vec![status, DescriptorStatus { code: 1, ..DescriptorStatus::default() }],
+            statuses: vec![
+                status,
+                DescriptorStatus {
+                    code: 1,
+                    ..DescriptorStatus::default()
+                },
+            ],
             response_headers_to_add: vec![header],
-            dynamic_metadata: Some(Struct { fields: [("b".to_owned(), text), ("a".to_owned(), number)].into() }),
+            dynamic_metadata: Some(Struct {
+                fields: [("b".to_owned(), text), ("a".to_owned(), number)].into(),
+            }),
             ..RateLimitResponse::default()
         };
         assert_eq!(

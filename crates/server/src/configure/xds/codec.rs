@@ -24,7 +24,9 @@ const NONCE: u32 = 5;
 
 /// A response has too much in it.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("the response has more than {MOST} resources, descriptors, limits and values of metadata together: send fewer")]
+#[error(
+    "the response has more than {MOST} resources, descriptors, limits and values of metadata together: send fewer"
+)]
 pub(super) struct Excess {
     /// What the answer to this response must name.
     pub(super) nonce: String,
@@ -72,11 +74,19 @@ impl Decoder for BoundedCodec {
         if !Kind::Response.fits(message.chunk(), &mut MOST.clone(), DEPTH) {
             let nonce = nonce(message.chunk());
             message.advance(message.remaining());
-            return Ok(Some(Received { begun, response: Err(Excess { nonce }) }));
+            return Ok(Some(Received {
+                begun,
+                response: Err(Excess { nonce }),
+            }));
         }
         let decoded = DiscoveryResponse::decode(message);
         decoded
-            .map(|response| Some(Received { begun, response: Ok(response) }))
+            .map(|response| {
+                Some(Received {
+                    begun,
+                    response: Ok(response),
+                })
+            })
             .map_err(|error| Status::internal(error.to_string()))
     }
 }
@@ -120,18 +130,22 @@ impl Kind {
         if depth == 0 {
             return true;
         }
-        fields(message).filter_map(|(field, value)| Some((self.of_field(field)?, value))).all(|(kind, value)| {
-            *left > 0 && {
-                *left -= 1;
-                kind.fits(value, left, depth - 1)
-            }
-        })
+        fields(message)
+            .filter_map(|(field, value)| Some((self.of_field(field)?, value)))
+            .all(|(kind, value)| {
+                *left > 0 && {
+                    *left -= 1;
+                    kind.fits(value, left, depth - 1)
+                }
+            })
     }
 }
 
 fn nonce(response: &[u8]) -> String {
     let found = fields(response).filter(|(field, _)| *field == NONCE).last();
-    found.map(|(_, value)| String::from_utf8_lossy(value).into_owned()).unwrap_or_default()
+    found
+        .map(|(_, value)| String::from_utf8_lossy(value).into_owned())
+        .unwrap_or_default()
 }
 
 /// The fields with a length.
@@ -161,44 +175,99 @@ mod tests {
     };
 
     fn response(configs: &[RateLimitConfig]) -> Vec<u8> {
-        let any = |config: &RateLimitConfig| Any { value: config.encode_to_vec(), ..Any::default() };
+        let any = |config: &RateLimitConfig| Any {
+            value: config.encode_to_vec(),
+            ..Any::default()
+        };
         let resources = configs.iter().map(any).collect();
-        DiscoveryResponse { resources, nonce: "n".into(), version_info: "v".into(), ..Default::default() }
-            .encode_to_vec()
+        DiscoveryResponse {
+            resources,
+            nonce: "n".into(),
+            version_info: "v".into(),
+            ..Default::default()
+        }
+        .encode_to_vec()
     }
 
     #[track_caller]
     fn check(configs: &[RateLimitConfig], objects: usize) {
         let bytes = response(configs);
-        assert!(Kind::Response.fits(&bytes, &mut { objects }, DEPTH), "there are at most {objects}");
-        assert!(!Kind::Response.fits(&bytes, &mut { objects - 1 }, DEPTH), "there are at least {objects}");
+        assert!(
+            Kind::Response.fits(&bytes, &mut { objects }, DEPTH),
+            "there are at most {objects}"
+        );
+        assert!(
+            !Kind::Response.fits(&bytes, &mut { objects - 1 }, DEPTH),
+            "there are at least {objects}"
+        );
         assert_eq!(nonce(&bytes), "n");
     }
 
     #[test]
     fn every_message_of_a_response_is_counted() {
-        let config = |descriptors| RateLimitConfig { descriptors, ..RateLimitConfig::default() };
+        let config = |descriptors| RateLimitConfig {
+            descriptors,
+            ..RateLimitConfig::default()
+        };
         // The resource, and the configuration in it.
         check(&[config(vec![])], 1);
-        check(&[RateLimitConfig { name: "r".into(), ..config(vec![]) }], 2);
-        let descriptor = RateLimitDescriptor { key: "k".into(), ..RateLimitDescriptor::default() };
+        check(
+            &[RateLimitConfig {
+                name: "r".into(),
+                ..config(vec![])
+            }],
+            2,
+        );
+        let descriptor = RateLimitDescriptor {
+            key: "k".into(),
+            ..RateLimitDescriptor::default()
+        };
         check(&[config(vec![descriptor.clone(); 10])], 12);
-        let below = RateLimitDescriptor { descriptors: vec![descriptor.clone(); 3], ..descriptor.clone() };
-        check(&[config(vec![below.clone(); 2]), config(vec![below])], 2 + 2 * 4 + 2 + 4);
+        let below = RateLimitDescriptor {
+            descriptors: vec![descriptor.clone(); 3],
+            ..descriptor.clone()
+        };
+        check(
+            &[config(vec![below.clone(); 2]), config(vec![below])],
+            2 + 2 * 4 + 2 + 4,
+        );
         let replaces = vec![RateLimitReplace::default(); 5];
-        let limit = RateLimitPolicy { replaces, ..RateLimitPolicy::default() };
-        let limited = RateLimitDescriptor { rate_limit: Some(limit), ..descriptor.clone() };
+        let limit = RateLimitPolicy {
+            replaces,
+            ..RateLimitPolicy::default()
+        };
+        let limited = RateLimitDescriptor {
+            rate_limit: Some(limit),
+            ..descriptor.clone()
+        };
         check(&[config(vec![limited])], 2 + 1 + 1 + 5);
-        let number = Value { kind: Some(Content::NumberValue(1.0)) };
-        let list = Value { kind: Some(Content::ListValue(ListValue { values: vec![number; 4] })) };
-        let metadata = Struct { fields: [("a".to_owned(), list)].into() };
-        let described = RateLimitDescriptor { metadata: Some(metadata), ..descriptor };
+        let number = Value {
+            kind: Some(Content::NumberValue(1.0)),
+        };
+        let list = Value {
+            kind: Some(Content::ListValue(ListValue {
+                values: vec![number; 4],
+            })),
+        };
+        let metadata = Struct {
+            fields: [("a".to_owned(), list)].into(),
+        };
+        let described = RateLimitDescriptor {
+            metadata: Some(metadata),
+            ..descriptor
+        };
         check(&[config(vec![described])], 2 + 1 + 1 + 1 + 1 + 1 + 4);
     }
 
     #[test]
     fn what_is_no_protobuf_is_left_to_the_decoder() {
-        for bytes in [&b"nonsense"[..], &[0x12, 0x7f], &[0x12, 0x02, 0x12, 0xff], &[0xff; 40], &[]] {
+        for bytes in [
+            &b"nonsense"[..],
+            &[0x12, 0x7f],
+            &[0x12, 0x02, 0x12, 0xff],
+            &[0xff; 40],
+            &[],
+        ] {
             assert!(Kind::Response.fits(bytes, &mut 100, DEPTH), "{bytes:x?}");
         }
     }
@@ -219,7 +288,11 @@ mod tests {
         };
         for (depth, decoded) in [(95, true), (105, false), (5_000, false)] {
             assert!(Kind::Descriptor.fits(&nested(depth), &mut MOST.clone(), DEPTH));
-            assert_eq!(RateLimitDescriptor::decode(&*nested(depth)).is_ok(), decoded, "{depth} levels");
+            assert_eq!(
+                RateLimitDescriptor::decode(&*nested(depth)).is_ok(),
+                decoded,
+                "{depth} levels"
+            );
         }
     }
 }

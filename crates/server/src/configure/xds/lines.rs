@@ -19,14 +19,25 @@ pub(super) struct Lines {
 impl Lines {
     /// At most so many in a minute.
     pub(super) fn new(most: u32) -> Self {
-        Self { most, counted: None, last: None, suppressed: 0 }
+        Self {
+            most,
+            counted: None,
+            last: None,
+            suppressed: 0,
+        }
     }
 
     /// Whether to say `text` now. It comes with how much was not said since the last line.
     pub(super) fn admit(&mut self, text: &str, now: Instant) -> Option<u64> {
         let recent = |at: Instant| now.saturating_duration_since(at) < SPAN;
-        let (since, count) = self.counted.filter(|(since, _)| recent(*since)).unwrap_or((now, 0));
-        let again = self.last.as_ref().is_some_and(|(last, at)| last == text && recent(*at));
+        let (since, count) = self
+            .counted
+            .filter(|(since, _)| recent(*since))
+            .unwrap_or((now, 0));
+        let again = self
+            .last
+            .as_ref()
+            .is_some_and(|(last, at)| last == text && recent(*at));
         if again || count >= self.most {
             self.suppressed += 1;
             return None;
@@ -64,7 +75,9 @@ mod tests {
     #[test]
     fn of_many_texts_some_are_said_in_a_minute() {
         let (mut lines, start) = (Lines::new(10), Instant::now());
-        let said = (0..50).filter_map(|number: u32| lines.admit(&number.to_string(), start)).count();
+        let said = (0..50)
+            .filter_map(|number: u32| lines.admit(&number.to_string(), start))
+            .count();
         assert_eq!(said, 10);
         assert_eq!(lines.admit("x", start + SPAN), Some(40));
     }

@@ -43,7 +43,9 @@ impl Pauses {
     /// The wait after a stream that failed. It doubles with each that was of no use.
     pub(super) fn lost(&mut self) -> Duration {
         let Retries { first, longest, .. } = self.retries;
-        let grown = first.saturating_mul(2_u32.saturating_pow(self.lost)).min(longest);
+        let grown = first
+            .saturating_mul(2_u32.saturating_pow(self.lost))
+            .min(longest);
         self.lost = self.lost.saturating_add(1);
         self.varied(grown)
     }
@@ -80,7 +82,10 @@ mod tests {
         pauses.reset();
         assert_eq!(pauses.lost(), RETRIES.first);
         assert_eq!(pauses.unreached(), RETRIES.connect);
-        let mut old = Pauses { lost: u32::MAX, ..pauses };
+        let mut old = Pauses {
+            lost: u32::MAX,
+            ..pauses
+        };
         assert_eq!(old.lost(), RETRIES.longest);
     }
 
@@ -92,17 +97,30 @@ mod tests {
             assert!(pauses.ended(HEALTHY_LIFETIME) <= MAX_PAUSE_AFTER_HEALTHY);
         }
         let short = HEALTHY_LIFETIME - Duration::from_millis(1);
-        assert_eq!([pauses.ended(short), pauses.ended(short)], [10, 20].map(Duration::from_secs));
+        assert_eq!(
+            [pauses.ended(short), pauses.ended(short)],
+            [10, 20].map(Duration::from_secs)
+        );
         assert!(pauses.ended(HEALTHY_LIFETIME) <= MAX_PAUSE_AFTER_HEALTHY);
-        assert_eq!(pauses.ended(short), RETRIES.first, "the back-off begins anew");
+        assert_eq!(
+            pauses.ended(short),
+            RETRIES.first,
+            "the back-off begins anew"
+        );
     }
 
     #[test]
     fn waits_vary_by_the_part_that_is_asked_for() {
-        let pauses = Pauses::new(Retries { variation: 0.5, ..RETRIES });
+        let pauses = Pauses::new(Retries {
+            variation: 0.5,
+            ..RETRIES
+        });
         let waits: Vec<_> = (0..1_000).map(|_| pauses.unreached()).collect();
         let (least, most) = (waits.iter().min().unwrap(), waits.iter().max().unwrap());
-        assert!(*least >= RETRIES.connect / 2 && *most <= RETRIES.connect * 3 / 2, "{least:?} {most:?}");
+        assert!(
+            *least >= RETRIES.connect / 2 && *most <= RETRIES.connect * 3 / 2,
+            "{least:?} {most:?}"
+        );
         assert!(*most - *least > RETRIES.connect / 2, "{least:?} {most:?}");
     }
 }

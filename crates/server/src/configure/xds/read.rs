@@ -20,24 +20,49 @@ pub(crate) const TYPE: &str = "type.googleapis.com/ratelimit.config.ratelimit.v3
 /// # Errors
 /// The first that is none, in words for the operator of the management server.
 pub(super) fn resources(response: DiscoveryResponse) -> Result<Vec<Resource>, String> {
-    let DiscoveryResponse { type_url, resources, .. } = response;
+    let DiscoveryResponse {
+        type_url,
+        resources,
+        ..
+    } = response;
     if type_url != TYPE {
-        return Err(format!("the response is of type '{}', expected {TYPE}", shortened(&type_url)));
+        return Err(format!(
+            "the response is of type '{}', expected {TYPE}",
+            shortened(&type_url)
+        ));
     }
-    resources.into_iter().enumerate().map(|(index, any)| resource(index, any)).collect()
+    resources
+        .into_iter()
+        .enumerate()
+        .map(|(index, any)| resource(index, any))
+        .collect()
 }
 
 fn resource(index: usize, any: Any) -> Result<Resource, String> {
     if any.type_url != TYPE {
-        return Err(format!("resource {index} is of type '{}', expected {TYPE}", shortened(&any.type_url)));
+        return Err(format!(
+            "resource {index} is of type '{}', expected {TYPE}",
+            shortened(&any.type_url)
+        ));
     }
-    let config =
-        RateLimitConfig::decode(&*any.value).map_err(|error| format!("resource {index} cannot be decoded: {error}"))?;
-    let RateLimitConfig { name, domain, descriptors } = config;
-    let descriptors = descriptors.into_iter().map(descriptor).collect::<Result<_, _>>();
-    let descriptors =
-        descriptors.map_err(|reason| format!("{}: error parsing metadata: {reason}", shortened(&name)))?;
-    Ok(Resource { name, domain, descriptors })
+    let config = RateLimitConfig::decode(&*any.value)
+        .map_err(|error| format!("resource {index} cannot be decoded: {error}"))?;
+    let RateLimitConfig {
+        name,
+        domain,
+        descriptors,
+    } = config;
+    let descriptors = descriptors
+        .into_iter()
+        .map(descriptor)
+        .collect::<Result<_, _>>();
+    let descriptors = descriptors
+        .map_err(|reason| format!("{}: error parsing metadata: {reason}", shortened(&name)))?;
+    Ok(Resource {
+        name,
+        domain,
+        descriptors,
+    })
 }
 
 fn descriptor(message: RateLimitDescriptor) -> Result<ResourceDescriptor, String> {
@@ -45,7 +70,11 @@ fn descriptor(message: RateLimitDescriptor) -> Result<ResourceDescriptor, String
         key: message.key,
         value: message.value,
         rate_limit: message.rate_limit.map(limit),
-        descriptors: message.descriptors.into_iter().map(descriptor).collect::<Result<_, _>>()?,
+        descriptors: message
+            .descriptors
+            .into_iter()
+            .map(descriptor)
+            .collect::<Result<_, _>>()?,
         shadow_mode: message.shadow_mode,
         quota_mode: message.quota_mode,
         detailed_metric: message.detailed_metric,
@@ -55,19 +84,29 @@ fn descriptor(message: RateLimitDescriptor) -> Result<ResourceDescriptor, String
 
 fn limit(message: RateLimitPolicy) -> ResourceLimit {
     // A unit that is not known has its number for a name, as in Go.
-    let unit = RateLimitUnit::try_from(message.unit)
-        .map_or_else(|_| message.unit.to_string(), |unit| unit.as_str_name().to_owned());
+    let unit = RateLimitUnit::try_from(message.unit).map_or_else(
+        |_| message.unit.to_string(),
+        |unit| unit.as_str_name().to_owned(),
+    );
     ResourceLimit {
         unit,
         requests_per_unit: message.requests_per_unit,
         unlimited: message.unlimited,
         name: message.name,
-        replaces: message.replaces.into_iter().map(|replaced| replaced.name).collect(),
+        replaces: message
+            .replaces
+            .into_iter()
+            .map(|replaced| replaced.name)
+            .collect(),
     }
 }
 
 fn map(message: prost_types::Struct) -> Result<Map<String, Json>, String> {
-    message.fields.into_iter().map(|(name, value)| Ok((name, json(value)?))).collect()
+    message
+        .fields
+        .into_iter()
+        .map(|(name, value)| Ok((name, json(value)?)))
+        .collect()
 }
 
 fn json(message: prost_types::Value) -> Result<Json, String> {
@@ -75,11 +114,16 @@ fn json(message: prost_types::Value) -> Result<Json, String> {
         None | Some(Kind::NullValue(_)) => Json::Null,
         Some(Kind::BoolValue(value)) => Json::Bool(value),
         Some(Kind::StringValue(text)) => Json::String(text),
-        Some(Kind::NumberValue(value)) => {
-            Json::Number(Number::from_f64(value).ok_or_else(|| format!("{value} is not a finite number"))?)
-        }
+        Some(Kind::NumberValue(value)) => Json::Number(
+            Number::from_f64(value).ok_or_else(|| format!("{value} is not a finite number"))?,
+        ),
         Some(Kind::StructValue(value)) => Json::Object(map(value)?),
-        Some(Kind::ListValue(list)) => Json::Array(list.values.into_iter().map(json).collect::<Result<_, _>>()?),
+        Some(Kind::ListValue(list)) => Json::Array(
+            list.values
+                .into_iter()
+                .map(json)
+                .collect::<Result<_, _>>()?,
+        ),
     })
 }
 

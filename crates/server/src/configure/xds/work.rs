@@ -20,14 +20,18 @@ pub(super) struct Work {
 
 impl Work {
     pub(super) fn new(now: Instant) -> Self {
-        Self { done: Duration::ZERO, seen: now }
+        Self {
+            done: Duration::ZERO,
+            seen: now,
+        }
     }
 
     /// Takes note of a version that took so long, and says how long to rest before the next one.
     pub(super) fn rest(&mut self, took: Duration, now: Instant) -> Duration {
         let rested = now.saturating_duration_since(self.seen) / PART;
         self.seen = now;
-        self.done = (self.done.saturating_sub(rested) + took.max(LEAST)).min(AT_ONCE + LONGEST / PART);
+        self.done =
+            (self.done.saturating_sub(rested) + took.max(LEAST)).min(AT_ONCE + LONGEST / PART);
         self.done.saturating_sub(AT_ONCE) * PART
     }
 }
@@ -52,7 +56,10 @@ mod tests {
         for (count, took) in [(100_000, 300), (100_000, 1_000), (1_000, 100_000)] {
             let took = Duration::from_micros(took);
             let (span, work) = (span(count, took), took.max(LEAST) * count);
-            assert!(span >= (work - AT_ONCE) * PART - LONGEST, "{count} of {took:?} within {span:?}");
+            assert!(
+                span >= (work - AT_ONCE) * PART - LONGEST,
+                "{count} of {took:?} within {span:?}"
+            );
             assert!(span <= work * PART, "{count} of {took:?} within {span:?}");
         }
     }
@@ -60,11 +67,18 @@ mod tests {
     #[test]
     fn changes_that_are_honest_do_not_wait() {
         let start = Instant::now();
-        for (count, every, took) in [(10_000, 4_000, 900), (20, 0, 100_000), (4_000, 0, 500), (100, 1_000_000, 240_000)]
-        {
+        for (count, every, took) in [
+            (10_000, 4_000, 900),
+            (20, 0, 100_000),
+            (4_000, 0, 500),
+            (100, 1_000_000, 240_000),
+        ] {
             let mut work = Work::new(start);
             for number in 1..=count {
-                let (now, took) = (start + Duration::from_micros(every) * number, Duration::from_micros(took));
+                let (now, took) = (
+                    start + Duration::from_micros(every) * number,
+                    Duration::from_micros(took),
+                );
                 assert_eq!(work.rest(took, now), Duration::ZERO, "{number} of {count}");
             }
         }
@@ -73,6 +87,9 @@ mod tests {
     #[test]
     fn no_rest_is_long() {
         let start = Instant::now();
-        assert_eq!(Work::new(start).rest(Duration::from_secs(3_600), start), LONGEST);
+        assert_eq!(
+            Work::new(start).rest(Duration::from_secs(3_600), start),
+            LONGEST
+        );
     }
 }

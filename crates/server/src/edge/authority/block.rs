@@ -18,23 +18,34 @@ const COMPRESSED: u8 = 0x80;
 pub(super) fn mend(flags: u8, payload: &mut [u8]) {
     let mut range = 0..payload.len();
     if flags & PADDED != 0 {
-        let Some(padding) = payload.first() else { return };
+        let Some(padding) = payload.first() else {
+            return;
+        };
         range = 1..payload.len().saturating_sub(usize::from(*padding));
     }
     if flags & PRIORITY != 0 {
         range.start += 5;
     }
-    let Some(block) = payload.get_mut(range) else { return };
-    let Some(name) = (Reader { block, at: 0 }).authority() else { return };
+    let Some(block) = payload.get_mut(range) else {
+        return;
+    };
+    let Some(name) = (Reader { block, at: 0 }).authority() else {
+        return;
+    };
     let text = &mut block[name.bytes];
     if name.is_compressed {
-        let Some((characters, bits)) = huffman::decode(text) else { return };
+        let Some((characters, bits)) = huffman::decode(text) else {
+            return;
+        };
         if Authority::try_from(characters.as_slice()).is_err() {
             // It is left as it is when its characters are rare ones: compressed, they are longer than in clear text.
             huffman::fill(text, characters.len(), bits);
         }
     } else if Authority::try_from(&*text).is_err() {
-        for byte in text.iter_mut().filter(|byte| !byte.is_ascii_alphanumeric() && !b".-_".contains(byte)) {
+        for byte in text
+            .iter_mut()
+            .filter(|byte| !byte.is_ascii_alphanumeric() && !b".-_".contains(byte))
+        {
             *byte = b'-';
         }
     }
@@ -127,7 +138,10 @@ impl Reader<'_> {
         let length = self.number(7)?;
         let bytes = self.at..self.at.checked_add(length)?;
         self.at = bytes.end;
-        (bytes.end <= self.block.len()).then_some(Text { bytes, is_compressed })
+        (bytes.end <= self.block.len()).then_some(Text {
+            bytes,
+            is_compressed,
+        })
     }
 }
 
@@ -148,17 +162,50 @@ mod tests {
 
     #[test]
     fn names_that_hosts_cannot_have_are_replaced_where_they_stand_in_full() {
-        for how in [b"\x41".as_slice(), b"\x01", b"\x11", b"\x40\x0a:authority", b"\0\x0a:authority"] {
-            check(0, &[b"\x83\x86", how, b"\x05a/b|c", b"\x84"], &[b"\x83\x86", how, b"\x05a-b-c", b"\x84"]);
+        for how in [
+            b"\x41".as_slice(),
+            b"\x01",
+            b"\x11",
+            b"\x40\x0a:authority",
+            b"\0\x0a:authority",
+        ] {
+            check(
+                0,
+                &[b"\x83\x86", how, b"\x05a/b|c", b"\x84"],
+                &[b"\x83\x86", how, b"\x05a-b-c", b"\x84"],
+            );
         }
-        check(0, &[b"\x40", NAME_COMPRESSED, b"\x03a:/"], &[b"\x40", NAME_COMPRESSED, b"\x03a--"]);
-        for name in ["a:1:2", "a%2Fb", "/run/a.sock", "a b", "\u{e4}", "a\\b", "[a", "a@"] {
+        check(
+            0,
+            &[b"\x40", NAME_COMPRESSED, b"\x03a:/"],
+            &[b"\x40", NAME_COMPRESSED, b"\x03a--"],
+        );
+        for name in [
+            "a:1:2",
+            "a%2Fb",
+            "/run/a.sock",
+            "a b",
+            "\u{e4}",
+            "a\\b",
+            "[a",
+            "a@",
+        ] {
             let length = [name.len() as u8];
             let mended: String = name
                 .bytes()
-                .map(|byte| if byte.is_ascii_alphanumeric() || byte == b'.' { char::from(byte) } else { '-' })
+                .map(|byte| {
+                    if byte.is_ascii_alphanumeric() || byte == b'.' {
+                        char::from(byte)
+                    } else {
+                        '-'
+                    }
+                })
                 .collect();
-            check(0, &[b"\x41", &length, name.as_bytes()], &[b"\x41", &length, mended.as_bytes()]);
+            check(
+                0,
+                &[b"\x41", &length, name.as_bytes()],
+                &[b"\x41", &length, mended.as_bytes()],
+            );
         }
     }
 
@@ -170,11 +217,23 @@ mod tests {
 
     #[test]
     fn names_of_hosts_and_all_else_stay() {
-        for name in ["tidegate", "tidegate:8081", "10.0.0.1:8081", "[::1]:8081", "a_b.c"] {
+        for name in [
+            "tidegate",
+            "tidegate:8081",
+            "10.0.0.1:8081",
+            "[::1]:8081",
+            "a_b.c",
+        ] {
             let field = [b"\x41".as_slice(), &[name.len() as u8], name.as_bytes()].concat();
             check(0, &[&field], &[&field]);
         }
-        for other in [b"\x41".as_slice(), b"\x40\x01x\x03a|b", b"\x44\x03/|/", b"\x81", b"\x3f\xe1\x1f\x82"] {
+        for other in [
+            b"\x41".as_slice(),
+            b"\x40\x01x\x03a|b",
+            b"\x44\x03/|/",
+            b"\x81",
+            b"\x3f\xe1\x1f\x82",
+        ] {
             check(0, &[other], &[other]);
         }
         check(0, &[b"\x41", EXAMPLE], &[b"\x41", EXAMPLE]);
@@ -184,10 +243,27 @@ mod tests {
     fn padding_and_priority_are_no_headers() {
         let field = b"\x41\x03a|b".as_slice();
         let mended = b"\x41\x03a-b".as_slice();
-        check(PADDED, &[b"\x02", field, b"\x41\x03"], &[b"\x02", mended, b"\x41\x03"]);
-        check(PRIORITY, &[b"\x41\x03|||", field], &[b"\x41\x03|||", mended]);
-        check(PADDED | PRIORITY, &[b"\x01\x41\x03|||", field, b"\0"], &[b"\x01\x41\x03|||", mended, b"\0"]);
-        for short in [b"".as_slice(), b"\x41", b"\xff\xff\xff\xff\xff\xff", b"\x05\0"] {
+        check(
+            PADDED,
+            &[b"\x02", field, b"\x41\x03"],
+            &[b"\x02", mended, b"\x41\x03"],
+        );
+        check(
+            PRIORITY,
+            &[b"\x41\x03|||", field],
+            &[b"\x41\x03|||", mended],
+        );
+        check(
+            PADDED | PRIORITY,
+            &[b"\x01\x41\x03|||", field, b"\0"],
+            &[b"\x01\x41\x03|||", mended, b"\0"],
+        );
+        for short in [
+            b"".as_slice(),
+            b"\x41",
+            b"\xff\xff\xff\xff\xff\xff",
+            b"\x05\0",
+        ] {
             for flags in [PADDED, PRIORITY, PADDED | PRIORITY] {
                 check(flags, &[short], &[short]);
             }

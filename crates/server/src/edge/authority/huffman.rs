@@ -1,8 +1,10 @@
 //! The code for compressed text in headers (RFC 7541, appendix B).
 
 /// How many characters have codes of so many bits: the index. Codes of one length follow each other, and those of the next length follow these.
-const LENGTHS: [u16; 31] =
-    [0, 0, 0, 0, 0, 10, 26, 32, 6, 0, 5, 3, 2, 6, 2, 3, 0, 0, 0, 3, 8, 13, 26, 29, 12, 4, 15, 19, 29, 0, 4];
+const LENGTHS: [u16; 31] = [
+    0, 0, 0, 0, 0, 10, 26, 32, 6, 0, 5, 3, 2, 6, 2, 3, 0, 0, 0, 3, 8, 13, 26, 29, 12, 4, 15, 19,
+    29, 0, 4,
+];
 /// Characters in the order of their codes. Those that are missing have longer codes, and are in no name of a host.
 const CHARACTERS: &[u8] =
     b"012aceiost %-./3456789=A_bdfghlmnpru:BCDEFGHIJKLMNOPQRSTUVWYjkqvwxyz&*,;XZ!\"()?'+|#>\0$@[]~^}<`{";
@@ -18,11 +20,17 @@ pub(super) fn decode(text: &[u8]) -> Option<(Vec<u8>, usize)> {
     let (mut code, mut length, mut taken) = (0_u32, 0, 0);
     // The first code of this length, and the characters with shorter codes.
     let (mut first, mut shorter) = (0, 0);
-    for bit in text.iter().flat_map(|byte| (0..8).rev().map(move |bit| u32::from(byte >> bit) & 1)) {
+    for bit in text
+        .iter()
+        .flat_map(|byte| (0..8).rev().map(move |bit| u32::from(byte >> bit) & 1))
+    {
         code = code << 1 | bit;
         length += 1;
         let count = *LENGTHS.get(length)?;
-        if let Some(place) = code.checked_sub(first).filter(|place| *place < u32::from(count)) {
+        if let Some(place) = code
+            .checked_sub(first)
+            .filter(|place| *place < u32::from(count))
+        {
             let place = shorter + place as u16;
             if place == END {
                 return None;
@@ -46,14 +54,19 @@ pub(super) fn fill(text: &mut [u8], letters: usize, bits: usize) -> bool {
     const B: (u32, usize) = (0b101_1101, 7);
     const X: (u32, usize) = (0b1111_1100, 8);
     // Letters of five bits, and as many of eight as are needed, and one between.
-    let Some(more) = bits.checked_sub(5 * letters) else { return false };
+    let Some(more) = bits.checked_sub(5 * letters) else {
+        return false;
+    };
     if more > 3 * letters || bits > 8 * text.len() {
         return false;
     }
     let (wide, between) = (more / 3, [None, Some(HYPHEN), Some(B)][more % 3]);
     let narrow = letters - wide - usize::from(between.is_some());
-    let codes = std::iter::repeat_n(X, wide).chain(between).chain(std::iter::repeat_n(A, narrow));
-    let bits = codes.flat_map(|(code, length)| (0..length).rev().map(move |bit| code >> bit & 1 == 1));
+    let codes = std::iter::repeat_n(X, wide)
+        .chain(between)
+        .chain(std::iter::repeat_n(A, narrow));
+    let bits =
+        codes.flat_map(|(code, length)| (0..length).rev().map(move |bit| code >> bit & 1 == 1));
     text.fill(0xff);
     for (at, bit) in bits.enumerate() {
         if !bit {
@@ -70,18 +83,30 @@ mod tests {
     fn check(text: &[u8], expected: &str) {
         let (characters, bits) = decode(text).unwrap();
         assert_eq!(String::from_utf8(characters).unwrap(), expected);
-        assert!(bits <= 8 * text.len() && bits + 8 > 8 * text.len(), "{bits}");
+        assert!(
+            bits <= 8 * text.len() && bits + 8 > 8 * text.len(),
+            "{bits}"
+        );
     }
 
     /// The examples of RFC 7541, appendix C.
     #[test]
     fn the_examples_of_the_standard_are_read() {
-        check(b"\xf1\xe3\xc2\xe5\xf2\x3a\x6b\xa0\xab\x90\xf4\xff", "www.example.com");
+        check(
+            b"\xf1\xe3\xc2\xe5\xf2\x3a\x6b\xa0\xab\x90\xf4\xff",
+            "www.example.com",
+        );
         check(b"\xa8\xeb\x10\x64\x9c\xbf", "no-cache");
         check(b"\x25\xa8\x49\xe9\x5b\xb8\xe8\xb4\xbf", "custom-value");
-        check(b"\x9d\x29\xad\x17\x18\x63\xc7\x8f\x0b\x97\xc8\xe9\xae\x82\xae\x43\xd3", "https://www.example.com");
+        check(
+            b"\x9d\x29\xad\x17\x18\x63\xc7\x8f\x0b\x97\xc8\xe9\xae\x82\xae\x43\xd3",
+            "https://www.example.com",
+        );
         let cookie = b"\x94\xe7\x82\x1d\xd7\xf2\xe6\xc7\xb3\x35\xdf\xdf\xcd\x5b\x39\x60\xd5\xaf\x27\x08\x7f\x36\x72\xc1\xab\x27\x0f\xb5\x29\x1f\x95\x87\x31\x60\x65\xc0\x03\xed\x4e\xe5\xb1\x06\x3d\x50\x07";
-        check(cookie, "foo=ASDJKHQKBZXOQWEOPIUAXQWEOIU; max-age=3600; version=1");
+        check(
+            cookie,
+            "foo=ASDJKHQKBZXOQWEOPIUAXQWEOIU; max-age=3600; version=1",
+        );
     }
 
     #[test]
@@ -104,11 +129,18 @@ mod tests {
             for bits in 5 * letters - 1..=8 * letters + 1 {
                 let mut text = vec![0; bits.div_ceil(8)];
                 let filled = fill(&mut text, letters, bits);
-                assert_eq!(filled, (5 * letters..=8 * letters).contains(&bits), "{letters} {bits}");
+                assert_eq!(
+                    filled,
+                    (5 * letters..=8 * letters).contains(&bits),
+                    "{letters} {bits}"
+                );
                 if filled {
                     let (characters, taken) = decode(&text).unwrap();
                     assert_eq!((characters.len(), taken), (letters, bits));
-                    assert!(characters.iter().all(|letter| b"aX-B".contains(letter)), "{characters:?}");
+                    assert!(
+                        characters.iter().all(|letter| b"aX-B".contains(letter)),
+                        "{characters:?}"
+                    );
                 }
             }
         }

@@ -95,7 +95,11 @@ impl Arriving {
             return self.received;
         }
         let [_, length @ ..] = self.prefix;
-        let announced = if self.received < PREFIX { 0 } else { u32::from_be_bytes(length) as usize };
+        let announced = if self.received < PREFIX {
+            0
+        } else {
+            u32::from_be_bytes(length) as usize
+        };
         self.received.max(announced.min(LARGEST)).max(WAITING)
     }
 
@@ -117,10 +121,15 @@ impl Body for Arriving {
     type Data = Bytes;
     type Error = BoxError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = &mut *self;
         let Poll::Ready(arrived) = Pin::new(&mut this.body).poll_frame(context) else {
-            return this.poll_wait(context).map(|refusal| Some(Err((this.kind.refuse)(refusal))));
+            return this
+                .poll_wait(context)
+                .map(|refusal| Some(Err((this.kind.refuse)(refusal))));
         };
         if let Some(Ok(frame)) = &arrived
             && let Some(bytes) = frame.data_ref()
@@ -163,7 +172,12 @@ pub(crate) struct Leaving<B> {
 
 impl<B> Leaving<B> {
     fn new(body: B, holding: Holding, open: Option<Open>) -> Self {
-        let mut leaving = Self { body, holding, open, unread: false };
+        let mut leaving = Self {
+            body,
+            holding,
+            open,
+            unread: false,
+        };
         if leaving.open.is_none() {
             leaving.wait();
         }
@@ -194,7 +208,10 @@ pub(crate) struct Answering<F> {
 impl<F> Answering<F> {
     /// The answer is counted in `tab`. One that has no end is `open`.
     pub(crate) fn new(call: F, tab: &Arc<Tab>, open: Option<Open>) -> Self {
-        Self { call, account: Some((Holding::new(tab.clone()), open)) }
+        Self {
+            call,
+            account: Some((Holding::new(tab.clone()), open)),
+        }
     }
 }
 
@@ -219,7 +236,10 @@ where
     type Data = Bytes;
     type Error = BoxError;
 
-    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = &mut *self;
         if this.open.is_some() {
             // hyper asks for more when the peer has room.
@@ -231,7 +251,9 @@ where
         {
             this.wait();
             if bytes.len() > SMALL && !this.holding.grow(bytes.len()) {
-                return Poll::Ready(Some(Err("the connection holds too many answers that were not read".into())));
+                return Poll::Ready(Some(Err(
+                    "the connection holds too many answers that were not read".into(),
+                )));
             }
         }
         Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
@@ -261,7 +283,10 @@ pub(crate) struct Last<B> {
 
 impl<B> Last<B> {
     pub(crate) fn new(body: B, seat: &Arc<Seat>) -> Self {
-        Self { body, seat: seat.clone() }
+        Self {
+            body,
+            seat: seat.clone(),
+        }
     }
 }
 

@@ -54,7 +54,10 @@ pub(super) struct Holding {
 
 impl Budget {
     pub(crate) fn new(bytes: usize) -> Self {
-        Self { left: AtomicUsize::new(bytes), refused: AtomicU64::new(0) }
+        Self {
+            left: AtomicUsize::new(bytes),
+            refused: AtomicU64::new(0),
+        }
     }
 
     pub(super) fn refused(&self) -> u64 {
@@ -62,7 +65,11 @@ impl Budget {
     }
 
     fn take(&self, bytes: usize) -> bool {
-        bytes == 0 || self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(bytes)).is_ok()
+        bytes == 0
+            || self
+                .left
+                .fetch_update(Relaxed, Relaxed, |left| left.checked_sub(bytes))
+                .is_ok()
     }
 
     fn give_back(&self, bytes: usize) {
@@ -84,7 +91,14 @@ impl Tab {
     }
 
     fn with_most(budget: Arc<Budget>, most: usize) -> Arc<Self> {
-        Arc::new(Self { budget, most, held: 0.into(), unread: 0.into(), ended: 0.into(), open: 0.into() })
+        Arc::new(Self {
+            budget,
+            most,
+            held: 0.into(),
+            unread: 0.into(),
+            ended: 0.into(),
+            open: 0.into(),
+        })
     }
 
     /// Counts an answer that waits to be taken.
@@ -95,7 +109,8 @@ impl Tab {
     /// Counts an answer that nobody holds any more.
     pub(super) fn end(&self) {
         self.unread.store(self.unread.load(Relaxed) - 1, Relaxed);
-        self.ended.store(self.ended.load(Relaxed).wrapping_add(1), Relaxed);
+        self.ended
+            .store(self.ended.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
     /// Counts a call whose answer has no end. None: the connection has as many as it may have.
@@ -181,11 +196,24 @@ mod tests {
         let second = hold(&greedy, 1_000).unwrap();
         assert!(hold(&greedy, 1).is_none(), "the budget is spent");
         let own = hold(&modest, OWN).unwrap();
-        assert!(hold(&modest, 1).is_none(), "but what is its own each connection has");
+        assert!(
+            hold(&modest, 1).is_none(),
+            "but what is its own each connection has"
+        );
         drop(first);
-        assert_eq!(budget.left.load(Relaxed), 1_000, "what is left is within the connection's own");
+        assert_eq!(
+            budget.left.load(Relaxed),
+            1_000,
+            "what is left is within the connection's own"
+        );
         drop((second, own));
-        assert_eq!((greedy.held.load(Relaxed), budget.left.load(Relaxed)), (0, 1_000));
-        assert!(hold(&Tab::new(Arc::new(Budget::new(usize::MAX))), MOST + 1).is_none(), "one connection has a bound");
+        assert_eq!(
+            (greedy.held.load(Relaxed), budget.left.load(Relaxed)),
+            (0, 1_000)
+        );
+        assert!(
+            hold(&Tab::new(Arc::new(Budget::new(usize::MAX))), MOST + 1).is_none(),
+            "one connection has a bound"
+        );
     }
 }

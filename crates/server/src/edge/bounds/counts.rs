@@ -63,9 +63,23 @@ impl Counts {
     }
 
     /// With what others count.
-    pub(super) fn sample(&self, port: &'static str, open: u64, accepted: u64, unfinished: u64) -> PortSample {
+    pub(super) fn sample(
+        &self,
+        port: &'static str,
+        open: u64,
+        accepted: u64,
+        unfinished: u64,
+    ) -> PortSample {
         let read = |count: &AtomicU64| count.load(Relaxed);
         let closed = self.closed.each_ref().map(read);
-        PortSample { port, open, accepted, refused: read(&self.refused), closed, slow: read(&self.slow), unfinished }
+        PortSample {
+            port,
+            open,
+            accepted,
+            refused: read(&self.refused),
+            closed,
+            slow: read(&self.slow),
+            unfinished,
+        }
     }
 }

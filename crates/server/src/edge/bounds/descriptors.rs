@@ -58,13 +58,21 @@ enum By {
 pub(crate) fn raise() -> usize {
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
-        let raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+        let raised = setrlimit(
+            Resource::Nofile,
+            Rlimit {
+                current: limit.maximum,
+                ..limit
+            },
+        );
         if let Err(error) = raised {
             warn!(%error, "cannot raise the limit on open files");
         }
     }
     let now = getrlimit(Resource::Nofile).current;
-    now.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX))
+    now.map_or(usize::MAX, |files| {
+        usize::try_from(files).unwrap_or(usize::MAX)
+    })
 }
 
 impl Files {
@@ -77,7 +85,11 @@ impl Files {
             // A process that may not even look has none left.
             Err(_) => allowed,
         };
-        Self { allowed, open, redis }
+        Self {
+            allowed,
+            open,
+            redis,
+        }
     }
 
     /// The least number that must be allowed.
@@ -86,14 +98,19 @@ impl Files {
     }
 
     fn reserve(&self) -> usize {
-        RESERVE.min(self.allowed / 4).max(self.open + self.redis + SPARE)
+        RESERVE
+            .min(self.allowed / 4)
+            .max(self.open + self.redis + SPARE)
     }
 }
 
 impl Most {
     #[cfg(test)]
     pub(super) fn fixed(connections: usize) -> Self {
-        Self { connections, by: By::Us }
+        Self {
+            connections,
+            by: By::Us,
+        }
     }
 
     /// What an operator can do to have more; the end of a sentence.
@@ -113,11 +130,26 @@ impl Shares {
         let left = files.allowed.saturating_sub(files.reserve() + 2 * pages);
         let share = |part: usize| {
             let most = (left / 4).saturating_mul(part).max(1);
-            let by = if most < wanted { By::Files } else { By::Setting };
-            Most { connections: most.min(wanted), by }
+            let by = if most < wanted {
+                By::Files
+            } else {
+                By::Setting
+            };
+            Most {
+                connections: most.min(wanted),
+                by,
+            }
         };
         let by = if pages < PAGES { By::Files } else { By::Us };
-        Self { grpc: share(2), http: share(1), api: share(1), pages: Most { connections: pages, by } }
+        Self {
+            grpc: share(2),
+            http: share(1),
+            api: share(1),
+            pages: Most {
+                connections: pages,
+                by,
+            },
+        }
     }
 
     /// What an operator should know who asked for `wanted` connections a port (`given`), or who did not.
@@ -152,20 +184,32 @@ mod tests {
             (64, 33, 0, 10, [1, 1, 2]),
             (0, 0, 0, 10, [1, 1, 1]),
         ] {
-            let files = Files { allowed, open, redis };
+            let files = Files {
+                allowed,
+                open,
+                redis,
+            };
             let shares = Shares::of(files, wanted);
             let got = [shares.grpc, shares.http, shares.pages].map(|most| most.connections);
             assert_eq!(got, expected, "{files:?} {wanted}");
             assert_eq!(shares.http, shares.api);
-            let taken = files.open + files.redis + [got[0], 2 * got[1], 2 * got[2]].iter().sum::<usize>();
-            assert!(taken <= allowed || allowed < files.least(), "{files:?} {taken}");
+            let taken =
+                files.open + files.redis + [got[0], 2 * got[1], 2 * got[2]].iter().sum::<usize>();
+            assert!(
+                taken <= allowed || allowed < files.least(),
+                "{files:?} {taken}"
+            );
         }
     }
 
     #[test]
     fn who_asks_for_more_than_the_system_allows_is_told_so() {
         let check = |allowed, wanted, given, expected: Option<&str>| {
-            let files = Files { allowed, open: 40, redis: 8 };
+            let files = Files {
+                allowed,
+                open: 40,
+                redis: 8,
+            };
             let warning = Shares::of(files, wanted).warning(files, wanted, given);
             assert_eq!(warning.as_deref(), expected, "{allowed} {wanted} {given}");
         };

@@ -53,7 +53,11 @@ impl Pace {
     /// Waits for bytes. Ready: they come too slowly.
     pub(super) fn poll_too_slow(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let rule = self.rule;
-        let wait = self.wait.get_or_insert_with(|| Wait { end: Box::pin(sleep(rule.window)), moved: 0, windows: 0 });
+        let wait = self.wait.get_or_insert_with(|| Wait {
+            end: Box::pin(sleep(rule.window)),
+            moved: 0,
+            windows: 0,
+        });
         loop {
             ready!(wait.end.as_mut().poll(context));
             wait.windows = wait.windows.saturating_add(1);
@@ -90,7 +94,11 @@ mod tests {
     /// The clock of the test moves only while all wait: a busy machine changes nothing.
     #[tokio::test(start_paused = true)]
     async fn too_slow_is_known_after_a_window_and_too_long_after_the_last() {
-        let rule = Rule { window: Duration::from_millis(500), least: 1_000, windows: u32::MAX };
+        let rule = Rule {
+            window: Duration::from_millis(500),
+            least: 1_000,
+            windows: u32::MAX,
+        };
         assert_eq!(windows(rule, 1).await, Some(1));
         assert_eq!(windows(rule, 1_000).await, None);
         assert_eq!(windows(Rule { windows: 3, ..rule }, 1_000).await, Some(3));

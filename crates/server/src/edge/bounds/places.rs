@@ -164,9 +164,20 @@ impl Drop for Place {
 impl Seat {
     pub(crate) fn new(counts: Arc<Counts>) -> Self {
         let standing = AtomicU8::new(Standing::Silent as u8);
-        let (slow, greeted, answering, noise) = (false.into(), false.into(), false.into(), 0.into());
+        let (slow, greeted, answering, noise) =
+            (false.into(), false.into(), false.into(), 0.into());
         let (turn, cut_short) = (0.into(), 0.into());
-        Self { counts, standing, slow, greeted, answering, noise, turn, cut_short, leave: Notify::new() }
+        Self {
+            counts,
+            standing,
+            slow,
+            greeted,
+            answering,
+            noise,
+            turn,
+            cut_short,
+            leave: Notify::new(),
+        }
     }
 
     /// Counts that the server closes this connection.
@@ -259,12 +270,24 @@ impl Seat {
 impl Places {
     pub(crate) fn new(port: &'static str, most: Most) -> Self {
         let (most, advice) = (most.connections, most.advice());
-        Self { port, most, advice, counts: Arc::default(), taken: Mutex::default(), freed: Notify::new() }
+        Self {
+            port,
+            most,
+            advice,
+            counts: Arc::default(),
+            taken: Mutex::default(),
+            freed: Notify::new(),
+        }
     }
 
     pub(super) fn sample(&self, unfinished: u64) -> PortSample {
         let taken = self.lock();
-        self.counts.sample(self.port, (taken.guests.len() + taken.leaving) as u64, taken.next, unfinished)
+        self.counts.sample(
+            self.port,
+            (taken.guests.len() + taken.leaving) as u64,
+            taken.next,
+            unfinished,
+        )
     }
 
     /// A place for a new connection of `origin`. When all are taken, those leave that never sent a request, and then some of the
@@ -297,16 +320,33 @@ impl Places {
             }
             let made = taken.make_room(Some(origin), self.batch());
             if taken.full.may_be_logged() {
-                let refused = if made { "some are closed" } else { "new ones are refused" };
-                warn!(port = self.port, most = self.most, "too many connections: {refused}{}", self.advice);
+                let refused = if made {
+                    "some are closed"
+                } else {
+                    "new ones are refused"
+                };
+                warn!(
+                    port = self.port,
+                    most = self.most,
+                    "too many connections: {refused}{}",
+                    self.advice
+                );
             }
             if !made {
                 return Admission::Refused;
             }
         }
         let seat = Arc::new(Seat::new(self.counts.clone()));
-        let number = taken.insert(Guest { seat: seat.clone(), origin });
-        Admission::Place(Place { places: self.clone(), number, origin, seat })
+        let number = taken.insert(Guest {
+            seat: seat.clone(),
+            origin,
+        });
+        Admission::Place(Place {
+            places: self.clone(),
+            number,
+            origin,
+            seat,
+        })
     }
 
     /// Closes connections without a request, because the system refused one: it may be that there are no more descriptors.
@@ -355,17 +395,32 @@ impl Taken {
     /// Tells up to `batch` connections to leave. False: nobody has to leave for `newcomer`.
     fn make_room(&mut self, newcomer: Option<Origin>, batch: usize) -> bool {
         let own = newcomer.map_or(0, |origin| self.count(origin));
-        if self.fruitless.is_some_and(|(since, least)| own >= least && since.elapsed() < FRUITLESS) {
+        if self
+            .fruitless
+            .is_some_and(|(since, least)| own >= least && since.elapsed() < FRUITLESS)
+        {
             return false;
         }
-        let Some(worst) = self.guests.values().filter_map(|guest| self.rank(guest, newcomer)).min() else {
+        let Some(worst) = self
+            .guests
+            .values()
+            .filter_map(|guest| self.rank(guest, newcomer))
+            .min()
+        else {
             self.fruitless = Some((Instant::now(), own));
             return false;
         };
         // Nobody gives so many that they have fewer than who comes.
         let (had_requests, Reverse(count), _) = worst;
-        let most = if had_requests && count > own { (count - own).div_ceil(2).min(batch) } else { batch };
-        let alike = self.guests.iter().filter(|(_, guest)| self.rank(guest, newcomer) == Some(worst));
+        let most = if had_requests && count > own {
+            (count - own).div_ceil(2).min(batch)
+        } else {
+            batch
+        };
+        let alike = self
+            .guests
+            .iter()
+            .filter(|(_, guest)| self.rank(guest, newcomer) == Some(worst));
         let leaving: Vec<u64> = alike.map(|(number, _)| *number).take(most).collect();
         for number in leaving {
             if let Some(guest) = self.remove(number) {
@@ -416,7 +471,8 @@ mod tests {
     #[test]
     fn the_oldest_of_least_worth_leaves_first() {
         let places = Arc::new(Places::new("test", Most::fixed(4)));
-        let mut all: Vec<(usize, Place)> = (0..4).map(|at| (at, admitted(&places).unwrap())).collect();
+        let mut all: Vec<(usize, Place)> =
+            (0..4).map(|at| (at, admitted(&places).unwrap())).collect();
         all[0].1.seat.set(Standing::Busy);
         all[1].1.seat.set(Standing::Idle);
         all[2].1.seat.set(Standing::Busy);
@@ -433,7 +489,11 @@ mod tests {
             };
             all.retain_mut(|place| !leaves(place));
         }
-        assert_eq!(gone, [3, 1, 2], "silent, idle, slow; and then newcomers are refused");
+        assert_eq!(
+            gone,
+            [3, 1, 2],
+            "silent, idle, slow; and then newcomers are refused"
+        );
         let count = |taken: &Taken| (taken.guests.len(), taken.leaving);
         assert_eq!(count(&places.lock()), (4, 0));
         drop(newcomers.pop());
@@ -450,18 +510,35 @@ mod tests {
             Some(place)
         };
         let quiet: Vec<Place> = (0..2).map(|_| seated(1, Standing::Idle).unwrap()).collect();
-        let greedy: Vec<Place> = (0..98).map(|_| seated(2, Standing::Busy).unwrap()).collect();
-        assert!(seated(2, Standing::Busy).is_none(), "nobody leaves for who has the most");
-        let newcomer = seated(3, Standing::Busy).expect("although one of the other address was refused just now");
-        assert!(greedy.iter().any(|place| !places.lock().guests.contains_key(&place.number)));
+        let greedy: Vec<Place> = (0..98)
+            .map(|_| seated(2, Standing::Busy).unwrap())
+            .collect();
+        assert!(
+            seated(2, Standing::Busy).is_none(),
+            "nobody leaves for who has the most"
+        );
+        let newcomer = seated(3, Standing::Busy)
+            .expect("although one of the other address was refused just now");
+        assert!(
+            greedy
+                .iter()
+                .any(|place| !places.lock().guests.contains_key(&place.number))
+        );
         drop((greedy, newcomer));
-        assert!(quiet.iter().all(|place| places.lock().guests.contains_key(&place.number)));
+        assert!(
+            quiet
+                .iter()
+                .all(|place| places.lock().guests.contains_key(&place.number))
+        );
     }
 
     #[test]
     fn addresses_with_as_many_leave_nothing_to_each_other() {
         let places = Arc::new(Places::new("test", Most::fixed(4)));
-        let each: Vec<Place> = [1, 1, 2, 2].iter().map(|last| admitted_from(&places, *last).unwrap()).collect();
+        let each: Vec<Place> = [1, 1, 2, 2]
+            .iter()
+            .map(|last| admitted_from(&places, *last).unwrap())
+            .collect();
         each.iter().for_each(|place| place.seat.set(Standing::Busy));
         assert!(admitted_from(&places, 1).is_none());
         assert!(admitted_from(&places, 3).is_some());
@@ -478,8 +555,10 @@ mod tests {
     #[tokio::test]
     async fn newcomers_wait_until_those_who_leave_have_left() {
         let places = Arc::new(Places::new("test", Most::fixed(2)));
-        let mut silent: Vec<Place> =
-            vec![places.admit(Origin::HERE).await.unwrap(), places.admit(Origin::HERE).await.unwrap()];
+        let mut silent: Vec<Place> = vec![
+            places.admit(Origin::HERE).await.unwrap(),
+            places.admit(Origin::HERE).await.unwrap(),
+        ];
         silent.push(places.admit(Origin::HERE).await.unwrap());
         silent.push(places.admit(Origin::HERE).await.unwrap());
         assert!(matches!(places.try_admit(Origin::HERE), Admission::Later));

@@ -55,7 +55,9 @@ impl ResetPace {
 
     /// Whether the next such calls would cost a wait. Reads the clock only after such calls.
     fn is_behind(&self, now: impl FnOnce() -> Instant) -> bool {
-        let Some(spent_until) = self.0.get() else { return false };
+        let Some(spent_until) = self.0.get() else {
+            return false;
+        };
         let left = spent_until.saturating_duration_since(now());
         if left.is_zero() {
             self.0.set(None);
@@ -90,7 +92,15 @@ pub(crate) struct Resets {
 
 impl Resets {
     pub(crate) fn new(seat: Arc<Seat>) -> Self {
-        Self { wait: None, turn: seat.turn(), seat, latest: 0, first: None, cut_short: 0, counted: 0 }
+        Self {
+            wait: None,
+            turn: seat.turn(),
+            seat,
+            latest: 0,
+            first: None,
+            cut_short: 0,
+            counted: 0,
+        }
     }
 
     /// Waits until more may be read: others of the thread have their turn first, and the core is not flooded.
@@ -99,7 +109,11 @@ impl Resets {
             ready!(wait.as_mut().poll(context));
             self.wait = None;
         }
-        if self.is_turn_used_up() { give_way(context) } else { Poll::Ready(()) }
+        if self.is_turn_used_up() {
+            give_way(context)
+        } else {
+            Poll::Ready(())
+        }
     }
 
     /// Whether this turn has brought [`MAX_PER_TURN`] such calls, so that more is read in the next one only.
@@ -134,7 +148,10 @@ impl Resets {
         let of_connection = self.seat.add_cut_short(calls);
         if of_connection > MAX_PER_CHECK {
             self.seat.count(Closed::Resets);
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "the peer resets calls at once"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the peer resets calls at once",
+            ));
         }
         let wait = PACE.with(|pace| pace.spend(calls, Instant::now()));
         if of_connection > FREE_PER_CHECK && !wait.is_zero() {
@@ -155,13 +172,25 @@ mod tests {
         let mut check = |frames: &[(u8, u32)], expected: u32| {
             seat.begin_turn();
             assert!(!resets.is_turn_used_up());
-            frames.iter().for_each(|&(kind, stream)| resets.on_frame(kind, stream));
+            frames
+                .iter()
+                .for_each(|&(kind, stream)| resets.on_frame(kind, stream));
             assert_eq!(resets.cut_short, expected, "{frames:?}");
         };
         check(&[(RESET, 1)], 0);
         check(&[(HEADERS, 1), (0, 1), (HEADERS, 3), (RESET, 1)], 1);
         // A call of the turn before, also when it has trailers now.
-        check(&[(RESET, 3), (HEADERS, 5), (RESET, 3), (HEADERS, 3), (RESET, 3), (RESET, 5)], 1);
+        check(
+            &[
+                (RESET, 3),
+                (HEADERS, 5),
+                (RESET, 3),
+                (HEADERS, 3),
+                (RESET, 3),
+                (RESET, 5),
+            ],
+            1,
+        );
         check(&[(HEADERS, 3), (RESET, 3)], 0);
     }
 
@@ -171,7 +200,10 @@ mod tests {
         let now = Instant::now();
         assert_eq!(pace.spend(BURST - 1, now), Duration::ZERO);
         assert!(!pace.is_behind(|| now));
-        assert_eq!([1, 1_000, 1_000].map(|calls| pace.spend(calls, now)), [0, 50, 100].map(Duration::from_millis));
+        assert_eq!(
+            [1, 1_000, 1_000].map(|calls| pace.spend(calls, now)),
+            [0, 50, 100].map(Duration::from_millis)
+        );
         assert!(pace.is_behind(|| now));
         assert_eq!(pace.spend(1_000_000, now), MAX_WAIT);
         let later = now + MAX_WAIT + TIME_PER_CALL * BURST;

@@ -17,7 +17,11 @@ use super::places::Seat;
 use super::resets::is_core_flooded;
 
 /// What is written must be taken at 3 KiB a second, which is a slow mobile line: whoever reads less holds memory for nothing.
-const TAKEN: Rule = Rule { window: Duration::from_secs(20), least: 64 * 1024, windows: u32::MAX };
+const TAKEN: Rule = Rule {
+    window: Duration::from_secs(20),
+    least: 64 * 1024,
+    windows: u32::MAX,
+};
 
 /// Reads that found something, in one turn of the connection's task; then others of the thread have their turn. Each brings some KiB: a thousand
 /// small frames. This also bounds the calls that wait to be begun.
@@ -51,7 +55,15 @@ pub(crate) struct Watched<I> {
 
 impl<I> Watched<I> {
     pub(crate) fn new(socket: I, seat: Arc<Seat>) -> Self {
-        Self { socket, seat, pace: Pace::new(TAKEN), turn: 0, reads: 0, ungreeted: GREETING, ahead: VecDeque::new() }
+        Self {
+            socket,
+            seat,
+            pace: Pace::new(TAKEN),
+            turn: 0,
+            reads: 0,
+            ungreeted: GREETING,
+            ahead: VecDeque::new(),
+        }
     }
 
     fn received(&mut self, bytes: usize) -> io::Result<()> {
@@ -63,12 +75,19 @@ impl<I> Watched<I> {
         }
         if self.seat.hear(bytes) > NOISE {
             self.seat.count(Closed::Noise);
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "the peer sends what is no call"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the peer sends what is no call",
+            ));
         }
         Ok(())
     }
 
-    fn written(&mut self, written: Poll<io::Result<usize>>, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+    fn written(
+        &mut self,
+        written: Poll<io::Result<usize>>,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
         match &written {
             Poll::Ready(Ok(bytes)) => self.pace.moved(*bytes),
             Poll::Ready(Err(_)) => {}
@@ -76,7 +95,10 @@ impl<I> Watched<I> {
                 self.seat.set_slow(true);
                 if self.pace.poll_too_slow(context).is_ready() {
                     self.seat.count(Closed::Unread);
-                    return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the peer does not read")));
+                    return Poll::Ready(Err(io::Error::new(
+                        io::ErrorKind::TimedOut,
+                        "the peer does not read",
+                    )));
                 }
             }
         }
@@ -97,7 +119,10 @@ impl<I: AsyncRead + Unpin> Watched<I> {
                 Poll::Ready(read) => read?,
             }
             if buffer.filled().is_empty() {
-                return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the peer left before it was answered"));
+                return Err(io::Error::new(
+                    io::ErrorKind::ConnectionAborted,
+                    "the peer left before it was answered",
+                ));
             }
             self.ahead.extend(buffer.filled());
             self.received(buffer.filled().len())?;
@@ -167,7 +192,11 @@ pub(super) fn give_way<T>(context: &mut Context<'_>) -> Poll<T> {
 }
 
 impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<I> {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.socket).poll_write(context, bytes);
         self.written(written, context)
     }

@@ -28,7 +28,10 @@ impl Noise {
     pub(crate) fn beside(message: usize) -> Self {
         // A message counts until it is there as a whole, with a quarter for the headers of small frames.
         let most = message.saturating_add(message / 4).saturating_add(NOISE);
-        Self { most, heard: Arc::default() }
+        Self {
+            most,
+            heard: Arc::default(),
+        }
     }
 
     /// Takes note that a message was there, of so many bytes.
@@ -48,7 +51,10 @@ impl Noise {
         if heard <= self.most {
             return Ok(());
         }
-        let text = format!("it sends too much that is no message: more than {} KiB in 10 s", self.most / 1024);
+        let text = format!(
+            "it sends too much that is no message: more than {} KiB in 10 s",
+            self.most / 1024
+        );
         Err(io::Error::new(io::ErrorKind::InvalidData, text))
     }
 }
@@ -63,7 +69,11 @@ pub(super) struct Heard<I> {
 
 impl<I> Heard<I> {
     pub(super) fn new(socket: I, noise: Noise) -> Self {
-        Self { socket, noise, begun: Instant::now() }
+        Self {
+            socket,
+            noise,
+            begun: Instant::now(),
+        }
     }
 }
 
@@ -84,7 +94,11 @@ impl<I: AsyncRead + Unpin> AsyncRead for Heard<I> {
 }
 
 impl<I: AsyncWrite + Unpin> AsyncWrite for Heard<I> {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.socket).poll_write(context, bytes)
     }
 
@@ -118,13 +132,22 @@ mod tests {
         let message = 4 << 20;
         let noise = Noise::beside(message);
         for _ in 0..100 {
-            assert!(noise.hear(message).is_ok(), "a message that is not there as a whole");
+            assert!(
+                noise.hear(message).is_ok(),
+                "a message that is not there as a whole"
+            );
             noise.message(message);
         }
         assert!(noise.hear(NOISE).is_ok());
         assert!(noise.hear(message / 4).is_ok());
         assert!(noise.hear(message).is_ok());
-        assert!(noise.hear(1).unwrap_err().to_string().contains("no message: more than 6144 KiB in 10 s"));
+        assert!(
+            noise
+                .hear(1)
+                .unwrap_err()
+                .to_string()
+                .contains("no message: more than 6144 KiB in 10 s")
+        );
         assert!(Noise::beside(usize::MAX).hear(usize::MAX).is_ok());
     }
 }

@@ -18,13 +18,25 @@ pub(super) struct Observed<S> {
 impl<S: AsyncRead + Unpin> Observed<S> {
     pub(super) fn new(socket: S) -> (Self, Cause) {
         let cause = Cause::default();
-        (Self { socket, cause: cause.clone() }, cause)
+        (
+            Self {
+                socket,
+                cause: cause.clone(),
+            },
+            cause,
+        )
     }
 
     /// What became of a write. Whoever refuses a certificate says so and closes: a write that fails then says less than what waits to be
     /// read, or will in a moment, since a socket that cannot be written to any more wakes its reader.
-    fn written<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        let Poll::Ready(Err(error)) = &written else { return written };
+    fn written<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        written: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        let Poll::Ready(Err(error)) = &written else {
+            return written;
+        };
         let mut room = [0; 512];
         match ready!(Pin::new(&mut self.socket).poll_read(context, &mut ReadBuf::new(&mut room))) {
             Err(told) => self.note(&told),
@@ -42,7 +54,11 @@ impl<S> Observed<S> {
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Observed<S> {
-    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let read = Pin::new(&mut this.socket).poll_read(context, into);
         if let Poll::Ready(Err(error)) = &read {
@@ -53,7 +69,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Observed<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Observed<S> {
-    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let written = Pin::new(&mut this.socket).poll_write(context, bytes);
         this.written(context, written)

@@ -18,7 +18,10 @@ impl Gates {
     ///
     /// # Errors
     /// A file cannot be used any more, or the system refuses a thread.
-    pub(crate) fn open(settings: &Settings, supervisor: &Supervisor) -> Result<(Self, Vec<Followed>), ServeError> {
+    pub(crate) fn open(
+        settings: &Settings,
+        supervisor: &Supervisor,
+    ) -> Result<(Self, Vec<Followed>), ServeError> {
         let (mut handshakes, mut followed) = (None, Vec::new());
         let mut gate = |port, of, tls: Option<&PortTls>| -> Result<Option<Gate>, ServeError> {
             let Some(tls) = tls else { return Ok(None) };
@@ -30,8 +33,14 @@ impl Gates {
             };
             Ok(Some(handshakes.gate(port, identity)))
         };
-        let api = settings.workflows.as_ref().and_then(|workflows| workflows.tls.as_ref());
-        let gates = Self { grpc: gate("gRPC", "grpc", settings.grpc_tls.as_ref())?, api: gate("API", "api", api)? };
+        let api = settings
+            .workflows
+            .as_ref()
+            .and_then(|workflows| workflows.tls.as_ref());
+        let gates = Self {
+            grpc: gate("gRPC", "grpc", settings.grpc_tls.as_ref())?,
+            api: gate("API", "api", api)?,
+        };
         Ok((gates, followed))
     }
 }
@@ -39,13 +48,17 @@ impl Gates {
 fn identity(tls: &PortTls) -> Result<Identity, ServeError> {
     tls.load().map(Identity::new).map_err(|flaws| {
         let reasons: Vec<_> = flaws.iter().map(ToString::to_string).collect();
-        ServeError::Certificates { reasons: reasons.join("; ") }
+        ServeError::Certificates {
+            reasons: reasons.join("; "),
+        }
     })
 }
 
 fn follow_port(of: &'static str, tls: PortTls, identity: Identity) -> Followed {
     Followed::new(of, tls.files(), move || {
         let (loaded, identity) = (tls.load()?, identity.clone());
-        Ok(Renewal::new(loaded.validity, move || identity.replace(loaded)))
+        Ok(Renewal::new(loaded.validity, move || {
+            identity.replace(loaded)
+        }))
     })
 }

@@ -28,7 +28,9 @@ fn words(error: &TlsError) -> String {
         }
         TlsError::NoApplicationProtocol => "it does not offer the protocol of this port (ALPN)",
         TlsError::AlertReceived(alert) => {
-            return format!("it does not accept this server or its certificate: it answers with the alert {alert:?}");
+            return format!(
+                "it does not accept this server or its certificate: it answers with the alert {alert:?}"
+            );
         }
         error => return error.to_string(),
     };
@@ -42,9 +44,15 @@ fn certificate(error: &CertificateError) -> String {
             "no known authority has issued it; its authority belongs in the file with client authorities"
         }
         E::Expired | E::ExpiredContext { .. } => "it has expired",
-        E::NotValidYet | E::NotValidYetContext { .. } => "it is not valid yet, or the clock of this machine is wrong",
-        E::NotValidForName | E::NotValidForNameContext { .. } => "it is not for the name that clients must have",
-        E::InvalidPurpose | E::InvalidPurposeContext { .. } => "it is not for clients (extended key usage clientAuth)",
+        E::NotValidYet | E::NotValidYetContext { .. } => {
+            "it is not valid yet, or the clock of this machine is wrong"
+        }
+        E::NotValidForName | E::NotValidForNameContext { .. } => {
+            "it is not for the name that clients must have"
+        }
+        E::InvalidPurpose | E::InvalidPurposeContext { .. } => {
+            "it is not for clients (extended key usage clientAuth)"
+        }
         E::Other(other) if other.to_string() == "CaUsedAsEndEntity" => {
             "it is that of an authority, which may sign certificates but may not be a client's own"
         }

@@ -19,7 +19,12 @@ pub(super) struct UnderWay {
 
 impl UnderWay {
     pub(super) fn new(most: usize) -> Self {
-        Self { most, next: 0, count: 0, origins: HashMap::new() }
+        Self {
+            most,
+            next: 0,
+            count: 0,
+            origins: HashMap::new(),
+        }
     }
 
     /// Begins one: its number, and what tells it to end. When there are too many, the oldest of the origin that has the most ends.
@@ -27,7 +32,10 @@ impl UnderWay {
         let (number, end) = (self.next, Arc::new(Notify::new()));
         self.next += 1;
         self.count += 1;
-        self.origins.entry(origin).or_default().insert(number, end.clone());
+        self.origins
+            .entry(origin)
+            .or_default()
+            .insert(number, end.clone());
         if self.count > self.most {
             self.make_room();
         }
@@ -36,7 +44,9 @@ impl UnderWay {
 
     /// Forgets one that has ended.
     pub(super) fn end(&mut self, origin: Origin, number: u64) {
-        let Some(own) = self.origins.get_mut(&origin) else { return };
+        let Some(own) = self.origins.get_mut(&origin) else {
+            return;
+        };
         self.count -= usize::from(own.remove(&number).is_some());
         if own.is_empty() {
             self.origins.remove(&origin);
@@ -45,11 +55,22 @@ impl UnderWay {
 
     /// Of origins with as many, the one with the oldest gives.
     fn make_room(&mut self) {
-        let oldest = |own: &BTreeMap<u64, Arc<Notify>>| own.first_key_value().map(|(number, _)| Reverse(*number));
-        let most = self.origins.iter().max_by_key(|(_, own)| (own.len(), oldest(own))).map(|(origin, _)| *origin);
+        let oldest = |own: &BTreeMap<u64, Arc<Notify>>| {
+            own.first_key_value().map(|(number, _)| Reverse(*number))
+        };
+        let most = self
+            .origins
+            .iter()
+            .max_by_key(|(_, own)| (own.len(), oldest(own)))
+            .map(|(origin, _)| *origin);
         let Some(origin) = most else { return };
-        let first = self.origins.get(&origin).and_then(|own| own.first_key_value());
-        let Some((number, end)) = first.map(|(number, end)| (*number, end.clone())) else { return };
+        let first = self
+            .origins
+            .get(&origin)
+            .and_then(|own| own.first_key_value());
+        let Some((number, end)) = first.map(|(number, end)| (*number, end.clone())) else {
+            return;
+        };
         end.notify_one();
         self.end(origin, number);
     }
@@ -67,7 +88,12 @@ mod tests {
 
     /// The numbers of those under way, in order.
     fn left(under_way: &UnderWay) -> Vec<u64> {
-        let mut numbers: Vec<u64> = under_way.origins.values().flat_map(BTreeMap::keys).copied().collect();
+        let mut numbers: Vec<u64> = under_way
+            .origins
+            .values()
+            .flat_map(BTreeMap::keys)
+            .copied()
+            .collect();
         numbers.sort_unstable();
         assert_eq!(numbers.len(), under_way.count);
         numbers

@@ -47,7 +47,9 @@ impl Lines {
         let (queue, entries) = channel();
         let state = Arc::new(State::default());
         let theirs = state.clone();
-        Builder::new().name("log".to_owned()).spawn(move || pass_on(&entries, &theirs, out))?;
+        Builder::new()
+            .name("log".to_owned())
+            .spawn(move || pass_on(&entries, &theirs, out))?;
         Ok(Self { queue, state })
     }
 
@@ -94,7 +96,10 @@ fn pass_on(entries: &Receiver<Entry>, state: &State, mut out: impl Write) {
                 state.waiting.fetch_sub(line.len() + LINE, Relaxed);
                 let lines = state.dropped.swap(0, Relaxed);
                 if lines > 0 {
-                    warn!(lines, "lines of the log were dropped, because the others were not read in time");
+                    warn!(
+                        lines,
+                        "lines of the log were dropped, because the others were not read in time"
+                    );
                 }
             }
             Entry::Mark(done) => drop(done.send(())),
@@ -121,7 +126,11 @@ mod tests {
 
     impl Write for Out {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            let mut state = self.0.told.wait_while(self.0.state.lock().unwrap(), |(reads, _)| !*reads).unwrap();
+            let mut state = self
+                .0
+                .told
+                .wait_while(self.0.state.lock().unwrap(), |(reads, _)| !*reads)
+                .unwrap();
             state.1.extend_from_slice(bytes);
             Ok(bytes.len())
         }
@@ -148,7 +157,10 @@ mod tests {
         out.0.state.lock().unwrap().0 = true;
         out.0.told.notify_all();
         lines.flush();
-        assert_eq!(out.0.state.lock().unwrap().1.len(), (all - dropped) * line.len());
+        assert_eq!(
+            out.0.state.lock().unwrap().1.len(),
+            (all - dropped) * line.len()
+        );
         assert_eq!(lines.state.waiting.load(Relaxed), 0);
     }
 }

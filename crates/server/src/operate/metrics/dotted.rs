@@ -36,7 +36,11 @@ pub(crate) struct Sample<'s> {
 
 /// A name in three pieces, of which the middle one may be of a client's making.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Name<'s>(pub(crate) Cow<'s, str>, pub(crate) &'s str, pub(crate) &'s str);
+pub(crate) struct Name<'s>(
+    pub(crate) Cow<'s, str>,
+    pub(crate) &'s str,
+    pub(crate) &'s str,
+);
 
 /// Where a sample is in the order of all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,9 +59,13 @@ impl fmt::Display for Name<'_> {
 
 /// The page: a line for each counter and gauge, sorted.
 pub(super) fn encode(snapshot: &Snapshot) -> String {
-    let samples = snapshot.samples().filter(|sample| !matches!(sample.kind, Kind::Timer { .. }));
+    let samples = snapshot
+        .samples()
+        .filter(|sample| !matches!(sample.kind, Kind::Timer { .. }));
     // Clients choose the names of domains and the values of descriptors.
-    let line = |Sample { name, value, .. }| format!("{}: {value}\n", quoted(&name.to_string(), usize::MAX));
+    let line = |Sample { name, value, .. }| {
+        format!("{}: {value}\n", quoted(&name.to_string(), usize::MAX))
+    };
     let mut lines: Vec<_> = samples.map(line).collect();
     lines.sort();
     lines.concat()
@@ -67,7 +75,10 @@ impl Snapshot {
     /// Every value as it is.
     pub(crate) fn samples(&self) -> impl Iterator<Item = Sample<'_>> {
         let limits = self.limits.iter().flat_map(|(key, now)| limit(key, now));
-        let domains = self.unknown_domains.iter().map(|(name, count)| domain(name, *count));
+        let domains = self
+            .unknown_domains
+            .iter()
+            .map(|(name, count)| domain(name, *count));
         limits.chain(domains).chain(self.own())
     }
 
@@ -76,11 +87,15 @@ impl Snapshot {
     pub(crate) fn since<'s>(&'s self, earlier: &'s Self) -> impl Iterator<Item = Sample<'s>> {
         let limits = joined(&self.limits, &earlier.limits).flat_map(|(key, now, was)| {
             let was = was.copied().unwrap_or_default();
-            limit(key, now).into_iter().zip(limit(key, &was)).map(|(now, was)| less(now, was.value))
+            limit(key, now)
+                .into_iter()
+                .zip(limit(key, &was))
+                .map(|(now, was)| less(now, was.value))
         });
         let domains = joined(&self.unknown_domains, &earlier.unknown_domains)
             .map(|(name, now, was)| less(domain(name, *now), was.copied().unwrap_or_default()));
-        let was: std::collections::HashMap<String, u64> = earlier.own().filter_map(counted).collect();
+        let was: std::collections::HashMap<String, u64> =
+            earlier.own().filter_map(counted).collect();
         let own = self.own().map(move |now| match counted(now.clone()) {
             Some((name, _)) => less(now, was.get(&name).copied().unwrap_or_default()),
             None => now,
@@ -93,9 +108,17 @@ impl Snapshot {
     pub(crate) fn forget_after(&mut self, last: Option<Place<'_>>, mut earlier: Self) {
         match last {
             Some(Place::Own) => return,
-            Some(Place::Domain(last)) => replace_after(&mut self.unknown_domains, Some(last), earlier.unknown_domains),
+            Some(Place::Domain(last)) => replace_after(
+                &mut self.unknown_domains,
+                Some(last),
+                earlier.unknown_domains,
+            ),
             other => {
-                let last = if let Some(Place::Limit(last)) = other { Some(last) } else { None };
+                let last = if let Some(Place::Limit(last)) = other {
+                    Some(last)
+                } else {
+                    None
+                };
                 replace_after(&mut self.limits, last, std::mem::take(&mut earlier.limits));
                 self.unknown_domains = earlier.unknown_domains;
             }
@@ -107,29 +130,71 @@ impl Snapshot {
 
     /// The server's own names.
     fn own(&self) -> impl Iterator<Item = Sample<'_>> {
-        let calls = METHODS.iter().zip(&self.methods).map(|((_, method), MethodCounts { calls, .. })| {
-            own(Name("ratelimit_server.".into(), method, ".total_requests"), Kind::Counter, *calls)
-        });
-        let timers = METHODS.iter().zip(&self.times).flat_map(|((_, method), times)| {
-            times.iter().enumerate().filter(|(_, calls)| **calls > 0).map(move |(class, calls)| {
-                let kind = Kind::Timer { micros: micros(class) };
-                own(Name("ratelimit_server.".into(), method, ".response_time"), kind, *calls)
-            })
-        });
-        let errors = [("redis_error", self.store_errors), ("service_error", self.service_errors)];
+        let calls =
+            METHODS
+                .iter()
+                .zip(&self.methods)
+                .map(|((_, method), MethodCounts { calls, .. })| {
+                    own(
+                        Name("ratelimit_server.".into(), method, ".total_requests"),
+                        Kind::Counter,
+                        *calls,
+                    )
+                });
+        let timers = METHODS
+            .iter()
+            .zip(&self.times)
+            .flat_map(|((_, method), times)| {
+                times
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, calls)| **calls > 0)
+                    .map(move |(class, calls)| {
+                        let kind = Kind::Timer {
+                            micros: micros(class),
+                        };
+                        own(
+                            Name("ratelimit_server.".into(), method, ".response_time"),
+                            kind,
+                            *calls,
+                        )
+                    })
+            });
+        let errors = [
+            ("redis_error", self.store_errors),
+            ("service_error", self.service_errors),
+        ];
         let errors = errors.into_iter().map(|(kind, count)| {
-            own(Name("ratelimit.service.call.should_rate_limit.".into(), kind, ""), Kind::Counter, count)
+            own(
+                Name("ratelimit.service.call.should_rate_limit.".into(), kind, ""),
+                Kind::Counter,
+                count,
+            )
         });
         let redis = self.redis.iter().flat_map(|(pool, stats)| {
             REDIS.iter().map(move |(name, kind, value)| {
-                let of =
-                    if *pool == "main" { "tidegate.redis.".into() } else { format!("tidegate.redis.{pool}.").into() };
+                let of = if *pool == "main" {
+                    "tidegate.redis.".into()
+                } else {
+                    format!("tidegate.redis.{pool}.").into()
+                };
                 own(Name(of, name, ""), *kind, value(stats))
             })
         });
-        let counters = self.counters.iter().map(|(name, value)| plain(name, Kind::Counter, *value));
-        let gauges = self.gauges.iter().map(|(name, value)| plain(name, Kind::Gauge, *value));
-        calls.chain(timers).chain(errors).chain(redis).chain(counters).chain(gauges)
+        let counters = self
+            .counters
+            .iter()
+            .map(|(name, value)| plain(name, Kind::Counter, *value));
+        let gauges = self
+            .gauges
+            .iter()
+            .map(|(name, value)| plain(name, Kind::Gauge, *value));
+        calls
+            .chain(timers)
+            .chain(errors)
+            .chain(redis)
+            .chain(counters)
+            .chain(gauges)
     }
 }
 
@@ -138,7 +203,9 @@ type Value = fn(&Stats) -> u64;
 /// What is told of the clients of a Redis.
 const REDIS: [(&str, Kind, Value); 5] = [
     ("waiting_commands", Kind::Gauge, |stats| stats.waiting),
-    ("connect_failures", Kind::Counter, |stats| stats.connect_failures),
+    ("connect_failures", Kind::Counter, |stats| {
+        stats.connect_failures
+    }),
     ("commands", Kind::Counter, |stats| stats.commands),
     ("replies", Kind::Counter, |stats| stats.replies),
     ("writes", Kind::Counter, |stats| stats.writes),
@@ -150,23 +217,41 @@ fn limit<'s>(key: &'s str, limit: &LimitCounts) -> [Sample<'s>; 7] {
         (".over_limit", limit.over_limit),
         (".near_limit", limit.near_limit),
         (".within_limit", limit.within_limit),
-        (".over_limit_with_local_cache", limit.over_limit_with_local_cache),
+        (
+            ".over_limit_with_local_cache",
+            limit.over_limit_with_local_cache,
+        ),
         (".shadow_mode", limit.shadow_mode),
         (".total_negative_hits", limit.total_negative_hits),
     ]
     .map(|(suffix, value)| {
         let name = Name(LIMITS.into(), key, suffix);
-        Sample { name, kind: Kind::Counter, value, place: Place::Limit(key) }
+        Sample {
+            name,
+            kind: Kind::Counter,
+            value,
+            place: Place::Limit(key),
+        }
     })
 }
 
 fn domain(domain: &str, value: u64) -> Sample<'_> {
     let name = Name(LIMITS.into(), domain, ".domain_not_found");
-    Sample { name, kind: Kind::Counter, value, place: Place::Domain(domain) }
+    Sample {
+        name,
+        kind: Kind::Counter,
+        value,
+        place: Place::Domain(domain),
+    }
 }
 
 fn own(name: Name<'_>, kind: Kind, value: u64) -> Sample<'_> {
-    Sample { name, kind, value, place: Place::Own }
+    Sample {
+        name,
+        kind,
+        value,
+        place: Place::Own,
+    }
 }
 
 fn plain(name: &str, kind: Kind, value: u64) -> Sample<'_> {
@@ -174,7 +259,10 @@ fn plain(name: &str, kind: Kind, value: u64) -> Sample<'_> {
 }
 
 fn less(now: Sample<'_>, was: u64) -> Sample<'_> {
-    Sample { value: now.value.saturating_sub(was), ..now }
+    Sample {
+        value: now.value.saturating_sub(was),
+        ..now
+    }
 }
 
 /// Tells counters and the classes of timers apart; a gauge is not counted.
@@ -194,21 +282,37 @@ fn joined<'s, V>(
     let mut was = was.iter().peekable();
     now.iter().map(move |(key, now)| {
         while was.next_if(|(other, _)| *other < key).is_some() {}
-        (key.as_str(), now, was.next_if(|(other, _)| *other == key).map(|(_, was)| was))
+        (
+            key.as_str(),
+            now,
+            was.next_if(|(other, _)| *other == key).map(|(_, was)| was),
+        )
     })
 }
 
 /// Replaces all entries after `last`, or all of them, by those of `other`.
-fn replace_after<V>(map: &mut BTreeMap<String, V>, last: Option<&str>, mut other: BTreeMap<String, V>) {
+fn replace_after<V>(
+    map: &mut BTreeMap<String, V>,
+    last: Option<&str>,
+    mut other: BTreeMap<String, V>,
+) {
     let Some(last) = last else {
         *map = other;
         return;
     };
     let after = (Bound::Excluded(last), Bound::Unbounded);
-    if let Some(next) = map.range::<str, _>(after).next().map(|(key, _)| key.clone()) {
+    if let Some(next) = map
+        .range::<str, _>(after)
+        .next()
+        .map(|(key, _)| key.clone())
+    {
         map.split_off(&next);
     }
-    if let Some(next) = other.range::<str, _>(after).next().map(|(key, _)| key.clone()) {
+    if let Some(next) = other
+        .range::<str, _>(after)
+        .next()
+        .map(|(key, _)| key.clone())
+    {
         map.append(&mut other.split_off(&next));
     }
 }
@@ -218,13 +322,24 @@ mod tests {
     use super::*;
 
     fn snapshot(limits: &[(&str, u64)]) -> Snapshot {
-        let counts = |total_hits| LimitCounts { total_hits, ..LimitCounts::default() };
-        let limits = limits.iter().map(|(key, hits)| ((*key).to_owned(), counts(*hits))).collect();
-        Snapshot { limits, ..Snapshot::default() }
+        let counts = |total_hits| LimitCounts {
+            total_hits,
+            ..LimitCounts::default()
+        };
+        let limits = limits
+            .iter()
+            .map(|(key, hits)| ((*key).to_owned(), counts(*hits)))
+            .collect();
+        Snapshot {
+            limits,
+            ..Snapshot::default()
+        }
     }
 
     fn told(now: &Snapshot, was: &Snapshot) -> Vec<(String, u64)> {
-        now.since(was).map(|sample| (sample.place_name(), sample.value)).collect()
+        now.since(was)
+            .map(|sample| (sample.place_name(), sample.value))
+            .collect()
     }
 
     impl Sample<'_> {
@@ -246,11 +361,18 @@ mod tests {
         now.counters = vec![("c", 5), ("same", 9), ("new", 1)];
         now.gauges = vec![("g".to_owned(), 0)];
         now.times[0] = vec![0, 6, 1];
-        let timer = ("ratelimit_server.ShouldRateLimit.response_time".to_owned(), 2);
+        let timer = (
+            "ratelimit_server.ShouldRateLimit.response_time".to_owned(),
+            2,
+        );
         let own = [("c", 3), ("new", 1), ("g", 0)].map(|(name, value)| (name.to_owned(), value));
         let expected = [vec![hits("b", 2), hits("c", 2), timer], own.to_vec()].concat();
         assert_eq!(told(&now, &was), expected);
-        assert_eq!(told(&snapshot(&[("a", 1)]), &snapshot(&[("a", 4)])), [], "a counter that began again");
+        assert_eq!(
+            told(&snapshot(&[("a", 1)]), &snapshot(&[("a", 4)])),
+            [],
+            "a counter that began again"
+        );
     }
 
     /// A client could write lines of its own, and steer the terminal of whoever read the page.
@@ -259,9 +381,18 @@ mod tests {
         let mut snapshot = snapshot(&[("d.k_\u{1b}[2J\u{e9}", 1)]);
         snapshot.unknown_domains = [("a\nforged: 7\r\u{202e}".to_owned(), 3)].into();
         let page = encode(&snapshot);
-        assert!(page.contains("rate_limit.d.k_\\u{1b}[2J\u{e9}.total_hits: 1\n"), "{page}");
-        assert!(page.contains("rate_limit.a\\nforged: 7\\r\\u{202e}.domain_not_found: 3\n"), "{page}");
-        assert!(!page.contains(|c: char| c.is_control() && c != '\n') && !page.contains("\nforged"), "{page}");
+        assert!(
+            page.contains("rate_limit.d.k_\\u{1b}[2J\u{e9}.total_hits: 1\n"),
+            "{page}"
+        );
+        assert!(
+            page.contains("rate_limit.a\\nforged: 7\\r\\u{202e}.domain_not_found: 3\n"),
+            "{page}"
+        );
+        assert!(
+            !page.contains(|c: char| c.is_control() && c != '\n') && !page.contains("\nforged"),
+            "{page}"
+        );
     }
 
     #[test]
@@ -277,7 +408,10 @@ mod tests {
             now.counters = vec![("own", 6)];
             now
         };
-        let (x, y) = (("x.domain_not_found".to_owned(), 3), ("y.domain_not_found".to_owned(), 4));
+        let (x, y) = (
+            ("x.domain_not_found".to_owned(), 3),
+            ("y.domain_not_found".to_owned(), 4),
+        );
         let own = ("own".to_owned(), 5);
         let limits = [hits("a", 1), hits("b", 2), hits("c", 1), hits("d", 2)];
         let all = [&limits[..], &[x.clone(), y.clone(), own.clone()]].concat();

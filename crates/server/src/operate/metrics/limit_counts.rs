@@ -34,7 +34,10 @@ impl LimitCounts {
             (&mut self.over_limit, other.over_limit),
             (&mut self.near_limit, other.near_limit),
             (&mut self.within_limit, other.within_limit),
-            (&mut self.over_limit_with_local_cache, other.over_limit_with_local_cache),
+            (
+                &mut self.over_limit_with_local_cache,
+                other.over_limit_with_local_cache,
+            ),
             (&mut self.shadow_mode, other.shadow_mode),
             (&mut self.total_negative_hits, other.total_negative_hits),
         ] {
@@ -43,8 +46,15 @@ impl LimitCounts {
     }
 
     fn from_numbers(numbers: [u64; 7]) -> Self {
-        let [total_hits, over_limit, near_limit, within_limit, over_limit_with_local_cache, shadow_mode, refunded] =
-            numbers;
+        let [
+            total_hits,
+            over_limit,
+            near_limit,
+            within_limit,
+            over_limit_with_local_cache,
+            shadow_mode,
+            refunded,
+        ] = numbers;
         Self {
             total_hits,
             over_limit,
@@ -64,7 +74,8 @@ impl SharedLimitCounts {
             // Most are zero, and an atomic addition costs more than a comparison.
             if more > 0 {
                 // The closure always gives a value, so that this cannot fail.
-                let _ = count.fetch_update(Relaxed, Relaxed, |count| Some(count.saturating_add(more)));
+                let _ =
+                    count.fetch_update(Relaxed, Relaxed, |count| Some(count.saturating_add(more)));
             }
         }
     }
@@ -114,10 +125,20 @@ mod tests {
             shared.add(&tally(hits));
             own.add(&tally(hits));
             assert_eq!(shared.read(), own);
-            assert!(own.total_hits >= before.total_hits && own.over_limit >= before.over_limit, "{own:?}");
+            assert!(
+                own.total_hits >= before.total_hits && own.over_limit >= before.over_limit,
+                "{own:?}"
+            );
         }
-        assert_eq!((own.total_hits, own.shadow_mode, own.within_limit), (u64::MAX, u64::MAX, 4));
+        assert_eq!(
+            (own.total_hits, own.shadow_mode, own.within_limit),
+            (u64::MAX, u64::MAX, 4)
+        );
         own.merge(&shared.read());
-        assert_eq!((own.total_hits, own.within_limit), (u64::MAX, 8), "the sum over cores");
+        assert_eq!(
+            (own.total_hits, own.within_limit),
+            (u64::MAX, 8),
+            "the sum over cores"
+        );
     }
 }

@@ -55,8 +55,15 @@ impl MadeNames {
         if let Some(made) = self.limits.get_mut(name) {
             made.counts.add(tally);
         } else if name.len() <= LIMIT_BYTES && self.limits.len() < most && self.has_room(name) {
-            let new = MadeCounts { counts: LimitCounts::default(), of };
-            self.limits.entry(name.into()).or_insert(new).counts.add(tally);
+            let new = MadeCounts {
+                counts: LimitCounts::default(),
+                of,
+            };
+            self.limits
+                .entry(name.into())
+                .or_insert(new)
+                .counts
+                .add(tally);
         } else {
             self.more_limits.get_or_insert_default().add(tally);
         }
@@ -66,7 +73,10 @@ impl MadeNames {
     pub(super) fn add_unknown_domain(&mut self, name: &str, descriptors: u64, most: usize) {
         if let Some(count) = self.unknown_domains.get_mut(name) {
             *count += descriptors;
-        } else if name.len() <= DOMAIN_BYTES && self.unknown_domains.len() < most.min(DOMAINS) && self.has_room(name) {
+        } else if name.len() <= DOMAIN_BYTES
+            && self.unknown_domains.len() < most.min(DOMAINS)
+            && self.has_room(name)
+        {
             self.unknown_domains.insert(name.into(), descriptors);
         } else {
             self.more_domains += descriptors;
@@ -165,11 +175,18 @@ impl MadeTotals {
 
 impl<V: Default> Names<V> {
     fn new(most_bytes: usize, now: Instant) -> Self {
-        Self { names: HashMap::new(), bytes: 0, most_bytes, swept: now }
+        Self {
+            names: HashMap::new(),
+            bytes: 0,
+            most_bytes,
+            swept: now,
+        }
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &V)> {
-        self.names.iter().map(|(name, known)| (&**name, &known.value))
+        self.names
+            .iter()
+            .map(|(name, known)| (&**name, &known.value))
     }
 
     /// The value of a name; `None` when it is new and there is no room.
@@ -183,7 +200,10 @@ impl<V: Default> Names<V> {
             }
             self.bytes += name.len();
         }
-        let known = self.names.entry(name).or_insert_with(|| Known { value: V::default(), seen: now });
+        let known = self.names.entry(name).or_insert_with(|| Known {
+            value: V::default(),
+            seen: now,
+        });
         known.seen = now;
         Some(&mut known.value)
     }
@@ -198,7 +218,8 @@ impl<V: Default> Names<V> {
             return;
         }
         self.swept = now;
-        self.names.retain(|_, known| now.duration_since(known.seen) < IDLE);
+        self.names
+            .retain(|_, known| now.duration_since(known.seen) < IDLE);
         self.bytes = self.names.keys().map(|name| name.len()).sum();
     }
 }
@@ -224,7 +245,9 @@ mod tests {
 
     fn made(names: impl IntoIterator<Item = String>) -> MadeNames {
         let mut made = MadeNames::default();
-        names.into_iter().for_each(|name| made.add((&name, Some(7)), &hits(1), usize::MAX));
+        names
+            .into_iter()
+            .for_each(|name| made.add((&name, Some(7)), &hits(1), usize::MAX));
         made
     }
 
@@ -236,7 +259,11 @@ mod tests {
         let rest = made.more_limits.unwrap().total_hits;
         assert_eq!(made.limits.len() as u64 + rest, 100_000);
         made.add((&format!("{:0>1000}", 7), None), &hits(5), usize::MAX);
-        assert_eq!(made.limits[&*format!("{:0>1000}", 7)].counts.total_hits, 6, "known names are counted all the same");
+        assert_eq!(
+            made.limits[&*format!("{:0>1000}", 7)].counts.total_hits,
+            6,
+            "known names are counted all the same"
+        );
         made.add((&"x".repeat(LIMIT_BYTES + 1), None), &hits(1), usize::MAX);
         assert_eq!(made.more_limits.unwrap().total_hits, rest + 1);
     }
@@ -246,16 +273,36 @@ mod tests {
         let now = Instant::now();
         let mut totals = MadeTotals::new(now);
         for core in 0..40 {
-            totals.add(made((0..1_000).map(|number| format!("{core}-{number:0>900}"))), 100_000, now);
+            totals.add(
+                made((0..1_000).map(|number| format!("{core}-{number:0>900}"))),
+                100_000,
+                now,
+            );
         }
-        assert!(totals.limits.bytes <= ALL_LIMITS_BYTES && totals.limits.bytes > ALL_LIMITS_BYTES / 2);
-        let named: u64 = totals.limits.iter().map(|(_, counts)| counts.total_hits).sum();
+        assert!(
+            totals.limits.bytes <= ALL_LIMITS_BYTES && totals.limits.bytes > ALL_LIMITS_BYTES / 2
+        );
+        let named: u64 = totals
+            .limits
+            .iter()
+            .map(|(_, counts)| counts.total_hits)
+            .sum();
         assert_eq!(named + totals.more_limits.unwrap().total_hits, 40_000);
 
         let mut totals = MadeTotals::new(now);
         totals.add(made((0..10).map(|number| number.to_string())), 3, now);
-        assert_eq!((totals.limits.iter().count(), totals.more_limits.unwrap().total_hits), (3, 7));
-        assert_eq!(totals.of_slot(7).total_hits, 10, "whatever the bound on names, the limit is known");
+        assert_eq!(
+            (
+                totals.limits.iter().count(),
+                totals.more_limits.unwrap().total_hits
+            ),
+            (3, 7)
+        );
+        assert_eq!(
+            totals.of_slot(7).total_hits,
+            10,
+            "whatever the bound on names, the limit is known"
+        );
         totals.clear(7);
         assert_eq!(totals.of_slot(7).total_hits, 0);
     }
@@ -268,9 +315,17 @@ mod tests {
         let later = start + IDLE - SWEEP;
         totals.add(made(["used".to_owned()]), 2, later);
         totals.add(made(["new".to_owned()]), 2, later);
-        assert_eq!(totals.more_limits.unwrap().total_hits, 1, "no name is old enough");
+        assert_eq!(
+            totals.more_limits.unwrap().total_hits,
+            1,
+            "no name is old enough"
+        );
         totals.add(made(["new".to_owned()]), 2, start + IDLE);
-        let mut names: Vec<_> = totals.limits.iter().map(|(name, counts)| (name, counts.total_hits)).collect();
+        let mut names: Vec<_> = totals
+            .limits
+            .iter()
+            .map(|(name, counts)| (name, counts.total_hits))
+            .collect();
         names.sort_unstable();
         assert_eq!(names, [("new", 1), ("used", 2)]);
     }

@@ -7,21 +7,43 @@ use super::snapshot::Snapshot;
 type Value = fn(&Stats) -> u64;
 
 const COUNTERS: [(&str, Value); 15] = [
-    ("ratelimit.memcache.multiget.__code=success", |stats| stats.reads),
-    ("ratelimit.memcache.multiget.__code=error", |stats| stats.failed_reads),
-    ("ratelimit.memcache.increment.__code=success", |stats| stats.changes),
-    ("ratelimit.memcache.increment.__code=miss", |stats| stats.missed_changes),
-    ("ratelimit.memcache.increment.__code=error", |stats| stats.failed_changes),
+    ("ratelimit.memcache.multiget.__code=success", |stats| {
+        stats.reads
+    }),
+    ("ratelimit.memcache.multiget.__code=error", |stats| {
+        stats.failed_reads
+    }),
+    ("ratelimit.memcache.increment.__code=success", |stats| {
+        stats.changes
+    }),
+    ("ratelimit.memcache.increment.__code=miss", |stats| {
+        stats.missed_changes
+    }),
+    ("ratelimit.memcache.increment.__code=error", |stats| {
+        stats.failed_changes
+    }),
     ("ratelimit.memcache.add.__code=success", |stats| stats.adds),
-    ("ratelimit.memcache.add.__code=error", |stats| stats.failed_adds),
-    ("ratelimit.memcache.add.__code=not_stored", |stats| stats.unneeded_adds),
-    ("ratelimit.memcache.keys_requested", |stats| stats.keys_requested),
+    ("ratelimit.memcache.add.__code=error", |stats| {
+        stats.failed_adds
+    }),
+    ("ratelimit.memcache.add.__code=not_stored", |stats| {
+        stats.unneeded_adds
+    }),
+    ("ratelimit.memcache.keys_requested", |stats| {
+        stats.keys_requested
+    }),
     ("ratelimit.memcache.keys_found", |stats| stats.keys_found),
-    ("tidegate.memcache.dropped_charges", |stats| stats.dropped_changes),
-    ("tidegate.memcache.foreign_values", |stats| stats.foreign_values),
+    ("tidegate.memcache.dropped_charges", |stats| {
+        stats.dropped_changes
+    }),
+    ("tidegate.memcache.foreign_values", |stats| {
+        stats.foreign_values
+    }),
     ("tidegate.memcache.connections_opened", |stats| stats.opened),
     ("tidegate.memcache.connections_closed", |stats| stats.closed),
-    ("tidegate.memcache.connect_failures", |stats| stats.connect_failures),
+    ("tidegate.memcache.connect_failures", |stats| {
+        stats.connect_failures
+    }),
 ];
 
 impl Snapshot {
@@ -31,8 +53,15 @@ impl Snapshot {
             return;
         }
         let stats: Stats = clients.iter().map(Client::stats).sum();
-        self.counters.extend(COUNTERS.map(|(name, value)| (name, value(&stats))));
-        self.gauges.push(("tidegate.memcache.waiting_bytes".to_owned(), stats.waiting_bytes));
-        self.gauges.push(("tidegate.memcache.connections".to_owned(), stats.opened.saturating_sub(stats.closed)));
+        self.counters
+            .extend(COUNTERS.map(|(name, value)| (name, value(&stats))));
+        self.gauges.push((
+            "tidegate.memcache.waiting_bytes".to_owned(),
+            stats.waiting_bytes,
+        ));
+        self.gauges.push((
+            "tidegate.memcache.connections".to_owned(),
+            stats.opened.saturating_sub(stats.closed),
+        ));
     }
 }

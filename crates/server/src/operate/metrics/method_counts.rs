@@ -31,8 +31,10 @@ pub(crate) enum Method {
     Check,
 }
 
-pub(super) const METHODS: [(Method, &str); 2] =
-    [(Method::ShouldRateLimit, "ShouldRateLimit"), (Method::Check, "Check")];
+pub(super) const METHODS: [(Method, &str); 2] = [
+    (Method::ShouldRateLimit, "ShouldRateLimit"),
+    (Method::Check, "Check"),
+];
 
 /// Whether calls are counted by the time that they took, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,7 +80,10 @@ impl Default for SharedMethodCounts {
 impl SharedMethodCounts {
     /// Counts, with calls by time or without.
     pub(super) fn new(times: KeepTimes) -> Self {
-        Self { times: (times == KeepTimes::Yes).then(SharedTimes::default), ..Self::default() }
+        Self {
+            times: (times == KeepTimes::Yes).then(SharedTimes::default),
+            ..Self::default()
+        }
     }
 
     /// Counts a call that took `elapsed`.
@@ -119,7 +124,11 @@ impl SharedMethodCounts {
         let buckets = self.buckets.each_ref().map(|bucket| bucket.load(Relaxed));
         // A call may be counted between the two readings, and a histogram must not go down.
         let calls = self.calls.load(Relaxed).max(buckets.iter().sum());
-        MethodCounts { calls, microseconds: self.microseconds.load(Relaxed), buckets }
+        MethodCounts {
+            calls,
+            microseconds: self.microseconds.load(Relaxed),
+            buckets,
+        }
     }
 }
 

@@ -7,7 +7,10 @@ pub(super) fn sanitized(key: &str) -> String {
     while at < out.len() {
         match ipv4_length(&out[at..]) {
             Some(length) => {
-                out[at..at + length].iter_mut().filter(|byte| **byte == b'.').for_each(|dot| *dot = b'_');
+                out[at..at + length]
+                    .iter_mut()
+                    .filter(|byte| **byte == b'.')
+                    .for_each(|dot| *dot = b'_');
                 at += length;
             }
             None => at += 1,
@@ -24,7 +27,11 @@ fn ipv4_length(text: &[u8]) -> Option<usize> {
             (text.get(at) == Some(&b'.')).then_some(())?;
             at += 1;
         }
-        let digits = text[at..].iter().take(3).take_while(|byte| byte.is_ascii_digit()).count();
+        let digits = text[at..]
+            .iter()
+            .take(3)
+            .take_while(|byte| byte.is_ascii_digit())
+            .count();
         (digits > 0).then_some(())?;
         at += digits;
     }
@@ -33,14 +40,27 @@ fn ipv4_length(text: &[u8]) -> Option<usize> {
 
 /// The labels of a sanitised key: its first three parts. Deeper limits are summed under them.
 pub(super) fn labels(key: &str) -> Vec<(&'static str, &str)> {
-    ["domain", "key1", "key2"].into_iter().zip(key.split('.')).collect()
+    ["domain", "key1", "key2"]
+        .into_iter()
+        .zip(key.split('.'))
+        .collect()
 }
 
 /// `name` with everything Prometheus does not allow in a metric's name replaced. As in the reference, hyphens one after the other become one.
 pub(super) fn escaped(name: &str) -> String {
     let mut last = ' ';
-    let kept = name.chars().filter(|c| (std::mem::replace(&mut last, *c), *c) != ('-', '-'));
-    let mut out: String = kept.map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' }).collect();
+    let kept = name
+        .chars()
+        .filter(|c| (std::mem::replace(&mut last, *c), *c) != ('-', '-'));
+    let mut out: String = kept
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || c == '_' {
+                c
+            } else {
+                '_'
+            }
+        })
+        .collect();
     if out.starts_with(|c: char| c.is_ascii_digit()) {
         out.insert(0, '_');
     }
@@ -69,7 +89,10 @@ mod tests {
     fn labels_are_the_first_three_parts() {
         assert_eq!(labels("d"), [("domain", "d")]);
         assert_eq!(labels("d."), [("domain", "d"), ("key1", "")]);
-        assert_eq!(labels("a.b.k_v"), [("domain", "a"), ("key1", "b"), ("key2", "k_v")]);
+        assert_eq!(
+            labels("a.b.k_v"),
+            [("domain", "a"), ("key1", "b"), ("key2", "k_v")]
+        );
         assert_eq!(labels("d.a.b.c.d").len(), 3);
     }
 

@@ -49,7 +49,10 @@ pub(super) fn encode(
     settings: &settings::Metrics,
     mapped: Option<MutexGuard<'_, Mapped>>,
 ) -> String {
-    let mut page = Page { out: String::with_capacity(16 * 1024), extra: extra_labels(&settings.labels) };
+    let mut page = Page {
+        out: String::with_capacity(16 * 1024),
+        extra: extra_labels(&settings.labels),
+    };
     let own = match mapped {
         Some(mut mapped) => {
             mapped.write(&mut page, snapshot, Instant::now());
@@ -97,12 +100,36 @@ enum Zeros {
 }
 
 const COLUMNS: [Column; 6] = [
-    Column { suffix: "total_hits", value: |limit| limit.total_hits, zeros: Zeros::Shown },
-    Column { suffix: "over_limit", value: |limit| limit.over_limit, zeros: Zeros::Shown },
-    Column { suffix: "near_limit", value: |limit| limit.near_limit, zeros: Zeros::Shown },
-    Column { suffix: "within_limit", value: |limit| limit.within_limit, zeros: Zeros::Shown },
-    Column { suffix: "shadow_mode", value: |limit| limit.shadow_mode, zeros: Zeros::Hidden },
-    Column { suffix: "total_negative_hits", value: |limit| limit.total_negative_hits, zeros: Zeros::Hidden },
+    Column {
+        suffix: "total_hits",
+        value: |limit| limit.total_hits,
+        zeros: Zeros::Shown,
+    },
+    Column {
+        suffix: "over_limit",
+        value: |limit| limit.over_limit,
+        zeros: Zeros::Shown,
+    },
+    Column {
+        suffix: "near_limit",
+        value: |limit| limit.near_limit,
+        zeros: Zeros::Shown,
+    },
+    Column {
+        suffix: "within_limit",
+        value: |limit| limit.within_limit,
+        zeros: Zeros::Shown,
+    },
+    Column {
+        suffix: "shadow_mode",
+        value: |limit| limit.shadow_mode,
+        zeros: Zeros::Hidden,
+    },
+    Column {
+        suffix: "total_negative_hits",
+        value: |limit| limit.total_negative_hits,
+        zeros: Zeros::Hidden,
+    },
 ];
 
 impl Page {
@@ -130,7 +157,11 @@ impl Page {
         };
         for (key, limit) in &snapshot.limits {
             if limit.over_limit_with_local_cache > 0 {
-                add(key, "over_limit_with_local_cache", limit.over_limit_with_local_cache);
+                add(
+                    key,
+                    "over_limit_with_local_cache",
+                    limit.over_limit_with_local_cache,
+                );
             }
         }
         for (domain, count) in &snapshot.unknown_domains {
@@ -146,7 +177,11 @@ impl Page {
         let name = "ratelimit_service_should_rate_limit_error";
         self.family(name, "counter");
         self.sample(name, &[("err_type", "redis_error")], snapshot.store_errors);
-        self.sample(name, &[("err_type", "service_error")], snapshot.service_errors);
+        self.sample(
+            name,
+            &[("err_type", "service_error")],
+            snapshot.service_errors,
+        );
 
         let name = "ratelimit_service_total_requests";
         self.family(name, "counter");
@@ -161,12 +196,20 @@ impl Page {
 
     /// Counters and gauges without labels whose dotted names begin so.
     fn plain(&mut self, snapshot: &Snapshot, start: &str) {
-        for (counter, value) in snapshot.counters.iter().filter(|(name, _)| name.starts_with(start)) {
+        for (counter, value) in snapshot
+            .counters
+            .iter()
+            .filter(|(name, _)| name.starts_with(start))
+        {
             let name = name::escaped(counter);
             self.family(&name, "counter");
             self.sample(&name, &[], *value);
         }
-        for (gauge, value) in snapshot.gauges.iter().filter(|(name, _)| name.starts_with(start)) {
+        for (gauge, value) in snapshot
+            .gauges
+            .iter()
+            .filter(|(name, _)| name.starts_with(start))
+        {
             let name = name::escaped(gauge);
             self.family(&name, "gauge");
             self.sample(&name, &[], *value);
@@ -178,7 +221,9 @@ impl Page {
             ("tidegate_queue_ready_jobs", |queue| queue.ready),
             ("tidegate_queue_running_jobs", |queue| queue.running),
             ("tidegate_queue_oldest_ready_seconds", |queue| queue.age),
-            ("tidegate_queue_waiting_workers", |queue| queue.waiting_workers),
+            ("tidegate_queue_waiting_workers", |queue| {
+                queue.waiting_workers
+            }),
         ];
         for (name, value) in families.into_iter().filter(|_| !snapshot.queues.is_empty()) {
             self.family(name, "gauge");
@@ -188,11 +233,26 @@ impl Page {
         }
     }
 
-    fn census(&mut self, Census { workflows, jobs, home_partitions }: &Census) {
-        let families = [("tidegate_workflows", "status", workflows), ("tidegate_unfinished_jobs", "state", jobs)];
-        for (name, label, numbers) in families.into_iter().filter(|(.., numbers)| !numbers.is_empty()) {
+    fn census(
+        &mut self,
+        Census {
+            workflows,
+            jobs,
+            home_partitions,
+        }: &Census,
+    ) {
+        let families = [
+            ("tidegate_workflows", "status", workflows),
+            ("tidegate_unfinished_jobs", "state", jobs),
+        ];
+        for (name, label, numbers) in families
+            .into_iter()
+            .filter(|(.., numbers)| !numbers.is_empty())
+        {
             self.family(name, "gauge");
-            numbers.iter().for_each(|&(word, number)| self.sample(name, &[(label, word)], number));
+            numbers
+                .iter()
+                .for_each(|&(word, number)| self.sample(name, &[(label, word)], number));
         }
         if !workflows.is_empty() {
             self.family("tidegate_workflows_home_partitions", "gauge");
@@ -205,14 +265,28 @@ impl Page {
         if !snapshot.handlers.is_empty() {
             self.family(name, "histogram");
         }
-        for HandlerTimes { handler, succeeded, failed } in &snapshot.handlers {
-            for (outcome, Durations { classes, sum }) in [("succeeded", succeeded), ("failed", failed)] {
+        for HandlerTimes {
+            handler,
+            succeeded,
+            failed,
+        } in &snapshot.handlers
+        {
+            for (outcome, Durations { classes, sum }) in
+                [("succeeded", succeeded), ("failed", failed)]
+            {
                 let labels = [("handler", handler.as_str()), ("outcome", outcome)];
                 let mut below = 0;
-                let ends = CLASSES.iter().map(|&millis| (millis as f64 / 1e3).to_string()).chain(["+Inf".to_owned()]);
+                let ends = CLASSES
+                    .iter()
+                    .map(|&millis| (millis as f64 / 1e3).to_string())
+                    .chain(["+Inf".to_owned()]);
                 for (end, class) in ends.zip(classes) {
                     below += class;
-                    self.sample(&format!("{name}_bucket"), &[labels[0], labels[1], ("le", &end)], below);
+                    self.sample(
+                        &format!("{name}_bucket"),
+                        &[labels[0], labels[1], ("le", &end)],
+                        below,
+                    );
                 }
                 self.sample(&format!("{name}_sum"), &labels, sum.as_secs_f64());
                 self.sample(&format!("{name}_count"), &labels, below);
@@ -225,15 +299,31 @@ impl Page {
         let mut below = 0;
         for ((bound, _), bucket) in BUCKETS.iter().zip(counts.buckets) {
             below += bucket;
-            self.sample(&format!("{name}_bucket"), &[("grpc_method", method), ("le", bound)], below);
+            self.sample(
+                &format!("{name}_bucket"),
+                &[("grpc_method", method), ("le", bound)],
+                below,
+            );
         }
-        self.sample(&format!("{name}_bucket"), &[("grpc_method", method), ("le", "+Inf")], counts.calls);
+        self.sample(
+            &format!("{name}_bucket"),
+            &[("grpc_method", method), ("le", "+Inf")],
+            counts.calls,
+        );
         let scale = match unit {
             ResponseTime::Seconds => 1e6,
             ResponseTime::Milliseconds => 1e3,
         };
-        self.sample(&format!("{name}_sum"), &[("grpc_method", method)], counts.microseconds as f64 / scale);
-        self.sample(&format!("{name}_count"), &[("grpc_method", method)], counts.calls);
+        self.sample(
+            &format!("{name}_sum"),
+            &[("grpc_method", method)],
+            counts.microseconds as f64 / scale,
+        );
+        self.sample(
+            &format!("{name}_count"),
+            &[("grpc_method", method)],
+            counts.calls,
+        );
     }
 
     fn series(&mut self, name: &str, series: &BTreeMap<Vec<(&str, &str)>, u64>) {
@@ -254,7 +344,9 @@ impl Page {
         self.out.push_str(name);
         if !(labels.is_empty() && self.extra.is_empty()) {
             let mut text = String::new();
-            labels.iter().for_each(|(label, value)| push_label(&mut text, label, value));
+            labels
+                .iter()
+                .for_each(|(label, value)| push_label(&mut text, label, value));
             text.push_str(&self.extra);
             let _ = write!(self.out, "{{{}}}", text.trim_end_matches(','));
         }
@@ -268,7 +360,10 @@ fn extra_labels(tags: &[(String, String)]) -> String {
         sorted.insert(name::escaped(label), value);
     }
     let mut text = String::new();
-    for (label, value) in sorted.iter().filter(|(label, _)| !OWN_LABELS.contains(&label.as_str())) {
+    for (label, value) in sorted
+        .iter()
+        .filter(|(label, _)| !OWN_LABELS.contains(&label.as_str()))
+    {
         push_label(&mut text, label, value);
     }
     text

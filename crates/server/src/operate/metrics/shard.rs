@@ -60,7 +60,11 @@ pub(crate) struct Timed<'s> {
 
 impl Shard {
     pub(super) fn new(settings: &settings::Metrics) -> Self {
-        let times = if settings.needs_times() { KeepTimes::Yes } else { KeepTimes::No };
+        let times = if settings.needs_times() {
+            KeepTimes::Yes
+        } else {
+            KeepTimes::No
+        };
         Self {
             unit: settings.response_time,
             max_names: settings.max_names,
@@ -81,7 +85,9 @@ impl Shard {
         for tally in &facts.tallies {
             match &tally.stats_key {
                 StatsKey::Configured { slot } => self.limits.add(*slot, tally),
-                StatsKey::Made { name, of } => lock(&self.made).add((name, *of), tally, self.max_names),
+                StatsKey::Made { name, of } => {
+                    lock(&self.made).add((name, *of), tally, self.max_names)
+                }
             }
         }
         if facts.domain_not_found > 0 {
@@ -125,12 +131,20 @@ impl Shard {
 
     /// Counts a unary gRPC call that begins now, once it ends or its client has gone.
     pub(crate) fn time(&self, method: Method) -> Timed<'_> {
-        Timed { counts: &self.methods[method as usize], unit: self.unit, started: Instant::now() }
+        Timed {
+            counts: &self.methods[method as usize],
+            unit: self.unit,
+            started: Instant::now(),
+        }
     }
 
     /// Counts a call of `/json` in the same way, which began at that time.
     pub(crate) fn time_json(&self, started: Instant) -> Timed<'_> {
-        Timed { counts: &self.json, unit: self.unit, started }
+        Timed {
+            counts: &self.json,
+            unit: self.unit,
+            started,
+        }
     }
 
     /// Adds the calls that ask for a decision to `times`. Returns how many there were.

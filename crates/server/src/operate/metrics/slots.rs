@@ -25,13 +25,19 @@ impl Slots {
     /// Adds to the counts of a slot.
     pub(super) fn add(&self, slot: u32, tally: &Tally) {
         let (chunk, at) = place(slot);
-        let new = || std::iter::repeat_with(SharedLimitCounts::default).take(FIRST << chunk).collect();
+        let new = || {
+            std::iter::repeat_with(SharedLimitCounts::default)
+                .take(FIRST << chunk)
+                .collect()
+        };
         self.0[chunk].get_or_init(new)[at].add(tally);
     }
 
     /// The counts of a slot.
     pub(super) fn read(&self, slot: u32) -> LimitCounts {
-        self.get(slot).map(SharedLimitCounts::read).unwrap_or_default()
+        self.get(slot)
+            .map(SharedLimitCounts::read)
+            .unwrap_or_default()
     }
 
     /// Sets the counts of a slot to zero.

@@ -18,7 +18,11 @@ use crate::edge::bounds::PortSample;
 const REFERENCE_POOLS: [(&str, [&str; 3]); 2] = [
     (
         "main",
-        ["ratelimit.redis_pool.cx_active", "ratelimit.redis_pool.cx_total", "ratelimit.redis_pool.cx_local_close"],
+        [
+            "ratelimit.redis_pool.cx_active",
+            "ratelimit.redis_pool.cx_total",
+            "ratelimit.redis_pool.cx_local_close",
+        ],
     ),
     (
         "per_second",
@@ -77,11 +81,14 @@ impl Snapshot {
     /// Adds what the reference has of a pool, for the pools that it has.
     pub(super) fn add_reference_pools(&mut self) {
         for (pool, stats) in &self.redis {
-            let Some((_, [active, opened, closed])) = REFERENCE_POOLS.iter().find(|(name, _)| name == pool) else {
+            let Some((_, [active, opened, closed])) =
+                REFERENCE_POOLS.iter().find(|(name, _)| name == pool)
+            else {
                 continue;
             };
             self.gauges.push(((*active).to_owned(), stats.connections));
-            self.counters.extend([(*opened, stats.opened), (*closed, stats.closed)]);
+            self.counters
+                .extend([(*opened, stats.opened), (*closed, stats.closed)]);
         }
     }
 }

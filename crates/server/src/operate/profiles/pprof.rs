@@ -79,8 +79,10 @@ struct Function {
 /// The profile of `threads`, which began at `time_nanos` since 1970 and took `duration`.
 pub(super) fn encode(threads: &[Thread], time_nanos: u64, duration: Duration) -> Vec<u8> {
     let mut names = Names::default();
-    let [waiting, cpu] =
-        ["waiting", "cpu"].map(|kind| ValueType { kind: names.text(kind), unit: names.text("nanoseconds") });
+    let [waiting, cpu] = ["waiting", "cpu"].map(|kind| ValueType {
+        kind: names.text(kind),
+        unit: names.text("nanoseconds"),
+    });
     let process = names.place("tidegate");
     let mut sample = Vec::new();
     for thread in threads {
@@ -88,18 +90,31 @@ pub(super) fn encode(threads: &[Thread], time_nanos: u64, duration: Duration) ->
         for (mode, nanos) in thread.modes() {
             if nanos > 0 {
                 let location_id = vec![names.place(&thread.part(mode)), of, process];
-                sample.push(Sample { location_id, value: vec![0, nanos as i64] });
+                sample.push(Sample {
+                    location_id,
+                    value: vec![0, nanos as i64],
+                });
             }
         }
         if thread.waiting > 0 {
             let location_id = vec![names.place(&thread.part("waiting for a core")), of, process];
-            sample.push(Sample { location_id, value: vec![thread.waiting as i64, 0] });
+            sample.push(Sample {
+                location_id,
+                value: vec![thread.waiting as i64, 0],
+            });
         }
     }
     let profile = Profile {
         sample_type: vec![waiting, cpu],
         sample,
-        location: names.places.values().map(|id| Location { id: *id, line: vec![Line { function_id: *id }] }).collect(),
+        location: names
+            .places
+            .values()
+            .map(|id| Location {
+                id: *id,
+                line: vec![Line { function_id: *id }],
+            })
+            .collect(),
         function: names.functions,
         string_table: names.texts,
         time_nanos: time_nanos as i64,
@@ -126,7 +141,12 @@ impl Default for Names {
     /// The first text is the empty one, as the format wants.
     fn default() -> Self {
         let known = HashMap::from([(String::new(), 0)]);
-        Self { texts: vec![String::new()], known, places: HashMap::new(), functions: Vec::new() }
+        Self {
+            texts: vec![String::new()],
+            known,
+            places: HashMap::new(),
+            functions: Vec::new(),
+        }
     }
 }
 
@@ -146,7 +166,11 @@ impl Names {
         let id = self.places.len() as u64 + 1;
         let functions = &mut self.functions;
         *self.places.entry(name).or_insert_with(|| {
-            functions.push(Function { id, name, system_name: name });
+            functions.push(Function {
+                id,
+                name,
+                system_name: name,
+            });
             id
         })
     }

@@ -30,7 +30,9 @@ impl Thread {
     pub(super) fn modes(&self) -> [(&'static str, u64); 2] {
         let [own, kernel] = self.ticks.map(u128::from);
         // A thread that ran for less than a tick ran its own code, as far as anybody knows.
-        let in_kernel = (u128::from(self.running) * kernel).checked_div(own + kernel).unwrap_or(0) as u64;
+        let in_kernel = (u128::from(self.running) * kernel)
+            .checked_div(own + kernel)
+            .unwrap_or(0) as u64;
         [("user", self.running - in_kernel), ("kernel", in_kernel)]
     }
 
@@ -82,8 +84,8 @@ pub(super) fn page() -> String {
     let mut page = format!("threads: {}\n\n", threads.len());
     for thread in threads {
         let [(_, own), (_, kernel)] = thread.modes();
-        let [running, own, kernel, waiting] =
-            [thread.running, own, kernel, thread.waiting].map(|nanos| Duration::from_nanos(nanos).as_secs_f64());
+        let [running, own, kernel, waiting] = [thread.running, own, kernel, thread.waiting]
+            .map(|nanos| Duration::from_nanos(nanos).as_secs_f64());
         let (id, name, state) = (thread.id, &thread.name, thread.state);
         // Writing to a string cannot fail.
         let _ = writeln!(
@@ -124,8 +126,17 @@ mod tests {
     fn a_line_of_the_kernel_is_read_whatever_the_name() {
         let line = "71 (a) b;c) R 1 1 1 0 -1 4194304 137 0 0 0 30 10 0 0 20 0 1 0 84064";
         let thread = read_stat(line).unwrap();
-        assert_eq!((thread.id, &*thread.name, thread.state, thread.ticks), (71, "a) b_c", 'R', [30, 10]));
-        for broken in ["", "71", "71 (a", "71 (a) R 1", "x (a) R 1 1 1 0 -1 4194304 137 0 0 0 30 10 0"] {
+        assert_eq!(
+            (thread.id, &*thread.name, thread.state, thread.ticks),
+            (71, "a) b_c", 'R', [30, 10])
+        );
+        for broken in [
+            "",
+            "71",
+            "71 (a",
+            "71 (a) R 1",
+            "x (a) R 1 1 1 0 -1 4194304 137 0 0 0 30 10 0",
+        ] {
             assert_eq!(read_stat(broken), None, "{broken}");
         }
         assert_eq!(read_schedstat("0 977264 1\n"), Some([0, 977_264]));
@@ -134,7 +145,13 @@ mod tests {
 
     #[test]
     fn a_profile_is_the_difference_of_two_looks() {
-        let thread = |id, running, ticks| Thread { id, running, waiting: running, ticks, ..Thread::default() };
+        let thread = |id, running, ticks| Thread {
+            id,
+            running,
+            waiting: running,
+            ticks,
+            ..Thread::default()
+        };
         let spent = difference(
             &[thread(1, 100, [1, 1]), thread(2, 5, [0, 0])],
             vec![thread(1, 500, [4, 2]), thread(3, 7, [0, 0])],
@@ -148,14 +165,22 @@ mod tests {
     fn this_thread_is_seen_at_work() {
         let before = look();
         let mut product = 1u64;
-        let own =
-            || fs::read_to_string("/proc/thread-self/schedstat").ok().as_deref().and_then(read_schedstat).unwrap()[0];
+        let own = || {
+            fs::read_to_string("/proc/thread-self/schedstat")
+                .ok()
+                .as_deref()
+                .and_then(read_schedstat)
+                .unwrap()[0]
+        };
         let until = own() + 50_000_000;
         while own() < until {
             (0..10_000).for_each(|number| product = product.wrapping_mul(number | 1));
         }
         assert_ne!(product, 0);
-        let longest = difference(&before, look()).into_iter().map(|thread| thread.running).max();
+        let longest = difference(&before, look())
+            .into_iter()
+            .map(|thread| thread.running)
+            .max();
         assert!(longest.unwrap() >= 50_000_000, "{longest:?}");
         assert!(page().contains("ran 0."), "{}", page());
     }

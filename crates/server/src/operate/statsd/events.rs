@@ -16,9 +16,20 @@ pub(super) struct Events {
 
 impl Events {
     /// Writes what has happened since the last time, a line each.
-    pub(super) fn write(&mut self, loads: &Loads, store: Works, tags: &str, mut out: impl FnMut(&[u8])) {
+    pub(super) fn write(
+        &mut self,
+        loads: &Loads,
+        store: Works,
+        tags: &str,
+        mut out: impl FnMut(&[u8]),
+    ) {
         let mut event = |title: &str, text: &str, kind: &str| {
-            out(format!("_e{{{},{}}}:{title}|{text}|t:{kind}{tags}\n", title.len(), text.len()).as_bytes());
+            out(format!(
+                "_e{{{},{}}}:{title}|{text}|t:{kind}{tags}\n",
+                title.len(),
+                text.len()
+            )
+            .as_bytes());
         };
         let (loaded, refused) = (loads.success.load(Relaxed), loads.error.load(Relaxed));
         if std::mem::replace(&mut self.refused, refused) < refused {
@@ -26,7 +37,11 @@ impl Events {
             event("Tidegate refused a configuration", text, "error");
         }
         if std::mem::replace(&mut self.loaded, loaded) < loaded {
-            event("Tidegate loaded its configuration", "It is in force.", "success");
+            event(
+                "Tidegate loaded its configuration",
+                "It is in force.",
+                "success",
+            );
         }
         let lost = store == Works::No;
         if std::mem::replace(&mut self.lost, lost) != lost {
@@ -36,7 +51,11 @@ impl Events {
                     "Calls fail; Envoy decides by its failure mode.",
                     "error",
                 ),
-                _ => event("Tidegate has its store of counters again", "Calls are counted.", "success"),
+                _ => event(
+                    "Tidegate has its store of counters again",
+                    "Calls are counted.",
+                    "success",
+                ),
             }
         }
     }
@@ -58,13 +77,22 @@ mod tests {
         assert_eq!(written(&mut events, &loads, Works::Yes), "");
         loads.success.store(7, Relaxed);
         let text = written(&mut events, &loads, Works::Yes);
-        assert_eq!(text, "_e{33,15}:Tidegate loaded its configuration|It is in force.|t:success|#a:b\n");
+        assert_eq!(
+            text,
+            "_e{33,15}:Tidegate loaded its configuration|It is in force.|t:success|#a:b\n"
+        );
         loads.error.store(3, Relaxed);
         let text = written(&mut events, &loads, Works::No);
         assert_eq!(text.lines().count(), 2, "{text}");
-        assert!(text.starts_with("_e{32,") && text.contains("lost its store"), "{text}");
+        assert!(
+            text.starts_with("_e{32,") && text.contains("lost its store"),
+            "{text}"
+        );
         assert_eq!(written(&mut events, &loads, Works::No), "");
-        assert!(written(&mut events, &loads, Works::Partly).contains("again|Calls are counted.|t:success"));
+        assert!(
+            written(&mut events, &loads, Works::Partly)
+                .contains("again|Calls are counted.|t:success")
+        );
         assert_eq!(written(&mut events, &loads, Works::Yes), "");
     }
 }

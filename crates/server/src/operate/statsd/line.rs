@@ -29,13 +29,25 @@ pub(super) struct Writer {
 impl Writer {
     /// A writer with these tags on every line. As in the reference, one without a name or a value is left out.
     pub(super) fn new(dialect: &Dialect, tags: &[(String, String)]) -> Self {
-        let tags = tags.iter().filter(|(name, value)| !name.is_empty() && !value.is_empty());
-        let tags: BTreeMap<_, _> = tags.map(|(name, value)| (clean(name, ","), clean(value, ".,"))).collect();
+        let tags = tags
+            .iter()
+            .filter(|(name, value)| !name.is_empty() && !value.is_empty());
+        let tags: BTreeMap<_, _> = tags
+            .map(|(name, value)| (clean(name, ","), clean(value, ".,")))
+            .collect();
         let end = match dialect {
-            Dialect::Statsd => tags.iter().map(|(name, value)| format!("{TAG}{name}={value}")).collect(),
+            Dialect::Statsd => tags
+                .iter()
+                .map(|(name, value)| format!("{TAG}{name}={value}"))
+                .collect(),
             Dialect::Dog(_) => listed(&tags),
         };
-        Self { dialect: dialect.clone(), tags, end, name: String::new() }
+        Self {
+            dialect: dialect.clone(),
+            tags,
+            end,
+            name: String::new(),
+        }
     }
 
     /// The tags in the form of DogStatsD, after what ends a value.
@@ -49,7 +61,11 @@ impl Writer {
         name.clear();
         let _ = write!(Cleaned(&mut name), "{}", sample.name);
         // A client may name its descriptors as it likes, but adds no tags.
-        let tagged = if sample.place == Place::Own { name.find(TAG) } else { None };
+        let tagged = if sample.place == Place::Own {
+            name.find(TAG)
+        } else {
+            None
+        };
         match &self.dialect {
             Dialect::Statsd if tagged.is_none() => {
                 name.push_str(&self.end);
@@ -57,7 +73,10 @@ impl Writer {
             }
             Dialect::Statsd => {
                 let (name, tags) = self.split(&name, tagged);
-                let tags: String = tags.iter().map(|(tag, value)| format!("{TAG}{tag}={value}")).collect();
+                let tags: String = tags
+                    .iter()
+                    .map(|(tag, value)| format!("{TAG}{tag}={value}"))
+                    .collect();
                 values(sample, &format!("{name}{tags}"), "", out);
             }
             Dialect::Dog(rules) => {
@@ -96,7 +115,10 @@ fn values(sample: &Sample<'_>, name: &str, tags: &str, out: &mut Vec<u8>) {
         Kind::Counter => line(&sample.value, &"c"),
         Kind::Gauge => line(&sample.value, &"g"),
         Kind::Timer { micros } => {
-            let time = Decimal { number: micros, places: 3 };
+            let time = Decimal {
+                number: micros,
+                places: 3,
+            };
             let most = WEIGHT.max(sample.value.div_ceil(LINES));
             for _ in 0..sample.value / most {
                 line(&time, &format_args!("ms|@{}", rate(most)));
@@ -117,7 +139,10 @@ fn rate(calls: u64) -> Decimal {
     // At most 10^19 calls, so that the power fits.
     let places = (digits + 4).max(2 * digits + 1);
     let number = 10_u128.saturating_pow(places) / u128::from(calls);
-    Decimal { number: u64::try_from(number).unwrap_or(u64::MAX), places }
+    Decimal {
+        number: u64::try_from(number).unwrap_or(u64::MAX),
+        places,
+    }
 }
 
 /// `number` divided by a power of ten, without zeros at its end.
@@ -146,7 +171,10 @@ impl Display for Decimal {
 fn mogrified(rules: &[Mogrifier], name: &str) -> Option<(String, Vec<(String, String)>)> {
     rules.iter().find_map(|rule| {
         let groups = rule.pattern.captures(name)?;
-        let tags = rule.tags.iter().map(|(tag, value)| (clean(tag, ","), clean(&filled(value, &groups), ",")));
+        let tags = rule
+            .tags
+            .iter()
+            .map(|(tag, value)| (clean(tag, ","), clean(&filled(value, &groups), ",")));
         Some((clean(&filled(&rule.name, &groups), ""), tags.collect()))
     })
 }
@@ -159,7 +187,9 @@ fn filled(template: &str, groups: &Captures<'_>) -> String {
         let digits = part.bytes().take_while(u8::is_ascii_digit).count();
         let (number, rest) = part.split_at(digits);
         match number.parse::<usize>() {
-            Ok(number) if number < groups.len() => out.push_str(groups.get(number).map_or("", |group| group.as_str())),
+            Ok(number) if number < groups.len() => {
+                out.push_str(groups.get(number).map_or("", |group| group.as_str()))
+            }
             _ => {
                 out.push('$');
                 out.push_str(number);
@@ -172,8 +202,15 @@ fn filled(template: &str, groups: &Captures<'_>) -> String {
 
 /// `|#a:b,c:d`; nothing without tags.
 fn listed(tags: &BTreeMap<String, String>) -> String {
-    let pairs: Vec<_> = tags.iter().map(|(tag, value)| format!("{tag}:{value}")).collect();
-    if pairs.is_empty() { String::new() } else { format!("|#{}", pairs.join(",")) }
+    let pairs: Vec<_> = tags
+        .iter()
+        .map(|(tag, value)| format!("{tag}:{value}"))
+        .collect();
+    if pairs.is_empty() {
+        String::new()
+    } else {
+        format!("|#{}", pairs.join(","))
+    }
 }
 
 fn with_more(mut tags: String, more: &[(String, String)]) -> String {
@@ -196,7 +233,13 @@ struct Cleaned<'o>(&'o mut String);
 
 impl std::fmt::Write for Cleaned<'_> {
     fn write_str(&mut self, text: &str) -> std::fmt::Result {
-        self.0.extend(text.chars().map(|c| if c.is_control() || c == ':' || c == '|' { '_' } else { c }));
+        self.0.extend(text.chars().map(|c| {
+            if c.is_control() || c == ':' || c == '|' {
+                '_'
+            } else {
+                c
+            }
+        }));
         Ok(())
     }
 }
@@ -210,28 +253,66 @@ mod tests {
         format!("{name} {place:?} {kind:?} {value}")
     }
 
-    fn written(writer: &mut Writer, name: &str, place: Place<'_>, kind: Kind, value: u64) -> String {
+    fn written(
+        writer: &mut Writer,
+        name: &str,
+        place: Place<'_>,
+        kind: Kind,
+        value: u64,
+    ) -> String {
         let mut out = Vec::new();
-        writer.write(&Sample { name: Name("".into(), name, ""), kind, value, place }, &mut out);
+        writer.write(
+            &Sample {
+                name: Name("".into(), name, ""),
+                kind,
+                value,
+                place,
+            },
+            &mut out,
+        );
         String::from_utf8(out).unwrap_or_else(|_| sample(name, Place::Own, kind, value))
     }
 
     fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
-        pairs.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect()
+        pairs
+            .iter()
+            .map(|&(name, value)| (name.to_owned(), value.to_owned()))
+            .collect()
     }
 
     fn rule(pattern: &str, name: &str, tags: &[(&str, &str)]) -> Mogrifier {
-        Mogrifier { pattern: regex_lite::Regex::new(pattern).unwrap(), name: name.to_owned(), tags: pairs(tags) }
+        Mogrifier {
+            pattern: regex_lite::Regex::new(pattern).unwrap(),
+            name: name.to_owned(),
+            tags: pairs(tags),
+        }
     }
 
     #[test]
     fn tags_are_a_part_of_the_name_for_statsd_and_follow_the_value_for_dogstatsd() {
-        let tags = pairs(&[("zone", "eu.1:a|b"), ("app", "x"), ("none", ""), ("", "none")]);
+        let tags = pairs(&[
+            ("zone", "eu.1:a|b"),
+            ("app", "x"),
+            ("none", ""),
+            ("", "none"),
+        ]);
         let mut plain = Writer::new(&Dialect::Statsd, &tags);
         let mut dog = Writer::new(&Dialect::Dog(Vec::new()), &tags);
         for (name, place, kind, by_statsd, by_dog) in [
-            ("a.b", Place::Own, Kind::Counter, "a.b.__app=x.__zone=eu_1_a_b:3|c\n", "a.b:3|c|#app:x,zone:eu_1_a_b\n"),
-            ("a", Place::Own, Kind::Gauge, "a.__app=x.__zone=eu_1_a_b:3|g\n", "a:3|g|#app:x,zone:eu_1_a_b\n"),
+            (
+                "a.b",
+                Place::Own,
+                Kind::Counter,
+                "a.b.__app=x.__zone=eu_1_a_b:3|c\n",
+                "a.b:3|c|#app:x,zone:eu_1_a_b\n",
+            ),
+            (
+                "a",
+                Place::Own,
+                Kind::Gauge,
+                "a.__app=x.__zone=eu_1_a_b:3|g\n",
+                "a:3|g|#app:x,zone:eu_1_a_b\n",
+            ),
             (
                 "m.__code=hit",
                 Place::Own,
@@ -257,9 +338,24 @@ mod tests {
             assert_eq!(written(&mut plain, name, place, kind, 3), by_statsd);
             assert_eq!(written(&mut dog, name, place, kind, 3), by_dog);
         }
-        assert_eq!(written(&mut Writer::new(&Dialect::Statsd, &[]), "a", Place::Own, Kind::Gauge, 0), "a:0|g\n");
         assert_eq!(
-            written(&mut Writer::new(&Dialect::Dog(Vec::new()), &[]), "a", Place::Own, Kind::Gauge, 0),
+            written(
+                &mut Writer::new(&Dialect::Statsd, &[]),
+                "a",
+                Place::Own,
+                Kind::Gauge,
+                0
+            ),
+            "a:0|g\n"
+        );
+        assert_eq!(
+            written(
+                &mut Writer::new(&Dialect::Dog(Vec::new()), &[]),
+                "a",
+                Place::Own,
+                Kind::Gauge,
+                0
+            ),
             "a:0|g\n"
         );
     }
@@ -268,10 +364,19 @@ mod tests {
     fn the_weights_of_a_timer_add_up_to_its_calls() {
         let mut writer = Writer::new(&Dialect::Statsd, &[]);
         for calls in (1..3_000).chain([999_999, 1_000_000, 1_000_001, 123_456_789]) {
-            let text = written(&mut writer, "t", Place::Own, Kind::Timer { micros: 7_000 }, calls);
+            let text = written(
+                &mut writer,
+                "t",
+                Place::Own,
+                Kind::Timer { micros: 7_000 },
+                calls,
+            );
             let (mut cut, mut exact) = (0, 0.0);
             for line in text.lines() {
-                let rate = match line.strip_prefix("t:7|ms").map(|rest| rest.strip_prefix("|@")) {
+                let rate = match line
+                    .strip_prefix("t:7|ms")
+                    .map(|rest| rest.strip_prefix("|@"))
+                {
                     Some(Some(rate)) => rate.parse::<f64>().unwrap(),
                     Some(None) => 1.0,
                     None => panic!("{line}"),
@@ -280,7 +385,10 @@ mod tests {
                 exact += 1.0 / rate;
             }
             assert_eq!(cut, calls);
-            assert!((exact - calls as f64).abs() <= calls as f64 / 1e4, "{calls}: {exact}");
+            assert!(
+                (exact - calls as f64).abs() <= calls as f64 / 1e4,
+                "{calls}: {exact}"
+            );
             assert!(text.lines().count() as u64 <= LINES + 1, "{calls}");
         }
     }
@@ -298,7 +406,10 @@ mod tests {
             (40_000, 7, "t:40|ms|@0.14285\n"),
             (104_000, 1_000, "t:104|ms|@0.001\n"),
         ] {
-            assert_eq!(written(&mut writer, "t", Place::Own, Kind::Timer { micros }, calls), expected);
+            assert_eq!(
+                written(&mut writer, "t", Place::Own, Kind::Timer { micros }, calls),
+                expected
+            );
         }
     }
 
@@ -308,19 +419,30 @@ mod tests {
             rule(
                 r"^limit\.(\w+)\.([^.]+)\.hits$",
                 "hits.$1",
-                &[("key", "$2"), ("all", "$0"), ("not", "$3$"), ("two", "$1-$2")],
+                &[
+                    ("key", "$2"),
+                    ("all", "$0"),
+                    ("not", "$3$"),
+                    ("two", "$1-$2"),
+                ],
             ),
             rule("^limit", "never", &[]),
             rule("^(x)?gone$", "g$1", &[]),
         ];
         let mut writer = Writer::new(&Dialect::Dog(rules), &pairs(&[("app", "x")]));
         for (name, expected) in [
-            ("limit.shop.a,b.hits", "hits.shop:1|c|#app:x,key:a_b,all:limit.shop.a_b.hits,not:$3$,two:shop-a_b\n"),
+            (
+                "limit.shop.a,b.hits",
+                "hits.shop:1|c|#app:x,key:a_b,all:limit.shop.a_b.hits,not:$3$,two:shop-a_b\n",
+            ),
             ("limit.shop", "never:1|c|#app:x\n"),
             ("gone", "g:1|c|#app:x\n"),
             ("other", "other:1|c|#app:x\n"),
         ] {
-            assert_eq!(written(&mut writer, name, Place::Limit("k"), Kind::Counter, 1), expected);
+            assert_eq!(
+                written(&mut writer, name, Place::Limit("k"), Kind::Counter, 1),
+                expected
+            );
         }
     }
 }

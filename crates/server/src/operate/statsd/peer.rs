@@ -51,7 +51,11 @@ enum Socket {
 
 impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let transport = if self.transport == Transport::Tcp { "tcp" } else { "udp" };
+        let transport = if self.transport == Transport::Tcp {
+            "tcp"
+        } else {
+            "udp"
+        };
         write!(f, "{transport}://{}:{}", self.host, self.port)
     }
 }
@@ -59,7 +63,16 @@ impl fmt::Display for Peer {
 impl Peer {
     pub(super) fn new(host: String, port: u16, transport: Transport, look_up: LookUp) -> Self {
         let due = Instant::now();
-        Self { host, port, transport, look_up, looking_up: None, socket: None, failures: 0, due }
+        Self {
+            host,
+            port,
+            transport,
+            look_up,
+            looking_up: None,
+            socket: None,
+            failures: 0,
+            due,
+        }
     }
 
     pub(super) fn transport(&self) -> Transport {
@@ -77,7 +90,10 @@ impl Peer {
             _ => {}
         }
         if Instant::now() < self.due {
-            return Err(io::Error::new(io::ErrorKind::NotConnected, "the last connection failed a moment ago"));
+            return Err(io::Error::new(
+                io::ErrorKind::NotConnected,
+                "the last connection failed a moment ago",
+            ));
         }
         match self.connect().await {
             Ok(socket) => {
@@ -113,7 +129,9 @@ impl Peer {
     /// Ends the connection. The next one waits for a moment.
     pub(super) fn close(&mut self) {
         self.socket = None;
-        let pause = FIRST_PAUSE.saturating_mul(1 << self.failures.min(5)).min(LAST_PAUSE);
+        let pause = FIRST_PAUSE
+            .saturating_mul(1 << self.failures.min(5))
+            .min(LAST_PAUSE);
         // Servers that lost their receiver together should not come back together.
         self.due = Instant::now() + pause.mul_f64(0.5 + fastrand::f64() / 2.0);
         self.failures = self.failures.saturating_add(1);
@@ -123,7 +141,9 @@ impl Peer {
         let addresses = self.addresses().await?;
         if self.transport == Transport::Tcp {
             let connected = timeout(CONNECT, dial_any(&addresses)).await;
-            return connected.map_err(|_| timed_out("no connection"))?.map(Socket::Tcp);
+            return connected
+                .map_err(|_| timed_out("no connection"))?
+                .map(Socket::Tcp);
         }
         // Nothing answers a datagram, so no address shows that it works. Each try begins with another one.
         let first = self.failures as usize % addresses.len().max(1);
@@ -139,15 +159,23 @@ impl Peer {
 
     async fn addresses(&mut self) -> io::Result<Vec<SocketAddr>> {
         let (look_up, host, port) = (self.look_up, self.host.clone(), self.port);
-        let looking_up = self.looking_up.get_or_insert_with(|| spawn_blocking(move || look_up(&host, port)));
-        let found = timeout(CONNECT, looking_up).await.map_err(|_| timed_out("the name is not looked up"))?;
+        let looking_up = self
+            .looking_up
+            .get_or_insert_with(|| spawn_blocking(move || look_up(&host, port)));
+        let found = timeout(CONNECT, looking_up)
+            .await
+            .map_err(|_| timed_out("the name is not looked up"))?;
         self.looking_up = None;
         found.unwrap_or_else(|error| Err(io::Error::other(error)))
     }
 }
 
 async fn open_udp(address: SocketAddr) -> io::Result<UdpSocket> {
-    let any: SocketAddr = if address.is_ipv4() { ([0; 4], 0).into() } else { ([0; 16], 0).into() };
+    let any: SocketAddr = if address.is_ipv4() {
+        ([0; 4], 0).into()
+    } else {
+        ([0; 16], 0).into()
+    };
     let socket = UdpSocket::bind(any).await?;
     socket.connect(address).await?;
     Ok(socket)
@@ -196,7 +224,11 @@ mod tests {
         let port = listener.local_addr().unwrap().port();
         let mut peer = Peer::new("slow.test".to_owned(), port, Transport::Tcp, hangs);
         for _ in 0..3 {
-            assert!(tokio::time::timeout(Duration::ZERO, peer.ready()).await.is_err());
+            assert!(
+                tokio::time::timeout(Duration::ZERO, peer.ready())
+                    .await
+                    .is_err()
+            );
         }
         GATE.wait();
         peer.ready().await.unwrap();
@@ -206,7 +238,10 @@ mod tests {
     static SILENT: OnceLock<SocketAddr> = OnceLock::new();
 
     fn first_is_silent(_: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
-        Ok(vec![*SILENT.get().expect("the test has set it"), ([127, 0, 0, 1], port).into()])
+        Ok(vec![
+            *SILENT.get().expect("the test has set it"),
+            ([127, 0, 0, 1], port).into(),
+        ])
     }
 
     /// The first address took the whole time for a connection.
@@ -215,7 +250,9 @@ mod tests {
         // Its queue is full, so that it answers no attempt to connect.
         let socket = || Socket2::new(Domain::IPV4, Type::STREAM, None).unwrap();
         let [silent, first, second] = [socket(), socket(), socket()];
-        silent.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        silent
+            .bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into())
+            .unwrap();
         silent.listen(0).unwrap();
         let address = silent.local_addr().unwrap();
         for client in [&first, &second] {

@@ -75,7 +75,10 @@ type BoxError = Box<dyn Error + Send + Sync>;
 
 impl Collector {
     pub(super) fn new(settings: settings::Collector) -> Self {
-        Self { settings, connection: None }
+        Self {
+            settings,
+            connection: None,
+        }
     }
 
     /// The body of a request with this message.
@@ -105,7 +108,10 @@ impl Collector {
             Err(_) => format!("no answer within {:?}", self.settings.timeout),
         };
         self.connection = None;
-        Err(Refused { reason: format!("{}: {result}", self.settings.address()), may_be_repeated: true })
+        Err(Refused {
+            reason: format!("{}: {result}", self.settings.address()),
+            may_be_repeated: true,
+        })
     }
 
     async fn exchange(&mut self, body: &[u8]) -> Result<Response<Collected<Bytes>>, BoxError> {
@@ -141,10 +147,18 @@ impl Collector {
                 header::CONTENT_ENCODING
             }
             TraceProtocol::Grpc => {
-                let scheme = if settings.tls.is_some() { "https" } else { "http" };
-                request = Request::post(format!("{scheme}://{}{}", settings.address(), settings.path))
-                    .header(header::CONTENT_TYPE, "application/grpc")
-                    .header(header::TE, "trailers");
+                let scheme = if settings.tls.is_some() {
+                    "https"
+                } else {
+                    "http"
+                };
+                request = Request::post(format!(
+                    "{scheme}://{}{}",
+                    settings.address(),
+                    settings.path
+                ))
+                .header(header::CONTENT_TYPE, "application/grpc")
+                .header(header::TE, "trailers");
                 header::HeaderName::from_static("grpc-encoding")
             }
         };
@@ -163,9 +177,17 @@ impl Collector {
         let settings = &self.settings;
         let socket = dial(&settings.host, settings.port).await?;
         socket.set_nodelay(true)?;
-        let Some(tls) = &settings.tls else { return self.greet(socket).await };
+        let Some(tls) = &settings.tls else {
+            return self.greet(socket).await;
+        };
         let name = ServerName::try_from(settings.host.clone())?;
-        let flaws = |flaws: Vec<Flaw>| flaws.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+        let flaws = |flaws: Vec<Flaw>| {
+            flaws
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join("; ")
+        };
         let connector = TlsConnector::from(tls.load().map_err(flaws)?);
         self.greet(connector.connect(name, socket).await?).await
     }
@@ -179,11 +201,17 @@ impl Collector {
         Ok(match self.settings.protocol {
             TraceProtocol::Http => {
                 let (requests, work) = http1::handshake(socket).await?;
-                Connection { requests: Requests::Http(requests), driver: tokio::spawn(async { drop(work.await) }) }
+                Connection {
+                    requests: Requests::Http(requests),
+                    driver: tokio::spawn(async { drop(work.await) }),
+                }
             }
             TraceProtocol::Grpc => {
                 let (requests, work) = http2::handshake(TokioExecutor::new(), socket).await?;
-                Connection { requests: Requests::Grpc(requests), driver: tokio::spawn(async { drop(work.await) }) }
+                Connection {
+                    requests: Requests::Grpc(requests),
+                    driver: tokio::spawn(async { drop(work.await) }),
+                }
             }
         })
     }
@@ -209,23 +237,37 @@ fn read(protocol: TraceProtocol, answer: Response<Collected<Bytes>>) -> Result<T
             StatusCode::GATEWAY_TIMEOUT,
         ];
         let reason = format!("the collector answered with HTTP {}", head.status);
-        return Err(Refused { reason, may_be_repeated: again.contains(&head.status) });
+        return Err(Refused {
+            reason,
+            may_be_repeated: again.contains(&head.status),
+        });
     }
     let mut message = 0;
     if protocol == TraceProtocol::Grpc {
-        let code = body.trailers().and_then(|trailers| trailers.get("grpc-status"));
+        let code = body
+            .trailers()
+            .and_then(|trailers| trailers.get("grpc-status"));
         let code = code
             .or_else(|| head.headers.get("grpc-status"))
-            .map_or(tonic::Code::Unknown, |code| tonic::Code::from_bytes(code.as_bytes()));
+            .map_or(tonic::Code::Unknown, |code| {
+                tonic::Code::from_bytes(code.as_bytes())
+            });
         check(code)?;
         message = FRAME;
     }
     let body = body.to_bytes();
-    let answer = body.get(message..).and_then(|message| otlp::Response::decode(message).ok());
-    let Some(partial) = answer.and_then(|answer| answer.partial_success) else { return Ok(Taken::default()) };
+    let answer = body
+        .get(message..)
+        .and_then(|message| otlp::Response::decode(message).ok());
+    let Some(partial) = answer.and_then(|answer| answer.partial_success) else {
+        return Ok(Taken::default());
+    };
     let words: String = partial.error_message.chars().take(WORDS).collect();
     let reason = format!("the collector rejected them: {words:?}");
-    Ok(Taken { rejected: u64::try_from(partial.rejected_spans).unwrap_or(0), reason })
+    Ok(Taken {
+        rejected: u64::try_from(partial.rejected_spans).unwrap_or(0),
+        reason,
+    })
 }
 
 /// Which codes may be repeated is said by OTLP.
@@ -242,14 +284,21 @@ fn check(code: tonic::Code) -> Result<(), Refused> {
         | Code::DataLoss => true,
         _ => false,
     };
-    Err(Refused { reason: format!("the collector answered with {code:?}"), may_be_repeated })
+    Err(Refused {
+        reason: format!("the collector answered with {code:?}"),
+        may_be_repeated,
+    })
 }
 
 fn chain(error: &(dyn Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| (*error).source());
     // An error of the system says what it is about only with its kind.
     causes
-        .map(|cause| cause.downcast_ref::<io::Error>().map_or_else(|| cause.to_string(), io::Error::to_string))
+        .map(|cause| {
+            cause
+                .downcast_ref::<io::Error>()
+                .map_or_else(|| cause.to_string(), io::Error::to_string)
+        })
         .collect::<Vec<_>>()
         .join(": ")
 }

@@ -29,7 +29,14 @@ pub(super) fn incoming(headers: &HeaderMap) -> Incoming {
     let get = |name| headers.get(name).map(http::HeaderValue::as_bytes);
     get(&B3)
         .and_then(b3_single)
-        .or_else(|| b3_multi(get(&B3_TRACE), get(&B3_SPAN), get(&B3_SAMPLED), get(&B3_FLAGS)))
+        .or_else(|| {
+            b3_multi(
+                get(&B3_TRACE),
+                get(&B3_SPAN),
+                get(&B3_SAMPLED),
+                get(&B3_FLAGS),
+            )
+        })
         .or_else(|| get(&TRACEPARENT).and_then(traceparent))
         .unwrap_or_default()
 }
@@ -38,7 +45,9 @@ pub(super) fn incoming(headers: &HeaderMap) -> Incoming {
 pub(super) fn state(headers: &HeaderMap) -> String {
     let mut state = String::new();
     for value in headers.get_all(&TRACESTATE) {
-        let Ok(text) = value.to_str() else { return String::new() };
+        let Ok(text) = value.to_str() else {
+            return String::new();
+        };
         if state.len() + text.len() >= STATE {
             return String::new();
         }
@@ -52,13 +61,31 @@ pub(super) fn state(headers: &HeaderMap) -> String {
 
 /// Where the caller of a call is, to be kept with what the call creates.
 pub(crate) fn caller(headers: &HeaderMap) -> Option<TraceContext> {
-    let Incoming { trace, parent, sampled } = incoming(headers);
-    Some(TraceContext { trace: trace?, span: parent?, sampled, state: state(headers) })
+    let Incoming {
+        trace,
+        parent,
+        sampled,
+    } = incoming(headers);
+    Some(TraceContext {
+        trace: trace?,
+        span: parent?,
+        sampled,
+        state: state(headers),
+    })
 }
 
 fn traceparent(text: &[u8]) -> Option<Incoming> {
-    let TraceContext { trace, span, sampled, .. } = TraceContext::read(text)?;
-    Some(Incoming { trace: Some(trace), parent: Some(span), sampled })
+    let TraceContext {
+        trace,
+        span,
+        sampled,
+        ..
+    } = TraceContext::read(text)?;
+    Some(Incoming {
+        trace: Some(trace),
+        parent: Some(span),
+        sampled,
+    })
 }
 
 /// `TRACE-SPAN[-SAMPLED[-PARENT]]`, or the decision alone.
@@ -66,7 +93,10 @@ fn b3_single(text: &[u8]) -> Option<Incoming> {
     let mut parts = text.split(|byte| *byte == b'-');
     let first = parts.next()?;
     let Some(span) = parts.next() else {
-        return Some(Incoming { sampled: Some(b3_decision(first)?), ..Incoming::default() });
+        return Some(Incoming {
+            sampled: Some(b3_decision(first)?),
+            ..Incoming::default()
+        });
     };
     let sampled = match parts.next() {
         Some(word) => Some(b3_decision(word)?),
@@ -89,7 +119,10 @@ fn b3_multi(
     };
     match (trace, span) {
         (Some(trace), Some(span)) => b3_ids(trace, span, sampled),
-        (None, None) => sampled.map(|sampled| Incoming { sampled: Some(sampled), ..Incoming::default() }),
+        (None, None) => sampled.map(|sampled| Incoming {
+            sampled: Some(sampled),
+            ..Incoming::default()
+        }),
         _ => None,
     }
 }
@@ -114,12 +147,18 @@ fn b3_ids(trace: &[u8], span: &[u8], sampled: Option<bool>) -> Option<Incoming> 
 fn ids(trace: &[u8], span: &[u8], sampled: Option<bool>) -> Option<Incoming> {
     let trace = hex(trace).filter(|id| *id != 0)?;
     let span = hex(span).filter(|id| *id != 0)?;
-    Some(Incoming { trace: Some(trace), parent: Some(span as u64), sampled })
+    Some(Incoming {
+        trace: Some(trace),
+        parent: Some(span as u64),
+        sampled,
+    })
 }
 
 /// A number of at most 32 digits.
 fn hex(digits: &[u8]) -> Option<u128> {
-    digits.iter().try_fold(0, |number: u128, digit| Some(number << 4 | u128::from((*digit as char).to_digit(16)?)))
+    digits.iter().try_fold(0, |number: u128, digit| {
+        Some(number << 4 | u128::from((*digit as char).to_digit(16)?))
+    })
 }
 
 #[cfg(test)]
@@ -132,14 +171,20 @@ mod tests {
     /// `expected` as sampled, for the ids above; the outer None is no context at all.
     #[track_caller]
     fn check(headers: &[(&'static str, &str)], expected: Option<Option<bool>>) {
-        let map: HeaderMap =
-            headers.iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap())).collect();
+        let map: HeaderMap = headers
+            .iter()
+            .map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()))
+            .collect();
         let ids = |sampled| Incoming {
             trace: u128::from_str_radix(TRACE, 16).ok(),
             parent: u64::from_str_radix(SPAN, 16).ok(),
             sampled,
         };
-        assert_eq!(incoming(&map), expected.map_or_else(Incoming::default, ids), "{headers:?}");
+        assert_eq!(
+            incoming(&map),
+            expected.map_or_else(Incoming::default, ids),
+            "{headers:?}"
+        );
     }
 
     #[test]
@@ -149,7 +194,10 @@ mod tests {
             (format!("00-{TRACE}-{SPAN}-00"), Some(Some(false))),
             (format!("00-{TRACE}-{SPAN}-02"), Some(Some(false))),
             (format!("cc-{TRACE}-{SPAN}-01"), Some(Some(true))),
-            (format!("cc-{TRACE}-{SPAN}-01-what-comes-later"), Some(Some(true))),
+            (
+                format!("cc-{TRACE}-{SPAN}-01-what-comes-later"),
+                Some(Some(true)),
+            ),
             (format!("cc-{TRACE}-{SPAN}-01.what"), None),
             (format!("00-{TRACE}-{SPAN}-01-more"), None),
             (format!("ff-{TRACE}-{SPAN}-01"), None),
@@ -175,7 +223,10 @@ mod tests {
             (format!("{TRACE}-{SPAN}-1"), Some(Some(true))),
             (format!("{TRACE}-{SPAN}-d"), Some(Some(true))),
             (format!("{TRACE}-{SPAN}-0"), Some(Some(false))),
-            (format!("{TRACE}-{SPAN}-1-05e3ac9a4f6e3b90"), Some(Some(true))),
+            (
+                format!("{TRACE}-{SPAN}-1-05e3ac9a4f6e3b90"),
+                Some(Some(true)),
+            ),
             (format!("{TRACE}-{SPAN}"), Some(None)),
             (format!("{TRACE}-{SPAN}-2"), None),
             (format!("{}-{SPAN}-1", &TRACE[1..]), None),
@@ -199,16 +250,31 @@ mod tests {
         }
         check(&[ids[0], ids[1], ("x-b3-sampled", "perhaps")], None);
         check(&ids[..1], None);
-        check(&[("traceparent", &format!("00-{}-{SPAN}-00", "1".repeat(32))), ids[0], ids[1]], Some(None));
+        check(
+            &[
+                ("traceparent", &format!("00-{}-{SPAN}-00", "1".repeat(32))),
+                ids[0],
+                ids[1],
+            ],
+            Some(None),
+        );
     }
 
     #[test]
     fn a_decision_may_come_alone() {
-        for (name, value, sampled) in [("b3", "0", false), ("b3", "d", true), ("x-b3-sampled", "1", true)] {
-            let headers = HeaderMap::from_iter([(HeaderName::from_static(name), value.parse().unwrap())]);
+        for (name, value, sampled) in [
+            ("b3", "0", false),
+            ("b3", "d", true),
+            ("x-b3-sampled", "1", true),
+        ] {
+            let headers =
+                HeaderMap::from_iter([(HeaderName::from_static(name), value.parse().unwrap())]);
             assert_eq!(
                 incoming(&headers),
-                Incoming { sampled: Some(sampled), ..Incoming::default() },
+                Incoming {
+                    sampled: Some(sampled),
+                    ..Incoming::default()
+                },
                 "{name} {value}"
             );
         }
@@ -217,7 +283,9 @@ mod tests {
     #[test]
     fn the_state_of_vendors_is_kept_up_to_512_bytes() {
         let of = |values: &[&str]| {
-            let pairs = values.iter().map(|value| (TRACESTATE.clone(), value.parse().unwrap()));
+            let pairs = values
+                .iter()
+                .map(|value| (TRACESTATE.clone(), value.parse().unwrap()));
             let mut headers = HeaderMap::new();
             for (name, value) in pairs {
                 headers.append(name, value);

@@ -42,7 +42,11 @@ pub(super) struct Exporter {
 }
 
 impl Exporter {
-    pub(super) fn new(settings: &settings::Traces, queue: Arc<Queue>, records: Receiver<Record>) -> Self {
+    pub(super) fn new(
+        settings: &settings::Traces,
+        queue: Arc<Queue>,
+        records: Receiver<Record>,
+    ) -> Self {
         Self {
             queue,
             records,
@@ -107,7 +111,11 @@ impl Exporter {
                 return false;
             }
             let spans = spans_of(&records);
-            self.pending = Some((self.collector.encode(&otlp::request(&self.resource, records)), spans));
+            self.pending = Some((
+                self.collector
+                    .encode(&otlp::request(&self.resource, records)),
+                spans,
+            ));
         }
         true
     }
@@ -125,7 +133,10 @@ impl Exporter {
             }
             if !self.failing {
                 self.failing = true;
-                warn!(reason = refused.reason, "the collector of traces does not take them; they are sent again");
+                warn!(
+                    reason = refused.reason,
+                    "the collector of traces does not take them; they are sent again"
+                );
             }
             tokio::select! {
                 () = sleep(pause.mul_f64(0.5 + 0.5 * fastrand::f64())) => {}
@@ -140,11 +151,15 @@ impl Exporter {
     /// # Cancellation
     /// The collector may have the message, which is sent again then.
     async fn attempt(&mut self) -> Result<(), Refused> {
-        let Some((message, spans)) = &self.pending else { return Ok(()) };
+        let Some((message, spans)) = &self.pending else {
+            return Ok(());
+        };
         let taken = self.collector.send(message).await?;
         let spans = *spans;
         self.pending = None;
-        self.queue.exported.fetch_add(spans.saturating_sub(taken.rejected), Relaxed);
+        self.queue
+            .exported
+            .fetch_add(spans.saturating_sub(taken.rejected), Relaxed);
         if taken.rejected > 0 {
             self.lose(taken.rejected.min(spans));
             self.say(&taken.reason);
@@ -173,7 +188,12 @@ impl Exporter {
             return;
         }
         (self.said, self.dropped) = (Some(Instant::now()), dropped);
-        warn!(spans, reason, most_bytes_waiting = WAITING, "spans of traces were dropped");
+        warn!(
+            spans,
+            reason,
+            most_bytes_waiting = WAITING,
+            "spans of traces were dropped"
+        );
     }
 }
 

@@ -21,9 +21,17 @@ impl OneCall {
     /// Begins a trace with a call of this name.
     pub(crate) fn begin(name: &'static str) -> Self {
         let (queue, records) = Queue::new();
-        let mut trace = Trace::begin(name, (sampler::random_id(), None, String::new()), queue.clone());
+        let mut trace = Trace::begin(
+            name,
+            (sampler::random_id(), None, String::new()),
+            queue.clone(),
+        );
         trace.is_seen_from(Side::Client);
-        Self { trace, queue, records }
+        Self {
+            trace,
+            queue,
+            records,
+        }
     }
 
     /// The header that tells the server of it.
@@ -35,8 +43,17 @@ impl OneCall {
     ///
     /// # Errors
     /// Why the collector does not have it.
-    pub(crate) async fn end(self, code: Code, failure: Option<&str>, settings: &Traces) -> Result<(), String> {
-        let Self { mut trace, queue, records } = self;
+    pub(crate) async fn end(
+        self,
+        code: Code,
+        failure: Option<&str>,
+        settings: &Traces,
+    ) -> Result<(), String> {
+        let Self {
+            mut trace,
+            queue,
+            records,
+        } = self;
         trace.answered(code, failure);
         drop(trace);
         let message = otlp::request(&otlp::resource(&settings.service), queue.take(&records));

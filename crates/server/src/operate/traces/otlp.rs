@@ -140,14 +140,25 @@ pub(super) struct PartialSuccess {
 /// Describes this server by its name, its namespace and its instance.
 pub(super) fn resource(service: &[String; 3]) -> Resource {
     let names = ["service.name", "service.namespace", "service.instance.id"];
-    let attributes = names.into_iter().zip(service).map(|(name, value)| key_value(name, Value::Text(value.clone())));
-    Resource { attributes: attributes.collect() }
+    let attributes = names
+        .into_iter()
+        .zip(service)
+        .map(|(name, value)| key_value(name, Value::Text(value.clone())));
+    Resource {
+        attributes: attributes.collect(),
+    }
 }
 
 /// One message with these calls.
 pub(super) fn request(resource: &Resource, records: Vec<Record>) -> Request {
-    let scope = Scope { name: "tidegate".to_owned(), version: crate::VERSION.to_owned() };
-    let scope_spans = ScopeSpans { scope: Some(scope), spans: records.into_iter().flat_map(spans).collect() };
+    let scope = Scope {
+        name: "tidegate".to_owned(),
+        version: crate::VERSION.to_owned(),
+    };
+    let scope_spans = ScopeSpans {
+        scope: Some(scope),
+        spans: records.into_iter().flat_map(spans).collect(),
+    };
     Request {
         resource_spans: vec![ResourceSpans {
             resource: Some(resource.clone()),
@@ -158,7 +169,14 @@ pub(super) fn request(resource: &Resource, records: Vec<Record>) -> Request {
 }
 
 fn spans(record: Record) -> impl Iterator<Item = Span> {
-    let Record { trace, side, has_remote_parent, state, spans, mut failure } = record;
+    let Record {
+        trace,
+        side,
+        has_remote_parent,
+        state,
+        spans,
+        mut failure,
+    } = record;
     let call = match side {
         Side::Server => Kind::Server,
         Side::Client => Kind::Client,
@@ -166,8 +184,19 @@ fn spans(record: Record) -> impl Iterator<Item = Span> {
     };
     spans.into_iter().enumerate().map(move |(at, part)| {
         let is_call = at == 0;
-        let elsewhere = if is_call && has_remote_parent { PARENT_ELSEWHERE } else { 0 };
-        let Part { name, id, parent, start, end, attributes } = part;
+        let elsewhere = if is_call && has_remote_parent {
+            PARENT_ELSEWHERE
+        } else {
+            0
+        };
+        let Part {
+            name,
+            id,
+            parent,
+            start,
+            end,
+            attributes,
+        } = part;
         Span {
             trace_id: trace.to_be_bytes().to_vec(),
             span_id: id.to_be_bytes().to_vec(),
@@ -177,8 +206,14 @@ fn spans(record: Record) -> impl Iterator<Item = Span> {
             kind: if is_call { call } else { Kind::Internal }.into(),
             start_time_unix_nano: start,
             end_time_unix_nano: end,
-            attributes: attributes.into_iter().map(|(key, value)| key_value(key, value)).collect(),
-            status: failure.take().map(|message| Status { message, code: StatusCode::Error.into() }),
+            attributes: attributes
+                .into_iter()
+                .map(|(key, value)| key_value(key, value))
+                .collect(),
+            status: failure.take().map(|message| Status {
+                message,
+                code: StatusCode::Error.into(),
+            }),
             flags: SAMPLED | PARENT_KNOWN | elsewhere,
         }
     })
@@ -189,5 +224,8 @@ fn key_value(key: &str, value: Value) -> KeyValue {
         Value::Text(text) => OneValue::Text(text),
         Value::Integer(number) => OneValue::Integer(number),
     };
-    KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }) }
+    KeyValue {
+        key: key.to_owned(),
+        value: Some(AnyValue { value: Some(value) }),
+    }
 }

@@ -35,7 +35,17 @@ impl Queue {
         let (records, receiver) = channel();
         let (exported, dropped) = (AtomicU64::new(0), AtomicU64::new(0));
         let (bytes, calls) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        (Arc::new(Self { records, bytes, calls, enough: Notify::new(), exported, dropped }), receiver)
+        (
+            Arc::new(Self {
+                records,
+                bytes,
+                calls,
+                enough: Notify::new(),
+                exported,
+                dropped,
+            }),
+            receiver,
+        )
     }
 
     /// Adds a call, or drops and counts it when too much waits.
@@ -59,7 +69,9 @@ impl Queue {
     pub(super) fn take(&self, records: &Receiver<Record>) -> Vec<Record> {
         let (mut taken, mut bytes, mut spans) = (Vec::new(), 0, 0);
         while bytes < BATCH && spans < BATCH_SPANS {
-            let Ok(record) = records.try_recv() else { break };
+            let Ok(record) = records.try_recv() else {
+                break;
+            };
             bytes += record.bytes();
             spans += record.spans.len();
             taken.push(record);

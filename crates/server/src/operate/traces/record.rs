@@ -81,14 +81,36 @@ pub(crate) struct Trace {
 
 impl Trace {
     /// Begins with the span of the call, named `name`; `context` has the trace, the caller's span and the vendors' part.
-    pub(super) fn begin(name: &'static str, context: (u128, Option<SpanId>, String), queue: Arc<Queue>) -> Box<Self> {
+    pub(super) fn begin(
+        name: &'static str,
+        context: (u128, Option<SpanId>, String),
+        queue: Arc<Queue>,
+    ) -> Box<Self> {
         let (trace, parent, state) = context;
         let (wall, begun) = (clock::now().0.saturating_mul(1_000), Instant::now());
-        let span = Span { name, id: Self::new_id(), parent, start: wall, end: 0, attributes: Vec::new() };
+        let span = Span {
+            name,
+            id: Self::new_id(),
+            parent,
+            start: wall,
+            end: 0,
+            attributes: Vec::new(),
+        };
         let mut spans = Vec::with_capacity(4);
         spans.push(span);
-        let record = Record { trace, has_remote_parent: parent.is_some(), state, spans, ..Record::default() };
-        Box::new(Self { record, queue, begun, wall })
+        let record = Record {
+            trace,
+            has_remote_parent: parent.is_some(),
+            state,
+            spans,
+            ..Record::default()
+        };
+        Box::new(Self {
+            record,
+            queue,
+            begun,
+            wall,
+        })
     }
 
     /// Says on which side the call is seen.
@@ -120,14 +142,24 @@ impl Trace {
         attributes: Vec<(&'static str, Value)>,
     ) {
         let (start, end) = (self.nanos(begun), self.nanos(Instant::now()));
-        self.record.spans.push(Span { name, id, parent: Some(parent), start, end, attributes });
+        self.record.spans.push(Span {
+            name,
+            id,
+            parent: Some(parent),
+            start,
+            end,
+            attributes,
+        });
     }
 
     /// Says how a gRPC call ended. Without it, its caller has left.
     pub(crate) fn answered(&mut self, code: Code, failure: Option<&str>) {
         self.record.spans[0].attributes = vec![
             ("rpc.system", Value::Text("grpc".to_owned())),
-            ("rpc.service", Value::Text("envoy.service.ratelimit.v3.RateLimitService".to_owned())),
+            (
+                "rpc.service",
+                Value::Text("envoy.service.ratelimit.v3.RateLimitService".to_owned()),
+            ),
             ("rpc.method", Value::Text("ShouldRateLimit".to_owned())),
             ("rpc.grpc.status_code", Value::Integer(code as i64)),
         ];
@@ -136,7 +168,8 @@ impl Trace {
 
     /// Says how a call of HTTP ended.
     pub(crate) fn responded(&mut self, status: u16) {
-        self.record.spans[0].attributes = vec![("http.response.status_code", Value::Integer(status.into()))];
+        self.record.spans[0].attributes =
+            vec![("http.response.status_code", Value::Integer(status.into()))];
         self.end((status >= 500).then_some("the call failed"));
     }
 
@@ -147,14 +180,18 @@ impl Trace {
 
     fn nanos(&self, at: Instant) -> u64 {
         let since = at.saturating_duration_since(self.begun).as_nanos();
-        self.wall.saturating_add(u64::try_from(since).unwrap_or(u64::MAX))
+        self.wall
+            .saturating_add(u64::try_from(since).unwrap_or(u64::MAX))
     }
 }
 
 impl Drop for Trace {
     fn drop(&mut self) {
         if self.record.spans[0].end == 0 {
-            self.answered(Code::Cancelled, Some("the caller did not wait for the answer"));
+            self.answered(
+                Code::Cancelled,
+                Some("the caller did not wait for the answer"),
+            );
         }
         self.queue.add(mem::take(&mut self.record));
     }

@@ -10,7 +10,9 @@ pub(super) struct Sampler {
 impl Sampler {
     /// Takes `share` of all traces, from 0 to 1.
     pub(super) fn new(share: f64) -> Self {
-        Self { below: (share * (1u64 << 63) as f64) as u64 }
+        Self {
+            below: (share * (1u64 << 63) as f64) as u64,
+        }
     }
 
     /// Whether the trace with this id is taken, as the OpenTelemetry SDK for Go decides.
@@ -32,7 +34,11 @@ mod tests {
     fn a_share_of_the_ids_is_taken() {
         for (share, expected) in [(0.0, 0), (0.25, 25), (0.5, 50), (1.0, 100)] {
             let ids = (0..100u64).map(|step| u128::from(step * (u64::MAX / 100) + u64::MAX / 200));
-            assert_eq!(ids.filter(|id| Sampler::new(share).takes(*id)).count(), expected, "{share}");
+            assert_eq!(
+                ids.filter(|id| Sampler::new(share).takes(*id)).count(),
+                expected,
+                "{share}"
+            );
         }
         assert!(Sampler::new(1.0).takes(u128::MAX));
     }

@@ -42,36 +42,85 @@ impl Traces {
     /// Where the span of a call is whose caller is there, if it is sampled: as the caller decided, else by the ratio.
     fn begin_creation(&self, caller: Option<&TraceContext>) -> Option<TraceContext> {
         let trace = caller.map_or_else(sampler::random_id, |caller| caller.trace);
-        let sampled = caller.and_then(|caller| caller.sampled).unwrap_or_else(|| self.sampler.takes(trace));
+        let sampled = caller
+            .and_then(|caller| caller.sampled)
+            .unwrap_or_else(|| self.sampler.takes(trace));
         let state = || caller.map_or_else(String::new, |caller| caller.state.clone());
-        sampled.then(|| TraceContext { trace, span: fastrand::u64(1..), sampled: Some(true), state: state() })
+        sampled.then(|| TraceContext {
+            trace,
+            span: fastrand::u64(1..),
+            sampled: Some(true),
+            state: state(),
+        })
     }
 }
 
 /// The record of one span.
-fn record(name: &'static str, (context, parent): (TraceContext, Option<u64>), times: [u64; 2]) -> Record {
-    let TraceContext { trace, span: id, state, .. } = context;
+fn record(
+    name: &'static str,
+    (context, parent): (TraceContext, Option<u64>),
+    times: [u64; 2],
+) -> Record {
+    let TraceContext {
+        trace,
+        span: id,
+        state,
+        ..
+    } = context;
     let [start, end] = times;
-    let span = Span { name, id, parent, start, end, attributes: Vec::new() };
-    Record { trace, has_remote_parent: parent.is_some(), state, spans: vec![span], ..Record::default() }
+    let span = Span {
+        name,
+        id,
+        parent,
+        start,
+        end,
+        attributes: Vec::new(),
+    };
+    Record {
+        trace,
+        has_remote_parent: parent.is_some(),
+        state,
+        spans: vec![span],
+        ..Record::default()
+    }
 }
 
 fn of_call(call: CallSpan<'_>) -> Record {
-    let CallSpan { route, context, parent, begun, status, created } = call;
+    let CallSpan {
+        route,
+        context,
+        parent,
+        begun,
+        status,
+        created,
+    } = call;
     let end = nanos(Timestamp::from_micros(clock::now().0));
     let took = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
     let mut record = record(CREATION, (context, parent), [end.saturating_sub(took), end]);
     let text = |text: &str| Value::Text(text.to_owned());
-    let mut attributes = vec![("http.request.method", text("POST")), ("http.route", text(route))];
+    let mut attributes = vec![
+        ("http.request.method", text("POST")),
+        ("http.route", text(route)),
+    ];
     if let Some(status) = status {
-        attributes.push(("http.response.status_code", Value::Integer(status.as_u16().into())));
+        attributes.push((
+            "http.response.status_code",
+            Value::Integer(status.as_u16().into()),
+        ));
     }
     match created {
         Creations::None => {}
-        Creations::One { workflow, name, existing } => attributes.extend([
+        Creations::One {
+            workflow,
+            name,
+            existing,
+        } => attributes.extend([
             ("tidegate.workflow.id", Value::Text(workflow.to_string())),
             ("tidegate.workflow.name", text(name)),
-            ("tidegate.workflow.existing", text(if existing { "true" } else { "false" })),
+            (
+                "tidegate.workflow.existing",
+                text(if existing { "true" } else { "false" }),
+            ),
         ]),
         Creations::Many { asked, created } => attributes.extend([
             ("tidegate.workflows.asked", Value::Integer(asked as i64)),
@@ -81,17 +130,30 @@ fn of_call(call: CallSpan<'_>) -> Record {
     record.spans[0].attributes = attributes;
     record.failure = match status {
         None => Some("the caller did not wait for the answer".to_owned()),
-        Some(status) => status.is_server_error().then(|| "the call failed".to_owned()),
+        Some(status) => status
+            .is_server_error()
+            .then(|| "the call failed".to_owned()),
     };
     record
 }
 
 /// The record of an attempt. None: the trace of its workflow is not sampled, or there is none.
 fn of_attempt(end: &AttemptEnd<'_>) -> Option<Record> {
-    let AttemptEnd { workflow, graph, job, during, at, outcome } = end;
+    let AttemptEnd {
+        workflow,
+        graph,
+        job,
+        during,
+        at,
+        outcome,
+    } = end;
     let (context, parent) = attempt_context(graph, (*workflow, *job), during.fence)?;
     let started = during.started_at?;
-    let mut record = record(ATTEMPT, (context, Some(parent)), [nanos(started), nanos(*at).max(nanos(started))]);
+    let mut record = record(
+        ATTEMPT,
+        (context, Some(parent)),
+        [nanos(started), nanos(*at).max(nanos(started))],
+    );
     record.side = Side::Producer;
     let about = &graph.jobs[job.index()];
     let text = |text: &str| Value::Text(text.to_owned());
@@ -109,7 +171,10 @@ fn of_attempt(end: &AttemptEnd<'_>) -> Option<Record> {
         attributes.push(("tidegate.worker", text(worker)));
     }
     if let Some(ready) = during.ready_at {
-        attributes.push(("tidegate.waited_ms", Value::Integer(millis(started.since(ready)))));
+        attributes.push((
+            "tidegate.waited_ms",
+            Value::Integer(millis(started.since(ready))),
+        ));
     }
     record.spans[0].attributes = attributes;
     record.failure = failure(*outcome);
@@ -131,16 +196,22 @@ const fn word(outcome: AttemptOutcome<'_>) -> &'static str {
 /// Why an attempt failed, if it did. Who takes a job away from its worker knows what for.
 fn failure(outcome: AttemptOutcome<'_>) -> Option<String> {
     match outcome {
-        AttemptOutcome::Failed { kind, message } => Some(format!("{kind}: {message}").chars().take(ERROR).collect()),
+        AttemptOutcome::Failed { kind, message } => {
+            Some(format!("{kind}: {message}").chars().take(ERROR).collect())
+        }
         AttemptOutcome::Revoked(LeaseEnd::Expired) => {
             Some("the worker did not report or extend its lease in time".to_owned())
         }
         AttemptOutcome::Crashed => Some("its process has died".to_owned()),
-        AttemptOutcome::Revoked(LeaseEnd::TimedOut) => Some("the attempt took longer than its timeout".to_owned()),
+        AttemptOutcome::Revoked(LeaseEnd::TimedOut) => {
+            Some("the attempt took longer than its timeout".to_owned())
+        }
         AttemptOutcome::Succeeded
         | AttemptOutcome::GivenBack
         | AttemptOutcome::Throttled
-        | AttemptOutcome::Revoked(LeaseEnd::Cancelled | LeaseEnd::EndedByHand | LeaseEnd::Restarted) => None,
+        | AttemptOutcome::Revoked(
+            LeaseEnd::Cancelled | LeaseEnd::EndedByHand | LeaseEnd::Restarted,
+        ) => None,
     }
 }
 

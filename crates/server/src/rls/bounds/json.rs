@@ -36,7 +36,11 @@ impl Level {
 
 impl Counter<'_> {
     fn at(&mut self, level: Level) -> Counter<'_> {
-        Counter { bounds: self.bounds, size: self.size, level }
+        Counter {
+            bounds: self.bounds,
+            size: self.size,
+            level,
+        }
     }
 }
 

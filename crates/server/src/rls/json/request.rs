@@ -60,17 +60,34 @@ struct Limit {
 }
 
 impl From<Request> for RateLimitRequest {
-    fn from(Request { domain, descriptors, hits }: Request) -> Self {
+    fn from(
+        Request {
+            domain,
+            descriptors,
+            hits,
+        }: Request,
+    ) -> Self {
         Self {
             domain: domain.unwrap_or_default(),
-            descriptors: descriptors.into_iter().flatten().map(|Object(descriptor)| descriptor.into()).collect(),
+            descriptors: descriptors
+                .into_iter()
+                .flatten()
+                .map(|Object(descriptor)| descriptor.into())
+                .collect(),
             hits_addend: hits.map(|Whole(hits)| hits).unwrap_or_default(),
         }
     }
 }
 
 impl From<Descriptor> for RateLimitDescriptor {
-    fn from(Descriptor { entries, limit, hits, is_refund }: Descriptor) -> Self {
+    fn from(
+        Descriptor {
+            entries,
+            limit,
+            hits,
+            is_refund,
+        }: Descriptor,
+    ) -> Self {
         let entry = |Object(Entry { key, value }): Object<Entry>| DescriptorEntry {
             key: key.unwrap_or_default(),
             value: value.unwrap_or_default(),
@@ -117,7 +134,9 @@ struct Whole<T>(T);
 impl<'de, T: TryFrom<i128>> Deserialize<'de> for Whole<T> {
     fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
         let number = json.deserialize_any(Number { of_text: number_in })?;
-        T::try_from(number).map(Self).map_err(|_| D::Error::custom("the number is out of range"))
+        T::try_from(number)
+            .map(Self)
+            .map_err(|_| D::Error::custom("the number is out of range"))
     }
 }
 
@@ -128,7 +147,9 @@ impl<'de> Deserialize<'de> for Unit {
     fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
         let of_text = |name: &str| RateLimitUnit::from_str_name(name).map(|unit| unit as i128);
         let number = json.deserialize_any(Number { of_text })?;
-        i32::try_from(number).map(Self).map_err(|_| D::Error::custom("the number is out of range"))
+        i32::try_from(number)
+            .map(Self)
+            .map_err(|_| D::Error::custom("the number is out of range"))
     }
 }
 
@@ -192,14 +213,16 @@ mod tests {
 
     #[test]
     fn null_is_no_field_and_both_names_are_known() {
-        check_same(r#"{"domain":"d","descriptors":null,"hitsAddend":null}"#, r#"{"domain":"d"}"#);
+        check_same(
+            r#"{"domain":"d","descriptors":null,"hitsAddend":null}"#,
+            r#"{"domain":"d"}"#,
+        );
         check_same(
             r#"{"domain":"d","descriptors":[{"entries":null,"limit":null}]}"#,
             r#"{"domain":"d","descriptors":[{}]}"#,
         );
         let request = r#"{"hits_addend":2,"descriptors":[{"hits_addend":"3","is_negative_hits":true,"limit":{"requests_per_unit":4}}]}"#;
-        let same =
-            r#"{"hitsAddend":2,"descriptors":[{"hitsAddend":3,"isNegativeHits":true,"limit":{"requestsPerUnit":4}}]}"#;
+        let same = r#"{"hitsAddend":2,"descriptors":[{"hitsAddend":3,"isNegativeHits":true,"limit":{"requestsPerUnit":4}}]}"#;
         check_same(request, same);
         check_same("{\"d\\u006fmain\":\"d\"} ", r#"{"domain":"d"}"#);
     }
@@ -222,7 +245,17 @@ mod tests {
     #[test]
     fn whole_numbers_have_every_form() {
         let with = |number: &str| format!(r#"{{"domain":"d","hitsAddend":{number}}}"#);
-        for number in ["2", "2.0", "2e0", "20e-1", "0.2e1", r#""2""#, r#""2.0""#, r#""2e0""#, r#""0.02E2""#] {
+        for number in [
+            "2",
+            "2.0",
+            "2e0",
+            "20e-1",
+            "0.2e1",
+            r#""2""#,
+            r#""2.0""#,
+            r#""2e0""#,
+            r#""0.02E2""#,
+        ] {
             check_same(&with(number), &with("2"));
         }
         for number in [
@@ -256,16 +289,27 @@ mod tests {
             parse(text.as_bytes()).map(|request| request.descriptors[0].hits_addend)
         };
         assert_eq!(hits(r#""18446744073709551615""#), Some(Some(u64::MAX)));
-        assert_eq!((hits("18446744073709551616"), hits("0"), hits("null")), (None, Some(Some(0)), Some(None)));
+        assert_eq!(
+            (hits("18446744073709551616"), hits("0"), hits("null")),
+            (None, Some(Some(0)), Some(None))
+        );
     }
 
     #[test]
     fn units_have_names_and_numbers() {
         let unit = |unit: &str| {
             let text = format!(r#"{{"descriptors":[{{"limit":{{"unit":{unit}}}}}]}}"#);
-            parse(text.as_bytes()).map(|request| request.descriptors[0].limit.map(|limit| limit.unit))
+            parse(text.as_bytes())
+                .map(|request| request.descriptors[0].limit.map(|limit| limit.unit))
         };
-        for (text, number) in [(r#""DAY""#, 4), ("4", 4), ("4.0", 4), ("7", 7), ("-1", -1), ("null", 0)] {
+        for (text, number) in [
+            (r#""DAY""#, 4),
+            ("4", 4),
+            ("4.0", 4),
+            ("7", 7),
+            ("-1", -1),
+            ("null", 0),
+        ] {
             assert_eq!(unit(text), Some(Some(number)), "{text}");
         }
         for text in [r#""day""#, r#""4""#, "4.5", "2147483648", "{}"] {
@@ -275,10 +319,21 @@ mod tests {
 
     #[test]
     fn a_list_is_no_message_and_nothing_follows() {
-        for text in ["", "null", "[]", r#"["d",[]]"#, r#"{"descriptors":[["k"]]}"#, r#"{"descriptors":[null]}"#] {
+        for text in [
+            "",
+            "null",
+            "[]",
+            r#"["d",[]]"#,
+            r#"{"descriptors":[["k"]]}"#,
+            r#"{"descriptors":[null]}"#,
+        ] {
             assert_eq!(parse(text.as_bytes()), None, "{text}");
         }
-        for text in [format!("{PLAIN}{{}}"), PLAIN.replace("\"v\"", "1"), PLAIN.replace("key", "Key")] {
+        for text in [
+            format!("{PLAIN}{{}}"),
+            PLAIN.replace("\"v\"", "1"),
+            PLAIN.replace("key", "Key"),
+        ] {
             assert_eq!(parse(text.as_bytes()), None, "{text}");
         }
         assert!(parse(PLAIN.as_bytes()).is_some());

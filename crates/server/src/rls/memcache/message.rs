@@ -47,7 +47,10 @@ pub(super) fn answer(question: &[u8], message: &[u8]) -> Option<Answer> {
     let header = message.first_chunk::<HEADER>()?;
     let is_answer = header[2] & 0x80 != 0;
     let asked = message.get(HEADER..question.len())?;
-    if header[..2] != question[..2] || !is_answer || !asked.eq_ignore_ascii_case(&question[HEADER..]) {
+    if header[..2] != question[..2]
+        || !is_answer
+        || !asked.eq_ignore_ascii_case(&question[HEADER..])
+    {
         return None;
     }
     if header[2] & 0x02 != 0 {
@@ -88,7 +91,14 @@ fn name(message: &[u8], mut at: usize) -> Option<(String, usize)> {
         match length >> 6 {
             0 if length == 0 => {
                 let end = after.unwrap_or(at + 1);
-                return Some((if text.is_empty() { ".".to_owned() } else { text }, end));
+                return Some((
+                    if text.is_empty() {
+                        ".".to_owned()
+                    } else {
+                        text
+                    },
+                    end,
+                ));
             }
             0 => {
                 let label = message.get(at + 1..=at + length)?;
@@ -112,7 +122,8 @@ fn name(message: &[u8], mut at: usize) -> Option<(String, usize)> {
 
 /// Whether it is the name of a host, and nothing that is made to look like one.
 fn is_host(name: &str) -> bool {
-    name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+    name.bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
 }
 
 #[cfg(test)]
@@ -152,11 +163,24 @@ mod tests {
     #[test]
     fn records_are_read() {
         // The second target ends with the name `example`, which the question has at byte 12 + 1 + 9 + 1 + 4 + 1 + 5.
-        let records =
-            [srv(11_211, b"\x01a\x07example\0"), record(5, b"\x01x\0"), srv(1, b"\x01b\xc0\x21"), srv(9, b"\0")];
-        let expected = vec![("a.example.".to_owned(), 11_211), ("b.example.".to_owned(), 1)];
-        check(&reply([0x81, 0x80], 4, &records.concat()), Some(Answer::Records(expected)));
-        check(&reply([0x81, 0x80], 0, &[]), Some(Answer::Records(Vec::new())));
+        let records = [
+            srv(11_211, b"\x01a\x07example\0"),
+            record(5, b"\x01x\0"),
+            srv(1, b"\x01b\xc0\x21"),
+            srv(9, b"\0"),
+        ];
+        let expected = vec![
+            ("a.example.".to_owned(), 11_211),
+            ("b.example.".to_owned(), 1),
+        ];
+        check(
+            &reply([0x81, 0x80], 4, &records.concat()),
+            Some(Answer::Records(expected)),
+        );
+        check(
+            &reply([0x81, 0x80], 0, &[]),
+            Some(Answer::Records(Vec::new())),
+        );
         check(&reply([0x83, 0x80], 0, &[]), Some(Answer::Truncated));
         check(&reply([0x81, 0x83], 0, &[]), Some(Answer::NoSuchName));
         check(&reply([0x81, 0x82], 0, &[]), Some(Answer::Failed(2)));
@@ -179,7 +203,10 @@ mod tests {
         for target in [&b"\xc0\xff"[..], b"\xc0\x46", b"\x01a\xc0\x44", b"\x40a\0"] {
             check(&reply([0x81, 0x80], 1, &srv(1, target)), None);
         }
-        check(&reply([0x81, 0x80], 1, &srv(1, b"\x09evil\r\nset\0")), Some(Answer::Records(Vec::new())));
+        check(
+            &reply([0x81, 0x80], 1, &srv(1, b"\x09evil\r\nset\0")),
+            Some(Answer::Records(Vec::new())),
+        );
     }
 
     #[test]

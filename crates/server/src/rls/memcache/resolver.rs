@@ -43,16 +43,25 @@ impl Resolver {
 
     /// Reads the text of /etc/resolv.conf. What is not there has the defaults of the C library.
     fn read(text: &str) -> Self {
-        let mut resolver =
-            Self { servers: Vec::new(), search: Vec::new(), dots: 1, timeout: Duration::from_secs(5), attempts: 2 };
+        let mut resolver = Self {
+            servers: Vec::new(),
+            search: Vec::new(),
+            dots: 1,
+            timeout: Duration::from_secs(5),
+            attempts: 2,
+        };
         for line in text.lines() {
             let mut words = line.split_whitespace();
             match words.next() {
                 Some("nameserver") => {
                     let address = words.next().and_then(|word| word.parse::<IpAddr>().ok());
-                    resolver.servers.extend(address.map(|address| SocketAddr::new(address, 53)));
+                    resolver
+                        .servers
+                        .extend(address.map(|address| SocketAddr::new(address, 53)));
                 }
-                Some("search" | "domain") => resolver.search = words.take(MOST).map(str::to_owned).collect(),
+                Some("search" | "domain") => {
+                    resolver.search = words.take(MOST).map(str::to_owned).collect()
+                }
                 Some("options") => words.for_each(|word| resolver.option(word)),
                 _ => {}
             }
@@ -65,8 +74,12 @@ impl Resolver {
     }
 
     fn option(&mut self, word: &str) {
-        let Some((name, number)) = word.split_once(':') else { return };
-        let Ok(number) = number.parse::<usize>() else { return };
+        let Some((name, number)) = word.split_once(':') else {
+            return;
+        };
+        let Ok(number) = number.parse::<usize>() else {
+            return;
+        };
         match name {
             "ndots" => self.dots = number.min(15),
             "timeout" => self.timeout = Duration::from_secs(number.clamp(1, 30) as u64),
@@ -98,9 +111,16 @@ impl Resolver {
             return vec![name.to_owned()];
         }
         let itself = format!("{name}.");
-        let mut names: Vec<String> =
-            self.search.iter().map(|domain| format!("{name}.{}.", domain.trim_matches('.'))).collect();
-        let first = if name.matches('.').count() >= self.dots { 0 } else { names.len() };
+        let mut names: Vec<String> = self
+            .search
+            .iter()
+            .map(|domain| format!("{name}.{}.", domain.trim_matches('.')))
+            .collect();
+        let first = if name.matches('.').count() >= self.dots {
+            0
+        } else {
+            names.len()
+        };
         names.insert(first, itself);
         names
     }
@@ -111,12 +131,24 @@ impl Resolver {
             return Err(format!("{name} is no name"));
         };
         let mut reason = String::new();
-        for server in self.servers.iter().cycle().take(self.servers.len() * self.attempts) {
+        for server in self
+            .servers
+            .iter()
+            .cycle()
+            .take(self.servers.len() * self.attempts)
+        {
             match timeout(self.timeout, exchange(*server, &question)).await {
-                Ok(Ok(Answer::Failed(code))) => reason = format!("{server} answers with error {code}"),
+                Ok(Ok(Answer::Failed(code))) => {
+                    reason = format!("{server} answers with error {code}")
+                }
                 Ok(Ok(answer)) => return Ok(answer),
                 Ok(Err(error)) => reason = format!("{server}: {error}"),
-                Err(_) => reason = format!("{server} does not answer within {} s", self.timeout.as_secs()),
+                Err(_) => {
+                    reason = format!(
+                        "{server} does not answer within {} s",
+                        self.timeout.as_secs()
+                    )
+                }
             }
         }
         Err(format!("asking for {name}: {reason}"))
@@ -126,13 +158,20 @@ impl Resolver {
 /// Sorted by `host.:port`, as the reference has them. Without the dot, names of /etc/hosts are found too.
 fn sorted(mut found: Vec<(String, u16)>) -> Vec<Address> {
     found.sort_by_cached_key(|(host, port)| format!("{host}:{port}"));
-    let address = |(host, port): (String, u16)| Address::Tcp { host: host.trim_end_matches('.').to_owned(), port };
+    let address = |(host, port): (String, u16)| Address::Tcp {
+        host: host.trim_end_matches('.').to_owned(),
+        port,
+    };
     found.into_iter().map(address).collect()
 }
 
 /// Asks over UDP, and over TCP when the answer does not fit.
 async fn exchange(server: SocketAddr, question: &[u8]) -> io::Result<Answer> {
-    let any: IpAddr = if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let any: IpAddr = if server.is_ipv4() {
+        Ipv4Addr::UNSPECIFIED.into()
+    } else {
+        Ipv6Addr::UNSPECIFIED.into()
+    };
     let socket = UdpSocket::bind((any, 0)).await?;
     // From then on it hears nobody else.
     socket.connect(server).await?;
@@ -152,12 +191,16 @@ async fn exchange(server: SocketAddr, question: &[u8]) -> io::Result<Answer> {
 async fn exchange_over_tcp(server: SocketAddr, question: &[u8]) -> io::Result<Answer> {
     let mut stream = TcpStream::connect(server).await?;
     let length = u16::try_from(question.len()).map_err(io::Error::other)?;
-    stream.write_all(&[&length.to_be_bytes(), question].concat()).await?;
+    stream
+        .write_all(&[&length.to_be_bytes(), question].concat())
+        .await?;
     let length = stream.read_u16().await?;
     let mut answer = vec![0; usize::from(length)];
     stream.read_exact(&mut answer).await?;
     match message::answer(question, &answer) {
-        Some(Answer::Truncated) | None => Err(io::Error::other("the answer over TCP makes no sense")),
+        Some(Answer::Truncated) | None => {
+            Err(io::Error::other("the answer over TCP makes no sense"))
+        }
         Some(answer) => Ok(answer),
     }
 }
@@ -172,26 +215,50 @@ mod tests {
                     nameserver ::1\nnameserver fe80::1%eth0\noptions ndots:5 timeout:2 attempts:3 edns0\n";
         let read = Resolver::read(text);
         let servers = ["10.96.0.10:53", "[::1]:53"].map(|server| server.parse().unwrap());
-        assert_eq!((&read.servers[..], read.dots, read.attempts), (&servers[..], 5, 3));
+        assert_eq!(
+            (&read.servers[..], read.dots, read.attempts),
+            (&servers[..], 5, 3)
+        );
         assert_eq!(read.timeout, Duration::from_secs(2));
-        assert_eq!(Resolver::read("").servers, ["127.0.0.1:53".parse().unwrap()]);
+        assert_eq!(
+            Resolver::read("").servers,
+            ["127.0.0.1:53".parse().unwrap()]
+        );
     }
 
     #[test]
     fn short_names_are_tried_in_the_domains() {
         let check = |dots, name: &str, expected: &[&str]| {
-            let resolver = Resolver { search: vec!["a.local".into(), "b.".into()], dots, ..Resolver::read("") };
+            let resolver = Resolver {
+                search: vec!["a.local".into(), "b.".into()],
+                dots,
+                ..Resolver::read("")
+            };
             assert_eq!(resolver.candidates(name), expected, "{name}");
         };
-        check(5, "_m._tcp.x", &["_m._tcp.x.a.local.", "_m._tcp.x.b.", "_m._tcp.x."]);
-        check(1, "_m._tcp.x", &["_m._tcp.x.", "_m._tcp.x.a.local.", "_m._tcp.x.b."]);
+        check(
+            5,
+            "_m._tcp.x",
+            &["_m._tcp.x.a.local.", "_m._tcp.x.b.", "_m._tcp.x."],
+        );
+        check(
+            1,
+            "_m._tcp.x",
+            &["_m._tcp.x.", "_m._tcp.x.a.local.", "_m._tcp.x.b."],
+        );
         check(5, "_m._tcp.x.", &["_m._tcp.x."]);
     }
 
     /// With the dot at the end of each host, which DNS puts there. Without it, `a.b:1` would be before `a:1`.
     #[test]
     fn servers_are_in_the_order_of_the_reference() {
-        let found = [("z.", 1), ("z.", 0), ("a.", 9001), ("a.b.", 1), ("a.", 11_211)];
+        let found = [
+            ("z.", 1),
+            ("z.", 0),
+            ("a.", 9001),
+            ("a.b.", 1),
+            ("a.", 11_211),
+        ];
         let sorted = sorted(found.map(|(host, port)| (host.to_owned(), port)).to_vec());
         let shown: Vec<String> = sorted.iter().map(ToString::to_string).collect();
         assert_eq!(shown, ["a:11211", "a:9001", "a.b:1", "z:0", "z:1"]);

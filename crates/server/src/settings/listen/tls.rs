@@ -31,8 +31,14 @@ struct Names {
 pub(in crate::settings) fn grpc(values: &mut Values) -> Option<PortTls> {
     if !values.boolean(USE) {
         let files = [GRPC.certificate, GRPC.key, GRPC.authorities, SAN];
-        for name in files.into_iter().filter(|name| !values.text(name).is_empty()).collect::<Vec<_>>() {
-            values.warnings.push(format!("{name} has no effect: the gRPC port speaks plaintext unless {USE}=true"));
+        for name in files
+            .into_iter()
+            .filter(|name| !values.text(name).is_empty())
+            .collect::<Vec<_>>()
+        {
+            values.warnings.push(format!(
+                "{name} has no effect: the gRPC port speaks plaintext unless {USE}=true"
+            ));
         }
         return None;
     }
@@ -41,13 +47,22 @@ pub(in crate::settings) fn grpc(values: &mut Values) -> Option<PortTls> {
     if !name.is_empty() {
         let parsed = name.clone().try_into();
         if parsed.is_err() {
-            values.problem(SAN, &name, "expected a DNS name or an IP address".to_owned());
+            values.problem(
+                SAN,
+                &name,
+                "expected a DNS name or an IP address".to_owned(),
+            );
         }
         if values.text(GRPC.authorities).is_empty() {
-            let reason = format!("clients are asked for a certificate only with {}: set it as well", GRPC.authorities);
+            let reason = format!(
+                "clients are asked for a certificate only with {}: set it as well",
+                GRPC.authorities
+            );
             values.problem(SAN, &name, reason);
         }
-        if let (Ok(name), Some(clients)) = (parsed, tls.as_mut().and_then(|tls| tls.clients.as_mut())) {
+        if let (Ok(name), Some(clients)) =
+            (parsed, tls.as_mut().and_then(|tls| tls.clients.as_mut()))
+        {
             clients.name = Some(name);
         }
     }
@@ -56,8 +71,17 @@ pub(in crate::settings) fn grpc(values: &mut Values) -> Option<PortTls> {
 
 /// TLS of the API, if it is wanted.
 pub(in crate::settings) fn api(values: &mut Values) -> Option<PortTls> {
-    let given = [API.certificate, API.key, API.authorities].map(|name| !values.text(name).is_empty());
-    if given.contains(&true) { port(values, &API, "the API needs a certificate and its key for TLS") } else { None }
+    let given =
+        [API.certificate, API.key, API.authorities].map(|name| !values.text(name).is_empty());
+    if given.contains(&true) {
+        port(
+            values,
+            &API,
+            "the API needs a certificate and its key for TLS",
+        )
+    } else {
+        None
+    }
 }
 
 /// What the variables name, if it can be used; `need` says why a certificate and a key must be there.
@@ -67,31 +91,55 @@ fn port(values: &mut Values, names: &Names, need: &str) -> Option<PortTls> {
         if path.is_empty() {
             return None;
         }
-        Some(NamedFile { variable, path: path.into() })
+        Some(NamedFile {
+            variable,
+            path: path.into(),
+        })
     };
-    let (chain, key, authorities) = (file(names.certificate), file(names.key), file(names.authorities));
+    let (chain, key, authorities) = (
+        file(names.certificate),
+        file(names.key),
+        file(names.authorities),
+    );
     for (missing, what) in [(&chain, names.certificate), (&key, names.key)] {
         if missing.is_none() {
             values.problem(what, "", format!("expected the path of a file; {need}"));
         }
     }
     // Each file is looked at, also when another one is missing.
-    let clients = authorities.map(|authorities| Clients { authorities, name: None });
+    let clients = authorities.map(|authorities| Clients {
+        authorities,
+        name: None,
+    });
     let tls = match (chain, key) {
-        (Some(chain), Some(key)) => PortTls { pair: Pair { chain, key }, clients, protocol: names.protocol },
+        (Some(chain), Some(key)) => PortTls {
+            pair: Pair { chain, key },
+            clients,
+            protocol: names.protocol,
+        },
         (chain, key) => {
             let alone = chain.map(|chain| chain.certificates().err());
-            let alone =
-                alone.into_iter().chain(key.map(|key| key.key().err())).chain(clients.map(|own| own.verifier().err()));
+            let alone = alone
+                .into_iter()
+                .chain(key.map(|key| key.key().err()))
+                .chain(clients.map(|own| own.verifier().err()));
             for flaw in alone.flatten() {
-                values.problem(flaw.file.variable, &flaw.file.path.to_string_lossy(), flaw.reason);
+                values.problem(
+                    flaw.file.variable,
+                    &flaw.file.path.to_string_lossy(),
+                    flaw.reason,
+                );
             }
             return None;
         }
     };
     let flaws = tls.load().err().unwrap_or_default();
     for flaw in flaws {
-        values.problem(flaw.file.variable, &flaw.file.path.to_string_lossy(), flaw.reason);
+        values.problem(
+            flaw.file.variable,
+            &flaw.file.path.to_string_lossy(),
+            flaw.reason,
+        );
     }
     Some(tls)
 }

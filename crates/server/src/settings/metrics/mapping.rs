@@ -110,7 +110,10 @@ pub(super) fn build(values: &mut Values) -> Option<Mapping> {
     let definition = match Definition::parse(Path::new("mapping.yaml"), text) {
         Ok(definition) => definition,
         Err(mistake) => {
-            let place = mistake.place.map(|(line, column)| format!("{line}:{column}: ")).unwrap_or_default();
+            let place = mistake
+                .place
+                .map(|(line, column)| format!("{line}:{column}: "))
+                .unwrap_or_default();
             values.problem(FILE, &path, format!("{place}{}", mistake.reason));
             return None;
         }
@@ -120,13 +123,17 @@ pub(super) fn build(values: &mut Values) -> Option<Mapping> {
         values.problem(FILE, &path, mistake.clone());
     }
     if !read.without_effect.is_empty() {
-        values.warnings.push(format!("{FILE}={path}: {} have no effect", read.without_effect.join(", ")));
+        values.warnings.push(format!(
+            "{FILE}={path}: {} have no effect",
+            read.without_effect.join(", ")
+        ));
     }
     read.mistakes.is_empty().then_some(read.mapping)
 }
 
 fn text(path: &Path) -> Result<String, String> {
-    regular_file::read_text(path, FILE_BYTES).map_err(|error| format!("cannot read the file: {error}"))
+    regular_file::read_text(path, FILE_BYTES)
+        .map_err(|error| format!("cannot read the file: {error}"))
 }
 
 #[cfg(test)]
@@ -178,13 +185,22 @@ extra: 1
             "16:5: expected a map",
             "17:1: there is no such field 'extra'",
         ] {
-            assert!(told.iter().any(|mistake| mistake.starts_with(expected)), "{expected} in\n{}", told.join("\n"));
+            assert!(
+                told.iter().any(|mistake| mistake.starts_with(expected)),
+                "{expected} in\n{}",
+                told.join("\n")
+            );
         }
-        let lines: Vec<usize> =
-            told.iter().map(|mistake| mistake.split(':').next().unwrap().parse().unwrap()).collect();
+        let lines: Vec<usize> = told
+            .iter()
+            .map(|mistake| mistake.split(':').next().unwrap().parse().unwrap())
+            .collect();
         assert!(lines.is_sorted(), "{lines:?}");
         let letters = mistakes(r"mappings: [{match: '\pL', match_type: regex, name: a}]");
-        assert!(letters[0].contains(r"classes of Unicode (\p and \P) are not supported: write"), "{letters:?}");
+        assert!(
+            letters[0].contains(r"classes of Unicode (\p and \P) are not supported: write"),
+            "{letters:?}"
+        );
         assert!(mistakes("mappings: []").is_empty());
     }
 
@@ -203,10 +219,25 @@ mappings:
         let rules = &read.mapping.rules;
         let observers: Vec<_> = rules.iter().map(|rule| rule.observer.clone()).collect();
         let own = Observer::Histogram(vec![1.0, 2.5]);
-        assert_eq!(observers, [own.clone(), Observer::Summary(vec![0.9]), Observer::Histogram(vec![3.0]), own]);
-        assert!(matches!(rules[0].pattern, Pattern::Regex(_)) && matches!(rules[2].pattern, Pattern::Glob(_)));
+        assert_eq!(
+            observers,
+            [
+                own.clone(),
+                Observer::Summary(vec![0.9]),
+                Observer::Histogram(vec![3.0]),
+                own
+            ]
+        );
+        assert!(
+            matches!(rules[0].pattern, Pattern::Regex(_))
+                && matches!(rules[2].pattern, Pattern::Glob(_))
+        );
         assert_eq!(read.mapping.choice, Choice::Closest);
-        assert!(rules[3].name.is_none() && rules[3].scale == Some(2.0) && rules[3].kind == Some(Kind::Observer));
+        assert!(
+            rules[3].name.is_none()
+                && rules[3].scale == Some(2.0)
+                && rules[3].kind == Some(Kind::Observer)
+        );
         assert_eq!(read.without_effect, ["ttl"]);
     }
 }

@@ -33,11 +33,23 @@ pub(super) fn build(values: &mut Values) -> Vec<Mogrifier> {
         if names.is_empty() {
             names = values.list(old);
         }
-        values.warnings.push(format!("{old} is deprecated; use {name}"));
+        values
+            .warnings
+            .push(format!("{old} is deprecated; use {name}"));
     }
-    let rules: Vec<_> = names.iter().filter_map(|name| rule(values, name.trim())).collect();
-    for variable in values.mogrifiers.keys().cloned().collect::<std::collections::BTreeSet<_>>() {
-        values.warnings.push(format!("{variable} has no effect: USE_DOG_STATSD_MOGRIFIERS does not name it"));
+    let rules: Vec<_> = names
+        .iter()
+        .filter_map(|name| rule(values, name.trim()))
+        .collect();
+    for variable in values
+        .mogrifiers
+        .keys()
+        .cloned()
+        .collect::<std::collections::BTreeSet<_>>()
+    {
+        values.warnings.push(format!(
+            "{variable} has no effect: USE_DOG_STATSD_MOGRIFIERS does not name it"
+        ));
     }
     rules
 }
@@ -48,16 +60,34 @@ fn rule(values: &mut Values, rule: &str) -> Option<Mogrifier> {
     let (name_variable, name) = part(values, rule, "NAME");
     let (tags_variable, tags) = part(values, rule, "TAGS");
     let compiled = match pattern.as_deref().unwrap_or_default() {
-        "" => Err(format!("expected a regular expression: USE_DOG_STATSD_MOGRIFIERS names the rule {rule}")),
-        text => RegexBuilder::new(text).size_limit(PATTERN_BYTES).build().map_err(|error| pattern_mistake(&error)),
+        "" => Err(format!(
+            "expected a regular expression: USE_DOG_STATSD_MOGRIFIERS names the rule {rule}"
+        )),
+        text => RegexBuilder::new(text)
+            .size_limit(PATTERN_BYTES)
+            .build()
+            .map_err(|error| pattern_mistake(&error)),
     };
-    let compiled = compiled.map_err(|reason| problem(values, &pattern_variable, pattern.clone(), reason)).ok();
+    let compiled = compiled
+        .map_err(|reason| problem(values, &pattern_variable, pattern.clone(), reason))
+        .ok();
     let name = name.filter(|name| !name.is_empty());
     if name.is_none() {
-        problem(values, &name_variable, None, "expected the new name".to_owned());
+        problem(
+            values,
+            &name_variable,
+            None,
+            "expected the new name".to_owned(),
+        );
     }
     let read = match Kind::Map.read(tags.as_deref().unwrap_or_default()) {
-        Some(Value::Map(pairs)) if pairs.iter().all(|(tag, value)| !tag.is_empty() && !value.is_empty()) => Some(pairs),
+        Some(Value::Map(pairs))
+            if pairs
+                .iter()
+                .all(|(tag, value)| !tag.is_empty() && !value.is_empty()) =>
+        {
+            Some(pairs)
+        }
         Some(_) => Err("every tag needs a name and a value".to_owned())
             .map_err(|reason| problem(values, &tags_variable, tags, reason))
             .ok(),
@@ -65,19 +95,32 @@ fn rule(values: &mut Values, rule: &str) -> Option<Mogrifier> {
             .map_err(|reason| problem(values, &tags_variable, tags, reason))
             .ok(),
     };
-    Some(Mogrifier { pattern: compiled?, name: name?, tags: read? })
+    Some(Mogrifier {
+        pattern: compiled?,
+        name: name?,
+        tags: read?,
+    })
 }
 
 /// The variable of a part of a rule, and its value.
 fn part(values: &mut Values, rule: &str, part: &str) -> (String, Option<String>) {
     let [name, old] = PREFIXES.map(|prefix| format!("{prefix}{rule}_{part}").to_uppercase());
-    let (given, deprecated) = (values.mogrifiers.remove(&name), values.mogrifiers.remove(&old));
+    let (given, deprecated) = (
+        values.mogrifiers.remove(&name),
+        values.mogrifiers.remove(&old),
+    );
     if deprecated.is_some() {
-        values.warnings.push(format!("{old} is deprecated; use {name}"));
+        values
+            .warnings
+            .push(format!("{old} is deprecated; use {name}"));
     }
     (name, given.or(deprecated))
 }
 
 fn problem(values: &mut Values, variable: &str, value: Option<String>, reason: String) {
-    values.problems.push(Problem { variable: variable.to_owned(), value, reason });
+    values.problems.push(Problem {
+        variable: variable.to_owned(),
+        value,
+        reason,
+    });
 }

@@ -39,21 +39,32 @@ pub enum Dialect {
 }
 
 pub(super) fn build(values: &mut Values) -> Option<Statsd> {
-    let (plain, dog) = (values.boolean("USE_STATSD"), values.boolean("USE_DOG_STATSD"));
+    let (plain, dog) = (
+        values.boolean("USE_STATSD"),
+        values.boolean("USE_DOG_STATSD"),
+    );
     let interval = values.positive_duration("STATS_FLUSH_INTERVAL");
     if !(plain || dog) || values.boolean("DISABLE_STATS") {
         return None;
     }
     let host = values.text("STATSD_HOST");
     if host.is_empty() {
-        values.problem("STATSD_HOST", "", "expected a host name or an address".to_owned());
+        values.problem(
+            "STATSD_HOST",
+            "",
+            "expected a host name or an address".to_owned(),
+        );
     }
     let udp = dog || values.text("STATSD_PROTOCOL") == "udp";
     Some(Statsd {
         host,
         port: values.integer("STATSD_PORT", 1..=65_535) as u16,
         transport: if udp { Transport::Udp } else { Transport::Tcp },
-        dialect: if dog { Dialect::Dog(mogrifiers::build(values)) } else { Dialect::Statsd },
+        dialect: if dog {
+            Dialect::Dog(mogrifiers::build(values))
+        } else {
+            Dialect::Statsd
+        },
         interval,
     })
 }

@@ -11,13 +11,25 @@ const MIN_WORD: usize = 3;
 
 /// The setting that `name` was probably meant to be; none when `name` is a setting, or far from all of them.
 pub(super) fn near_miss(name: &str) -> Option<&'static str> {
-    if name.len() < MIN_LENGTH || !name.contains('_') || variables().any(|variable| variable.name == name) {
+    if name.len() < MIN_LENGTH
+        || !name.contains('_')
+        || variables().any(|variable| variable.name == name)
+    {
         return None;
     }
-    let names = || variables().map(|variable| variable.name).filter(|known| known.len() >= MIN_LENGTH);
+    let names = || {
+        variables()
+            .map(|variable| variable.name)
+            .filter(|known| known.len() >= MIN_LENGTH)
+    };
     let similar = names().filter(|known| known.len().abs_diff(name.len()) <= MAX_DISTANCE);
-    let misspelt = similar.map(|known| (distance(name, known), known)).min().filter(|(far, _)| *far <= MAX_DISTANCE);
-    misspelt.map(|(_, known)| known).or_else(|| names().find(|known| abbreviates(name, known)))
+    let misspelt = similar
+        .map(|known| (distance(name, known), known))
+        .min()
+        .filter(|(far, _)| *far <= MAX_DISTANCE);
+    misspelt
+        .map(|(_, known)| known)
+        .or_else(|| names().find(|known| abbreviates(name, known)))
 }
 
 /// The setting that is `name` without the prefix, or the one of ours that differs from it in the fewest letters, and in fewer than half.
@@ -25,8 +37,12 @@ pub(super) fn closest(name: &str, prefix: &str) -> Option<&'static str> {
     let rest = name.strip_prefix(prefix)?;
     let names = || variables().map(|variable| variable.name);
     let misspelt = || {
-        let ours = names().filter(|ours| ours.starts_with(prefix)).map(|ours| (distance(name, ours), ours));
-        ours.min().filter(|(far, _)| *far <= rest.len() / 2).map(|(_, ours)| ours)
+        let ours = names()
+            .filter(|ours| ours.starts_with(prefix))
+            .map(|ours| (distance(name, ours), ours));
+        ours.min()
+            .filter(|(far, _)| *far <= rest.len() / 2)
+            .map(|(_, ours)| ours)
     };
     names().find(|known| *known == rest).or_else(misspelt)
 }
@@ -34,7 +50,9 @@ pub(super) fn closest(name: &str, prefix: &str) -> Option<&'static str> {
 /// Whether each word of `name` begins the word of `known` at the same place: RUNTIME_SUBDIR, REDIS_POOL.
 fn abbreviates(name: &str, known: &str) -> bool {
     let mut words = known.split('_');
-    name.split('_').all(|short| short.len() >= MIN_WORD && words.next().is_some_and(|word| word.starts_with(short)))
+    name.split('_').all(|short| {
+        short.len() >= MIN_WORD && words.next().is_some_and(|word| word.starts_with(short))
+    })
 }
 
 /// The number of letters to insert, delete, replace, or swap with the next one.
@@ -48,9 +66,17 @@ fn distance(left: &str, right: &str) -> usize {
                 i.max(j)
             } else {
                 let replaced = rows[i - 1][j - 1] + usize::from(left[i - 1] != right[j - 1]);
-                let swapped = i > 1 && j > 1 && left[i - 1] == right[j - 2] && left[i - 2] == right[j - 1];
-                let swapped = if swapped { rows[i - 2][j - 2] + 1 } else { usize::MAX };
-                replaced.min(swapped).min(rows[i - 1][j] + 1).min(rows[i][j - 1] + 1)
+                let swapped =
+                    i > 1 && j > 1 && left[i - 1] == right[j - 2] && left[i - 2] == right[j - 1];
+                let swapped = if swapped {
+                    rows[i - 2][j - 2] + 1
+                } else {
+                    usize::MAX
+                };
+                replaced
+                    .min(swapped)
+                    .min(rows[i - 1][j] + 1)
+                    .min(rows[i][j - 1] + 1)
             };
         }
     }

@@ -4,13 +4,27 @@ use std::collections::BTreeSet;
 
 /// Whether a variable tells where a Service is whose name begins with ours.
 pub(super) fn is_service_link(name: &str, value: &str) -> bool {
-    let Some(rest) = name.strip_prefix("TIDEGATE").filter(|rest| rest.starts_with('_')) else { return false };
-    if rest.ends_with("_SERVICE_HOST") || rest.ends_with("_SERVICE_PORT") || rest.contains("_SERVICE_PORT_") {
+    let Some(rest) = name
+        .strip_prefix("TIDEGATE")
+        .filter(|rest| rest.starts_with('_'))
+    else {
+        return false;
+    };
+    if rest.ends_with("_SERVICE_HOST")
+        || rest.ends_with("_SERVICE_PORT")
+        || rest.contains("_SERVICE_PORT_")
+    {
         return true;
     }
-    let Some((_, port)) = rest.rsplit_once("_PORT") else { return false };
+    let Some((_, port)) = rest.rsplit_once("_PORT") else {
+        return false;
+    };
     // `_PORT`, `_PORT_8081_TCP` are addresses; `_PORT_8081_TCP_PORT` was split at its last part.
-    let is_address = || ["tcp://", "udp://", "sctp://"].iter().any(|scheme| value.starts_with(scheme));
+    let is_address = || {
+        ["tcp://", "udp://", "sctp://"]
+            .iter()
+            .any(|scheme| value.starts_with(scheme))
+    };
     match port {
         "" => is_address() || rest.strip_suffix("_PORT").is_some_and(is_numbered),
         _ => port.strip_prefix('_').is_some_and(is_part),
@@ -20,8 +34,13 @@ pub(super) fn is_service_link(name: &str, value: &str) -> bool {
 /// The Services that such variables tell of.
 pub(super) fn services(links: &[&str]) -> String {
     let service = |link: &&str| {
-        let end = ["_SERVICE_", "_PORT"].iter().filter_map(|word| link.find(word)).min();
-        link[..end.unwrap_or(link.len())].to_lowercase().replace('_', "-")
+        let end = ["_SERVICE_", "_PORT"]
+            .iter()
+            .filter_map(|word| link.find(word))
+            .min();
+        link[..end.unwrap_or(link.len())]
+            .to_lowercase()
+            .replace('_', "-")
     };
     let names: BTreeSet<String> = links.iter().map(service).collect();
     names.into_iter().collect::<Vec<_>>().join(" or ")
@@ -29,15 +48,20 @@ pub(super) fn services(links: &[&str]) -> String {
 
 /// Whether a text ends as `_PORT_8081_TCP` does.
 fn is_numbered(text: &str) -> bool {
-    text.rsplit_once("_PORT_").is_some_and(|(_, port)| is_part(port))
+    text.rsplit_once("_PORT_")
+        .is_some_and(|(_, port)| is_part(port))
 }
 
 /// `8081_TCP`, `8081_TCP_PROTO` and the like.
 fn is_part(text: &str) -> bool {
     let mut parts = text.split('_');
     let number = parts.next().is_some_and(|part| part.parse::<u16>().is_ok());
-    let protocol = parts.next().is_some_and(|part| ["TCP", "UDP", "SCTP"].contains(&part));
-    let rest = parts.next().is_none_or(|part| ["PROTO", "PORT", "ADDR"].contains(&part));
+    let protocol = parts
+        .next()
+        .is_some_and(|part| ["TCP", "UDP", "SCTP"].contains(&part));
+    let rest = parts
+        .next()
+        .is_none_or(|part| ["PROTO", "PORT", "ADDR"].contains(&part));
     number && protocol && rest && parts.next().is_none()
 }
 

@@ -20,8 +20,11 @@ struct HostPort {
 pub(super) fn address_map(pairs: &[String]) -> Result<Option<AddressMap>, String> {
     let mut places = HashMap::new();
     for pair in pairs {
-        let (announced, dialled) = pair.split_once('=').ok_or_else(|| format!("{pair}: {EXPECTED}"))?;
-        let read = |text: &str| parse_host_port(text.trim()).ok_or_else(|| format!("{pair}: {EXPECTED}"));
+        let (announced, dialled) = pair
+            .split_once('=')
+            .ok_or_else(|| format!("{pair}: {EXPECTED}"))?;
+        let read =
+            |text: &str| parse_host_port(text.trim()).ok_or_else(|| format!("{pair}: {EXPECTED}"));
         let (announced, dialled) = (read(announced)?, read(dialled)?);
         if announced.port.is_none() && dialled.port.is_some() {
             return Err(format!(
@@ -40,10 +43,20 @@ const EXPECTED: &str = "expected announced=dialled, each host:port or a host alo
 
 /// Returns the address to dial. A pair with the port goes before one without.
 fn dialled(places: &HashMap<HostPort, HostPort>, address: Address) -> Address {
-    let Address::Tcp { host, port } = &address else { return address };
-    let found = [Some(*port), None].into_iter().find_map(|port| places.get(&HostPort { host: host.clone(), port }));
+    let Address::Tcp { host, port } = &address else {
+        return address;
+    };
+    let found = [Some(*port), None].into_iter().find_map(|port| {
+        places.get(&HostPort {
+            host: host.clone(),
+            port,
+        })
+    });
     match found {
-        Some(place) => Address::Tcp { host: place.host.clone(), port: place.port.unwrap_or(*port) },
+        Some(place) => Address::Tcp {
+            host: place.host.clone(),
+            port: place.port.unwrap_or(*port),
+        },
         None => address,
     }
 }
@@ -51,11 +64,22 @@ fn dialled(places: &HashMap<HostPort, HostPort>, address: Address) -> Address {
 /// Reads `host:port`, or a host; addresses of IPv6 are in brackets, or alone.
 fn parse_host_port(text: &str) -> Option<HostPort> {
     if let Ok(Address::Tcp { host, port }) = text.parse() {
-        return Some(HostPort { host, port: Some(port) });
+        return Some(HostPort {
+            host,
+            port: Some(port),
+        });
     }
-    let host = text.strip_prefix('[').and_then(|inner| inner.strip_suffix(']')).unwrap_or(text);
-    let is_host = !host.is_empty() && !host.contains('/') && (!host.contains(':') || host.parse::<Ipv6Addr>().is_ok());
-    is_host.then(|| HostPort { host: host.to_owned(), port: None })
+    let host = text
+        .strip_prefix('[')
+        .and_then(|inner| inner.strip_suffix(']'))
+        .unwrap_or(text);
+    let is_host = !host.is_empty()
+        && !host.contains('/')
+        && (!host.contains(':') || host.parse::<Ipv6Addr>().is_ok());
+    is_host.then(|| HostPort {
+        host: host.to_owned(),
+        port: None,
+    })
 }
 
 #[cfg(test)]
@@ -66,19 +90,41 @@ mod tests {
         let mut places = HashMap::new();
         for pair in pairs.split(',') {
             let (announced, dialled) = pair.split_once('=').unwrap();
-            places.insert(parse_host_port(announced).unwrap(), parse_host_port(dialled).unwrap());
+            places.insert(
+                parse_host_port(announced).unwrap(),
+                parse_host_port(dialled).unwrap(),
+            );
         }
         for (announced, reached) in expected {
-            assert_eq!(dialled(&places, announced.parse().unwrap()).to_string(), *reached, "{pairs}");
+            assert_eq!(
+                dialled(&places, announced.parse().unwrap()).to_string(),
+                *reached,
+                "{pairs}"
+            );
         }
     }
 
     #[test]
     fn an_announced_address_is_dialled_elsewhere() {
-        check("10.0.0.1=redis-0.example", &[("10.0.0.1:6379", "redis-0.example:6379"), ("10.0.0.2:1", "10.0.0.2:1")]);
+        check(
+            "10.0.0.1=redis-0.example",
+            &[
+                ("10.0.0.1:6379", "redis-0.example:6379"),
+                ("10.0.0.2:1", "10.0.0.2:1"),
+            ],
+        );
         let pairs = "10.0.0.1:7000=localhost:17000,10.0.0.1=localhost";
-        check(pairs, &[("10.0.0.1:7000", "localhost:17000"), ("10.0.0.1:7001", "localhost:7001")]);
-        check("fd00::1=a,[fd00::2]:1=[::1]:2", &[("[fd00::1]:5", "a:5"), ("[fd00::2]:1", "[::1]:2")]);
+        check(
+            pairs,
+            &[
+                ("10.0.0.1:7000", "localhost:17000"),
+                ("10.0.0.1:7001", "localhost:7001"),
+            ],
+        );
+        check(
+            "fd00::1=a,[fd00::2]:1=[::1]:2",
+            &[("[fd00::1]:5", "a:5"), ("[fd00::2]:1", "[::1]:2")],
+        );
     }
 
     #[test]
@@ -89,7 +135,10 @@ mod tests {
             (&["a=b:x"], "a=b:x: expected announced=dialled"),
             (&["a=/run/redis.sock"], "expected announced=dialled"),
             (&["a=b:1"], "all ports of that host would become one"),
-            (&["a:1=b", "a:1=c"], "a:1=c: this address has another pair already"),
+            (
+                &["a:1=b", "a:1=c"],
+                "a:1=c: this address has another pair already",
+            ),
         ] {
             let pairs: Vec<String> = pairs.iter().map(|&pair| pair.to_owned()).collect();
             let error = address_map(&pairs).unwrap_err();

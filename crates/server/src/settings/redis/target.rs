@@ -27,7 +27,9 @@ pub(super) struct Login {
 impl std::fmt::Debug for Login {
     // A failed comparison in a test is the only reader, and it may not print a password either.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Login").field("username", &self.username).finish_non_exhaustive()
+        f.debug_struct("Login")
+            .field("username", &self.username)
+            .finish_non_exhaustive()
     }
 }
 
@@ -35,25 +37,36 @@ impl Login {
     /// Reads `password` or `user:password`.
     pub(super) fn from_setting(text: &str) -> Self {
         let (username, password) = text.split_once(':').unwrap_or(("", text));
-        Self { username: username.to_owned(), password: password.to_owned() }
+        Self {
+            username: username.to_owned(),
+            password: password.to_owned(),
+        }
     }
 
     /// Takes from `other` what is missing here.
     pub(super) fn or(self, other: Self) -> Self {
         let either = |here: String, there: String| if here.is_empty() { there } else { here };
-        Self { username: either(self.username, other.username), password: either(self.password, other.password) }
+        Self {
+            username: either(self.username, other.username),
+            password: either(self.password, other.password),
+        }
     }
 
     /// A user without a password logs in with an empty one, as a user with `nopass` may.
     pub(super) fn credentials(self) -> Option<Credentials> {
         let Self { username, password } = self;
         let is_given = !(username.is_empty() && password.is_empty());
-        is_given.then(|| Credentials { username: Some(username).filter(|name| !name.is_empty()), password })
+        is_given.then(|| Credentials {
+            username: Some(username).filter(|name| !name.is_empty()),
+            password,
+        })
     }
 }
 
-const FORMS: &str = "expected host:port, redis://[user:password@]host:port[/database] or the path of a Unix socket";
-const ESCAPES: &str = "write / ? # % and other signs of a user or password as % and two digits, such as %2F for /";
+const FORMS: &str =
+    "expected host:port, redis://[user:password@]host:port[/database] or the path of a Unix socket";
+const ESCAPES: &str =
+    "write / ? # % and other signs of a user or password as % and two digits, such as %2F for /";
 
 /// Reads an address in any of its forms. `socket` is `tcp`, `unix` or empty.
 ///
@@ -64,7 +77,10 @@ pub(super) fn target(url: &str, socket: &str) -> Result<Target, String> {
         return Err("it is set but empty; unset it, or name a server".to_owned());
     }
     let tls = url.starts_with("rediss://");
-    match url.strip_prefix("redis://").or_else(|| url.strip_prefix("rediss://")) {
+    match url
+        .strip_prefix("redis://")
+        .or_else(|| url.strip_prefix("rediss://"))
+    {
         Some(rest) => Ok(Target { tls, ..uri(rest)? }),
         None => bare(url, socket),
     }
@@ -79,7 +95,13 @@ fn bare(text: &str, socket: &str) -> Result<Target, String> {
     if socket == "tcp" && matches!(address, Address::Unix(_)) {
         return Err("it is a path, but the socket type is tcp; expected host:port".to_owned());
     }
-    Ok(Target { address, login: Login::default(), database: 0, tls: false, has_unknown_fields: false })
+    Ok(Target {
+        address,
+        login: Login::default(),
+        database: 0,
+        tls: false,
+        has_unknown_fields: false,
+    })
 }
 
 /// Reads what follows the `//` as Go reads it: `[user:password@]host[:port][/database][?username=..&password=..&db=..]`.
@@ -88,11 +110,15 @@ fn uri(text: &str) -> Result<Target, String> {
     let (text, query) = text.split_once('?').unwrap_or((text, ""));
     let (authority, path) = text.split_once('/').unwrap_or((text, ""));
     let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
-    let address = host_and_port(host).ok_or_else(|| format!("expected host:port after the //; {ESCAPES}"))?;
+    let address =
+        host_and_port(host).ok_or_else(|| format!("expected host:port after the //; {ESCAPES}"))?;
     let query = Query::read(query)?;
-    let path = decode(path).ok_or_else(|| "the database after the / has a % without two digits".to_owned())?;
-    let from_query =
-        Login { username: query.username.unwrap_or_default(), password: query.password.unwrap_or_default() };
+    let path = decode(path)
+        .ok_or_else(|| "the database after the / has a % without two digits".to_owned())?;
+    let from_query = Login {
+        username: query.username.unwrap_or_default(),
+        password: query.password.unwrap_or_default(),
+    };
     let in_query = query.database.unwrap_or_default();
     Ok(Target {
         address,
@@ -105,7 +131,11 @@ fn uri(text: &str) -> Result<Target, String> {
 
 /// The port of a URL may be left out. A `%` is only before the zone of an address, as `%25`.
 fn host_and_port(text: &str) -> Option<Address> {
-    let zoned = if text.starts_with('[') { text.replacen("%25", "\0", 1) } else { text.to_owned() };
+    let zoned = if text.starts_with('[') {
+        text.replacen("%25", "\0", 1)
+    } else {
+        text.to_owned()
+    };
     if text.is_empty() || zoned.contains('%') {
         return None;
     }
@@ -114,7 +144,11 @@ fn host_and_port(text: &str) -> Option<Address> {
         !is_within_brackets && port.bytes().all(|byte| byte.is_ascii_digit())
     });
     let text = zoned.replace('\0', "%");
-    if has_port { tcp_or_path(&text) } else { tcp_or_path(&format!("{text}:6379")) }
+    if has_port {
+        tcp_or_path(&text)
+    } else {
+        tcp_or_path(&format!("{text}:6379"))
+    }
 }
 
 /// A port without a host is one of this machine, as in Go.
@@ -131,9 +165,16 @@ fn tcp_or_path(text: &str) -> Option<Address> {
 fn userinfo(text: &str) -> Result<Login, String> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:~!$&'()*+,;=%@".contains(&byte);
     let (username, password) = text.split_once(':').unwrap_or((text, ""));
-    let decoded = text.bytes().all(is_plain).then(|| Some((decode(username)?, decode(password)?))).flatten();
+    let decoded = text
+        .bytes()
+        .all(is_plain)
+        .then(|| Some((decode(username)?, decode(password)?)))
+        .flatten();
     let (username, password) = decoded.ok_or_else(|| ESCAPES.to_owned())?;
-    Ok(Login { username: username.into_owned(), password: password.into_owned() })
+    Ok(Login {
+        username: username.into_owned(),
+        password: password.into_owned(),
+    })
 }
 
 /// The fields of a query that have an effect. Of a field that is there twice, the first counts.
@@ -150,7 +191,8 @@ impl Query {
         let mut query = Self::default();
         for field in text.split('&').filter(|field| !field.is_empty()) {
             let (name, value) = field.split_once('=').unwrap_or((field, ""));
-            let (Some(name), Some(value), false) = (form_decoded(name), form_decoded(value), field.contains(';'))
+            let (Some(name), Some(value), false) =
+                (form_decoded(name), form_decoded(value), field.contains(';'))
             else {
                 return Err(
                     "the query after the ? has a ; or a % without two digits; write them as %3B and %25".to_owned()
@@ -173,7 +215,8 @@ impl Query {
 
 /// Reads a number as Redis does for SELECT: digits without a zero in front.
 fn database(text: &str) -> Result<u32, String> {
-    let is_number = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
+    let is_number =
+        text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     match text {
         "" => Ok(0),
         _ => text.parse().ok().filter(|_| is_number).ok_or_else(|| {
@@ -189,8 +232,13 @@ fn form_decoded(text: &str) -> Option<String> {
 
 /// Undoes percent coding; none when a % is not followed by two hexadecimal digits, or the bytes are not UTF-8.
 fn decode(text: &str) -> Option<Cow<'_, str>> {
-    let is_coded = |tail: &str| tail.len() >= 2 && tail.bytes().take(2).all(|byte| byte.is_ascii_hexdigit());
-    text.split('%').skip(1).all(is_coded).then(|| percent_decode_str(text).decode_utf8().ok()).flatten()
+    let is_coded =
+        |tail: &str| tail.len() >= 2 && tail.bytes().take(2).all(|byte| byte.is_ascii_hexdigit());
+    text.split('%')
+        .skip(1)
+        .all(is_coded)
+        .then(|| percent_decode_str(text).decode_utf8().ok())
+        .flatten()
 }
 
 #[cfg(test)]

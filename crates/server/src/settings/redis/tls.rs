@@ -32,7 +32,11 @@ pub(in crate::settings) const MEMCACHE: Names = Names {
 
 /// What connections are encrypted with, the same for all servers of one kind. A file that cannot be used is a mistake in its variable.
 pub(in crate::settings) fn build(values: &mut Values, names: &Names) -> Option<Connector> {
-    if let Some(made) = values.stores_tls.iter().find(|made| made.files.of == names.of) {
+    if let Some(made) = values
+        .stores_tls
+        .iter()
+        .find(|made| made.files.of == names.of)
+    {
         return Some(made.connector.clone());
     }
     let authorities = file(values, names.authority);
@@ -42,22 +46,41 @@ pub(in crate::settings) fn build(values: &mut Values, names: &Names) -> Option<C
         (Some(chain), Some(key)) => (Some(Pair { chain, key }), None),
         (chain, key) => (None, chain.or(key)),
     };
-    let verification = if values.boolean(names.nameless) { Verification::WithoutName } else { Verification::default() };
-    let files = StoreFiles { of: names.of, authorities, pair, verification };
+    let verification = if values.boolean(names.nameless) {
+        Verification::WithoutName
+    } else {
+        Verification::default()
+    };
+    let files = StoreFiles {
+        of: names.of,
+        authorities,
+        pair,
+        verification,
+    };
     let (loaded, alone) = (files.load(), alone.and_then(|file| file.read().err()));
     let (made, flaws) = match loaded {
         Ok(loaded) => (Some(loaded.connector), Vec::new()),
         Err(flaws) => (None, flaws),
     };
     for flaw in flaws.into_iter().chain(alone) {
-        values.problem(flaw.file.variable, &flaw.file.path.to_string_lossy(), flaw.reason);
+        values.problem(
+            flaw.file.variable,
+            &flaw.file.path.to_string_lossy(),
+            flaw.reason,
+        );
     }
     let connector = made?;
-    values.stores_tls.push(StoreTls { files, connector: connector.clone() });
+    values.stores_tls.push(StoreTls {
+        files,
+        connector: connector.clone(),
+    });
     Some(connector)
 }
 
 fn file(values: &Values, variable: &'static str) -> Option<NamedFile> {
     let path = values.text(variable);
-    (!path.is_empty()).then(|| NamedFile { variable, path: path.into() })
+    (!path.is_empty()).then(|| NamedFile {
+        variable,
+        path: path.into(),
+    })
 }

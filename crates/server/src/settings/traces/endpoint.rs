@@ -5,8 +5,14 @@ use http::Uri;
 use super::{TraceProtocol, given};
 use crate::settings::read::Values;
 
-const ENDPOINT: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
-const INSECURE: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_INSECURE", "OTEL_EXPORTER_OTLP_INSECURE"];
+const ENDPOINT: [&str; 2] = [
+    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_ENDPOINT",
+];
+const INSECURE: [&str; 2] = [
+    "OTEL_EXPORTER_OTLP_TRACES_INSECURE",
+    "OTEL_EXPORTER_OTLP_INSECURE",
+];
 
 /// The method of a collector's gRPC service.
 const METHOD: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
@@ -36,22 +42,40 @@ pub(super) fn build(values: &mut Values, protocol: TraceProtocol) -> Option<Endp
             TraceProtocol::Grpc => (4317, METHOD),
         };
         let host = "localhost".to_owned();
-        return Some(Endpoint { host, port, path: path.to_owned(), is_secure: false });
+        return Some(Endpoint {
+            host,
+            port,
+            path: path.to_owned(),
+            is_secure: false,
+        });
     };
     let read = read(&text, is_secure, protocol, name == ENDPOINT[0]);
     if read.is_none() {
         let expected = match protocol {
-            TraceProtocol::Http => "expected an address such as http://collector:4318 or https://collector:4318",
-            TraceProtocol::Grpc => "expected an address such as http://collector:4317 or https://collector:4317",
+            TraceProtocol::Http => {
+                "expected an address such as http://collector:4318 or https://collector:4318"
+            }
+            TraceProtocol::Grpc => {
+                "expected an address such as http://collector:4317 or https://collector:4317"
+            }
         };
-        let secret = if text.contains('@') { "; what is secret belongs in OTEL_EXPORTER_OTLP_HEADERS" } else { "" };
+        let secret = if text.contains('@') {
+            "; what is secret belongs in OTEL_EXPORTER_OTLP_HEADERS"
+        } else {
+            ""
+        };
         values.problem(name, &text, format!("{expected}{secret}"));
     }
     read
 }
 
 /// Reads an address. Only gRPC allows one without `http://`, which is with TLS unless told otherwise.
-fn read(text: &str, is_secure: bool, protocol: TraceProtocol, is_for_traces: bool) -> Option<Endpoint> {
+fn read(
+    text: &str,
+    is_secure: bool,
+    protocol: TraceProtocol,
+    is_for_traces: bool,
+) -> Option<Endpoint> {
     let full = match protocol {
         TraceProtocol::Grpc if !text.contains("://") => {
             format!("{}://{text}", if is_secure { "https" } else { "http" })
@@ -64,7 +88,9 @@ fn read(text: &str, is_secure: bool, protocol: TraceProtocol, is_for_traces: boo
         "http" => false,
         _ => return None,
     };
-    let authority = uri.authority().filter(|authority| !authority.as_str().contains('@'))?;
+    let authority = uri
+        .authority()
+        .filter(|authority| !authority.as_str().contains('@'))?;
     let port = match (authority.port_u16(), protocol) {
         (Some(port), _) => port,
         (None, _) if authority.as_str().ends_with(':') => return None,
@@ -73,9 +99,20 @@ fn read(text: &str, is_secure: bool, protocol: TraceProtocol, is_for_traces: boo
     };
     let path = match (protocol, is_for_traces) {
         (TraceProtocol::Grpc, _) => METHOD.to_owned(),
-        (TraceProtocol::Http, true) => uri.path_and_query().map_or_else(|| "/".to_owned(), ToString::to_string),
+        (TraceProtocol::Http, true) => uri
+            .path_and_query()
+            .map_or_else(|| "/".to_owned(), ToString::to_string),
         (TraceProtocol::Http, false) => format!("{}/v1/traces", uri.path().trim_end_matches('/')),
     };
-    let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
-    (!host.is_empty()).then_some(Endpoint { host, port, path, is_secure })
+    let host = authority
+        .host()
+        .trim_start_matches('[')
+        .trim_end_matches(']')
+        .to_owned();
+    (!host.is_empty()).then_some(Endpoint {
+        host,
+        port,
+        path,
+        is_secure,
+    })
 }

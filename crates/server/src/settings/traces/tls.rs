@@ -4,14 +4,27 @@ use super::{TraceProtocol, given};
 use crate::certificates::{NamedFile, Pair, PeerTls};
 use crate::settings::read::Values;
 
-const AUTHORITY: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "OTEL_EXPORTER_OTLP_CERTIFICATE"];
-const CERTIFICATE: [&str; 2] =
-    ["OTEL_EXPORTER_OTLP_TRACES_CLIENT_CERTIFICATE", "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE"];
-const KEY: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY", "OTEL_EXPORTER_OTLP_CLIENT_KEY"];
+const AUTHORITY: [&str; 2] = [
+    "OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE",
+    "OTEL_EXPORTER_OTLP_CERTIFICATE",
+];
+const CERTIFICATE: [&str; 2] = [
+    "OTEL_EXPORTER_OTLP_TRACES_CLIENT_CERTIFICATE",
+    "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE",
+];
+const KEY: [&str; 2] = [
+    "OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY",
+    "OTEL_EXPORTER_OTLP_CLIENT_KEY",
+];
 
 /// TLS by the files that are given. They are read once now, so that mistakes are told at start.
 pub(super) fn build(values: &mut Values, protocol: TraceProtocol) -> PeerTls {
-    let file = |names| given(values, names).map(|(variable, path)| NamedFile { variable, path: path.into() });
+    let file = |names| {
+        given(values, names).map(|(variable, path)| NamedFile {
+            variable,
+            path: path.into(),
+        })
+    };
     let (authorities, chain, key) = (file(AUTHORITY), file(CERTIFICATE), file(KEY));
     let pair = match (chain, key) {
         (Some(chain), Some(key)) => Some(Pair { chain, key }),
@@ -23,10 +36,19 @@ pub(super) fn build(values: &mut Values, protocol: TraceProtocol) -> PeerTls {
         TraceProtocol::Http => b"http/1.1",
         TraceProtocol::Grpc => b"h2",
     };
-    let tls = PeerTls { authorities, pair, name: None, protocol };
+    let tls = PeerTls {
+        authorities,
+        pair,
+        name: None,
+        protocol,
+    };
     if tls.authorities.is_some() || tls.pair.is_some() {
         for flaw in tls.load().err().unwrap_or_default() {
-            values.problem(flaw.file.variable, &flaw.file.path.to_string_lossy(), flaw.reason);
+            values.problem(
+                flaw.file.variable,
+                &flaw.file.path.to_string_lossy(),
+                flaw.reason,
+            );
         }
     }
     tls

@@ -2,7 +2,9 @@
 
 /// Stands for a part that may be a secret.
 const MASK: &str = "*****";
-const SCHEMES: [&str; 8] = ["redis", "rediss", "http", "https", "grpc", "grpcs", "tcp", "unix"];
+const SCHEMES: [&str; 8] = [
+    "redis", "rediss", "http", "https", "grpc", "grpcs", "tcp", "unix",
+];
 /// Parts of the paths of collectors. A number is the database of a Redis.
 const PATHS: [&str; 4] = ["v1", "traces", "otlp", "api"];
 
@@ -10,7 +12,10 @@ const PATHS: [&str; 4] = ["v1", "traces", "otlp", "api"];
 /// Everything else may be a password in the wrong place, and is masked.
 pub(in crate::settings) fn mask_urls(text: &str) -> String {
     // A password may hold a comma. An `@` whose address has no scheme of its own may therefore end a password that began addresses ago.
-    let is_cut = |part: &str| part.split_once('@').is_some_and(|(before, _)| !before.contains("://"));
+    let is_cut = |part: &str| {
+        part.split_once('@')
+            .is_some_and(|(before, _)| !before.contains("://"))
+    };
     match text.rsplit_once('@') {
         Some((_, rest)) if text.split(',').any(is_cut) => format!("{MASK}@{}", mask_list(rest)),
         _ => mask_list(text),
@@ -27,8 +32,13 @@ fn mask_url(text: &str) -> String {
         Some(_) => return MASK.to_owned(),
         None => (String::new(), text),
     };
-    if scheme.is_empty() && (rest.starts_with('/') || rest.starts_with("./")) || scheme == "unix://" {
-        return if rest.chars().all(is_in_path) { text.to_owned() } else { format!("{scheme}{MASK}") };
+    if scheme.is_empty() && (rest.starts_with('/') || rest.starts_with("./")) || scheme == "unix://"
+    {
+        return if rest.chars().all(is_in_path) {
+            text.to_owned()
+        } else {
+            format!("{scheme}{MASK}")
+        };
     }
     let (user, rest) = match rest.rsplit_once('@') {
         Some((_, rest)) => (format!("{MASK}@"), rest),
@@ -44,10 +54,18 @@ fn mask_url(text: &str) -> String {
 fn mask_path(text: &str) -> String {
     let end = text.find(['?', '#']).unwrap_or(text.len());
     let (path, query) = text.split_at(end);
-    let is_known =
-        |part: &str| part.is_empty() || PATHS.contains(&part) || part.bytes().all(|byte| byte.is_ascii_digit());
-    let path = if path.split('/').all(is_known) { path.to_owned() } else { format!("/{MASK}") };
-    let query = query.get(..1).map(|sign| format!("{sign}{MASK}")).unwrap_or_default();
+    let is_known = |part: &str| {
+        part.is_empty() || PATHS.contains(&part) || part.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    let path = if path.split('/').all(is_known) {
+        path.to_owned()
+    } else {
+        format!("/{MASK}")
+    };
+    let query = query
+        .get(..1)
+        .map(|sign| format!("{sign}{MASK}"))
+        .unwrap_or_default();
     format!("{path}{query}")
 }
 
@@ -57,7 +75,9 @@ fn is_host(text: &str) -> bool {
         Some((host, port)) if !host.starts_with('[') || host.ends_with(']') => (host, port),
         _ => (text, ""),
     };
-    let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let inner = host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'));
     let is_address = |c: char| c.is_ascii_hexdigit() || c == ':' || c == '.';
     let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let is_host = match inner {
@@ -102,15 +122,24 @@ mod tests {
         for (text, shown) in [
             ("redis://user:hunter2@host:1/2", "redis://*****@host:1/2"),
             ("redis://:hun@ter2@host:1", "redis://*****@host:1"),
-            ("redis://u:hunter2@a:1,redis://u:hunter2@b:2", "redis://*****@a:1,redis://*****@b:2"),
+            (
+                "redis://u:hunter2@a:1,redis://u:hunter2@b:2",
+                "redis://*****@a:1,redis://*****@b:2",
+            ),
             ("redis://u:hun,ter2@a:1", "*****@a:1"),
             ("redis://u:1234,hunter2@a:1", "*****@a:1"),
             ("mymaster,:hunter2@s1:1,s2:1", "*****@s1:1,s2:1"),
             ("user:hunter2@host:1", "*****@host:1"),
             ("redis://host:1/?password=hunter2", "redis://host:1/?*****"),
-            ("redis://host:1?password=hunter2&db=2", "redis://host:1?*****"),
+            (
+                "redis://host:1?password=hunter2&db=2",
+                "redis://host:1?*****",
+            ),
             ("host:6380?password=hunter2", "host:6380?*****"),
-            ("host:6380,password=hunter2,ssl=True", "host:6380,*****,*****"),
+            (
+                "host:6380,password=hunter2,ssl=True",
+                "host:6380,*****,*****",
+            ),
             ("redis://u:hunter2/@host:1", "redis://*****@host:1"),
             ("redis://u:hunter2/host:1", "redis://*****/*****"),
             ("redis://u:hunter2#@host:1", "redis://*****@host:1"),

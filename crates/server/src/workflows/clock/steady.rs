@@ -50,10 +50,17 @@ impl SteadyClock {
                 self.jumped |= difference(clock, expected) >= MIN_JUMP;
                 let slowing = passed.saturating_add(self.rest);
                 self.rest = slowing % SLOWING_DIVISOR;
-                expected.max(clock) - expected.saturating_sub(clock).min(slowing / SLOWING_DIVISOR)
+                expected.max(clock)
+                    - expected
+                        .saturating_sub(clock)
+                        .min(slowing / SLOWING_DIVISOR)
             }
         };
-        self.latest = Some(Latest { at: now, time, clock });
+        self.latest = Some(Latest {
+            at: now,
+            time,
+            clock,
+        });
         time
     }
 
@@ -79,7 +86,8 @@ impl SteadyClock {
 
     /// How far the time is ahead of the clock, in microseconds.
     pub(super) fn ahead(&self) -> i64 {
-        self.latest.map_or(0, |latest| difference(latest.time, latest.clock))
+        self.latest
+            .map_or(0, |latest| difference(latest.time, latest.clock))
     }
 }
 
@@ -97,10 +105,17 @@ mod tests {
     fn check(set: &[(u64, i64)], expected: &[(u64, u64)]) -> SteadyClock {
         let (mut steady, start, mut last) = (SteadyClock::default(), Instant::now(), 0);
         for second in 0..=expected.last().unwrap().0 {
-            let shift: i64 = set.iter().filter(|(at, _)| *at <= second).map(|(_, by)| by).sum();
+            let shift: i64 = set
+                .iter()
+                .filter(|(at, _)| *at <= second)
+                .map(|(_, by)| by)
+                .sum();
             let clock = ((100_000 + second) * SECOND).saturating_add_signed(shift * 1_000_000);
             let told = steady.follow(clock, start + Duration::from_secs(second));
-            assert!(second == 0 || told >= last + SECOND * 9 / 10, "it goes on after {second} s: {last} {told}");
+            assert!(
+                second == 0 || told >= last + SECOND * 9 / 10,
+                "it goes on after {second} s: {last} {told}"
+            );
             last = told;
             if let Some((_, expected)) = expected.iter().find(|(at, _)| *at == second) {
                 assert_eq!(told, (100_000 + expected) * SECOND, "after {second} s");
@@ -112,7 +127,10 @@ mod tests {
     #[test]
     fn a_clock_that_is_set_back_is_reached_within_ten_times_the_step() {
         let mut steady = check(&[(10, -60)], &[(9, 9), (610, 550), (700, 640)]);
-        assert_eq!((steady.take_step(), steady.take_step()), (Some(-60_000_000), None));
+        assert_eq!(
+            (steady.take_step(), steady.take_step()),
+            (Some(-60_000_000), None)
+        );
         assert!(!steady.take_jump());
         assert_eq!(steady.ahead(), 0);
     }
@@ -126,7 +144,10 @@ mod tests {
 
     #[test]
     fn a_clock_that_is_set_ahead_and_back_stops_nothing() {
-        let mut steady = check(&[(10, 3_600), (20, -3_600)], &[(19, 3_619), (29, 3_628), (36_020, 36_020)]);
+        let mut steady = check(
+            &[(10, 3_600), (20, -3_600)],
+            &[(19, 3_619), (29, 3_628), (36_020, 36_020)],
+        );
         assert_eq!(steady.take_step(), None, "all in all it is where it was");
         assert!(steady.take_jump());
     }

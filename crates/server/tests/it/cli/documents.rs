@@ -4,18 +4,24 @@ use super::*;
 use crate::support::{Limits, repository};
 
 fn help(path: &[&str]) -> String {
-    run(&mut binary(&[path, &["--help"]].concat())).expect(DONE).out
+    run(&mut binary(&[path, &["--help"]].concat()))
+        .expect(DONE)
+        .out
 }
 
 /// Names of the commands below one, as its help lists them.
 fn below(path: &[&str]) -> Vec<String> {
     let text = help(path);
-    let Some((_, commands)) = text.split_once("\nCommands:\n") else { return Vec::new() };
+    let Some((_, commands)) = text.split_once("\nCommands:\n") else {
+        return Vec::new();
+    };
     let lines = commands
         .lines()
         .take_while(|line| !line.is_empty())
         .filter(|line| line.starts_with("  ") && !line.starts_with("   "));
-    let names = lines.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help");
+    let names = lines
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|name| *name != "help");
     names.map(str::to_owned).collect()
 }
 
@@ -26,20 +32,45 @@ fn every_command_is_documented_with_its_example() {
     for noun in below(&[]) {
         let verbs = below(&[&noun]);
         let paths = verbs.iter().map(|verb| vec![noun.as_str(), verb]);
-        let paths: Vec<Vec<&str>> = if verbs.is_empty() { vec![vec![&noun]] } else { paths.collect() };
+        let paths: Vec<Vec<&str>> = if verbs.is_empty() {
+            vec![vec![&noun]]
+        } else {
+            paths.collect()
+        };
         for path in paths {
             let text = help(&path);
-            let (_, example) =
-                text.split_once("\nExample:\n").unwrap_or_else(|| panic!("{path:?} has no example:\n{text}"));
-            assert!(page.contains(&format!("| `{}` |", path.join(" "))), "docs/cli.md has no row for {path:?}");
-            assert!(page.contains(example.trim()), "docs/cli.md does not show `{}`", example.trim());
+            let (_, example) = text
+                .split_once("\nExample:\n")
+                .unwrap_or_else(|| panic!("{path:?} has no example:\n{text}"));
+            assert!(
+                page.contains(&format!("| `{}` |", path.join(" "))),
+                "docs/cli.md has no row for {path:?}"
+            );
+            assert!(
+                page.contains(example.trim()),
+                "docs/cli.md does not show `{}`",
+                example.trim()
+            );
             commands += 1;
         }
     }
     assert_eq!(commands, 47, "commands that the help lists");
-    for verb in ["create", "create_and_start", "start", "stop", "show", "rm", "list", "viz", "migrate"] {
+    for verb in [
+        "create",
+        "create_and_start",
+        "start",
+        "stop",
+        "show",
+        "rm",
+        "list",
+        "viz",
+        "migrate",
+    ] {
         help(&[verb]);
-        assert!(page.contains(&format!("| `{verb}")), "docs/cli.md does not know Gush's {verb}");
+        assert!(
+            page.contains(&format!("| `{verb}")),
+            "docs/cli.md does not know Gush's {verb}"
+        );
     }
 }
 
@@ -54,7 +85,8 @@ fn every_exit_code_is_documented() {
         .map(|(code, meaning)| format!("| {code} | {meaning} |"))
         .collect();
     assert_eq!(told.len(), 11, "{codes}");
-    told.iter().for_each(|row| assert!(page.contains(row.as_str()), "docs/cli.md has no row {row}"));
+    told.iter()
+        .for_each(|row| assert!(page.contains(row.as_str()), "docs/cli.md has no row {row}"));
 }
 
 const REPORT: &str = "\
@@ -66,14 +98,18 @@ jobs:
 ";
 const LIMITS: &str = "limits:\n  - {domain: vendor, entries: [[tenant, $.tenant]]}\n";
 const WEIGHTS: &str = "weights:\n  - {entries: [[tenant, acme]], weight: 5}\n";
-const VENDOR: &str =
-    "domain: vendor\ndescriptors:\n  - {key: tenant, rate_limit: {unit: day, requests_per_unit: 10}}\n";
-const SHOP: &str = "domain: shop\ndescriptors:\n  - {key: user, rate_limit: {unit: day, requests_per_unit: 1}}\n";
+const VENDOR: &str = "domain: vendor\ndescriptors:\n  - {key: tenant, rate_limit: {unit: day, requests_per_unit: 10}}\n";
+const SHOP: &str =
+    "domain: shop\ndescriptors:\n  - {key: user, rate_limit: {unit: day, requests_per_unit: 1}}\n";
 
 /// The examples of the tables, without those that write or read outside of the test's folder.
 fn examples() -> Vec<String> {
     let page = std::fs::read_to_string(repository().join("docs/cli.md")).unwrap();
-    let last = page.lines().filter_map(|line| line.strip_suffix("` |")?.rsplit_once("| `").map(|(_, example)| example));
+    let last = page.lines().filter_map(|line| {
+        line.strip_suffix("` |")?
+            .rsplit_once("| `")
+            .map(|(_, example)| example)
+    });
     let ours = |example: &&str| example.starts_with("tidegate ") && !example.contains('>');
     // The demo has a test of its own: it does not end.
     let other = |example: &&str| !example.contains("import gush") && *example != "tidegate demo";
@@ -84,25 +120,49 @@ fn examples() -> Vec<String> {
 fn every_example_is_run() {
     let examples = examples();
     assert_eq!(examples.len(), 39, "{examples:?}");
-    let files = Files::new(&[("report.yaml", REPORT), ("limits.yaml", LIMITS), ("weights.yaml", WEIGHTS)]);
+    let files = Files::new(&[
+        ("report.yaml", REPORT),
+        ("limits.yaml", LIMITS),
+        ("weights.yaml", WEIGHTS),
+    ]);
     let limits = Limits::new(VENDOR);
     std::fs::create_dir(files.path("config")).unwrap();
     std::fs::write(files.path("config/shop.yaml"), SHOP).unwrap();
-    let folder = PathBuf::from(env!("CARGO_BIN_EXE_tidegate")).parent().unwrap().to_owned();
+    let folder = PathBuf::from(env!("CARGO_BIN_EXE_tidegate"))
+        .parent()
+        .unwrap()
+        .to_owned();
     for example in examples {
         let flows = Flows::start(&[("RUNTIME_ROOT", limits.root())]);
         tidegate(&flows, &["limit", "pause", "vendor", "tenant=acme"]).expect(DONE);
         let mut mail = workflow("mail", "a");
         mail["jobs"][0]["queue"] = "mail".into();
         flows.create(mail);
-        let create = ["workflow", "create", &files.text("report.yaml"), "--key", "report-2026-11-21", "-o", "name"];
+        let create = [
+            "workflow",
+            "create",
+            &files.text("report.yaml"),
+            "--key",
+            "report-2026-11-21",
+            "-o",
+            "name",
+        ];
         let id = tidegate(&flows, &create).expect(DONE).out;
         let line = example.replace("01M7Z85C8H08RJZ5Q5JGPKMY04", id.trim());
         let mut shell = Command::new("/bin/bash");
-        shell.args(["-c", &line]).env_clear().env("PATH", &folder).env("TIDEGATE_SERVER", flows.api().to_string());
-        shell.env("HOST", "127.0.0.1").env("PORT", flows.server.http().port().to_string());
-        let shell =
-            shell.current_dir(files.path("")).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        shell
+            .args(["-c", &line])
+            .env_clear()
+            .env("PATH", &folder)
+            .env("TIDEGATE_SERVER", flows.api().to_string());
+        shell
+            .env("HOST", "127.0.0.1")
+            .env("PORT", flows.server.http().port().to_string());
+        let shell = shell
+            .current_dir(files.path(""))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut child = shell.spawn().unwrap();
         crate::support::await_that(&line, || {
             work(&flows);
@@ -111,8 +171,10 @@ fn every_example_is_run() {
         let output = child.wait_with_output().unwrap();
         let error = String::from_utf8(output.stderr).unwrap();
         // The state of a job decides whether a verb applies; that the example is understood does not depend on it.
-        let is_question = output.status.code() == Some(USAGE) && error.contains("nobody can be asked; add --yes");
-        let is_understood = matches!(output.status.code(), Some(DONE | FAILED | REFUSED)) || is_question;
+        let is_question =
+            output.status.code() == Some(USAGE) && error.contains("nobody can be asked; add --yes");
+        let is_understood =
+            matches!(output.status.code(), Some(DONE | FAILED | REFUSED)) || is_question;
         assert!(is_understood, "{line}: {:?} {error}", output.status);
     }
 }

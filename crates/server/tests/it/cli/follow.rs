@@ -29,18 +29,32 @@ fn failed_jobs_are_named_as_they_fail() {
     let error = serde_json::json!({"kind": "ValueError", "message": "no such thing\nmore of it"});
     let report = serde_json::json!({"lease": job("a")["lease"], "outcome": "failed", "error": error, "retry": "never"});
     flows.post("/v1/jobs/report", serde_json::json!({"reports": [report]}));
-    assert_eq!(errors.next().unwrap().unwrap(), "job a failed: ValueError: no such thing");
+    assert_eq!(
+        errors.next().unwrap().unwrap(),
+        "job a failed: ValueError: no such thing"
+    );
     flows.succeed(job("b"), Value::Null);
     work(&flows);
     assert_eq!(child.wait().unwrap().code(), Some(FAILED));
-    assert_eq!(errors.map(Result::unwrap).collect::<Vec<_>>(), [] as [String; 0]);
+    assert_eq!(
+        errors.map(Result::unwrap).collect::<Vec<_>>(),
+        [] as [String; 0]
+    );
     // Who comes later is told, too.
     let late = tidegate(&flows, &["workflow", "watch", &id]).expect(FAILED);
     assert_eq!(late.error, "job a failed: ValueError: no such thing\n");
     let (_, text) = on_terminal(&mut ask(&flows, &["workflow", "watch", &id]), 120);
-    assert!(plain(&text).contains("failed in ") && plain(&text).contains(": 2 succeeded, 1 failed\n"), "{text}");
+    assert!(
+        plain(&text).contains("failed in ") && plain(&text).contains(": 2 succeeded, 1 failed\n"),
+        "{text}"
+    );
     // Silence is silence.
-    assert_eq!(tidegate(&flows, &["workflow", "wait", &id]).expect(FAILED).error, "");
+    assert_eq!(
+        tidegate(&flows, &["workflow", "wait", &id])
+            .expect(FAILED)
+            .error,
+        ""
+    );
 }
 
 #[test]
@@ -57,11 +71,22 @@ fn a_restart_of_the_server_is_told_and_survived() {
     lines.next().unwrap().unwrap();
     flows.server.stop();
     let lost = errors.next().unwrap().unwrap();
-    assert!(lost.contains(&format!("the connection to http://{address} was lost; trying to reconnect")), "{lost}");
+    assert!(
+        lost.contains(&format!(
+            "the connection to http://{address} was lost; trying to reconnect"
+        )),
+        "{lost}"
+    );
     let flows = Flows::start(&[folder, ("TIDEGATE_HTTP_ADDR", &address)]);
     assert_eq!(errors.next().unwrap().unwrap(), "connected again");
     work(&flows);
-    assert_eq!(errors.next().unwrap().unwrap(), "job fetch failed: ValueError: no such thing");
+    assert_eq!(
+        errors.next().unwrap().unwrap(),
+        "job fetch failed: ValueError: no such thing"
+    );
     let last: Value = serde_json::from_str(&lines.last().unwrap().unwrap()).unwrap();
-    assert_eq!((child.wait().unwrap().code(), &last["status"]), (Some(FAILED), &"failed".into()));
+    assert_eq!(
+        (child.wait().unwrap().code(), &last["status"]),
+        (Some(FAILED), &"failed".into())
+    );
 }

@@ -23,26 +23,52 @@ fn say(flows: &Flows, lease: &Value, lines: &[&str]) {
 fn a_log_is_shown_and_steers_no_terminal() {
     let flows = Flows::start(&[]);
     let (id, lease) = at_work(&flows);
-    let log = |format: &str| tidegate(&flows, &["job", "log", &id, "a", "-o", format]).expect(DONE).out;
-    assert_eq!((log("table").as_str(), log("json").as_str(), log("name").as_str()), ("no lines\n", "[]\n", ""));
+    let log = |format: &str| {
+        tidegate(&flows, &["job", "log", &id, "a", "-o", format])
+            .expect(DONE)
+            .out
+    };
+    assert_eq!(
+        (
+            log("table").as_str(),
+            log("json").as_str(),
+            log("name").as_str()
+        ),
+        ("no lines\n", "[]\n", "")
+    );
     say(&flows, &lease, &["one", HOSTILE]);
     let table = log("table");
     let lines: Vec<&str> = table.lines().collect();
-    assert!(lines[0].ends_with("Z  1  one") && lines.len() == 3 && lines[2].starts_with("     "), "{table}");
-    let shown = tidegate(&flows, &["job", "show", &id, "a", "-o", "table"]).expect(DONE).out;
+    assert!(
+        lines[0].ends_with("Z  1  one") && lines.len() == 3 && lines[2].starts_with("     "),
+        "{table}"
+    );
+    let shown = tidegate(&flows, &["job", "show", &id, "a", "-o", "table"])
+        .expect(DONE)
+        .out;
     assert!(shown.contains("progress  40%  \u{FFFD}]0;title"), "{shown}");
     for text in [&table, &log("name"), &shown] {
-        assert!(!text.contains(['\u{1b}', '\u{7}', '\u{9b}', '\u{202e}']), "{text:?}");
+        assert!(
+            !text.contains(['\u{1b}', '\u{7}', '\u{9b}', '\u{202e}']),
+            "{text:?}"
+        );
     }
     let json: Value = serde_json::from_str(&log("json")).unwrap();
-    assert_eq!((&json[1]["text"], &json[1]["attempt"]), (&json!(HOSTILE), &json!(1)));
+    assert_eq!(
+        (&json[1]["text"], &json[1]["attempt"]),
+        (&json!(HOSTILE), &json!(1))
+    );
     // Of a long log, the last lines.
     for _ in 0..6 {
         say(&flows, &lease, &["x".repeat(16_000).as_str()]);
     }
     let long = tidegate(&flows, &["job", "log", &id, "a"]).expect(DONE);
     assert!(long.json().as_array().unwrap().len() < 6);
-    assert!(long.error.contains("earlier lines are not kept any more"), "{}", long.error);
+    assert!(
+        long.error.contains("earlier lines are not kept any more"),
+        "{}",
+        long.error
+    );
     tidegate(&flows, &["job", "log", &id, "b"]).expect(NOT_FOUND);
 }
 
@@ -54,7 +80,11 @@ fn a_log_is_followed_until_the_job_has_ended() {
     let mut follow = ask(&flows, &["job", "log", &id, "a", "--follow"]);
     let mut child = follow.stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let mut next = || lines.next().map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap()["text"].clone());
+    let mut next = || {
+        lines
+            .next()
+            .map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap()["text"].clone())
+    };
     assert_eq!(next(), Some("one".into()));
     say(&flows, &lease, &["two", HOSTILE]);
     assert_eq!([next(), next()], [Some("two".into()), Some(HOSTILE.into())]);
@@ -63,6 +93,11 @@ fn a_log_is_followed_until_the_job_has_ended() {
     flows.post("/v1/jobs/report", report);
     assert_eq!([next(), next()], [Some("last".into()), None]);
     assert_eq!(child.wait().unwrap().code(), Some(DONE));
-    let over = tidegate(&flows, &["job", "log", &id, "a", "--follow", "-o", "table"]).expect(DONE).out;
-    assert!(over.lines().count() == 5 && over.ends_with("  1  last\n"), "{over}");
+    let over = tidegate(&flows, &["job", "log", &id, "a", "--follow", "-o", "table"])
+        .expect(DONE)
+        .out;
+    assert!(
+        over.lines().count() == 5 && over.ends_with("  1  last\n"),
+        "{over}"
+    );
 }

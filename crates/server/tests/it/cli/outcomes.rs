@@ -16,11 +16,15 @@ fn waiting_ends_with_the_outcome() {
     let failed = failing(&flows);
     work(&flows);
     let cancelled = flows.create(workflow("w", "a"));
-    flows.post(&format!("/v1/workflows/{cancelled}:cancel"), serde_json::json!({}));
+    flows.post(
+        &format!("/v1/workflows/{cancelled}:cancel"),
+        serde_json::json!({}),
+    );
     let running = flows.create(workflow("w", "a"));
     for verb in ["wait", "watch"] {
         let check = |id: &str, code: i32, status: &str| {
-            let ended = tidegate(&flows, &["workflow", verb, id, "--timeout", "100ms"]).expect(code);
+            let ended =
+                tidegate(&flows, &["workflow", verb, id, "--timeout", "100ms"]).expect(code);
             assert_eq!(ended.json()["status"], status, "{verb}");
         };
         check(&succeeded, DONE, "succeeded");
@@ -33,9 +37,14 @@ fn waiting_ends_with_the_outcome() {
 #[test]
 fn run_starts_a_workflow_and_ends_with_it() {
     let flows = Flows::start(&[]);
-    let files =
-        Files::new(&[("a.yaml", "name: n\njobs:\n- {name: a, handler: h}\n- {name: b, handler: h, after: a}\n")]);
-    let child = ask(&flows, &["workflow", "run", &files.text("a.yaml")]).stdout(Stdio::piped()).spawn().unwrap();
+    let files = Files::new(&[(
+        "a.yaml",
+        "name: n\njobs:\n- {name: a, handler: h}\n- {name: b, handler: h, after: a}\n",
+    )]);
+    let child = ask(&flows, &["workflow", "run", &files.text("a.yaml")])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     await_that("all is done", || {
         work(&flows);
         flows.get("/v1/workflows:count")["by_status"]["succeeded"] == 1
@@ -43,14 +52,20 @@ fn run_starts_a_workflow_and_ends_with_it() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(DONE));
     let said: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((&said["status"], &said["job_counts"]["succeeded"]), (&"succeeded".into(), &2.into()));
+    assert_eq!(
+        (&said["status"], &said["job_counts"]["succeeded"]),
+        (&"succeeded".into(), &2.into())
+    );
 }
 
 #[test]
 fn watch_tells_of_every_change_until_the_end() {
     let flows = Flows::start(&[]);
     let id = flows.create(workflow("w", "a b<a"));
-    let mut child = ask(&flows, &["workflow", "watch", &id]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = ask(&flows, &["workflow", "watch", &id])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut next = || serde_json::from_str::<Value>(&lines.next().unwrap().unwrap()).unwrap();
     assert_eq!(next()["status"], "running");
@@ -63,13 +78,21 @@ fn watch_tells_of_every_change_until_the_end() {
 fn a_watch_ends_when_nobody_reads_it() {
     let flows = Flows::start(&[]);
     let id = flows.create(workflow("w", "a b<a"));
-    let mut child =
-        ask(&flows, &["workflow", "watch", &id]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = ask(&flows, &["workflow", "watch", &id])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut first = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    BufReader::new(child.stdout.take().unwrap())
+        .read_line(&mut first)
+        .unwrap();
     assert_eq!(flows.claim(1).len(), 1);
     let output = child.wait_with_output().unwrap();
-    assert_eq!((output.status.code(), output.stderr), (Some(UNREAD), Vec::new()));
+    assert_eq!(
+        (output.status.code(), output.stderr),
+        (Some(UNREAD), Vec::new())
+    );
 }
 
 #[test]
@@ -80,30 +103,48 @@ fn a_server_that_restarts_is_waited_for() {
     let flows = Flows::start(&[folder, ("TIDEGATE_HTTP_ADDR", "127.0.0.77:0")]);
     let id = flows.create(workflow("w", "a b<a"));
     let address = flows.api().to_string();
-    let mut child = ask(&flows, &["workflow", "watch", &id]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = ask(&flows, &["workflow", "watch", &id])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     lines.next().unwrap().unwrap();
     flows.server.stop();
     let flows = Flows::start(&[folder, ("TIDEGATE_HTTP_ADDR", &address)]);
     work(&flows);
     let last: Value = serde_json::from_str(&lines.last().unwrap().unwrap()).unwrap();
-    assert_eq!((child.wait().unwrap().code(), &last["status"]), (Some(DONE), &"succeeded".into()));
+    assert_eq!(
+        (child.wait().unwrap().code(), &last["status"]),
+        (Some(DONE), &"succeeded".into())
+    );
 }
 
 #[test]
 fn an_interrupted_watch_says_that_the_workflow_continues() {
     let flows = Flows::start(&[]);
     let id = flows.create(workflow("w", "a"));
-    let mut child =
-        ask(&flows, &["workflow", "watch", &id]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = ask(&flows, &["workflow", "watch", &id])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut first = String::new();
     let mut out = BufReader::new(child.stdout.take().unwrap());
     out.read_line(&mut first).unwrap();
-    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    assert!(
+        Command::new("kill")
+            .args(["-INT", &child.id().to_string()])
+            .status()
+            .unwrap()
+            .success()
+    );
     let output = child.wait_with_output().unwrap();
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(INTERRUPTED), "{error}");
-    assert!(error.contains(&format!("workflow {id} continues")), "{error}");
+    assert!(
+        error.contains(&format!("workflow {id} continues")),
+        "{error}"
+    );
 }
 
 #[test]
@@ -112,73 +153,146 @@ fn what_is_not_there_is_not_found() {
     let id = flows.create(workflow("w", "a"));
     let unknown = "01M7Z85C8H08RJZ5Q5JGPKMY04";
     for id in ["nope", unknown, "../queues"] {
-        for verb in ["show", "wait", "watch", "cancel", "start", "pause", "resume", "retry", "rm", "graph"] {
-            tidegate(&flows, &["workflow", verb, id]).expect(NOT_FOUND).says("workflow_not_found");
+        for verb in [
+            "show", "wait", "watch", "cancel", "start", "pause", "resume", "retry", "rm", "graph",
+        ] {
+            tidegate(&flows, &["workflow", verb, id])
+                .expect(NOT_FOUND)
+                .says("workflow_not_found");
         }
     }
-    tidegate(&flows, &["job", "show", &id, "nope"]).expect(NOT_FOUND).says("has no job 'nope'");
-    tidegate(&flows, &["queue", "resume", "nope"]).expect(NOT_FOUND).says("queue_not_found");
+    tidegate(&flows, &["job", "show", &id, "nope"])
+        .expect(NOT_FOUND)
+        .says("has no job 'nope'");
+    tidegate(&flows, &["queue", "resume", "nope"])
+        .expect(NOT_FOUND)
+        .says("queue_not_found");
     // The others are done all the same.
     let several = tidegate(&flows, &["workflow", "cancel", "nope", &id, unknown]).expect(NOT_FOUND);
-    assert_eq!((several.json()["status"].as_str(), several.error.matches("error: ").count()), (Some("cancelled"), 2));
+    assert_eq!(
+        (
+            several.json()["status"].as_str(),
+            several.error.matches("error: ").count()
+        ),
+        (Some("cancelled"), 2)
+    );
 }
 
 #[test]
 fn what_the_state_forbids_is_refused() {
     let flows = Flows::start(&[]);
     let id = flows.create(workflow("w", "a"));
-    tidegate(&flows, &["workflow", "start", &id]).expect(REFUSED).says("already_started");
-    tidegate(&flows, &["workflow", "rm", &id]).expect(REFUSED).says("cancel it first");
-    tidegate(&flows, &["job", "retry", &id, "a"]).expect(REFUSED).says("state_conflict");
+    tidegate(&flows, &["workflow", "start", &id])
+        .expect(REFUSED)
+        .says("already_started");
+    tidegate(&flows, &["workflow", "rm", &id])
+        .expect(REFUSED)
+        .says("cancel it first");
+    tidegate(&flows, &["job", "retry", &id, "a"])
+        .expect(REFUSED)
+        .says("state_conflict");
 }
 
 #[test]
 fn a_server_that_does_not_answer_is_named() {
-    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let closed = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .to_string();
     let list = |server: &str| run(binary(&["workflow", "list"]).env("TIDEGATE_SERVER", server));
-    list(&closed).expect(UNAVAILABLE).says(&format!("no server answers at http://{closed}. Is it running?"));
-    list("http://").expect(USAGE).says("such as http://127.0.0.1:7070");
+    list(&closed).expect(UNAVAILABLE).says(&format!(
+        "no server answers at http://{closed}. Is it running?"
+    ));
+    list("http://")
+        .expect(USAGE)
+        .says("such as http://127.0.0.1:7070");
     let flows = Flows::start(&[]);
-    list(&flows.server.http().to_string()).expect(UNAVAILABLE).says("is not a Tidegate server");
-    list(&flows.server.grpc().to_string()).expect(UNAVAILABLE).says("is not the HTTP API of Tidegate");
+    list(&flows.server.http().to_string())
+        .expect(UNAVAILABLE)
+        .says("is not a Tidegate server");
+    list(&flows.server.grpc().to_string())
+        .expect(UNAVAILABLE)
+        .says("is not the HTTP API of Tidegate");
     // The option takes precedence over the variable.
-    run(binary(&["workflow", "list", "--server", &flows.api().to_string()]).env("TIDEGATE_SERVER", closed))
-        .expect(DONE);
+    run(
+        binary(&["workflow", "list", "--server", &flows.api().to_string()])
+            .env("TIDEGATE_SERVER", closed),
+    )
+    .expect(DONE);
 }
 
 #[test]
 fn tokens_decide_who_may() {
-    let files =
-        Files::new(&[("tokens", "read eve secret-of-eve\nadmin ada secret-of-ada\n"), ("mine", "secret-of-ada\n")]);
+    let files = Files::new(&[
+        (
+            "tokens",
+            "read eve secret-of-eve\nadmin ada secret-of-ada\n",
+        ),
+        ("mine", "secret-of-ada\n"),
+    ]);
     let flows = Flows::start(&[("TIDEGATE_TOKENS_FILE", &files.text("tokens"))]);
-    let with = |token: &str, arguments: &[&str]| run(ask(&flows, arguments).env("TIDEGATE_TOKEN", token));
-    tidegate(&flows, &["queue", "list"]).expect(REFUSED).says("TIDEGATE_TOKEN or --token-file");
+    let with =
+        |token: &str, arguments: &[&str]| run(ask(&flows, arguments).env("TIDEGATE_TOKEN", token));
+    tidegate(&flows, &["queue", "list"])
+        .expect(REFUSED)
+        .says("TIDEGATE_TOKEN or --token-file");
     with("wrong", &["queue", "list"])
         .expect(REFUSED)
         .says("unauthorized")
         .says("does not know the token that was given");
     with("secret-of-eve", &["queue", "list"]).expect(DONE);
-    with("secret-of-eve", &["queue", "pause", "default"]).expect(REFUSED).says("forbidden");
-    with("wrong", &["queue", "list", "--token-file", &files.text("mine")]).expect(DONE);
+    with("secret-of-eve", &["queue", "pause", "default"])
+        .expect(REFUSED)
+        .says("forbidden");
+    with(
+        "wrong",
+        &["queue", "list", "--token-file", &files.text("mine")],
+    )
+    .expect(DONE);
     with("no\ntoken", &["queue", "list"]).expect(USAGE);
-    tidegate(&flows, &["queue", "list", "--token-file", "/nowhere"]).expect(USAGE).says("cannot be read");
+    tidegate(&flows, &["queue", "list", "--token-file", "/nowhere"])
+        .expect(USAGE)
+        .says("cannot be read");
 }
 
 /// With a dead node, an action on all workflows said that all was done, and left those of the node alone.
 #[test]
 fn what_a_part_of_the_store_hides_is_named() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
     let mut cluster = runtime.block_on(RedisCluster::start(3, 0));
     for server in cluster.servers() {
-        assert_eq!(server.raw("CONFIG SET cluster-require-full-coverage no"), "+OK\r\n");
+        assert_eq!(
+            server.raw("CONFIG SET cluster-require-full-coverage no"),
+            "+OK\r\n"
+        );
     }
-    let url = cluster.addresses().iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-    let flows = Flows::start(&[("REDIS_URL", &url), ("REDIS_TYPE", "cluster"), ("REDIS_SOCKET_TYPE", "tcp")]);
+    let url = cluster
+        .addresses()
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(",");
+    let flows = Flows::start(&[
+        ("REDIS_URL", &url),
+        ("REDIS_TYPE", "cluster"),
+        ("REDIS_SOCKET_TYPE", "tcp"),
+    ]);
     let workflows: Vec<Value> = (0..200).map(|_| workflow("w", "a")).collect();
-    flows.post("/v1/workflows:batch", serde_json::json!({ "workflows": workflows }));
+    flows.post(
+        "/v1/workflows:batch",
+        serde_json::json!({ "workflows": workflows }),
+    );
     let bulk = serde_json::json!({"action": "pause", "filter": {"name": "w"}});
     let whole = flows.post("/v1/workflows:bulk", bulk.clone());
-    assert_eq!((&whole["matched"], &whole["incomplete"]), (&200.into(), &Value::Null));
+    assert_eq!(
+        (&whole["matched"], &whole["incomplete"]),
+        (&200.into(), &Value::Null)
+    );
     let dead = (cluster.owner("tg:queues") + 1) % 3;
     cluster.server_mut(dead).kill();
     let mut answer = Value::Null;
@@ -187,7 +301,10 @@ fn what_a_part_of_the_store_hides_is_named() {
         answer["incomplete"].is_object()
     });
     let done = answer["done"].as_u64().unwrap();
-    assert!(done == answer["matched"].as_u64().unwrap() && (1..200).contains(&done), "{answer}");
+    assert!(
+        done == answer["matched"].as_u64().unwrap() && (1..200).contains(&done),
+        "{answer}"
+    );
     let hidden = answer["incomplete"]["partitions"].as_array().unwrap().len();
     let says = |ended: &Ended| {
         let expected = format!("this is not all: {hidden} partitions of the store did not answer");
@@ -197,10 +314,14 @@ fn what_a_part_of_the_store_hides_is_named() {
         says(&tidegate(&flows, &["workflow", verb, "--name", "w"]).expect(UNAVAILABLE));
     }
     for matched in [done, 0] {
-        let ended = tidegate(&flows, &["workflow", "cancel", "--name", "w", "--yes"]).expect(UNAVAILABLE);
+        let ended =
+            tidegate(&flows, &["workflow", "cancel", "--name", "w", "--yes"]).expect(UNAVAILABLE);
         says(&ended);
         let json = ended.json();
-        assert_eq!((&json["matched"], &json["done"]), (&matched.into(), &matched.into()));
+        assert_eq!(
+            (&json["matched"], &json["done"]),
+            (&matched.into(), &matched.into())
+        );
         assert!(json["incomplete"]["reason"].is_string(), "{json}");
     }
 }

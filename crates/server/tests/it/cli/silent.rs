@@ -37,7 +37,10 @@ fn server(deed: impl Fn(&str, usize) -> Deed + Send + 'static) -> (String, Recei
                 }
             };
             paths.push(path);
-            let head = format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len() + more);
+            let head = format!(
+                "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+                body.len() + more
+            );
             stream.write_all((head + &body).as_bytes()).unwrap();
         }
     });
@@ -62,13 +65,37 @@ fn event(status: &str) -> String {
 
 /// Starts a command, interrupts it when the server has become silent, and returns how it ended.
 fn interrupted(command: &mut Command, silence: &Receiver<()>) -> Ended {
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     silence.recv_timeout(PATIENCE).unwrap();
-    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    assert!(
+        Command::new("kill")
+            .args(["-INT", &child.id().to_string()])
+            .status()
+            .unwrap()
+            .success()
+    );
     let (mut out, mut error) = (String::new(), String::new());
-    child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
-    child.stderr.take().unwrap().read_to_string(&mut error).unwrap();
-    Ended { code: child.wait().unwrap().code(), out, error }
+    child
+        .stdout
+        .take()
+        .unwrap()
+        .read_to_string(&mut out)
+        .unwrap();
+    child
+        .stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut error)
+        .unwrap();
+    Ended {
+        code: child.wait().unwrap().code(),
+        out,
+        error,
+    }
 }
 
 #[test]
@@ -76,15 +103,36 @@ fn a_server_that_never_answers_is_left_at_the_timeout_and_at_an_interrupt() {
     let (server, silence) = server(|_, _| Deed::Silence);
     let files = Files::new(&[("a.yaml", "name: n\njobs:\n- {name: a, handler: h}\n")]);
     let file = files.text("a.yaml");
-    for (verb, what) in [("wait", ID), ("wait", "key:k"), ("watch", ID), ("watch", "name:n"), ("run", &file)] {
+    for (verb, what) in [
+        ("wait", ID),
+        ("wait", "key:k"),
+        ("watch", ID),
+        ("watch", "name:n"),
+        ("run", &file),
+    ] {
         let command = ["workflow", verb, what];
-        let late = run(&mut asked(&server, &[&command[..], &["--timeout", "100ms"]].concat())).expect(TIMED_OUT);
+        let late = run(&mut asked(
+            &server,
+            &[&command[..], &["--timeout", "100ms"]].concat(),
+        ))
+        .expect(TIMED_OUT);
         silence.recv_timeout(PATIENCE).unwrap();
-        assert!(late.error.contains("did not answer within --timeout"), "{late:?}");
+        assert!(
+            late.error.contains("did not answer within --timeout"),
+            "{late:?}"
+        );
         let ended = interrupted(&mut asked(&server, &command), &silence).expect(INTERRUPTED);
-        assert!(ended.error.contains("interrupted: ") && ended.error.contains("had not answered"), "{ended:?}");
+        assert!(
+            ended.error.contains("interrupted: ") && ended.error.contains("had not answered"),
+            "{ended:?}"
+        );
         assert_eq!((late.out, ended.out), (String::new(), String::new()));
-        assert_eq!(ended.error.contains("may or may not have been created"), verb == "run", "{}", ended.error);
+        assert_eq!(
+            ended.error.contains("may or may not have been created"),
+            verb == "run",
+            "{}",
+            ended.error
+        );
     }
 }
 
@@ -96,19 +144,31 @@ fn a_server_that_becomes_silent_is_left_at_the_timeout_and_at_an_interrupt() {
     });
     for verb in ["wait", "watch"] {
         let command = ["workflow", verb, ID];
-        let late = run(&mut asked(&server, &[&command[..], &["--timeout", "2s"]].concat())).expect(TIMED_OUT);
+        let late = run(&mut asked(
+            &server,
+            &[&command[..], &["--timeout", "2s"]].concat(),
+        ))
+        .expect(TIMED_OUT);
         silence.recv_timeout(PATIENCE).unwrap();
-        assert_eq!((&late.json()["status"], late.error.as_str()), (&"running".into(), ""), "{verb}");
+        assert_eq!(
+            (&late.json()["status"], late.error.as_str()),
+            (&"running".into(), ""),
+            "{verb}"
+        );
         interrupted(&mut asked(&server, &command), &silence)
             .expect(INTERRUPTED)
-            .says(&format!("workflow {ID} continues; `tidegate workflow watch {ID}` follows it again"));
+            .says(&format!(
+                "workflow {ID} continues; `tidegate workflow watch {ID}` follows it again"
+            ));
     }
 }
 
 #[test]
 fn streams_that_end_are_not_told_of_when_the_next_one_comes_at_once() {
     let (server, _) = server(|path, count| match path {
-        path if path.contains("/jobs") => Deed::Answer("{\"items\": [], \"next_cursor\": null}".to_owned()),
+        path if path.contains("/jobs") => {
+            Deed::Answer("{\"items\": [], \"next_cursor\": null}".to_owned())
+        }
         path if !path.ends_with("/events") => Deed::Answer(workflow_that("running")),
         _ => match count {
             0 => Deed::Answer(event("running")),
@@ -117,5 +177,9 @@ fn streams_that_end_are_not_told_of_when_the_next_one_comes_at_once() {
         },
     });
     let ended = run(&mut asked(&server, &["workflow", "watch", ID])).expect(DONE);
-    assert_eq!((ended.out.lines().count(), ended.error.as_str()), (2, ""), "{ended:?}");
+    assert_eq!(
+        (ended.out.lines().count(), ended.error.as_str()),
+        (2, ""),
+        "{ended:?}"
+    );
 }

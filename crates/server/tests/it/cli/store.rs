@@ -18,7 +18,9 @@ impl Store {
         let mut command = binary(arguments);
         command.env("TIDEGATE_DATA_DIR", self.folder.path());
         if let Some(redis) = &self.redis {
-            command.env("REDIS_URL", redis.address().to_string()).env("REDIS_SOCKET_TYPE", "tcp");
+            command
+                .env("REDIS_URL", redis.address().to_string())
+                .env("REDIS_SOCKET_TYPE", "tcp");
         }
         command
     }
@@ -35,17 +37,29 @@ impl Store {
 
     /// Runs a script in its Redis, behind the back of all.
     fn lua(&self, script: &str) -> String {
-        self.redis.as_ref().unwrap().raw(&format!("EVAL \"{script}\" 0"))
+        self.redis
+            .as_ref()
+            .unwrap()
+            .raw(&format!("EVAL \"{script}\" 0"))
     }
 }
 
 /// A store with a finished, a failed and a running workflow.
 fn with_workflows(redis: Option<RedisServer>) -> Store {
-    let store = Store { folder: tempfile::tempdir().unwrap(), redis };
+    let store = Store {
+        folder: tempfile::tempdir().unwrap(),
+        redis,
+    };
     let folder = store.folder.path().to_str().unwrap();
-    let url = store.redis.as_ref().map(|redis| redis.address().to_string());
+    let url = store
+        .redis
+        .as_ref()
+        .map(|redis| redis.address().to_string());
     let mut settings = vec![("TIDEGATE_DATA_DIR", folder)];
-    settings.extend(url.iter().flat_map(|url| [("REDIS_URL", url.as_str()), ("REDIS_SOCKET_TYPE", "tcp")]));
+    settings.extend(
+        url.iter()
+            .flat_map(|url| [("REDIS_URL", url.as_str()), ("REDIS_SOCKET_TYPE", "tcp")]),
+    );
     let flows = Flows::start(&settings);
     flows.create(workflow("done", "a b<a"));
     failing(&flows);
@@ -66,18 +80,44 @@ fn filled() -> [Store; 2] {
 fn a_good_store_is_clean_and_up_to_date() {
     for store in filled() {
         let checked = store.run(&["store", "check"]).expect(DONE).json();
-        assert_eq!((&checked["workflows"], &checked["findings"]), (&3.into(), &json!([])));
+        assert_eq!(
+            (&checked["workflows"], &checked["findings"]),
+            (&3.into(), &json!([]))
+        );
         assert!(checked["rows"].as_u64().unwrap() > 3);
-        store.run(&["store", "check", "-o", "table"]).expect(DONE).says("ok: 3 workflows and ");
+        store
+            .run(&["store", "check", "-o", "table"])
+            .expect(DONE)
+            .says("ok: 3 workflows and ");
         let info = store.run(&["store", "info"]).expect(DONE).json();
         assert_eq!(
-            (&info["workflows"]["failed"], &info["ready_jobs"], &info["schema"]),
+            (
+                &info["workflows"]["failed"],
+                &info["ready_jobs"],
+                &info["schema"]
+            ),
             (&1.into(), &1.into(), &4.into())
         );
-        let (partitions, file) = if store.redis.is_some() { (16, false) } else { (4, true) };
-        assert_eq!((&info["partitions"], info["file"].is_object()), (&partitions.into(), file));
-        let told = store.run(&["store", "info", "-o", "table"]).expect(DONE).says(&format!("partitions  {partitions}"));
-        assert_eq!((told.out.contains(" bytes, of which "), told.out.contains("compact")), (file, false));
+        let (partitions, file) = if store.redis.is_some() {
+            (16, false)
+        } else {
+            (4, true)
+        };
+        assert_eq!(
+            (&info["partitions"], info["file"].is_object()),
+            (&partitions.into(), file)
+        );
+        let told = store
+            .run(&["store", "info", "-o", "table"])
+            .expect(DONE)
+            .says(&format!("partitions  {partitions}"));
+        assert_eq!(
+            (
+                told.out.contains(" bytes, of which "),
+                told.out.contains("compact")
+            ),
+            (file, false)
+        );
         for migrate in [&["store", "migrate"][..], &["migrate"]] {
             assert_eq!(store.run(migrate).expect(DONE).json()["migrated"], false);
         }
@@ -86,12 +126,19 @@ fn a_good_store_is_clean_and_up_to_date() {
 
 #[test]
 fn a_file_of_an_earlier_version_is_compacted() {
-    let store = Store { folder: tempfile::tempdir().unwrap(), redis: None };
+    let store = Store {
+        folder: tempfile::tempdir().unwrap(),
+        redis: None,
+    };
     store.run(&["store", "compact"]).expect(NOT_FOUND);
     store.sql(&std::fs::read_to_string(repository().join("golden/stores/1-sqlite.sql")).unwrap());
-    let gives_back = || store.run(&["store", "info"]).expect(DONE).json()["file"]["gives_back"].clone();
+    let gives_back =
+        || store.run(&["store", "info"]).expect(DONE).json()["file"]["gives_back"].clone();
     assert_eq!(gives_back(), false);
-    store.run(&["store", "info", "-o", "table"]).expect(DONE).says("see `tidegate store compact`");
+    store
+        .run(&["store", "info", "-o", "table"])
+        .expect(DONE)
+        .says("see `tidegate store compact`");
     let told = store.run(&["store", "compact"]).expect(DONE).json();
     // It has a page more, which says where the others are.
     let sizes = ["bytes_before", "bytes"].map(|name| told[name].as_u64().unwrap());
@@ -99,9 +146,15 @@ fn a_file_of_an_earlier_version_is_compacted() {
     assert_eq!(gives_back(), true);
     store.run(&["store", "check"]).expect(DONE);
     let flows = Flows::start(&[("TIDEGATE_DATA_DIR", store.folder.path().to_str().unwrap())]);
-    store.run(&["store", "compact"]).expect(UNAVAILABLE).says("in use by process");
+    store
+        .run(&["store", "compact"])
+        .expect(UNAVAILABLE)
+        .says("in use by process");
     flows.server.stop();
-    let redis = Store { folder: tempfile::tempdir().unwrap(), redis: Some(redis()) };
+    let redis = Store {
+        folder: tempfile::tempdir().unwrap(),
+        redis: Some(redis()),
+    };
     redis.run(&["store", "compact"]).expect(USAGE);
 }
 
@@ -109,7 +162,11 @@ fn a_file_of_an_earlier_version_is_compacted() {
 fn the_store_is_where_the_server_has_it() {
     let (counters, store) = (redis(), redis());
     let (count, keep) = (counters.address().to_string(), store.address().to_string());
-    let settings = [("REDIS_URL", &*count), ("TIDEGATE_STORE_URL", &*keep), ("TIDEGATE_STORE_PREFIX", "prod:")];
+    let settings = [
+        ("REDIS_URL", &*count),
+        ("TIDEGATE_STORE_URL", &*keep),
+        ("TIDEGATE_STORE_PREFIX", "prod:"),
+    ];
     let flows = Flows::start(&settings);
     flows.create(workflow("w", "a"));
     let told = |verb: &str| run(binary(&["store", verb]).envs(settings));
@@ -119,29 +176,62 @@ fn the_store_is_where_the_server_has_it() {
         (&json!(format!("redis at {keep}, prefix prod:")), &json!(1))
     );
     assert_eq!(told("check").expect(DONE).json()["workflows"], 1);
-    run(binary(&["store", "backup", "there"]).envs(settings)).expect(USAGE).says("BGSAVE");
-    let elsewhere = [("REDIS_URL", &*count), ("TIDEGATE_STORE_URL", &*keep), ("TIDEGATE_STORE_PREFIX", "other:")];
-    for verb in [&["info"][..], &["check"], &["check", "--repair"], &["migrate", "--yes"]] {
+    run(binary(&["store", "backup", "there"]).envs(settings))
+        .expect(USAGE)
+        .says("BGSAVE");
+    let elsewhere = [
+        ("REDIS_URL", &*count),
+        ("TIDEGATE_STORE_URL", &*keep),
+        ("TIDEGATE_STORE_PREFIX", "other:"),
+    ];
+    for verb in [
+        &["info"][..],
+        &["check"],
+        &["check", "--repair"],
+        &["migrate", "--yes"],
+    ] {
         let asked = run(binary(&["store"]).args(verb).envs(elsewhere));
-        asked.expect(NOT_FOUND).says("there is no store at").says("TIDEGATE_STORE_PREFIX");
+        asked
+            .expect(NOT_FOUND)
+            .says("there is no store at")
+            .says("TIDEGATE_STORE_PREFIX");
     }
-    assert!(!store.raw("KEYS *").contains("other:"), "looking makes nothing");
+    assert!(
+        !store.raw("KEYS *").contains("other:"),
+        "looking makes nothing"
+    );
 }
 
 /// A server that was to be stopped had written after the migration. That was never found.
 #[test]
 fn what_is_written_in_an_earlier_format_after_a_migration_is_found() {
     let golden = std::fs::read_to_string(repository().join("golden/stores/1-redis.txt")).unwrap();
-    let store = Store { folder: tempfile::tempdir().unwrap(), redis: Some(redis()) };
+    let store = Store {
+        folder: tempfile::tempdir().unwrap(),
+        redis: Some(redis()),
+    };
     let replies = store.redis.as_ref().unwrap().raw(golden.trim_end());
     assert!(!replies.contains("-ERR"), "{replies}");
     store.lua("return redis.call('HSET', 'tg:meta', 'schema', 3)");
-    let earlier = || store.run(&["store", "info"]).expect(DONE).json()["earlier_workflows"].as_u64().unwrap();
+    let earlier = || {
+        store.run(&["store", "info"]).expect(DONE).json()["earlier_workflows"]
+            .as_u64()
+            .unwrap()
+    };
     let all = earlier();
     assert!(all > 0);
-    store.run(&["store", "migrate"]).expect(REFUSED).says("then use --yes");
-    let told = store.run(&["store", "migrate", "--yes"]).expect(DONE).json();
-    assert_eq!((&told["migrated"], &told["rewritten"]), (&json!(true), &json!(all)));
+    store
+        .run(&["store", "migrate"])
+        .expect(REFUSED)
+        .says("then use --yes");
+    let told = store
+        .run(&["store", "migrate", "--yes"])
+        .expect(DONE)
+        .json();
+    assert_eq!(
+        (&told["migrated"], &told["rewritten"]),
+        (&json!(true), &json!(all))
+    );
     assert_eq!(earlier(), 0);
     store.run(&["store", "check"]).expect(DONE);
 }
@@ -149,15 +239,32 @@ fn what_is_written_in_an_earlier_format_after_a_migration_is_found() {
 /// Nothing could change the schema of a store: it kept the one that it was made with.
 #[test]
 fn an_older_store_is_migrated_beside_a_server() {
-    let golden = |name: &str| std::fs::read_to_string(repository().join("golden/stores").join(name)).unwrap();
-    let [file, other] = [None, Some(redis())].map(|redis| Store { folder: tempfile::tempdir().unwrap(), redis });
+    let golden = |name: &str| {
+        std::fs::read_to_string(repository().join("golden/stores").join(name)).unwrap()
+    };
+    let [file, other] = [None, Some(redis())].map(|redis| Store {
+        folder: tempfile::tempdir().unwrap(),
+        redis,
+    });
     file.sql(&golden("1-sqlite.sql"));
-    let replies = other.redis.as_ref().unwrap().raw(golden("1-redis.txt").trim_end());
+    let replies = other
+        .redis
+        .as_ref()
+        .unwrap()
+        .raw(golden("1-redis.txt").trim_end());
     assert!(!replies.contains("-ERR"), "{replies}");
     let flows = Flows::on(other.redis.as_ref().unwrap());
-    other.run(&["store", "migrate"]).expect(REFUSED).says("then use --yes");
+    other
+        .run(&["store", "migrate"])
+        .expect(REFUSED)
+        .says("then use --yes");
     // A server of an earlier version says that it lives, as this one does.
-    let servers = || other.run(&["store", "info"]).expect(DONE).json()["servers"].as_array().unwrap().len();
+    let servers = || {
+        other.run(&["store", "info"]).expect(DONE).json()["servers"]
+            .as_array()
+            .unwrap()
+            .len()
+    };
     await_that("the server is seen", || servers() == 1);
     let tell = "local k = redis.call('KEYS', 'tg:*:sv')[1] local v = redis.call('HVALS', k)[1]";
     let ours = tidegate::VERSION;
@@ -176,13 +283,29 @@ fn an_older_store_is_migrated_beside_a_server() {
         let info = store.run(&["store", "info"]).expect(DONE).json();
         let all = info["earlier_workflows"].as_u64().unwrap();
         assert!(info["schema"] == 1 && all > 0, "{info}");
-        store.run(&["store", "info", "-o", "table"]).expect(DONE).says("1; ").says("in an earlier format");
-        let told = store.run(&["store", "migrate", "--yes"]).expect(DONE).json();
-        assert_eq!((&told["migrated"], &told["schema"], &told["rewritten"]), (&json!(true), &json!(4), &json!(all)));
+        store
+            .run(&["store", "info", "-o", "table"])
+            .expect(DONE)
+            .says("1; ")
+            .says("in an earlier format");
+        let told = store
+            .run(&["store", "migrate", "--yes"])
+            .expect(DONE)
+            .json();
+        assert_eq!(
+            (&told["migrated"], &told["schema"], &told["rewritten"]),
+            (&json!(true), &json!(4), &json!(all))
+        );
         let info = store.run(&["store", "info"]).expect(DONE).json();
-        assert_eq!((&info["schema"], &info["earlier_workflows"]), (&json!(4), &json!(0)));
+        assert_eq!(
+            (&info["schema"], &info["earlier_workflows"]),
+            (&json!(4), &json!(0))
+        );
         store.run(&["store", "check"]).expect(DONE);
-        assert_eq!(store.run(&["store", "migrate"]).expect(DONE).json()["migrated"], false);
+        assert_eq!(
+            store.run(&["store", "migrate"]).expect(DONE).json()["migrated"],
+            false
+        );
         if store.redis.is_some() {
             // The server goes on, in the new schema: small workflows have one value there.
             let id = flows.create(workflow("new", "a"));
@@ -201,23 +324,41 @@ fn damage_is_found_and_named() {
     let found = file.run(&["store", "check"]).expect(FAILED).json();
     let all = found["findings"].to_string();
     assert!(all.contains("index row of nothing that there is"), "{all}");
-    file.run(&["store", "check", "-o", "table"]).expect(FAILED).says("WHAT IS WRONG").says(" findings, ");
+    file.run(&["store", "check", "-o", "table"])
+        .expect(FAILED)
+        .says("WHAT IS WRONG")
+        .says(" findings, ");
     // The first row of each sorted set.
     let script = "for _, k in ipairs(redis.call('KEYS', '*')) do \
         if redis.call('TYPE', k).ok == 'zset' then redis.call('ZPOPMIN', k) end end";
     let answer = redis.lua(script);
     assert!(!answer.starts_with('-'), "{answer}");
-    redis.run(&["store", "check"]).expect(FAILED).says("missing: ");
+    redis
+        .run(&["store", "check"])
+        .expect(FAILED)
+        .says("missing: ");
 }
 
 #[test]
 fn what_is_missing_is_found_one_by_one() {
     for (statement, finding) in [
-        ("DELETE FROM ready_row", "missing: ready row of job 0 in queue 'default'"),
-        ("DELETE FROM idempotency", "its idempotency key does not lead to it"),
-        ("DELETE FROM index_row WHERE hex(entry) LIKE '73%'", "missing: index row of a status"),
+        (
+            "DELETE FROM ready_row",
+            "missing: ready row of job 0 in queue 'default'",
+        ),
+        (
+            "DELETE FROM idempotency",
+            "its idempotency key does not lead to it",
+        ),
+        (
+            "DELETE FROM index_row WHERE hex(entry) LIKE '73%'",
+            "missing: index row of a status",
+        ),
         ("DELETE FROM expiry", "missing: expiry"),
-        ("INSERT INTO timer SELECT 0, 1, id FROM workflow", "left over: timer"),
+        (
+            "INSERT INTO timer SELECT 0, 1, id FROM workflow",
+            "left over: timer",
+        ),
     ] {
         let file = with_workflows(None);
         file.sql(statement);
@@ -238,14 +379,26 @@ fn lose(store: &Store, patterns: &str) {
 /// All is as it should be, and what was not finished can be.
 #[track_caller]
 fn is_whole(store: &Store) {
-    assert_eq!(store.run(&["store", "check"]).expect(DONE).json()["findings"], json!([]));
-    let url = store.redis.as_ref().map(|redis| redis.address().to_string());
+    assert_eq!(
+        store.run(&["store", "check"]).expect(DONE).json()["findings"],
+        json!([])
+    );
+    let url = store
+        .redis
+        .as_ref()
+        .map(|redis| redis.address().to_string());
     let mut settings = vec![("TIDEGATE_DATA_DIR", store.folder.path().to_str().unwrap())];
-    settings.extend(url.iter().flat_map(|url| [("REDIS_URL", url.as_str()), ("REDIS_SOCKET_TYPE", "tcp")]));
+    settings.extend(
+        url.iter()
+            .flat_map(|url| [("REDIS_URL", url.as_str()), ("REDIS_SOCKET_TYPE", "tcp")]),
+    );
     let flows = Flows::start(&settings);
     assert_eq!(flows.get("/v1/workflows:byKey?key=k")["name"], "waits");
     work(&flows);
-    assert_eq!(flows.get("/v1/workflows:count")["by_status"]["succeeded"], 2);
+    assert_eq!(
+        flows.get("/v1/workflows:count")["by_status"]["succeeded"],
+        2
+    );
     flows.server.stop();
 }
 
@@ -261,8 +414,14 @@ fn what_is_lost_or_left_over_is_repaired() {
     ] {
         let file = with_workflows(None);
         file.sql(statements);
-        let repaired = file.run(&["store", "check", "--repair"]).expect(DONE).json();
-        assert!(repaired["repaired"].as_u64().unwrap() > 0 && repaired["left"] == 0, "{statements}: {repaired}");
+        let repaired = file
+            .run(&["store", "check", "--repair"])
+            .expect(DONE)
+            .json();
+        assert!(
+            repaired["repaired"].as_u64().unwrap() > 0 && repaired["left"] == 0,
+            "{statements}: {repaired}"
+        );
         if !statements.contains("FROM workflow WHERE") {
             is_whole(&file);
         }
@@ -270,8 +429,15 @@ fn what_is_lost_or_left_over_is_repaired() {
     for patterns in ["tg:*:rq tg:*:k:*", "tg:*:ix tg:*:rq tg:*:ex"] {
         let store = with_workflows(Some(redis()));
         lose(&store, patterns);
-        store.run(&["store", "check", "-o", "table"]).expect(FAILED).says(" 0 repaired");
-        store.run(&["store", "check", "--repair", "-o", "table"]).expect(DONE).says("REPAIRED").says(" yes");
+        store
+            .run(&["store", "check", "-o", "table"])
+            .expect(FAILED)
+            .says(" 0 repaired");
+        store
+            .run(&["store", "check", "--repair", "-o", "table"])
+            .expect(DONE)
+            .says("REPAIRED")
+            .says(" yes");
         is_whole(&store);
     }
 }
@@ -298,16 +464,31 @@ fn a_store_in_redis_is_repaired_beside_its_servers() {
 #[test]
 fn what_cannot_be_repaired_is_left_and_said() {
     let store = with_workflows(Some(redis()));
-    let script = "local k = redis.call('KEYS', 'tg:*:s:*')[1] redis.call('SET', k, 'nonsense') return k";
+    let script =
+        "local k = redis.call('KEYS', 'tg:*:s:*')[1] redis.call('SET', k, 'nonsense') return k";
     let answer = store.lua(script);
     let key = answer.lines().nth(1).unwrap();
-    let told = store.run(&["store", "check", "--repair"]).expect(FAILED).json();
-    assert_eq!((&told["repaired"], &told["findings"][0]["repaired"]), (&0.into(), &false.into()), "{told}");
+    let told = store
+        .run(&["store", "check", "--repair"])
+        .expect(FAILED)
+        .json();
+    assert_eq!(
+        (&told["repaired"], &told["findings"][0]["repaired"]),
+        (&0.into(), &false.into()),
+        "{told}"
+    );
     // By hand, as the documents say.
     for part in [":d:", ":o:", ":s:"] {
-        let _ = store.redis.as_ref().unwrap().raw(&format!("UNLINK {}", key.replace(":s:", part)));
+        let _ = store
+            .redis
+            .as_ref()
+            .unwrap()
+            .raw(&format!("UNLINK {}", key.replace(":s:", part)));
     }
-    let told = store.run(&["store", "check", "--repair"]).expect(DONE).json();
+    let told = store
+        .run(&["store", "check", "--repair"])
+        .expect(DONE)
+        .json();
     assert!(told["repaired"].as_u64() > Some(0), "{told}");
     store.run(&["store", "check"]).expect(DONE);
 }
@@ -323,7 +504,10 @@ fn a_newer_store_is_refused() {
     assert!(key.contains("tg:"), "{key}");
     for store in [file, redis] {
         for verb in ["migrate", "check", "info"] {
-            store.run(&["store", verb]).expect(REFUSED).says("schema version 99, this program knows 1");
+            store
+                .run(&["store", verb])
+                .expect(REFUSED)
+                .says("schema version 99, this program knows 1");
         }
     }
 }
@@ -331,16 +515,34 @@ fn a_newer_store_is_refused() {
 #[test]
 fn a_store_that_is_elsewhere_or_in_use_is_named() {
     let folder = tempfile::tempdir().unwrap();
-    let store = Store { folder, redis: None };
-    store.run(&["store", "check"]).expect(NOT_FOUND).says("TIDEGATE_DATA_DIR says where to look");
-    assert_eq!(store.folder.path().read_dir().unwrap().count(), 0, "looking makes nothing");
+    let store = Store {
+        folder,
+        redis: None,
+    };
+    store
+        .run(&["store", "check"])
+        .expect(NOT_FOUND)
+        .says("TIDEGATE_DATA_DIR says where to look");
+    assert_eq!(
+        store.folder.path().read_dir().unwrap().count(),
+        0,
+        "looking makes nothing"
+    );
     let flows = Flows::start(&[("TIDEGATE_DATA_DIR", store.folder.path().to_str().unwrap())]);
     // The first call makes it.
     flows.get("/v1/workflows");
-    store.run(&["store", "check"]).expect(UNAVAILABLE).says("in use by process");
+    store
+        .run(&["store", "check"])
+        .expect(UNAVAILABLE)
+        .says("in use by process");
     drop(flows);
-    run(binary(&["store", "info"]).env("TIDEGATE_PARTITIONS", "x")).expect(USAGE).says("TIDEGATE_PARTITIONS");
-    store.run(&["store", "info", "--server", "x"]).expect(USAGE).says("this command asks no server");
+    run(binary(&["store", "info"]).env("TIDEGATE_PARTITIONS", "x"))
+        .expect(USAGE)
+        .says("TIDEGATE_PARTITIONS");
+    store
+        .run(&["store", "info", "--server", "x"])
+        .expect(USAGE)
+        .says("this command asks no server");
 }
 
 #[test]
@@ -354,47 +556,102 @@ fn a_file_is_copied_while_a_server_has_it_and_opened_by_another() {
         flows.create(workflow("late", "a"));
         let told = store.run(&backup).expect(DONE).json();
         assert_eq!(told["bytes"], std::fs::metadata(&copy).unwrap().len());
-        store.run(&backup).expect(REFUSED).says("exists: name a new file");
+        store
+            .run(&backup)
+            .expect(REFUSED)
+            .says("exists: name a new file");
         flows.create(workflow("later", "a"));
     }
     let flows = Flows::start(&[("TIDEGATE_DATA_DIR", elsewhere.path().to_str().unwrap())]);
     let listed = flows.get("/v1/workflows").to_string();
-    assert!(["done", "waits", "late"].iter().all(|name| listed.contains(&format!("\"name\":\"{name}\""))), "{listed}");
+    assert!(
+        ["done", "waits", "late"]
+            .iter()
+            .all(|name| listed.contains(&format!("\"name\":\"{name}\""))),
+        "{listed}"
+    );
     assert!(!listed.contains("later"), "{listed}");
     flows.server.stop();
-    let copied = Store { folder: elsewhere, redis: None };
+    let copied = Store {
+        folder: elsewhere,
+        redis: None,
+    };
     copied.run(&["store", "check"]).expect(DONE);
-    let nothing = Store { folder: tempfile::tempdir().unwrap(), redis: None };
-    nothing.run(&["store", "backup", "there"]).expect(NOT_FOUND).says("there is no store");
-    let redis = Store { folder: tempfile::tempdir().unwrap(), redis: Some(redis()) };
-    redis.run(&["store", "backup", "there"]).expect(USAGE).says("BGSAVE");
+    let nothing = Store {
+        folder: tempfile::tempdir().unwrap(),
+        redis: None,
+    };
+    nothing
+        .run(&["store", "backup", "there"])
+        .expect(NOT_FOUND)
+        .says("there is no store");
+    let redis = Store {
+        folder: tempfile::tempdir().unwrap(),
+        redis: Some(redis()),
+    };
+    redis
+        .run(&["store", "backup", "there"])
+        .expect(USAGE)
+        .says("BGSAVE");
 }
 
 #[test]
 fn gushs_workflows_are_taken_over_once() {
     let folder = repository().join("golden/gush").canonicalize().unwrap();
-    let told: Value = serde_json::from_str(&std::fs::read_to_string(folder.join("gush-5.0.json")).unwrap()).unwrap();
+    let told: Value =
+        serde_json::from_str(&std::fs::read_to_string(folder.join("gush-5.0.json")).unwrap())
+            .unwrap();
     let number = told["workflows"].as_array().unwrap().len();
     let folder = folder.to_str().unwrap();
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let gush = runtime.block_on(RedisServer::start_with(&["--dir", folder, "--dbfilename", "gush-5.0.rdb"]));
+    let gush = runtime.block_on(RedisServer::start_with(&[
+        "--dir",
+        folder,
+        "--dbfilename",
+        "gush-5.0.rdb",
+    ]));
     let url = format!("redis://{}", gush.address());
     for redis in [None, Some(redis())] {
-        let store = Store { folder: tempfile::tempdir().unwrap(), redis };
-        let import = |more: &[&str]| store.run(&[&["import", "gush", "--redis", &url], more].concat()).expect(DONE);
+        let store = Store {
+            folder: tempfile::tempdir().unwrap(),
+            redis,
+        };
+        let import = |more: &[&str]| {
+            store
+                .run(&[&["import", "gush", "--redis", &url], more].concat())
+                .expect(DONE)
+        };
         let dry = import(&["--dry-run"]).json();
-        assert_eq!((&dry["created"], &dry["dry_run"], &dry["left"]), (&number.into(), &true.into(), &json!([])));
+        assert_eq!(
+            (&dry["created"], &dry["dry_run"], &dry["left"]),
+            (&number.into(), &true.into(), &json!([]))
+        );
         let first = import(&[]).json();
-        assert_eq!((&first["created"], &first["existing"]), (&number.into(), &0.into()), "the dry run took nothing");
+        assert_eq!(
+            (&first["created"], &first["existing"]),
+            (&number.into(), &0.into()),
+            "the dry run took nothing"
+        );
         let before = store.run(&["store", "info"]).expect(DONE);
         let again = import(&[]).json();
-        assert_eq!((&again["created"], &again["existing"]), (&0.into(), &number.into()));
+        assert_eq!(
+            (&again["created"], &again["existing"]),
+            (&0.into(), &number.into())
+        );
         assert_eq!(store.run(&["store", "info"]), before);
         store.run(&["store", "check"]).expect(DONE);
         import(&["-o", "table"]).says(&format!("{number} exist from an earlier import"));
     }
-    run(&mut binary(&["import", "gush", "--redis", "redis://127.0.0.1:1", "--dry-run"]))
-        .expect(UNAVAILABLE)
-        .says("127.0.0.1:1");
-    run(&mut binary(&["import", "gush"])).expect(USAGE).says("--redis <URL>");
+    run(&mut binary(&[
+        "import",
+        "gush",
+        "--redis",
+        "redis://127.0.0.1:1",
+        "--dry-run",
+    ]))
+    .expect(UNAVAILABLE)
+    .says("127.0.0.1:1");
+    run(&mut binary(&["import", "gush"]))
+        .expect(USAGE)
+        .says("--redis <URL>");
 }

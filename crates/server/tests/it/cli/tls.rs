@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use rcgen::{BasicConstraints, Certificate, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
+use rcgen::{
+    BasicConstraints, Certificate, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd,
+};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
@@ -25,7 +27,10 @@ impl Authority {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let pem = params.self_signed(&key).unwrap().pem();
-        Self { issuer: Issuer::new(params, key), pem }
+        Self {
+            issuer: Issuer::new(params, key),
+            pem,
+        }
     }
 
     /// What a server shows that has a certificate for `name`, up to the end of `year`.
@@ -53,7 +58,10 @@ fn acceptor(certificate: &Certificate, key: &KeyPair) -> TlsAcceptor {
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()
-        .with_single_cert(vec![certificate.der().clone()], PrivateKeyDer::try_from(key.serialize_der()).unwrap());
+        .with_single_cert(
+            vec![certificate.der().clone()],
+            PrivateKeyDer::try_from(key.serialize_der()).unwrap(),
+        );
     TlsAcceptor::from(Arc::new(config.unwrap()))
 }
 
@@ -68,7 +76,11 @@ impl Listener {
     where
         F: Future<Output = std::io::Result<()>> + Send + 'static,
     {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();
         runtime.spawn(async move {
@@ -76,7 +88,10 @@ impl Listener {
                 tokio::spawn(deed(socket));
             }
         });
-        Self { address, _runtime: runtime }
+        Self {
+            address,
+            _runtime: runtime,
+        }
     }
 
     /// A proxy that ends TLS in front of `server`.
@@ -86,7 +101,9 @@ impl Listener {
             async move {
                 let mut theirs = acceptor.accept(socket).await?;
                 let mut ours = TcpStream::connect(server).await?;
-                tokio::io::copy_bidirectional(&mut theirs, &mut ours).await.map(|_| ())
+                tokio::io::copy_bidirectional(&mut theirs, &mut ours)
+                    .await
+                    .map(|_| ())
             }
         })
     }
@@ -119,15 +136,30 @@ fn a_server_behind_tls_is_asked_when_its_authority_is_trusted() {
     let files = Files::new(&[("ca.pem", &authority.pem), ("empty", "")]);
     let (url, file) = (proxy.url(), files.text("ca.pem"));
     let list = ["workflow", "list", "--server", &url];
-    run(&mut binary(&list)).expect(UNAVAILABLE).says("--cacert FILE or TIDEGATE_CACERT");
-    run(&mut binary(&[&list[..], &["--cacert", &file]].concat())).expect(DONE).says(&id);
-    run(binary(&list).env("TIDEGATE_CACERT", &file)).expect(DONE).says(&id);
-    let watch = ["--server", &url, "--cacert", &file, "workflow", "watch", &id];
+    run(&mut binary(&list))
+        .expect(UNAVAILABLE)
+        .says("--cacert FILE or TIDEGATE_CACERT");
+    run(&mut binary(&[&list[..], &["--cacert", &file]].concat()))
+        .expect(DONE)
+        .says(&id);
+    run(binary(&list).env("TIDEGATE_CACERT", &file))
+        .expect(DONE)
+        .says(&id);
+    let watch = [
+        "--server", &url, "--cacert", &file, "workflow", "watch", &id,
+    ];
     let mut child = binary(&watch).stdout(Stdio::piped()).spawn().unwrap();
     work(&flows);
     assert_eq!(child.wait().unwrap().code(), Some(DONE));
-    for (name, reason) in [("empty", "it has no certificate in PEM form"), ("missing", "cannot be read")] {
-        run(&mut binary(&[&list[..], &["--cacert", &files.text(name)]].concat())).expect(USAGE).says(reason);
+    for (name, reason) in [
+        ("empty", "it has no certificate in PEM form"),
+        ("missing", "cannot be read"),
+    ] {
+        run(&mut binary(
+            &[&list[..], &["--cacert", &files.text(name)]].concat(),
+        ))
+        .expect(USAGE)
+        .says(reason);
     }
 }
 
@@ -138,16 +170,27 @@ fn what_is_wrong_with_a_certificate_is_said() {
     let files = Files::new(&[("ca.pem", &authority.pem)]);
     let check = |name: &str, year: i32, reason: &str| {
         let proxy = Listener::proxy(authority.server(name, year), flows.api());
-        let list = ["workflow", "list", "--server", &proxy.url(), "--cacert", &files.text("ca.pem")];
+        let list = [
+            "workflow",
+            "list",
+            "--server",
+            &proxy.url(),
+            "--cacert",
+            &files.text("ca.pem"),
+        ];
         run(&mut binary(&list)).expect(UNAVAILABLE).says(reason);
     };
     check("elsewhere.example", 2100, "it is for another name");
     check("127.0.0.1", 2021, "it has expired");
     let plain = format!("https://{}", flows.api());
-    run(&mut binary(&["workflow", "list", "--server", &plain])).expect(UNAVAILABLE).says("does not speak TLS");
+    run(&mut binary(&["workflow", "list", "--server", &plain]))
+        .expect(UNAVAILABLE)
+        .says("does not speak TLS");
     let proxy = Listener::proxy(authority.server("127.0.0.1", 2100), flows.api());
     let plain = proxy.address.to_string();
-    run(&mut binary(&["workflow", "list", "--server", &plain])).expect(UNAVAILABLE).says("write https://");
+    run(&mut binary(&["workflow", "list", "--server", &plain]))
+        .expect(UNAVAILABLE)
+        .says("write https://");
 }
 
 #[test]
@@ -157,10 +200,19 @@ fn a_certificate_that_may_sign_others_is_not_taken_and_the_advice_helps() {
         let (acceptor, pem) = self_signed(is_ca);
         let files = Files::new(&[("ca.pem", &pem)]);
         let proxy = Listener::proxy(acceptor, flows.api());
-        run(&mut binary(&["workflow", "list", "--server", &proxy.url(), "--cacert", &files.text("ca.pem")]))
+        run(&mut binary(&[
+            "workflow",
+            "list",
+            "--server",
+            &proxy.url(),
+            "--cacert",
+            &files.text("ca.pem"),
+        ]))
     };
     let refused = list(IsCa::Ca(BasicConstraints::Unconstrained)).expect(UNAVAILABLE);
-    let refused = refused.says("it is that of an authority").says("self-signed with basicConstraints=CA:FALSE");
+    let refused = refused
+        .says("it is that of an authority")
+        .says("self-signed with basicConstraints=CA:FALSE");
     assert!(!refused.error.contains("CaUsed"), "{refused:?}");
     list(IsCa::ExplicitNoCa).expect(DONE);
 }
@@ -170,15 +222,29 @@ fn an_end_without_notice_is_told_in_words() {
     let authority = Authority::new();
     let files = Files::new(&[("ca.pem", &authority.pem)]);
     let check = |listener: &Listener, reason: &str| {
-        let list = ["workflow", "list", "--server", &listener.url(), "--cacert", &files.text("ca.pem")];
+        let list = [
+            "workflow",
+            "list",
+            "--server",
+            &listener.url(),
+            "--cacert",
+            &files.text("ca.pem"),
+        ];
         let ended = run(&mut binary(&list)).expect(UNAVAILABLE).says(reason);
-        let is_plain = ["docs.rs", "close_notify", "eof"].iter().all(|word| !ended.error.contains(word));
+        let is_plain = ["docs.rs", "close_notify", "eof"]
+            .iter()
+            .all(|word| !ended.error.contains(word));
         assert!(is_plain, "{}", ended.error);
     };
-    for said in ["", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{"] {
+    for said in [
+        "",
+        "HTTP/1.1 200 OK\r\n",
+        "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{",
+    ] {
         let cut = Listener::cut(authority.server("127.0.0.1", 2100), said);
         check(&cut, "the other end closed it without notice");
     }
-    let mute = Listener::start(|mut socket| async move { socket.read(&mut [0; 4096]).await.map(|_| ()) });
+    let mute =
+        Listener::start(|mut socket| async move { socket.read(&mut [0; 4096]).await.map(|_| ()) });
     check(&mute, "closed the connection before TLS was agreed on");
 }

@@ -13,11 +13,21 @@ fn options_stand_before_or_after_the_command() {
         ["workflow", "list", "-o", "name", "--server", &server],
         ["--server", &server, "list", "-o", "name", "--newest=1"],
     ] {
-        assert_eq!(run(&mut binary(&arguments)).expect(DONE).out, format!("{id}\n"), "{arguments:?}");
+        assert_eq!(
+            run(&mut binary(&arguments)).expect(DONE).out,
+            format!("{id}\n"),
+            "{arguments:?}"
+        );
     }
-    run(&mut binary(&["--server", &server])).expect(USAGE).says("need a command");
-    run(&mut binary(&["settings", "-o", "json"])).expect(USAGE).says("takes no --server");
-    run(&mut binary(&["check", ".", "--server", &server])).expect(USAGE).says("asks no server");
+    run(&mut binary(&["--server", &server]))
+        .expect(USAGE)
+        .says("need a command");
+    run(&mut binary(&["settings", "-o", "json"]))
+        .expect(USAGE)
+        .says("takes no --server");
+    run(&mut binary(&["check", ".", "--server", &server]))
+        .expect(USAGE)
+        .says("asks no server");
 }
 
 #[test]
@@ -46,7 +56,10 @@ fn help_and_errors_fit_the_terminal() {
         &["workflow", "show", &long, "--server", "127.0.0.1:1"],
     ] {
         let (_, text) = on_terminal(&mut binary(arguments), 80);
-        assert!(text.lines().all(|line| line.chars().count() <= 80), "{arguments:?}: {text}");
+        assert!(
+            text.lines().all(|line| line.chars().count() <= 80),
+            "{arguments:?}: {text}"
+        );
     }
 }
 
@@ -54,7 +67,10 @@ fn help_and_errors_fit_the_terminal() {
 fn what_a_person_typed_wrong_has_one_exit_code() {
     let flows = Flows::start(&[]);
     let id = flows.create(workflow("w", "a"));
-    let bad = Files::new(&[("a.yaml", "name: w\njobs:\n- {name: a, handler: h, after: b}\n")]);
+    let bad = Files::new(&[(
+        "a.yaml",
+        "name: w\njobs:\n- {name: a, handler: h, after: b}\n",
+    )]);
     let file = bad.text("a.yaml");
     for arguments in [
         &["workflow", "list", "--status", "faild"][..],
@@ -80,7 +96,9 @@ fn a_time_span_without_a_unit_is_refused_with_what_to_write() {
         &["workflow", "expire", "01M7", "--after", "5"],
         &["import", "gush", "--redis", "localhost", "--timeout", "5"],
     ] {
-        run(&mut binary(arguments)).expect(USAGE).says("write 5s or 5ms");
+        run(&mut binary(arguments))
+            .expect(USAGE)
+            .says("write 5s or 5ms");
     }
 }
 
@@ -96,21 +114,53 @@ fn completed(words: &[&str]) -> Vec<String> {
         quoted.join(" "),
         words.len() - 1
     );
-    let output = Command::new("bash").args(["--norc", "-c", &text]).current_dir(folder.0.path()).output().unwrap();
+    let output = Command::new("bash")
+        .args(["--norc", "-c", &text])
+        .current_dir(folder.0.path())
+        .output()
+        .unwrap();
     let out = String::from_utf8(output.stdout).unwrap();
-    out.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
+    out.lines()
+        .filter(|line| !line.is_empty())
+        .map(str::to_owned)
+        .collect()
 }
 
 #[test]
 fn values_are_completed_and_files_only_where_files_are_meant() {
-    assert_eq!(completed(&["tidegate", "workflow", "list", "--status", "p"]), ["pending", "paused"]);
-    assert_eq!(completed(&["tidegate", "workflow", "cancel", "--status", "fa"]), ["failed"]);
-    assert_eq!(completed(&["tidegate", "workflow", "show", "--jobs", "no"]), ["none"]);
-    assert_eq!(completed(&["tidegate", "job", "list", "--state", "r"]), ["ready", "running"]);
-    assert_eq!(completed(&["tidegate", "workflow", "list", "-o", "y"]), ["yaml"]);
-    assert_eq!(completed(&["tidegate", "workflow", "graph", "--form", "m"]), ["mermaid"]);
+    assert_eq!(
+        completed(&["tidegate", "workflow", "list", "--status", "p"]),
+        ["pending", "paused"]
+    );
+    assert_eq!(
+        completed(&["tidegate", "workflow", "cancel", "--status", "fa"]),
+        ["failed"]
+    );
+    assert_eq!(
+        completed(&["tidegate", "workflow", "show", "--jobs", "no"]),
+        ["none"]
+    );
+    assert_eq!(
+        completed(&["tidegate", "job", "list", "--state", "r"]),
+        ["ready", "running"]
+    );
+    assert_eq!(
+        completed(&["tidegate", "workflow", "list", "-o", "y"]),
+        ["yaml"]
+    );
+    assert_eq!(
+        completed(&["tidegate", "workflow", "graph", "--form", "m"]),
+        ["mermaid"]
+    );
     for option in ["--name", "--tag", "--since", "--newest"] {
-        assert_eq!(completed(&["tidegate", "workflow", "list", option, "a"]), ["a"], "{option}");
+        assert_eq!(
+            completed(&["tidegate", "workflow", "list", option, "a"]),
+            ["a"],
+            "{option}"
+        );
     }
-    assert_eq!(completed(&["tidegate", "workflow", "list", "--token-file", "a"]), ["a-file.yaml"]);
+    assert_eq!(
+        completed(&["tidegate", "workflow", "list", "--token-file", "a"]),
+        ["a-file.yaml"]
+    );
 }

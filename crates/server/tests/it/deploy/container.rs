@@ -30,16 +30,35 @@ fn within(root: &Path, program: &str) -> Command {
     let mut command = Command::new("unshare");
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
-        command.args(["--user", &format!("--map-user={USER}"), &format!("--map-group={USER}"), "--keep-caps"]);
+        command.args([
+            "--user",
+            &format!("--map-user={USER}"),
+            &format!("--map-group={USER}"),
+            "--keep-caps",
+        ]);
     }
-    let user = if is_root { format!("--userspec={USER}:{USER}") } else { String::new() };
-    command.args(["--mount", "/bin/sh", "-c", RUN]).arg(root).args([user.as_str(), program]);
+    let user = if is_root {
+        format!("--userspec={USER}:{USER}")
+    } else {
+        String::new()
+    };
+    command
+        .args(["--mount", "/bin/sh", "-c", RUN])
+        .arg(root)
+        .args([user.as_str(), program]);
     command
 }
 
 fn files(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap()) {
-        if entry.file_type().unwrap().is_dir() { files(&entry.path(), found) } else { found.push(entry.path()) }
+    for entry in std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap())
+    {
+        if entry.file_type().unwrap().is_dir() {
+            files(&entry.path(), found)
+        } else {
+            found.push(entry.path())
+        }
     }
 }
 
@@ -52,20 +71,43 @@ fn the_image_has_one_program_and_no_shell() {
     let mut names: Vec<String> = found
         .iter()
         .filter(|path| !is_library(path))
-        .map(|path| path.strip_prefix(root.path()).unwrap().display().to_string())
+        .map(|path| {
+            path.strip_prefix(root.path())
+                .unwrap()
+                .display()
+                .to_string()
+        })
         .collect();
     names.sort_unstable();
     let certificates = "etc/ssl/certs/ca-certificates.crt";
-    let programs = ["bin/ratelimit", "bin/ratelimit_client", "bin/ratelimit_config_check", "bin/tidegate"];
+    let programs = [
+        "bin/ratelimit",
+        "bin/ratelimit_client",
+        "bin/ratelimit_config_check",
+        "bin/tidegate",
+    ];
     let texts = ["etc/group", "etc/nsswitch.conf", "etc/passwd", certificates];
     assert_eq!(names, [&["LICENSE"][..], &programs, &texts].concat());
     for name in &programs[..3] {
-        assert_eq!(std::fs::read_link(root.path().join(name)).unwrap(), Path::new("tidegate"));
+        assert_eq!(
+            std::fs::read_link(root.path().join(name)).unwrap(),
+            Path::new("tidegate")
+        );
     }
     for path in found {
         let metadata = std::fs::symlink_metadata(&path).unwrap();
-        assert_eq!(metadata.mtime(), 0, "{}: images of one program are equal", path.display());
-        assert!(metadata.is_symlink() || metadata.mode() & 0o6022 == 0, "{}: {:o}", path.display(), metadata.mode());
+        assert_eq!(
+            metadata.mtime(),
+            0,
+            "{}: images of one program are equal",
+            path.display()
+        );
+        assert!(
+            metadata.is_symlink() || metadata.mode() & 0o6022 == 0,
+            "{}: {:o}",
+            path.display(),
+            metadata.mode()
+        );
     }
 }
 
@@ -87,7 +129,10 @@ fn the_dockerfile_makes_what_is_tried_here() {
         assert!(text.lines().any(|other| other == line), "no line `{line}`");
     }
     let last = text.rsplit("\nFROM ").next().unwrap();
-    assert_eq!(last, "image AS tidegate\nENTRYPOINT [\"/bin/tidegate\"]\n", "what is built when no target is named");
+    assert_eq!(
+        last, "image AS tidegate\nENTRYPOINT [\"/bin/tidegate\"]\n",
+        "what is built when no target is named"
+    );
     assert!(text.contains("CMD [\"/bin/tidegate\", \"health\"]"));
 }
 
@@ -110,7 +155,11 @@ async fn the_image_serves_as_another_user_without_writing() {
         ("RUNTIME_WATCH_ROOT", "false"),
     ];
     // An entry point of that name, and the same name as a command: so is the sample of the reference for Docker.
-    for words in [&["/bin/tidegate"][..], &["/bin/ratelimit"], &["/bin/ratelimit", "/bin/ratelimit"]] {
+    for words in [
+        &["/bin/tidegate"][..],
+        &["/bin/ratelimit"],
+        &["/bin/ratelimit", "/bin/ratelimit"],
+    ] {
         let program = words.join(" ");
         let mut command = within(root.path(), words[0]);
         command.args(&words[1..]);
@@ -118,7 +167,9 @@ async fn the_image_serves_as_another_user_without_writing() {
         assert_eq!(server.effective_user(), USER, "{program}");
         assert_eq!(get(server.address("HTTP"), "/healthcheck").body, "OK");
         let channel = channel(server.address("gRPC")).await;
-        let answer = ask(&channel, request("shop", &[&[("user", &program)]])).await.unwrap();
+        let answer = ask(&channel, request("shop", &[&[("user", &program)]]))
+            .await
+            .unwrap();
         assert_eq!(answer.statuses[0].limit_remaining, 2);
         server.signal("TERM");
         let (code, log) = server.end();

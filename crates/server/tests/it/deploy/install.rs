@@ -25,8 +25,11 @@ fn install(prefix: &Path) -> Output {
     std::fs::write(&cargo, script).unwrap();
     std::fs::set_permissions(&cargo, std::fs::Permissions::from_mode(0o755)).unwrap();
     let mut make = Command::new("make");
-    make.current_dir(repository()).args(["install", "LINKS=yes", &format!("PREFIX={prefix}")]);
-    make.arg(format!("CARGO={}", cargo.display())).output().unwrap()
+    make.current_dir(repository())
+        .args(["install", "LINKS=yes", &format!("PREFIX={prefix}")]);
+    make.arg(format!("CARGO={}", cargo.display()))
+        .output()
+        .unwrap()
 }
 
 fn installed() -> TempDir {
@@ -42,9 +45,17 @@ fn links_have_the_names_of_the_references_programs() {
     for name in NAMES {
         let link = prefix.path().join("bin").join(name);
         assert_eq!(std::fs::read_link(&link).unwrap(), Path::new("tidegate"));
-        let help = Command::new(link).arg("--help").env_clear().output().unwrap();
+        let help = Command::new(link)
+            .arg("--help")
+            .env_clear()
+            .output()
+            .unwrap();
         let text = String::from_utf8([help.stdout, help.stderr].concat()).unwrap();
-        let own = if name == "ratelimit" { "Usage: " } else { &format!("Usage of {name}:") };
+        let own = if name == "ratelimit" {
+            "Usage: "
+        } else {
+            &format!("Usage of {name}:")
+        };
         assert!(help.status.success() && text.contains(own), "{text}");
     }
     assert!(install(prefix.path()).status.success(), "again");
@@ -59,14 +70,20 @@ fn a_program_of_the_same_name_is_not_replaced() {
     std::fs::write(&theirs, "theirs").unwrap();
     let output = install(prefix.path());
     let told = String::from_utf8(output.stderr).unwrap();
-    assert!(!output.status.success() && told.contains("bin/ratelimit is another program"), "{told}");
+    assert!(
+        !output.status.success() && told.contains("bin/ratelimit is another program"),
+        "{told}"
+    );
     assert_eq!(std::fs::read_to_string(theirs).unwrap(), "theirs");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn the_link_drains_when_it_is_told_to_end() {
     let prefix = installed();
-    let (redis, limits) = (tokio::task::spawn_blocking(redis).await.unwrap(), Limits::new(LIMITS));
+    let (redis, limits) = (
+        tokio::task::spawn_blocking(redis).await.unwrap(),
+        Limits::new(LIMITS),
+    );
     let url = redis.address().to_string();
     let settings = [
         ("REDIS_URL", url.as_str()),
@@ -79,9 +96,13 @@ async fn the_link_drains_when_it_is_told_to_end() {
     let channel = channel(grpc).await;
     assert_eq!(get(http, "/healthcheck").body, "OK");
     server.signal("TERM");
-    await_that("it says that it ends", || get(http, "/healthcheck").status == 500);
+    await_that("it says that it ends", || {
+        get(http, "/healthcheck").status == 500
+    });
     assert!(TcpStream::connect(grpc).is_ok(), "it still accepts");
-    let answer = ask(&channel, request("shop", &[&[("user", "ada")]])).await.unwrap();
+    let answer = ask(&channel, request("shop", &[&[("user", "ada")]]))
+        .await
+        .unwrap();
     assert_eq!(answer.statuses[0].limit_remaining, 2, "and answers");
     let (code, log) = tokio::task::spawn_blocking(|| server.end()).await.unwrap();
     assert_eq!(code, Some(0), "{log}");

@@ -42,10 +42,14 @@ fn texts(value: &Value, field: &str) -> Vec<String> {
 /// The metrics that expressions name, and beginnings of names where they name a pattern.
 fn metrics(expressions: &[String]) -> BTreeSet<&str> {
     let words = expressions.iter().flat_map(|text| {
-        text.split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_' || letter == ':'))
+        text.split(|letter: char| {
+            !(letter.is_ascii_alphanumeric() || letter == '_' || letter == ':')
+        })
     });
     let ours = ["ratelimit_", "tidegate_", "process_", "runtime_", "certs_"];
-    words.filter(|word| ours.iter().any(|start| word.starts_with(start))).collect()
+    words
+        .filter(|word| ours.iter().any(|start| word.starts_with(start)))
+        .collect()
 }
 
 /// A server with everything that most have not: memcached, TLS, statsd, a management server. None of its peers is there.
@@ -75,24 +79,33 @@ async fn pages() -> String {
     let others = tokio::task::block_in_place(|| {
         let page = || get(unusual.debug(), "/metrics").body;
         // Certificates are looked at beside the start.
-        await_that("certificates are looked at", || page().contains("tidegate_certificates_seconds_left"));
+        await_that("certificates are looked at", || {
+            page().contains("tidegate_certificates_seconds_left")
+        });
         page()
     });
     let start = || {
         let (redis, limits) = (redis(), Limits::new(SHADOW));
-        let settings = [("RUNTIME_ROOT", limits.root()), ("LOCAL_CACHE_SIZE_IN_BYTES", "65536")];
+        let settings = [
+            ("RUNTIME_ROOT", limits.root()),
+            ("LOCAL_CACHE_SIZE_IN_BYTES", "65536"),
+        ];
         (Flows::start(&settings), Flows::on(&redis), redis, limits)
     };
     let (memory, with_redis, _redis, _limits) = tokio::task::spawn_blocking(start).await.unwrap();
     let channel = memory.server.channel().await;
     for domain in ["shop", "shop", "unknown"] {
-        ask(&channel, request(domain, &[&[("user", "ada")]])).await.unwrap();
+        ask(&channel, request(domain, &[&[("user", "ada")]]))
+            .await
+            .unwrap();
     }
     tokio::task::block_in_place(|| {
         memory.create(workflow("w", "a"));
         memory.succeed(&memory.claim(1)[0], Value::Null);
         let page = |flows: &Flows| get(flows.server.debug(), "/metrics").body;
-        await_that("queues are shown", || page(&memory).contains("tidegate_queue_oldest_ready_seconds"));
+        await_that("queues are shown", || {
+            page(&memory).contains("tidegate_queue_oldest_ready_seconds")
+        });
         page(&memory) + &page(&with_redis) + &others
     })
 }
@@ -100,12 +113,19 @@ async fn pages() -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn every_metric_of_dashboards_and_rules_exists() {
     let page = pages().await;
-    let families: BTreeSet<&str> =
-        page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+    let families: BTreeSet<&str> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())
+        .collect();
     let exists = |metric: &str| {
-        let family = ["_bucket", "_count", "_sum"].iter().find_map(|suffix| metric.strip_suffix(suffix));
-        let is_start = metric.ends_with('_') && families.iter().any(|family| family.starts_with(metric));
-        families.contains(metric) || family.is_some_and(|family| families.contains(family)) || is_start
+        let family = ["_bucket", "_count", "_sum"]
+            .iter()
+            .find_map(|suffix| metric.strip_suffix(suffix));
+        let is_start =
+            metric.ends_with('_') && families.iter().any(|family| family.starts_with(metric));
+        families.contains(metric)
+            || family.is_some_and(|family| families.contains(family))
+            || is_start
     };
     let rules = yaml(&deploy("prometheus/rules.yaml"));
     let mut expressions = texts(&rules[0], "expr");
@@ -116,20 +136,39 @@ async fn every_metric_of_dashboards_and_rules_exists() {
     let metrics = metrics(&expressions);
     assert!(metrics.len() > 50, "{metrics:?}");
     let absent: Vec<_> = metrics.iter().filter(|metric| !exists(metric)).collect();
-    assert!(absent.is_empty(), "no server shows {absent:?}; they show {families:?}");
+    assert!(
+        absent.is_empty(),
+        "no server shows {absent:?}; they show {families:?}"
+    );
 }
 
 #[test]
 fn promtool_accepts_the_rules_and_each_alert_fires() {
     let folder = deploy("prometheus");
-    succeed(peer("promtool").current_dir(&folder).args(["check", "rules", "rules.yaml"]));
-    succeed(peer("promtool").current_dir(&folder).args(["test", "rules", "rules_test.yaml"]));
-    let (rules, tests) =
-        (yaml(&folder.join("rules.yaml")), std::fs::read_to_string(folder.join("rules_test.yaml")).unwrap());
+    succeed(
+        peer("promtool")
+            .current_dir(&folder)
+            .args(["check", "rules", "rules.yaml"]),
+    );
+    succeed(
+        peer("promtool")
+            .current_dir(&folder)
+            .args(["test", "rules", "rules_test.yaml"]),
+    );
+    let (rules, tests) = (
+        yaml(&folder.join("rules.yaml")),
+        std::fs::read_to_string(folder.join("rules_test.yaml")).unwrap(),
+    );
     let advice = std::fs::read_to_string(repository().join("docs/faults.md")).unwrap();
     for alert in texts(&rules[0], "alert") {
-        assert!(advice.contains(&format!("`{alert}`")), "docs/faults.md does not say what to do about {alert}");
-        assert!(tests.contains(&format!("alertname=\"{alert}\"")), "no test lets {alert} fire");
+        assert!(
+            advice.contains(&format!("`{alert}`")),
+            "docs/faults.md does not say what to do about {alert}"
+        );
+        assert!(
+            tests.contains(&format!("alertname=\"{alert}\"")),
+            "no test lets {alert} fire"
+        );
     }
 }
 
@@ -146,13 +185,22 @@ fn panels_have_places_and_ids_of_their_own() {
             for cell in (place("x")..place("x") + place("w"))
                 .flat_map(|x| (place("y")..place("y") + place("h")).map(move |y| (x, y)))
             {
-                assert!(taken.insert(cell), "{path}: {} lies over another panel", panel["title"]);
+                assert!(
+                    taken.insert(cell),
+                    "{path}: {} lies over another panel",
+                    panel["title"]
+                );
             }
         }
-        let ids: BTreeSet<u64> = panels.iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
+        let ids: BTreeSet<u64> = panels
+            .iter()
+            .map(|panel| panel["id"].as_u64().unwrap())
+            .collect();
         assert_eq!(ids.len(), panels.len(), "{path}");
         assert!(
-            texts(&board, "uid").iter().all(|uid| uid == "${datasource}" || uid.starts_with("tidegate-")),
+            texts(&board, "uid")
+                .iter()
+                .all(|uid| uid == "${datasource}" || uid.starts_with("tidegate-")),
             "{path}"
         );
     }

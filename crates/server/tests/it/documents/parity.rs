@@ -8,8 +8,12 @@ use super::{ROOT, read};
 
 /// Cells of the rows of all tables.
 fn rows(page: &str) -> Vec<Vec<&str>> {
-    let lines = page.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| what |"));
-    lines.map(|line| line.trim_matches('|').split(" | ").map(str::trim).collect()).collect()
+    let lines = page
+        .lines()
+        .filter(|line| line.starts_with("| ") && !line.starts_with("| what |"));
+    lines
+        .map(|line| line.trim_matches('|').split(" | ").map(str::trim).collect())
+        .collect()
 }
 
 /// What stands between backticks.
@@ -20,7 +24,10 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
 /// All files of Rust in which a test may be.
 fn sources() -> Vec<PathBuf> {
     fn collect(folder: &Path, found: &mut Vec<PathBuf>) {
-        for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        for entry in fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+        {
             if entry.is_dir() {
                 collect(&entry, found);
             } else if entry.extension().is_some_and(|extension| extension == "rs") {
@@ -30,7 +37,8 @@ fn sources() -> Vec<PathBuf> {
     }
     let mut found = Vec::new();
     for krate in fs::read_dir(Path::new(ROOT).join("crates")).unwrap() {
-        for folder in ["src", "tests/it"].map(|folder| krate.as_ref().unwrap().path().join(folder)) {
+        for folder in ["src", "tests/it"].map(|folder| krate.as_ref().unwrap().path().join(folder))
+        {
             if folder.is_dir() {
                 collect(&folder, &mut found);
             }
@@ -41,13 +49,19 @@ fn sources() -> Vec<PathBuf> {
 
 /// Whether a function of this name is a test: what stands above it, up to an empty line, says so.
 fn has_test(source: &str, function: &str) -> bool {
-    let Some((before, _)) = source.split_once(&format!("fn {function}(")) else { return false };
+    let Some((before, _)) = source.split_once(&format!("fn {function}(")) else {
+        return false;
+    };
     let above = before.rsplit("\n\n").next().unwrap_or_default();
-    ["#[test]", "#[tokio::test"].iter().any(|attribute| above.contains(attribute))
+    ["#[test]", "#[tokio::test"]
+        .iter()
+        .any(|attribute| above.contains(attribute))
 }
 
 fn is_there(test: &str, sources: &[PathBuf]) -> bool {
-    let Some((module, function)) = test.rsplit_once("::") else { return false };
+    let Some((module, function)) = test.rsplit_once("::") else {
+        return false;
+    };
     let file = format!("/{}.rs", module.replace("::", "/"));
     let is_in = |path: &PathBuf| {
         let is_file = path.to_str().unwrap().ends_with(&file);
@@ -63,8 +77,14 @@ fn every_row_names_tests_that_exist() {
     assert!(rows.len() > 140, "{}", rows.len());
     let mut flaws = Vec::new();
     for row in rows {
-        if row.len() != 3 || row.iter().any(|cell| cell.is_empty() || cell.contains("(to come)")) {
-            flaws.push(format!("three cells with text, none of it to come: {row:?}"));
+        if row.len() != 3
+            || row
+                .iter()
+                .any(|cell| cell.is_empty() || cell.contains("(to come)"))
+        {
+            flaws.push(format!(
+                "three cells with text, none of it to come: {row:?}"
+            ));
             continue;
         }
         let tests: Vec<&str> = quoted(row[2]).collect();
@@ -84,7 +104,8 @@ fn every_variable_of_the_reference_has_a_row() {
     let rows = settings.lines().filter(|line| line.starts_with("| `"));
     let names: Vec<&str> = rows.map(|line| quoted(line).next().unwrap()).collect();
     assert!(names.len() > 100, "{names:?}");
-    let ours = |name: &str| name.starts_with("TIDEGATE_") || ["NO_COLOR", "NOTIFY_SOCKET"].contains(&name);
+    let ours =
+        |name: &str| name.starts_with("TIDEGATE_") || ["NO_COLOR", "NOTIFY_SOCKET"].contains(&name);
     for name in names.into_iter().filter(|name| !ours(name)) {
         assert!(parity.contains(name), "{name} has no row in docs/parity.md");
     }

@@ -17,18 +17,32 @@ struct Process(Child);
 impl Process {
     fn start(root: &Root, environment: &[(&str, &str)]) -> Self {
         let mut command = root.command("ratelimit");
-        Self(command.envs(environment.iter().copied()).stdout(Stdio::null()).spawn().unwrap())
+        Self(
+            command
+                .envs(environment.iter().copied())
+                .stdout(Stdio::null())
+                .spawn()
+                .unwrap(),
+        )
     }
 
     /// Ends it as Kubernetes does, but for the time in which calls may still come: a second signal ends that.
     fn terminate(&mut self) -> Option<i32> {
         let until = Instant::now() + PATIENCE;
         loop {
-            let kill = std::process::Command::new("kill").arg(self.0.id().to_string()).status().unwrap();
-            assert!(kill.success(), "until it is waited for, it can be sent signals");
+            let kill = std::process::Command::new("kill")
+                .arg(self.0.id().to_string())
+                .status()
+                .unwrap();
+            assert!(
+                kill.success(),
+                "until it is waited for, it can be sent signals"
+            );
             match self.0.try_wait().unwrap() {
                 Some(status) => return status.code(),
-                None if Instant::now() < until => std::thread::park_timeout(std::time::Duration::from_millis(5)),
+                None if Instant::now() < until => {
+                    std::thread::park_timeout(std::time::Duration::from_millis(5))
+                }
                 None => panic!("it does not end"),
             }
         }
@@ -59,12 +73,20 @@ mappings:
 fn envoy_gateway_finds_what_it_expects() {
     let (root, redis, authority) = (Root::new(), redis(), Authority::new("gateway"));
     let issued = authority.issue("127.0.0.1");
-    for (name, text) in [("tls.crt", &issued.chain), ("tls.key", &issued.key), ("ca.crt", &authority.pem)] {
+    for (name, text) in [
+        ("tls.crt", &issued.chain),
+        ("tls.key", &issued.key),
+        ("ca.crt", &authority.pem),
+    ] {
         root.write(&format!("certs/{name}"), text);
     }
     root.write("etc/statsd-exporter/conf.yaml", MAPPING);
     let management = guarded(&authority, "127.0.0.1");
-    let (certificate, key, ca) = (root.text("certs/tls.crt"), root.text("certs/tls.key"), root.text("certs/ca.crt"));
+    let (certificate, key, ca) = (
+        root.text("certs/tls.crt"),
+        root.text("certs/tls.key"),
+        root.text("certs/ca.crt"),
+    );
     let [http, grpc, debug, prometheus] = free_ports().map(|port| port.to_string());
     let (xds, address) = (management.address.to_string(), redis.address().to_string());
     let environment = [
@@ -90,7 +112,10 @@ fn envoy_gateway_finds_what_it_expects() {
         ("REDIS_URL", &address),
         ("USE_PROMETHEUS", "true"),
         ("PROMETHEUS_ADDR", &format!(":{prometheus}")),
-        ("PROMETHEUS_MAPPER_YAML", &root.text("etc/statsd-exporter/conf.yaml")),
+        (
+            "PROMETHEUS_MAPPER_YAML",
+            &root.text("etc/statsd-exporter/conf.yaml"),
+        ),
         // Not among them: the ports are fixed there.
         ("PORT", &http),
         ("GRPC_PORT", &grpc),
@@ -104,9 +129,21 @@ fn envoy_gateway_finds_what_it_expects() {
     let first = management.await_request("its node", |_| true);
     assert_eq!(first.node.unwrap().id, "envoy-ratelimit");
 
-    let (dial, authority) = (format!("-dial_string=127.0.0.1:{grpc}"), format!("-grpc-server-ca-file={ca}"));
-    let call = ["-grpc-use-tls", &dial, &authority, "-domain=shop", "-descriptors=user=ada"];
-    for expected in ["response: overall_code:OK", "response: overall_code:OVER_LIMIT"] {
+    let (dial, authority) = (
+        format!("-dial_string=127.0.0.1:{grpc}"),
+        format!("-grpc-server-ca-file={ca}"),
+    );
+    let call = [
+        "-grpc-use-tls",
+        &dial,
+        &authority,
+        "-domain=shop",
+        "-descriptors=user=ada",
+    ];
+    for expected in [
+        "response: overall_code:OK",
+        "response: overall_code:OVER_LIMIT",
+    ] {
         let (code, out, _) = root.run("ratelimit_client", &call);
         assert!(code == Some(0) && out.contains(expected), "{out}");
     }
@@ -146,10 +183,19 @@ fn the_sample_of_istio_finds_what_it_expects() {
     let mut server = Process::start(&root, &environment);
     let six = SocketAddr::from((Ipv6Addr::LOCALHOST, http.parse().unwrap()));
     await_that("the probe, by IPv6", || is_ready(six));
-    await_that("the probe, by IPv4", || is_ready(SocketAddr::from(([127, 0, 0, 1], http.parse().unwrap()))));
-    for (host, expected) in [("[::1]", "overall_code:OK"), ("127.0.0.1", "overall_code:OVER_LIMIT")] {
+    await_that("the probe, by IPv4", || {
+        is_ready(SocketAddr::from(([127, 0, 0, 1], http.parse().unwrap())))
+    });
+    for (host, expected) in [
+        ("[::1]", "overall_code:OK"),
+        ("127.0.0.1", "overall_code:OVER_LIMIT"),
+    ] {
         let dial = format!("-dial_string={host}:{grpc}");
-        let call = [&*dial, "-domain=ratelimit", "-descriptors=PATH=/productpage"];
+        let call = [
+            &*dial,
+            "-domain=ratelimit",
+            "-descriptors=PATH=/productpage",
+        ];
         let (code, out, _) = root.run("ratelimit_client", &call);
         assert!(code == Some(0) && out.contains(expected), "{out}");
     }

@@ -39,28 +39,55 @@ fn variables_of_a_file_are_taken_as_they_stand_in_every_shell() {
                 .unwrap()
         };
         let Output { status, stdout, .. } = run(&["FOUR=4", "env"]);
-        let path = std::process::Command::new("sh").args(["-c", "echo \"$PATH\""]).output().unwrap();
+        let path = std::process::Command::new("sh")
+            .args(["-c", "echo \"$PATH\""])
+            .output()
+            .unwrap();
         let path = text(path.stdout);
         let mut lines: Vec<String> = text(stdout).lines().map(str::to_owned).collect();
         lines.sort();
         let path = format!("PATH={}", path.trim_end());
-        let expected = ["FIVE=last", "FOUR=4", "ONE=2", &path, "THREE=a 'b' \"c\" $HOME `d` \\e"];
+        let expected = [
+            "FIVE=last",
+            "FOUR=4",
+            "ONE=2",
+            &path,
+            "THREE=a 'b' \"c\" $HOME `d` \\e",
+        ];
         assert!(status.success());
         assert_eq!(lines, expected, "{shell}");
         assert_eq!(run(&["sh", "-c", "exit 7"]).status.code(), Some(7));
     }
     root.write("ratelimit.env", "ONE=1\nhunter2\n");
-    let output = Command::new(tool("with-env")).arg(root.path("ratelimit.env")).arg("env").output().unwrap();
+    let output = Command::new(tool("with-env"))
+        .arg(root.path("ratelimit.env"))
+        .arg("env")
+        .output()
+        .unwrap();
     assert_eq!(output.status.code(), Some(64));
     let told = text(output.stderr);
-    assert!(told.contains("line 2 of ") && !told.contains("hunter2"), "{told}");
+    assert!(
+        told.contains("line 2 of ") && !told.contains("hunter2"),
+        "{told}"
+    );
 }
 
 /// The blocks of commands in a section of the guide.
 fn commands(section: &str) -> Vec<String> {
-    let guide = std::fs::read_to_string(repository().join("docs/migrating-from-ratelimit.md")).unwrap();
-    let section = guide.split(&format!("\n## {section}\n")).nth(1).unwrap().split("\n## ").next().unwrap();
-    section.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap().to_owned()).collect()
+    let guide =
+        std::fs::read_to_string(repository().join("docs/migrating-from-ratelimit.md")).unwrap();
+    let section = guide
+        .split(&format!("\n## {section}\n"))
+        .nth(1)
+        .unwrap()
+        .split("\n## ")
+        .next()
+        .unwrap();
+    section
+        .split("```sh\n")
+        .skip(1)
+        .map(|rest| rest.split("```").next().unwrap().to_owned())
+        .collect()
 }
 
 /// None of them ran as it was written.
@@ -85,37 +112,68 @@ fn the_commands_of_the_guide_run_as_they_are_written() {
     root.write("ratelimit.env", &variables.join("\n"));
     let run = |shell: &str, text: &str| {
         let mut command = Command::new(shell);
-        command.args(["-c", text]).current_dir(root.path("")).env("HOME", root.path(""));
+        command
+            .args(["-c", text])
+            .current_dir(root.path(""))
+            .env("HOME", root.path(""));
         command
     };
     for shell in ["sh", "bash"] {
-        let output = run(shell, &format!("set -e\n{}", commands("1. Check")[0])).output().unwrap();
+        let output = run(shell, &format!("set -e\n{}", commands("1. Check")[0]))
+            .output()
+            .unwrap();
         let told = text(output.stdout) + &text(output.stderr);
         assert!(output.status.success(), "{told}");
-        assert!(told.contains("ok: 1 file") && told.contains("\nTRACING_SERVICE_NAME=limits of the shop\n"), "{told}");
+        assert!(
+            told.contains("ok: 1 file")
+                && told.contains("\nTRACING_SERVICE_NAME=limits of the shop\n"),
+            "{told}"
+        );
     }
-    let (path, home) = (std::process::Command::new("sh").args(["-c", "echo $PATH"]).output().unwrap(), root.text(""));
+    let (path, home) = (
+        std::process::Command::new("sh")
+            .args(["-c", "echo $PATH"])
+            .output()
+            .unwrap(),
+        root.text(""),
+    );
     let path = text(path.stdout);
     for (section, user) in [("2. Shadow", "shadow"), ("4. Side by side", "both")] {
         let start = commands(section).remove(0);
-        let chosen =
-            ["18081", "18080", "16070", "19090"].iter().fold(start.clone(), |text, port| text.replace(port, "0"));
-        assert!(chosen.matches("=0 ").count() == 3, "the ports are chosen by the system: {chosen}");
+        let chosen = ["18081", "18080", "16070", "19090"]
+            .iter()
+            .fold(start.clone(), |text, port| text.replace(port, "0"));
+        assert!(
+            chosen.matches("=0 ").count() == 3,
+            "the ports are chosen by the system: {chosen}"
+        );
         let command = run("sh", &format!("exec {}", chosen.trim()));
         let server = Process::start_in(
             command,
-            vec![("HOME".to_owned(), home.clone()), ("PATH".to_owned(), path.trim().to_owned())],
+            vec![
+                ("HOME".to_owned(), home.clone()),
+                ("PATH".to_owned(), path.trim().to_owned()),
+            ],
         );
-        let text = format!(r#"{{"domain":"shop","descriptors":[{{"entries":[{{"key":"user","value":"{user}"}}]}}]}}"#);
+        let text = format!(
+            r#"{{"domain":"shop","descriptors":[{{"entries":[{{"key":"user","value":"{user}"}}]}}]}}"#
+        );
         assert_eq!(post(server.address("HTTP"), "/json", &text).status, 200);
-        assert!(get(server.address("debug"), "/metrics").body.contains("service=\"tidegate\""));
+        assert!(
+            get(server.address("debug"), "/metrics")
+                .body
+                .contains("service=\"tidegate\"")
+        );
         server.signal("TERM");
         let (code, log) = server.end();
         assert_eq!(code, Some(0), "{log}");
     }
     let keys = redis.raw("KEYS *");
     assert!(keys.contains("shadow:shop_user_shadow_"), "{keys}");
-    assert!(keys.contains("shop_user_both_") && !keys.contains("shadow:shop_user_both_"), "{keys}");
+    assert!(
+        keys.contains("shop_user_both_") && !keys.contains("shadow:shop_user_both_"),
+        "{keys}"
+    );
 }
 
 /// Serves these pages, one for each connection, and says where.
@@ -126,7 +184,10 @@ fn serve(pages: [String; 2]) -> String {
         for page in pages {
             let (mut stream, _) = listener.accept().unwrap();
             let _ = stream.read(&mut [0; 4096]).unwrap();
-            let head = format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", page.len());
+            let head = format!(
+                "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+                page.len()
+            );
             stream.write_all((head + &page).as_bytes()).unwrap();
         }
     });
@@ -135,7 +196,14 @@ fn serve(pages: [String; 2]) -> String {
 
 /// The code, the table, and the complaint.
 fn compare(addresses: &[&str]) -> (Option<i32>, String, String) {
-    let Output { status, stdout, stderr } = Command::new(tool("compare.py")).args(addresses).output().unwrap();
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = Command::new(tool("compare.py"))
+        .args(addresses)
+        .output()
+        .unwrap();
     (status.code(), text(stdout), text(stderr))
 }
 
@@ -145,7 +213,11 @@ fn pages(hits: usize) -> [String; 2] {
     let page = || get(server.debug(), "/metrics").body;
     let before = page();
     for _ in 0..hits {
-        post(server.http(), "/json", r#"{"domain":"shop","descriptors":[{"entries":[{"key":"user","value":"ada"}]}]}"#);
+        post(
+            server.http(),
+            "/json",
+            r#"{"domain":"shop","descriptors":[{"entries":[{"key":"user","value":"ada"}]}]}"#,
+        );
     }
     [before, page()]
 }
@@ -162,12 +234,25 @@ fn the_comparison_tells_what_differs_and_what_is_missing() {
 
     // An answer nobody gave was a trace of the stack, and two that had counted nothing were the same.
     let (code, _, told) = compare(&[&serve(pages(1)), &serve(pages(0)), "0"]);
-    assert!(code == Some(2) && told.contains("has counted no hits in 0 s"), "{told}");
-    let (code, _, told) = compare(&["http://127.0.0.1:1/metrics", "http://127.0.0.1:1/metrics", "0"]);
+    assert!(
+        code == Some(2) && told.contains("has counted no hits in 0 s"),
+        "{told}"
+    );
+    let (code, _, told) = compare(&[
+        "http://127.0.0.1:1/metrics",
+        "http://127.0.0.1:1/metrics",
+        "0",
+    ]);
     assert!(code == Some(2) && told.lines().count() == 1, "{told}");
-    assert!(told.starts_with("compare.py: cannot read http://127.0.0.1:1/metrics: "), "{told}");
+    assert!(
+        told.starts_with("compare.py: cannot read http://127.0.0.1:1/metrics: "),
+        "{told}"
+    );
     let (code, _, told) = compare(&["http://127.0.0.1:1/metrics"]);
-    assert!(code == Some(2) && told.contains("compare.py OLD NEW [SECONDS]"), "{told}");
+    assert!(
+        code == Some(2) && told.contains("compare.py OLD NEW [SECONDS]"),
+        "{told}"
+    );
 }
 
 /// The reference starts without its folder of limits when it watches the one above: a link that is made later is found.
@@ -175,23 +260,36 @@ fn the_comparison_tells_what_differs_and_what_is_missing() {
 fn a_root_that_comes_later_is_waited_for_as_in_the_reference() {
     let (root, redis) = (Root::new(), redis());
     let (url, current) = (redis.address().to_string(), root.text("data/current"));
-    let settings =
-        [("REDIS_URL", &*url), ("USE_STATSD", "false"), ("RUNTIME_ROOT", &current), ("RUNTIME_SUBDIRECTORY", "limits")];
+    let settings = [
+        ("REDIS_URL", &*url),
+        ("USE_STATSD", "false"),
+        ("RUNTIME_ROOT", &current),
+        ("RUNTIME_SUBDIRECTORY", "limits"),
+    ];
     let run = |arguments: &[&str]| {
-        let output = root.command("ratelimit").envs(settings).args(arguments).output().unwrap();
+        let output = root
+            .command("ratelimit")
+            .envs(settings)
+            .args(arguments)
+            .output()
+            .unwrap();
         (output.status.code(), text(output.stderr))
     };
     let absent = format!("RUNTIME_ROOT {current} does not exist");
     for (arguments, code) in [(&[][..], Some(1)), (&["settings"], Some(64))] {
         let (ended, told) = run(arguments);
-        assert!(ended == code && told.contains(&absent), "the folder above is not there either: {told}");
+        assert!(
+            ended == code && told.contains(&absent),
+            "the folder above is not there either: {told}"
+        );
     }
     root.write("data/v1/limits/config/limits.yaml", LIMITS);
     assert_eq!(run(&["settings"]).0, Some(0));
     let command = |name: &str| Command::new(root.path("bin").join(name));
     let server = Process::start_by(command("ratelimit"), &settings);
     let status = || {
-        let text = r#"{"domain":"shop","descriptors":[{"entries":[{"key":"named","value":"ada"}]}]}"#;
+        let text =
+            r#"{"domain":"shop","descriptors":[{"entries":[{"key":"named","value":"ada"}]}]}"#;
         let answer = post(server.address("HTTP"), "/json", text);
         assert_eq!(answer.status, 200, "{answer:?}");
         answer.body
@@ -201,5 +299,8 @@ fn a_root_that_comes_later_is_waited_for_as_in_the_reference() {
     await_that("limits are in force", || status().contains("currentLimit"));
     server.signal("TERM");
     let (code, log) = server.end();
-    assert!(code == Some(0) && log.contains("nothing is limited"), "{log}");
+    assert!(
+        code == Some(0) && log.contains("nothing is limited"),
+        "{log}"
+    );
 }

@@ -30,7 +30,13 @@ fn stalled_with(api: SocketAddr, request: &str) -> TcpStream {
 /// Asks with POST for what must succeed.
 fn done(api: SocketAddr, path: &str, body: &serde_json::Value) -> serde_json::Value {
     let host = api.to_string();
-    found(crate::support::http_with(api, "POST", path, &[("host", &host)], body.to_string().as_bytes()))
+    found(crate::support::http_with(
+        api,
+        "POST",
+        path,
+        &[("host", &host)],
+        body.to_string().as_bytes(),
+    ))
 }
 
 /// A workflow whose jobs left a MiB each, and its id. As many jobs as `after` says, of another queue, take all of that.
@@ -42,16 +48,23 @@ fn large(api: SocketAddr, jobs: usize, after: usize) -> String {
     for job in body["jobs"].as_array_mut().unwrap().iter_mut().skip(jobs) {
         job["queue"] = "sums".into();
     }
-    let id = done(api, "/v1/workflows", &body)["id"].as_str().unwrap().to_owned();
+    let id = done(api, "/v1/workflows", &body)["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let output = "x".repeat((1 << 20) - 10);
     loop {
         let claim = json!({"queues": ["default"], "worker": "w", "limit": 4});
-        let claimed = done(api, "/v1/jobs/claim", &claim)["jobs"].as_array().unwrap().clone();
+        let claimed = done(api, "/v1/jobs/claim", &claim)["jobs"]
+            .as_array()
+            .unwrap()
+            .clone();
         if claimed.is_empty() {
             return id;
         }
         for job in claimed {
-            let report = json!({"lease": job["lease"], "outcome": "succeeded", "output": {"x": output}});
+            let report =
+                json!({"lease": job["lease"], "outcome": "succeeded", "output": {"x": output}});
             done(api, "/v1/jobs/report", &json!({"reports": [report]}));
         }
     }
@@ -61,8 +74,10 @@ fn large(api: SocketAddr, jobs: usize, after: usize) -> String {
 #[test]
 fn readers_that_do_not_read_hold_little_and_not_for_long() {
     let data = tempfile::tempdir().unwrap();
-    let server =
-        Process::start(&[("TIDEGATE_HTTP_ADDR", "127.0.0.1:0"), ("TIDEGATE_DATA_DIR", data.path().to_str().unwrap())]);
+    let server = Process::start(&[
+        ("TIDEGATE_HTTP_ADDR", "127.0.0.1:0"),
+        ("TIDEGATE_DATA_DIR", data.path().to_str().unwrap()),
+    ]);
     let api = server.address("API");
     let id = large(api, 24, 0);
     let path = format!("/v1/workflows/{id}?view=full");
@@ -70,7 +85,9 @@ fn readers_that_do_not_read_hold_little_and_not_for_long() {
         let mut readers: Vec<TcpStream> = (0..40).map(|_| stalled(api, &path)).collect();
         assert_eq!(get(api, "/healthz").status, 200);
         // A small answer needs no room.
-        await_that("others are answered", || http(api, "GET", "/v1/version", b"").status == 403);
+        await_that("others are answered", || {
+            http(api, "GET", "/v1/version", b"").status == 403
+        });
         // Some are let in and some are refused. In the end none of them has anything of the server.
         readers.iter_mut().for_each(until_cut);
     });
@@ -96,9 +113,14 @@ fn claims_that_are_not_read_hold_no_more_than_other_answers() {
     let api = flows.api();
     large(api, 24, READERS);
     let body = json!({"queues": ["sums"], "worker": "w", "lease": "1h", "wait": "60s"}).to_string();
-    let head = format!("POST /v1/jobs/claim HTTP/1.1\r\nhost: {api}\r\ncontent-length: {}\r\n\r\n", body.len());
+    let head = format!(
+        "POST /v1/jobs/claim HTTP/1.1\r\nhost: {api}\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
     flows.ask("POST", "/v1/queues/sums:pause", &[], "");
-    let mut readers: Vec<TcpStream> = (0..READERS).map(|_| stalled_with(api, &format!("{head}{body}"))).collect();
+    let mut readers: Vec<TcpStream> = (0..READERS)
+        .map(|_| stalled_with(api, &format!("{head}{body}")))
+        .collect();
     flows.ask("POST", "/v1/queues/sums:resume", &[], "");
     let told = readers.iter_mut().map(|reader| {
         let mut start = [0; 12];
@@ -108,8 +130,16 @@ fn claims_that_are_not_read_hold_no_more_than_other_answers() {
     });
     let told: Vec<String> = told.collect();
     // Five answers of 24 MiB are what one caller may have.
-    assert_eq!(told.iter().filter(|start| *start == "HTTP/1.1 200").count(), 5, "{told:?}");
-    assert_eq!(told.iter().filter(|start| *start == "HTTP/1.1 503").count(), READERS - 5, "{told:?}");
+    assert_eq!(
+        told.iter().filter(|start| *start == "HTTP/1.1 200").count(),
+        5,
+        "{told:?}"
+    );
+    assert_eq!(
+        told.iter().filter(|start| *start == "HTTP/1.1 503").count(),
+        READERS - 5,
+        "{told:?}"
+    );
     // Nothing is claimed for who cannot be told.
     let body = json!({"queues": ["sums"], "worker": "w", "lease": "1h"}).to_string();
     let claim = |from: IpAddr| {
@@ -122,16 +152,28 @@ fn claims_that_are_not_read_hold_no_more_than_other_answers() {
     };
     // The jobs of the others are written back after these were told, so a claim may come too early.
     let told = "too many bytes of answers that were not read: this caller has";
-    await_that("the same caller is refused", || claim(Ipv4Addr::LOCALHOST.into()).contains(told));
+    await_that("the same caller is refused", || {
+        claim(Ipv4Addr::LOCALHOST.into()).contains(told)
+    });
     // Small answers of the same caller need no room, and other callers have their own.
-    assert_eq!(flows.ask("POST", "/v1/jobs/claim", &[], &body.replace("sums", "none")).status, 200);
-    await_that("another gets a job", || jobs(&claim(Ipv4Addr::new(127, 0, 0, 2).into())) == 1);
+    assert_eq!(
+        flows
+            .ask("POST", "/v1/jobs/claim", &[], &body.replace("sums", "none"))
+            .status,
+        200
+    );
+    await_that("another gets a job", || {
+        jobs(&claim(Ipv4Addr::new(127, 0, 0, 2).into())) == 1
+    });
     drop(readers);
     let mut claimed = 6;
-    await_that("there is room again, and none of the others is lost", || {
-        claimed += jobs(&claim(Ipv4Addr::LOCALHOST.into()));
-        claimed == READERS
-    });
+    await_that(
+        "there is room again, and none of the others is lost",
+        || {
+            claimed += jobs(&claim(Ipv4Addr::LOCALHOST.into()));
+            claimed == READERS
+        },
+    );
 }
 
 /// How many jobs an answer has.
@@ -157,15 +199,30 @@ fn names_of_inputs_count_as_a_part_of_an_answer() {
     // Each takes two bytes in JSON for one in memory.
     let parent = |at: usize| json!({"name": format!("{at:03}{}", "\"".repeat(197)), "handler": "\"".repeat(200), "before": children});
     let child = |name: &String| json!({"name": name, "handler": "h", "queue": "children", "rule": "all_done"});
-    let jobs: Vec<Value> = (0..PARENTS).map(parent).chain(children.iter().map(child)).collect();
+    let jobs: Vec<Value> = (0..PARENTS)
+        .map(parent)
+        .chain(children.iter().map(child))
+        .collect();
     flows.create(json!({"name": "names", "jobs": jobs}));
     let claimed = flows.claim(PARENTS);
-    let reports = claimed.iter().map(|job| json!({"lease": job["lease"], "outcome": "succeeded"}));
-    flows.post("/v1/jobs/report", json!({"reports": reports.collect::<Vec<_>>()}));
+    let reports = claimed
+        .iter()
+        .map(|job| json!({"lease": job["lease"], "outcome": "succeeded"}));
+    flows.post(
+        "/v1/jobs/report",
+        json!({"reports": reports.collect::<Vec<_>>()}),
+    );
     let claim = json!({"queues": ["children"], "worker": "w", "limit": CHILDREN});
     let answer = flows.ask("POST", "/v1/jobs/claim", &[], &claim.to_string());
-    assert!((14 << 20..16 << 20).contains(&answer.body.len()), "{} bytes", answer.body.len());
-    assert_eq!(found(answer)["jobs"][0]["inputs"].as_array().unwrap().len(), PARENTS);
+    assert!(
+        (14 << 20..16 << 20).contains(&answer.body.len()),
+        "{} bytes",
+        answer.body.len()
+    );
+    assert_eq!(
+        found(answer)["jobs"][0]["inputs"].as_array().unwrap().len(),
+        PARENTS
+    );
 }
 
 #[test]
@@ -180,9 +237,21 @@ fn one_caller_has_a_part_of_the_event_streams() {
     }
     let refused = flows.ask("GET", &path, &[], "");
     assert_eq!(problem(&refused).1, "overloaded");
-    assert!(refused.body.contains("too many event streams: this caller has 2 of 2"), "{}", refused.body);
+    assert!(
+        refused
+            .body
+            .contains("too many event streams: this caller has 2 of 2"),
+        "{}",
+        refused.body
+    );
     let debug = flows.server.debug();
-    assert_eq!((metric(debug, "tidegate_api_event_streams"), metric(debug, "tidegate_api_overloaded")), (2.0, 1.0));
+    assert_eq!(
+        (
+            metric(debug, "tidegate_api_event_streams"),
+            metric(debug, "tidegate_api_overloaded")
+        ),
+        (2.0, 1.0)
+    );
     drop(readers);
     await_that("their places are free", || {
         let mut reader = stalled(flows.api(), &path);
@@ -196,10 +265,24 @@ fn one_caller_has_a_part_of_the_event_streams() {
 fn browsers_run_nothing_of_an_answer() {
     let flows = Flows::start(&[]);
     let id = flows.create(workflow("w", "a"));
-    for path in ["", "/graph.svg", "/graph.txt", "/events?x=1", "/jobs", "/nothing"] {
+    for path in [
+        "",
+        "/graph.svg",
+        "/graph.txt",
+        "/events?x=1",
+        "/jobs",
+        "/nothing",
+    ] {
         let answer = flows.ask("GET", &format!("/v1/workflows/{id}{path}"), &[], "");
-        assert_eq!(answer.header("x-content-type-options"), Some("nosniff"), "{path}");
+        assert_eq!(
+            answer.header("x-content-type-options"),
+            Some("nosniff"),
+            "{path}"
+        );
         let policy = answer.header("content-security-policy").unwrap();
-        assert!(policy.starts_with("default-src 'none'; ") && policy.ends_with("; sandbox"), "{path}: {policy}");
+        assert!(
+            policy.starts_with("default-src 'none'; ") && policy.ends_with("; sandbox"),
+            "{path}: {policy}"
+        );
     }
 }

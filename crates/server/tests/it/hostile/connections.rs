@@ -17,7 +17,10 @@ async fn connections_without_a_request_make_room() {
     for port in [server.grpc(), server.http()] {
         let mut idle: Vec<TcpStream> = (0..40).map(|_| TcpStream::connect(port).unwrap()).collect();
         await_that("all but eight are closed", || {
-            idle.iter_mut().filter_map(|stream| (!is_closed(stream)).then_some(())).count() <= 8
+            idle.iter_mut()
+                .filter_map(|stream| (!is_closed(stream)).then_some(()))
+                .count()
+                <= 8
         });
         assert!(is_closed(&mut idle[0]), "the oldest goes first");
         assert_answers(server.grpc()).await;
@@ -29,9 +32,17 @@ async fn connections_without_a_request_make_room() {
 async fn connections_at_work_stay() {
     let server = Server::start(&[("TIDEGATE_MAX_CONNECTIONS", "4")]);
     let channel = server.channel().await;
-    let working = async || crate::support::ask(&channel, crate::support::request("shop", &[&[("free", "x")]])).await;
+    let working = async || {
+        crate::support::ask(
+            &channel,
+            crate::support::request("shop", &[&[("free", "x")]]),
+        )
+        .await
+    };
     working().await.unwrap();
-    let idle: Vec<TcpStream> = (0..40).map(|_| TcpStream::connect(server.grpc()).unwrap()).collect();
+    let idle: Vec<TcpStream> = (0..40)
+        .map(|_| TcpStream::connect(server.grpc()).unwrap())
+        .collect();
     working().await.unwrap();
     drop(idle);
 }
@@ -41,7 +52,9 @@ async fn connections_at_work_stay() {
 async fn one_address_does_not_take_the_places_of_others() {
     let server = Server::start(&[("TIDEGATE_MAX_CONNECTIONS", "8")]);
     let quiet = server.channel().await;
-    let decide = async || crate::support::ask(&quiet, crate::support::request("shop", &[&[("free", "x")]])).await;
+    let decide = async || {
+        crate::support::ask(&quiet, crate::support::request("shop", &[&[("free", "x")]])).await
+    };
     decide().await.unwrap();
     let working = async || {
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
@@ -50,7 +63,8 @@ async fn one_address_does_not_take_the_places_of_others() {
         let (sender, tasks) = greet(socket, 65_535).await.ok()?;
         let mut sender = sender.ready().await.ok()?;
         // One that was refused may not know it yet.
-        let request = http::Request::post(format!("http://x{PATH}")).header("content-type", "application/grpc");
+        let request = http::Request::post(format!("http://x{PATH}"))
+            .header("content-type", "application/grpc");
         let (answer, mut body) = sender.send_request(request.body(()).ok()?, false).ok()?;
         body.send_data(CALL, true).ok()?;
         answer.await.ok()?;
@@ -75,7 +89,9 @@ fn a_health_check_finds_room_among_bodies_that_stopped() {
     let stopped: Vec<TcpStream> = (0..8)
         .map(|_| {
             let mut stream = TcpStream::connect(server.http()).unwrap();
-            stream.write_all(b"POST /json HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{").unwrap();
+            stream
+                .write_all(b"POST /json HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{")
+                .unwrap();
             stream
         })
         .collect();
@@ -122,7 +138,11 @@ async fn ports_do_not_take_descriptors_of_others(cores: &str) {
             ("TIDEGATE_DATA_DIR", data.path().to_str().unwrap()),
         ],
     );
-    let (grpc, http, api) = (server.address("gRPC"), server.address("HTTP"), server.address("API"));
+    let (grpc, http, api) = (
+        server.address("gRPC"),
+        server.address("HTTP"),
+        server.address("API"),
+    );
     let mut idle = Vec::new();
     for port in [api, grpc, http] {
         idle.extend((0..300).map(|_| TcpStream::connect(port).unwrap()));
@@ -136,20 +156,36 @@ async fn ports_do_not_take_descriptors_of_others(cores: &str) {
     let (code, log) = server.end();
     assert_eq!(code, Some(0));
     assert!(!log.contains("Too many open files"), "{log}");
-    assert!(log.contains("are closed; raise the hard limit on open files (ulimit -H -n)"), "{log}");
-    assert!(log.contains("TIDEGATE_MAX_CONNECTIONS=10000 needs 40640 open files, 256 are allowed"), "{log}");
+    assert!(
+        log.contains("are closed; raise the hard limit on open files (ulimit -H -n)"),
+        "{log}"
+    );
+    assert!(
+        log.contains("TIDEGATE_MAX_CONNECTIONS=10000 needs 40640 open files, 256 are allowed"),
+        "{log}"
+    );
 }
 
 /// The ports were open and nobody was answered.
 #[test]
 fn without_files_for_clients_there_is_no_start() {
     let mut command = with_files(40, 40);
-    command.env_clear().envs(variables(&[("TIDEGATE_CORES", "4")])).stdout(Stdio::null()).stderr(Stdio::piped());
+    command
+        .env_clear()
+        .envs(variables(&[("TIDEGATE_CORES", "4")]))
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
     let output = command.spawn().unwrap().wait_with_output().unwrap();
     let log = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{log}");
-    assert!(log.contains("open files are allowed, and this server needs at least"), "{log}");
-    assert!(log.contains("raise the hard limit on open files (ulimit -H -n), or lower TIDEGATE_CORES"), "{log}");
+    assert!(
+        log.contains("open files are allowed, and this server needs at least"),
+        "{log}"
+    );
+    assert!(
+        log.contains("raise the hard limit on open files (ulimit -H -n), or lower TIDEGATE_CORES"),
+        "{log}"
+    );
 }
 
 /// Connections without the preface of HTTP/2, without a request, or with half a head stayed open for ever, or two minutes.
@@ -174,5 +210,8 @@ fn connections_that_say_nothing_are_closed() {
     }
     let mut settings = [0; 9];
     std::io::Read::read_exact(&mut early, &mut settings).unwrap();
-    assert!(!is_closed(&mut early), "a client may connect before it has a call");
+    assert!(
+        !is_closed(&mut early),
+        "a client may connect before it has a call"
+    );
 }

@@ -30,17 +30,27 @@ const EACH: usize = 1_000;
 /// Sends hits to a thousand keys, and returns how many are over their limit.
 async fn over_limit(channel: &Channel, key: &str, who: &str, hits: u32) -> usize {
     let values: Vec<String> = (0..EACH).map(|number| format!("{who}-{number}")).collect();
-    let pairs: Vec<[(&str, &str); 1]> = values.iter().map(|value| [(key, value.as_str())]).collect();
+    let pairs: Vec<[(&str, &str); 1]> =
+        values.iter().map(|value| [(key, value.as_str())]).collect();
     let descriptors: Vec<&[(&str, &str)]> = pairs.iter().map(|pair| &pair[..]).collect();
     let mut request = request("shop", &descriptors);
     request.hits_addend = hits;
     let answer = ask(channel, request).await.unwrap();
-    answer.statuses.iter().filter(|status| status.code() == Code::OverLimit).count()
+    answer
+        .statuses
+        .iter()
+        .filter(|status| status.code() == Code::OverLimit)
+        .count()
 }
 
 fn stat(debug: SocketAddr, name: &str) -> u64 {
     let stats = get(debug, "/stats").body;
-    stats.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ")).unwrap().parse().unwrap()
+    stats
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+        .unwrap()
+        .parse()
+        .unwrap()
 }
 
 /// A flood of keys of a day switched off every limit of a minute: what ended soonest was dropped first.
@@ -48,8 +58,14 @@ fn stat(debug: SocketAddr, name: &str) -> u64 {
 fn limits_that_are_used_up_survive_a_flood_of_keys() {
     for flooding in ["day", "hour"] {
         let limits = Limits::new(FLOODED);
-        let server = Process::start(&[("RUNTIME_ROOT", limits.root()), ("TIDEGATE_MAX_KEYS", "10000")]);
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let server = Process::start(&[
+            ("RUNTIME_ROOT", limits.root()),
+            ("TIDEGATE_MAX_KEYS", "10000"),
+        ]);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
         let channel = runtime.block_on(channel(server.address("gRPC")));
         runtime.block_on(over_limit(&channel, "hour", "guarded", 5));
         let grown = grown(&server, || {
@@ -58,7 +74,10 @@ fn limits_that_are_used_up_survive_a_flood_of_keys() {
             }
         });
         let enforced = runtime.block_on(over_limit(&channel, "hour", "guarded", 1));
-        assert!(enforced >= EACH * 99 / 100, "beside keys of a {flooding}, {enforced} of {EACH} are enforced");
+        assert!(
+            enforced >= EACH * 99 / 100,
+            "beside keys of a {flooding}, {enforced} of {EACH} are enforced"
+        );
         assert!(stat(server.address("debug"), "tidegate.memory.keys") <= 10_000);
         assert!(grown < 32, "{grown} MiB");
     }
@@ -68,8 +87,14 @@ fn limits_that_are_used_up_survive_a_flood_of_keys() {
 #[test]
 fn a_flood_of_keys_keeps_to_its_memory() {
     let limits = Limits::new(FLOODED);
-    let server = Process::start(&[("RUNTIME_ROOT", limits.root()), ("TIDEGATE_COUNTER_MEMORY", "4M")]);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let server = Process::start(&[
+        ("RUNTIME_ROOT", limits.root()),
+        ("TIDEGATE_COUNTER_MEMORY", "4M"),
+    ]);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     let channel = runtime.block_on(channel(server.address("gRPC")));
     let long = "x".repeat(200);
     let grown = grown(&server, || {
@@ -92,8 +117,11 @@ async fn requests_of_four_mebibytes_are_refused_and_others_are_answered() {
     let runtime = tokio::runtime::Handle::current();
     for keys in [&["hour"][..], &["first", "second"]] {
         let values: Vec<String> = (0..190_000).map(|number| format!("{number:06}")).collect();
-        let pairs: Vec<[(&str, &str); 1]> =
-            values.iter().enumerate().map(|(at, value)| [(keys[at % keys.len()], value.as_str())]).collect();
+        let pairs: Vec<[(&str, &str); 1]> = values
+            .iter()
+            .enumerate()
+            .map(|(at, value)| [(keys[at % keys.len()], value.as_str())])
+            .collect();
         let descriptors: Vec<&[(&str, &str)]> = pairs.iter().map(|pair| &pair[..]).collect();
         let large = request("shop", &descriptors);
         let few = request("shop", &descriptors[..EACH]);
@@ -111,7 +139,13 @@ async fn requests_of_four_mebibytes_are_refused_and_others_are_answered() {
         // What is within the bound is decided, also where limits replace limits.
         assert_eq!(ask(&attacker, few).await.unwrap().statuses.len(), EACH);
     }
-    assert_eq!(stat(server.address("debug"), "ratelimit.service.rate_limit.shop.hour.total_hits"), EACH as u64);
+    assert_eq!(
+        stat(
+            server.address("debug"),
+            "ratelimit.service.rate_limit.shop.hour.total_hits"
+        ),
+        EACH as u64
+    );
 }
 
 /// 300 unknown domains of 1 MB held 600 MB, and /metrics had all of them.
@@ -125,7 +159,12 @@ async fn unknown_domains_take_little_also_while_metrics_are_read() {
     let long = "d".repeat(100_000);
     let flood = || {
         for number in 0..1_000 {
-            runtime.block_on(ask(&channel, request(&format!("{number}{long}"), &[&[("a", "b")]]))).unwrap();
+            runtime
+                .block_on(ask(
+                    &channel,
+                    request(&format!("{number}{long}"), &[&[("a", "b")]]),
+                ))
+                .unwrap();
         }
     };
     let flood_and_scrape = || {
@@ -139,6 +178,12 @@ async fn unknown_domains_take_little_also_while_metrics_are_read() {
     };
     let grown = tokio::task::block_in_place(|| grown(&server, flood_and_scrape));
     assert!(grown < 50, "{grown} MiB");
-    assert_eq!(stat(debug, "ratelimit.service.rate_limit._overflow.domain_not_found"), 1_000);
+    assert_eq!(
+        stat(
+            debug,
+            "ratelimit.service.rate_limit._overflow.domain_not_found"
+        ),
+        1_000
+    );
     assert_answers(grpc).await;
 }

@@ -61,13 +61,22 @@ async fn large_headers_of_clients_are_no_way_around_limits() {
     let (sender, _tasks) = connect(server.grpc(), 65_535).await;
     let mut sender = sender.ready().await.unwrap();
     for size in [10, 17_000, 60_000, 96_000, 250_000] {
-        let request = http::Request::post(format!("http://x{PATH}")).header("tracestate", "a=b,".repeat(size / 4));
-        let (answer, mut body) = sender.send_request(request.body(()).unwrap(), false).unwrap();
+        let request = http::Request::post(format!("http://x{PATH}"))
+            .header("tracestate", "a=b,".repeat(size / 4));
+        let (answer, mut body) = sender
+            .send_request(request.body(()).unwrap(), false)
+            .unwrap();
         body.send_data(super::grpc::CALL, true).unwrap();
         let answer = answer.await.unwrap();
         assert_eq!(answer.status(), 200, "{size}");
         let mut answer = answer.into_body();
-        assert!(answer.data().await.is_some_and(|data: Result<Bytes, _>| data.is_ok()), "{size}");
+        assert!(
+            answer
+                .data()
+                .await
+                .is_some_and(|data: Result<Bytes, _>| data.is_ok()),
+            "{size}"
+        );
     }
 }
 
@@ -77,19 +86,33 @@ async fn refusals_do_not_repeat_what_is_long() {
     let server = Server::start(&[]);
     let (sender, _tasks) = connect(server.grpc(), 65_535).await;
     let mut sender = sender.ready().await.unwrap();
-    for (encoding, told) in [("snappy".to_owned(), "snappy"), ("x".repeat(10_000), "unknown")] {
-        let request = http::Request::post(format!("http://x{PATH}")).header("grpc-encoding", encoding);
-        let (answer, _body) = sender.send_request(request.body(()).unwrap(), false).unwrap();
+    for (encoding, told) in [
+        ("snappy".to_owned(), "snappy"),
+        ("x".repeat(10_000), "unknown"),
+    ] {
+        let request =
+            http::Request::post(format!("http://x{PATH}")).header("grpc-encoding", encoding);
+        let (answer, _body) = sender
+            .send_request(request.body(()).unwrap(), false)
+            .unwrap();
         let answer = answer.await.unwrap();
         let message = answer.headers()["grpc-message"].to_str().unwrap();
         assert_eq!(answer.headers()["grpc-status"], "12", "{message}");
         assert!(message.contains(told) && message.len() < 100, "{message}");
     }
     let (answer, mut body) = {
-        let request = http::Request::post(format!("http://x{PATH}")).header("grpc-encoding", "identity");
-        sender.send_request(request.body(()).unwrap(), false).unwrap()
+        let request =
+            http::Request::post(format!("http://x{PATH}")).header("grpc-encoding", "identity");
+        sender
+            .send_request(request.body(()).unwrap(), false)
+            .unwrap()
     };
     body.send_data(super::grpc::CALL, true).unwrap();
     let mut answer = answer.await.unwrap().into_body();
-    assert!(answer.data().await.is_some_and(|data: Result<Bytes, _>| data.is_ok()));
+    assert!(
+        answer
+            .data()
+            .await
+            .is_some_and(|data: Result<Bytes, _>| data.is_ok())
+    );
 }

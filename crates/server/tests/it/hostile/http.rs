@@ -10,7 +10,12 @@ use crate::support::{LIMITS, Limits, Server, get};
 /// The start of a request whose body stops before its end.
 pub(super) fn stopped(address: std::net::SocketAddr, length: usize, sent: usize) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.write_all(format!("POST /json HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n").as_bytes()).unwrap();
+    stream
+        .write_all(
+            format!("POST /json HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n")
+                .as_bytes(),
+        )
+        .unwrap();
     // The server may have refused it already.
     let _ = stream.write_all(&vec![b' '; sent]);
     stream
@@ -25,13 +30,17 @@ fn bodies_that_stop_hold_little_and_not_for_long() {
     assert_answers_json(http);
     // Not `grown`: the allocator keeps what a thread has freed until that thread has work again.
     let grown = highest(&server, || {
-        let mut bodies: Vec<TcpStream> = (0..60).map(|_| stopped(http, 4 << 20, (4 << 20) - 1)).collect();
+        let mut bodies: Vec<TcpStream> = (0..60)
+            .map(|_| stopped(http, 4 << 20, (4 << 20) - 1))
+            .collect();
         assert_answers_json(http);
         assert_eq!(get(http, "/healthcheck").status, 200);
         for body in &mut bodies {
             let said = String::from_utf8(until_closed(body)).unwrap();
-            let told = said.starts_with("HTTP/1.1 408") && said.ends_with("or longer than a minute\n");
-            let no_room = said.starts_with("HTTP/1.1 503") && said.ends_with("too many bytes of unfinished bodies\n");
+            let told =
+                said.starts_with("HTTP/1.1 408") && said.ends_with("or longer than a minute\n");
+            let no_room = said.starts_with("HTTP/1.1 503")
+                && said.ends_with("too many bytes of unfinished bodies\n");
             assert!(said.is_empty() || told || no_room, "{said}");
         }
     });
@@ -70,8 +79,12 @@ fn chunks_of_a_byte_take_what_is_counted() {
 fn heads_are_bounded() {
     let server = Server::start(&[]);
     let mut stream = TcpStream::connect(server.http()).unwrap();
-    let _ = stream.write_all(format!("GET / HTTP/1.1\r\nx: {}\r\n\r\n", "x".repeat(1 << 20)).as_bytes());
+    let _ = stream
+        .write_all(format!("GET / HTTP/1.1\r\nx: {}\r\n\r\n", "x".repeat(1 << 20)).as_bytes());
     let said = String::from_utf8(until_closed(&mut stream)).unwrap();
-    assert!(said.is_empty() || said.starts_with("HTTP/1.1 431"), "{said}");
+    assert!(
+        said.is_empty() || said.starts_with("HTTP/1.1 431"),
+        "{said}"
+    );
     assert_answers_json(server.http());
 }

@@ -17,7 +17,10 @@ const MOST: usize = 16;
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_connection_has_few_calls_without_an_end() {
     let server = Server::start(&[]);
-    for (path, message) in [(WATCH, &b"\0\0\0\0\0"[..]), (REFLECTION, &b"\0\0\0\0\x02\x3a\0"[..])] {
+    for (path, message) in [
+        (WATCH, &b"\0\0\0\0\0"[..]),
+        (REFLECTION, &b"\0\0\0\0\x02\x3a\0"[..]),
+    ] {
         let (mut sender, _tasks) = connect(server.grpc(), 65_535).await;
         let mut open = Vec::new();
         for number in 0..MOST + 10 {
@@ -35,7 +38,11 @@ async fn a_connection_has_few_calls_without_an_end() {
                 assert_eq!(answer.headers().get("grpc-status"), None, "{path} {number}");
                 open.push((answer, body));
             } else {
-                assert_eq!(status(answer).await.as_deref(), Some("8"), "{path} {number}");
+                assert_eq!(
+                    status(answer).await.as_deref(),
+                    Some("8"),
+                    "{path} {number}"
+                );
             }
         }
         assert_answers(server.grpc()).await;
@@ -43,9 +50,17 @@ async fn a_connection_has_few_calls_without_an_end() {
         sender = sender.ready().await.unwrap();
         loop {
             let (answer, mut body) = call_of(&mut sender, WATCH);
-            body.send_data(Bytes::from_static(b"\0\0\0\0\0"), true).unwrap();
+            body.send_data(Bytes::from_static(b"\0\0\0\0\0"), true)
+                .unwrap();
             // The server may not have heard yet that the others have gone.
-            if timeout(LONG, answer).await.unwrap().unwrap().headers().get("grpc-status").is_none() {
+            if timeout(LONG, answer)
+                .await
+                .unwrap()
+                .unwrap()
+                .headers()
+                .get("grpc-status")
+                .is_none()
+            {
                 break;
             }
         }
@@ -81,8 +96,11 @@ async fn streams_of_answers_that_are_not_taken_end_their_connection() {
     let (sender, mut tasks) = connect(server.grpc(), 0).await;
     let (answer, mut body) = call_of(&mut sender.ready().await.unwrap(), REFLECTION);
     for _ in 0..3 {
-        body.send_data(Bytes::from_static(b"\0\0\0\0\x02\x3a\0"), false).unwrap();
+        body.send_data(Bytes::from_static(b"\0\0\0\0\x02\x3a\0"), false)
+            .unwrap();
     }
     let _answer = timeout(LONG, answer).await.unwrap().unwrap();
-    timeout(LONG, tasks.join_next()).await.expect("the server closes the connection");
+    timeout(LONG, tasks.join_next())
+        .await
+        .expect("the server closes the connection");
 }

@@ -40,14 +40,24 @@ async fn until_the_delay_is_over_health_is_off_and_calls_are_answered() {
     for channel in [&open, &new] {
         // A client that asks after no name must hear of it, too.
         for name in ["", "ratelimit"] {
-            assert_eq!(check(channel, name).await, Ok(ServingStatus::NotServing), "{name:?}");
+            assert_eq!(
+                check(channel, name).await,
+                Ok(ServingStatus::NotServing),
+                "{name:?}"
+            );
         }
-        ask(channel, request("shop", &[&[("named", "x")]])).await.unwrap();
+        ask(channel, request("shop", &[&[("named", "x")]]))
+            .await
+            .unwrap();
     }
     server.signal("TERM");
     let log = ended(server).await;
     assert!(log.contains("a second signal ends the delay"), "{log}");
-    assert!(ask(&open, request("shop", &[&[("named", "x")]])).await.is_err());
+    assert!(
+        ask(&open, request("shop", &[&[("named", "x")]]))
+            .await
+            .is_err()
+    );
 }
 
 /// Somebody who tries it out does not wait.
@@ -64,10 +74,14 @@ async fn an_interrupt_leaves_the_delay_to_those_who_are_connected() {
     let limits = Limits::new(LIMITS);
     let server = start(&limits);
     let channel = channel(server.address("gRPC")).await;
-    ask(&channel, request("shop", &[&[("named", "x")]])).await.unwrap();
+    ask(&channel, request("shop", &[&[("named", "x")]]))
+        .await
+        .unwrap();
     server.signal("INT");
     await_notice(&server);
-    ask(&channel, request("shop", &[&[("named", "x")]])).await.unwrap();
+    ask(&channel, request("shop", &[&[("named", "x")]]))
+        .await
+        .unwrap();
     drop(channel);
     let log = ended(server).await;
     assert!(log.contains("nobody is connected any more"), "{log}");

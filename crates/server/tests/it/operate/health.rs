@@ -9,12 +9,18 @@ use tonic_reflection::pb::{v1, v1alpha};
 use crate::support::{Limits, Server, await_that, get};
 
 fn service(name: &str) -> HealthCheckRequest {
-    HealthCheckRequest { service: name.to_owned() }
+    HealthCheckRequest {
+        service: name.to_owned(),
+    }
 }
 
 pub(super) async fn check(channel: &Channel, name: &str) -> Result<ServingStatus, tonic::Code> {
-    let answer = HealthClient::new(channel.clone()).check(service(name)).await;
-    answer.map(|answer| answer.into_inner().status()).map_err(|status| status.code())
+    let answer = HealthClient::new(channel.clone())
+        .check(service(name))
+        .await;
+    answer
+        .map(|answer| answer.into_inner().status())
+        .map_err(|status| status.code())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -22,7 +28,10 @@ async fn services_have_the_health_that_the_reference_gives_them() {
     let server = Server::start(&[]);
     let channel = server.channel().await;
     assert_eq!(check(&channel, "").await, Ok(ServingStatus::Serving));
-    assert_eq!(check(&channel, "ratelimit").await, Ok(ServingStatus::Serving));
+    assert_eq!(
+        check(&channel, "ratelimit").await,
+        Ok(ServingStatus::Serving)
+    );
     assert_eq!(check(&channel, "other").await, Err(tonic::Code::NotFound));
     let answer = get(server.http(), "/healthcheck");
     assert_eq!((answer.status, answer.body.as_str()), (200, "OK"));
@@ -33,12 +42,21 @@ async fn services_have_the_health_that_the_reference_gives_them() {
 async fn without_a_domain_it_is_unhealthy_when_asked_to_be() {
     let empty = Limits::new("");
     std::fs::remove_file(empty.folder().join("limits.yaml")).unwrap();
-    let server =
-        Server::start_bare(&[("RUNTIME_ROOT", empty.root()), ("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "true")]);
+    let server = Server::start_bare(&[
+        ("RUNTIME_ROOT", empty.root()),
+        ("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "true"),
+    ]);
     let channel = server.channel().await;
-    let mut watch = HealthClient::new(channel.clone()).watch(service("ratelimit")).await.unwrap().into_inner();
+    let mut watch = HealthClient::new(channel.clone())
+        .watch(service("ratelimit"))
+        .await
+        .unwrap()
+        .into_inner();
     let next = |message: Option<HealthCheckResponse>| message.unwrap().status();
-    assert_eq!(next(watch.message().await.unwrap()), ServingStatus::NotServing);
+    assert_eq!(
+        next(watch.message().await.unwrap()),
+        ServingStatus::NotServing
+    );
     assert_eq!(check(&channel, "").await, Ok(ServingStatus::Serving));
     let answer = get(server.http(), "/healthcheck");
     let reason = "not healthy: no limits are loaded (HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED)\n";
@@ -52,7 +70,10 @@ async fn without_a_domain_it_is_unhealthy_when_asked_to_be() {
 /// The parts of health that depend on settings: Redis, and a configuration. gRPC and HTTP say the same of both.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn each_part_of_health_turns_it_off_and_all_of_them_turn_it_on() {
-    let (redis, empty) = (tidegate_pipeline::test_util::RedisServer::start().await, Limits::new(""));
+    let (redis, empty) = (
+        tidegate_pipeline::test_util::RedisServer::start().await,
+        Limits::new(""),
+    );
     std::fs::remove_file(empty.folder().join("limits.yaml")).unwrap();
     let url = redis.address().to_string();
     let settings = [
@@ -72,9 +93,17 @@ async fn each_part_of_health_turns_it_off_and_all_of_them_turn_it_on() {
             let answer = get(server.http(), "/healthcheck");
             (answer.status, &*answer.body) == (status, body)
         });
-        let expected = if status == 200 { ServingStatus::Serving } else { ServingStatus::NotServing };
+        let expected = if status == 200 {
+            ServingStatus::Serving
+        } else {
+            ServingStatus::NotServing
+        };
         assert_eq!(check(&channel, "ratelimit").await, Ok(expected), "{body}");
-        assert_eq!(check(&channel, "").await, Ok(ServingStatus::Serving), "the process is there");
+        assert_eq!(
+            check(&channel, "").await,
+            Ok(ServingStatus::Serving),
+            "the process is there"
+        );
     };
     says(500, no_limits).await;
     redis.pause();
@@ -90,16 +119,31 @@ async fn an_open_watch_is_told_and_does_not_hold_up_the_end() {
     let server = Server::start(&[]);
     let channel = server.channel().await;
     let mut health = HealthClient::new(channel);
-    let mut watch = health.watch(service("ratelimit")).await.unwrap().into_inner();
+    let mut watch = health
+        .watch(service("ratelimit"))
+        .await
+        .unwrap()
+        .into_inner();
     let mut unknown = health.watch(service("other")).await.unwrap().into_inner();
-    assert_eq!(watch.message().await.unwrap().unwrap().status(), ServingStatus::Serving);
-    assert_eq!(unknown.message().await.unwrap().unwrap().status(), ServingStatus::ServiceUnknown);
+    assert_eq!(
+        watch.message().await.unwrap().unwrap().status(),
+        ServingStatus::Serving
+    );
+    assert_eq!(
+        unknown.message().await.unwrap().unwrap().status(),
+        ServingStatus::ServiceUnknown
+    );
     let asked = std::time::Instant::now();
     server.ask_to_stop();
-    assert_eq!(watch.message().await.unwrap().unwrap().status(), ServingStatus::NotServing);
+    assert_eq!(
+        watch.message().await.unwrap().unwrap().status(),
+        ServingStatus::NotServing
+    );
     assert_eq!(watch.message().await.unwrap(), None);
     assert_eq!(unknown.message().await.unwrap(), None);
-    tokio::task::spawn_blocking(move || server.stop()).await.unwrap();
+    tokio::task::spawn_blocking(move || server.stop())
+        .await
+        .unwrap();
     assert!(asked.elapsed().as_secs() < 5, "the drain timeout is 10 s");
 }
 
@@ -116,18 +160,44 @@ async fn both_versions_of_reflection_list_and_describe_the_services() {
     let mut client = v1::server_reflection_client::ServerReflectionClient::new(channel.clone());
     let mut answers = Vec::new();
     for question in questions {
-        let request = v1::ServerReflectionRequest { host: String::new(), message_request: Some(question) };
-        let mut stream = client.server_reflection_info(once(request)).await.unwrap().into_inner();
-        answers.push(stream.message().await.unwrap().unwrap().message_response.unwrap());
+        let request = v1::ServerReflectionRequest {
+            host: String::new(),
+            message_request: Some(question),
+        };
+        let mut stream = client
+            .server_reflection_info(once(request))
+            .await
+            .unwrap()
+            .into_inner();
+        answers.push(
+            stream
+                .message()
+                .await
+                .unwrap()
+                .unwrap()
+                .message_response
+                .unwrap(),
+        );
     }
-    let v1::server_reflection_response::MessageResponse::ListServicesResponse(list) = &answers[0] else {
+    let v1::server_reflection_response::MessageResponse::ListServicesResponse(list) = &answers[0]
+    else {
         panic!("{answers:?}")
     };
-    let names: Vec<_> = list.service.iter().map(|service| service.name.as_str()).collect();
-    for name in [SERVICE, "grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection"] {
+    let names: Vec<_> = list
+        .service
+        .iter()
+        .map(|service| service.name.as_str())
+        .collect();
+    for name in [
+        SERVICE,
+        "grpc.health.v1.Health",
+        "grpc.reflection.v1.ServerReflection",
+    ] {
         assert!(names.contains(&name), "{names:?}");
     }
-    let v1::server_reflection_response::MessageResponse::FileDescriptorResponse(files) = &answers[1] else {
+    let v1::server_reflection_response::MessageResponse::FileDescriptorResponse(files) =
+        &answers[1]
+    else {
         panic!("{answers:?}")
     };
     assert!(!files.file_descriptor_proto.is_empty());
@@ -135,9 +205,15 @@ async fn both_versions_of_reflection_list_and_describe_the_services() {
     let mut client = v1alpha::server_reflection_client::ServerReflectionClient::new(channel);
     let request = v1alpha::ServerReflectionRequest {
         host: String::new(),
-        message_request: Some(v1alpha::server_reflection_request::MessageRequest::ListServices(String::new())),
+        message_request: Some(
+            v1alpha::server_reflection_request::MessageRequest::ListServices(String::new()),
+        ),
     };
-    let mut stream = client.server_reflection_info(once(request)).await.unwrap().into_inner();
+    let mut stream = client
+        .server_reflection_info(once(request))
+        .await
+        .unwrap()
+        .into_inner();
     assert!(stream.message().await.unwrap().is_some());
 }
 

@@ -61,13 +61,24 @@ fn start(rules: &str, more: &[(&str, &str)]) -> Server {
 fn mapped(server: &Server) -> Vec<String> {
     let page = get(server.started.addresses.prometheus.unwrap(), "/metrics").body;
     let own = |line: &&str| line.contains("tidegate_") || line.contains("process_");
-    page.lines().filter(|line| !own(line)).map(str::to_owned).collect()
+    page.lines()
+        .filter(|line| !own(line))
+        .map(str::to_owned)
+        .collect()
 }
 
 async fn hit(server: &Server) {
     let channel = server.channel().await;
     for _ in 0..4 {
-        ask(&channel, request("shop", &[&[("user", "ada")], &[("plan", "gold"), ("user", "ada")]])).await.unwrap();
+        ask(
+            &channel,
+            request(
+                "shop",
+                &[&[("user", "ada")], &[("plan", "gold"), ("user", "ada")]],
+            ),
+        )
+        .await
+        .unwrap();
     }
 }
 
@@ -89,13 +100,25 @@ async fn a_mapping_file_gives_names_and_labels() {
         r#"times_seconds_bucket{app="theirs",method="ShouldRateLimit",zone="eu",le="+Inf"} 4"#,
         r#"times_seconds_count{app="theirs",method="ShouldRateLimit",zone="eu"} 4"#,
     ] {
-        assert!(lines.iter().any(|line| line == expected), "{expected} in\n{}", lines.join("\n"));
+        assert!(
+            lines.iter().any(|line| line == expected),
+            "{expected} in\n{}",
+            lines.join("\n")
+        );
     }
-    let names: std::collections::BTreeSet<_> =
-        lines.iter().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
-    assert_eq!(names.into_iter().collect::<Vec<_>>(), ["calls", "hits_shop", "limits_over", "times_seconds"]);
+    let names: std::collections::BTreeSet<_> = lines
+        .iter()
+        .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())
+        .collect();
+    assert_eq!(
+        names.into_iter().collect::<Vec<_>>(),
+        ["calls", "hits_shop", "limits_over", "times_seconds"]
+    );
     let all = get(server.debug(), "/metrics").body;
-    assert!(all.contains("\ntidegate_build_info") && all.contains("\nprocess_threads"), "own names are not dropped");
+    assert!(
+        all.contains("\ntidegate_build_info") && all.contains("\nprocess_threads"),
+        "own names are not dropped"
+    );
     assert!(all.contains("\ntidegate_memory_keys"), "{all}");
     // What is remembered gives the same page.
     assert_eq!(mapped(&server), lines);
@@ -113,10 +136,17 @@ async fn names_without_a_rule_keep_their_own_and_times_are_a_summary() {
         "# TYPE ratelimit_server_ShouldRateLimit_response_time summary",
         "ratelimit_server_ShouldRateLimit_response_time_count 4",
     ] {
-        assert!(lines.iter().any(|line| line == expected), "{expected} in\n{}", lines.join("\n"));
+        assert!(
+            lines.iter().any(|line| line == expected),
+            "{expected} in\n{}",
+            lines.join("\n")
+        );
     }
     let median = r#"ratelimit_server_ShouldRateLimit_response_time{quantile="0.5"} "#;
-    let median = lines.iter().find_map(|line| line.strip_prefix(median)).unwrap();
+    let median = lines
+        .iter()
+        .find_map(|line| line.strip_prefix(median))
+        .unwrap();
     assert!(median.parse::<f64>().unwrap() < 20_000.0, "{median}");
 }
 
@@ -130,7 +160,8 @@ fn rules_of_envoy_gateway() -> String {
         )
     };
     let one = suffixes.map(|suffix| limit("*.*", r#"{domain: "$1", key1: "$2"}"#, suffix));
-    let two = suffixes.map(|suffix| limit("*.*.*", r#"{domain: "$1", key1: "$2", key2: "$3"}"#, suffix));
+    let two =
+        suffixes.map(|suffix| limit("*.*.*", r#"{domain: "$1", key1: "$2", key2: "$3"}"#, suffix));
     let calls = r#"
   - match: "ratelimit.service.call.should_rate_limit.*"
     name: "ratelimit_service_should_rate_limit_error"
@@ -157,7 +188,10 @@ fn rules_of_envoy_gateway() -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn the_mapping_of_envoy_gateway_gives_the_names_of_its_dashboards() {
-    let server = start(&rules_of_envoy_gateway(), &[("LOCAL_CACHE_SIZE_IN_BYTES", "1000000")]);
+    let server = start(
+        &rules_of_envoy_gateway(),
+        &[("LOCAL_CACHE_SIZE_IN_BYTES", "1000000")],
+    );
     hit(&server).await;
     let lines = mapped(&server);
     for expected in [
@@ -171,10 +205,20 @@ async fn the_mapping_of_envoy_gateway_gives_the_names_of_its_dashboards() {
         r#"ratelimit_service_response_time_seconds_bucket{grpc_method="ShouldRateLimit",le="+Inf"} 4"#,
         r#"ratelimit_service_config_load_success 1"#,
     ] {
-        assert!(lines.iter().any(|line| line == expected), "{expected} in\n{}", lines.join("\n"));
+        assert!(
+            lines.iter().any(|line| line == expected),
+            "{expected} in\n{}",
+            lines.join("\n")
+        );
     }
     // What has no rule is dropped, and is not counted under another name.
-    assert!(!lines.iter().any(|line| line.contains("local_cache") || line.contains("runtime")), "{}", lines.join("\n"));
+    assert!(
+        !lines
+            .iter()
+            .any(|line| line.contains("local_cache") || line.contains("runtime")),
+        "{}",
+        lines.join("\n")
+    );
 }
 
 #[test]
@@ -188,15 +232,26 @@ fn a_mapping_file_with_mistakes_ends_the_start() {
     let path = bad.path().to_str().unwrap();
     let error = parse(path, &[]).unwrap_err().to_string();
     assert!(
-        error.contains("PROMETHEUS_MAPPER_YAML=") && error.contains("3:5: there is no such field 'nmae'"),
+        error.contains("PROMETHEUS_MAPPER_YAML=")
+            && error.contains("3:5: there is no such field 'nmae'"),
         "{error}"
     );
-    assert!(parse("/none.yaml", &[]).unwrap_err().to_string().contains("cannot read the file"));
+    assert!(
+        parse("/none.yaml", &[])
+            .unwrap_err()
+            .to_string()
+            .contains("cannot read the file")
+    );
     let open = file("mappings: [");
     assert!(parse(open.path().to_str().unwrap(), &[]).is_err());
     // Without the port for Prometheus nobody asks for the file.
     assert!(parse(path, &[("DISABLE_STATS", "true")]).is_ok());
     let ttl = file("defaults: {ttl: 5m}\nmappings: [{match: a, name: b}]\n");
     let warnings = parse(ttl.path().to_str().unwrap(), &[]).unwrap();
-    assert!(warnings.iter().any(|warning| warning.ends_with("ttl have no effect")), "{warnings:?}");
+    assert!(
+        warnings
+            .iter()
+            .any(|warning| warning.ends_with("ttl have no effect")),
+        "{warnings:?}"
+    );
 }

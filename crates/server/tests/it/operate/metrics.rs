@@ -8,7 +8,9 @@ use crate::support::{Limits, Server, ask, await_that, get, request};
 
 /// The value of a sample; 0 is not the same as none.
 fn sample(page: &str, name: &str) -> Option<f64> {
-    page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')).map(|value| value.parse().unwrap())
+    page.lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))
+        .map(|value| value.parse().unwrap())
 }
 
 /// A sample of a server's page. 0 when there is none.
@@ -28,19 +30,36 @@ fn prometheus(server: &Server) -> SocketAddr {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn names_and_labels_are_the_references() {
-    let server = Server::start(&[("USE_PROMETHEUS", "true"), ("PROMETHEUS_ADDR", "127.0.0.1:0")]);
+    let server = Server::start(&[
+        ("USE_PROMETHEUS", "true"),
+        ("PROMETHEUS_ADDR", "127.0.0.1:0"),
+    ]);
     let channel = server.channel().await;
     for _ in 0..4 {
-        ask(&channel, request("shop", &[&[("user", "ada")], &[("plan", "gold"), ("user", "ada")]])).await.unwrap();
+        ask(
+            &channel,
+            request(
+                "shop",
+                &[&[("user", "ada")], &[("plan", "gold"), ("user", "ada")]],
+            ),
+        )
+        .await
+        .unwrap();
     }
-    ask(&channel, request("other", &[&[("user", "ada")]])).await.unwrap();
+    ask(&channel, request("other", &[&[("user", "ada")]]))
+        .await
+        .unwrap();
     ask(&channel, request("", &[])).await.unwrap_err();
 
     let answer = get(prometheus(&server), "/metrics");
-    assert_eq!(answer.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+    assert_eq!(
+        answer.header("content-type"),
+        Some("text/plain; version=0.0.4; charset=utf-8")
+    );
     let one = r#"{domain="shop",key1="user"}"#;
     let two = r#"{domain="shop",key1="plan_gold",key2="user"}"#;
-    let limit = |suffix: &str, labels: &str| format!("ratelimit_service_rate_limit_{suffix}{labels}");
+    let limit =
+        |suffix: &str, labels: &str| format!("ratelimit_service_rate_limit_{suffix}{labels}");
     check(
         &answer.body,
         &[
@@ -50,15 +69,39 @@ async fn names_and_labels_are_the_references() {
             (&limit("within_limit", one), Some(3.0)),
             (&limit("total_hits", two), Some(4.0)),
             (&limit("over_limit", two), Some(2.0)),
-            (&limit("total_hits", r#"{domain="shop",key1="named"}"#), Some(0.0)),
+            (
+                &limit("total_hits", r#"{domain="shop",key1="named"}"#),
+                Some(0.0),
+            ),
             (&limit("shadow_mode", one), None),
-            ("ratelimit_service_rate_limit_other_domain_not_found", Some(1.0)),
-            (r#"ratelimit_service_should_rate_limit_error{err_type="service_error"}"#, Some(1.0)),
-            (r#"ratelimit_service_should_rate_limit_error{err_type="redis_error"}"#, Some(0.0)),
-            (r#"ratelimit_service_total_requests{grpc_method="ShouldRateLimit"}"#, Some(6.0)),
-            (r#"ratelimit_service_response_time_seconds_count{grpc_method="ShouldRateLimit"}"#, Some(6.0)),
-            (r#"ratelimit_service_response_time_seconds_bucket{grpc_method="ShouldRateLimit",le="+Inf"}"#, Some(6.0)),
-            (r#"ratelimit_service_response_time_seconds_bucket{grpc_method="ShouldRateLimit",le="10"}"#, Some(6.0)),
+            (
+                "ratelimit_service_rate_limit_other_domain_not_found",
+                Some(1.0),
+            ),
+            (
+                r#"ratelimit_service_should_rate_limit_error{err_type="service_error"}"#,
+                Some(1.0),
+            ),
+            (
+                r#"ratelimit_service_should_rate_limit_error{err_type="redis_error"}"#,
+                Some(0.0),
+            ),
+            (
+                r#"ratelimit_service_total_requests{grpc_method="ShouldRateLimit"}"#,
+                Some(6.0),
+            ),
+            (
+                r#"ratelimit_service_response_time_seconds_count{grpc_method="ShouldRateLimit"}"#,
+                Some(6.0),
+            ),
+            (
+                r#"ratelimit_service_response_time_seconds_bucket{grpc_method="ShouldRateLimit",le="+Inf"}"#,
+                Some(6.0),
+            ),
+            (
+                r#"ratelimit_service_response_time_seconds_bucket{grpc_method="ShouldRateLimit",le="10"}"#,
+                Some(6.0),
+            ),
             ("ratelimit_service_config_load_success", Some(1.0)),
             ("ratelimit_service_config_load_error", Some(0.0)),
             ("ratelimit_service_global_shadow_mode", Some(0.0)),
@@ -66,10 +109,20 @@ async fn names_and_labels_are_the_references() {
         ],
     );
     // Who asks is counted, and the process goes on.
-    let changes = |line: &str| line.starts_with("tidegate_connections") || line.starts_with("process_");
-    let others = |page: String| page.lines().filter(|line| !changes(line)).map(str::to_owned).collect::<Vec<_>>();
+    let changes =
+        |line: &str| line.starts_with("tidegate_connections") || line.starts_with("process_");
+    let others = |page: String| {
+        page.lines()
+            .filter(|line| !changes(line))
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
     let debug = get(server.debug(), "/metrics").body;
-    assert_eq!(others(debug), others(answer.body), "the debug port has the same page");
+    assert_eq!(
+        others(debug),
+        others(answer.body),
+        "the debug port has the same page"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -77,13 +130,24 @@ async fn hits_refused_by_the_local_cache_are_counted_once() {
     let server = Server::start(&[("LOCAL_CACHE_SIZE_IN_BYTES", "1000000")]);
     let channel = server.channel().await;
     for _ in 0..6 {
-        ask(&channel, request("shop", &[&[("plan", "gold"), ("user", "ada")]])).await.unwrap();
+        ask(
+            &channel,
+            request("shop", &[&[("plan", "gold"), ("user", "ada")]]),
+        )
+        .await
+        .unwrap();
     }
     check(
         &get(server.debug(), "/metrics").body,
         &[
-            (r#"ratelimit_service_rate_limit_over_limit{domain="shop",key1="plan_gold",key2="user"}"#, Some(4.0)),
-            ("ratelimit_service_rate_limit_shop_plan_gold_user_over_limit_with_local_cache", Some(3.0)),
+            (
+                r#"ratelimit_service_rate_limit_over_limit{domain="shop",key1="plan_gold",key2="user"}"#,
+                Some(4.0),
+            ),
+            (
+                "ratelimit_service_rate_limit_shop_plan_gold_user_over_limit_with_local_cache",
+                Some(3.0),
+            ),
             ("ratelimit_localcache_hitCount", Some(3.0)),
             ("ratelimit_localcache_entryCount", Some(1.0)),
         ],
@@ -95,7 +159,12 @@ fn extra_tags_are_labels_of_every_sample() {
     let server = Server::start(&[("EXTRA_TAGS", "zone:a\"b,env:prod,domain:mine")]);
     let page = get(server.debug(), "/metrics").body;
     let samples: Vec<_> = page.lines().filter(|line| !line.starts_with('#')).collect();
-    assert!(samples.iter().all(|line| line.contains(r#"env="prod",zone="a\"b""#)), "{page}");
+    assert!(
+        samples
+            .iter()
+            .all(|line| line.contains(r#"env="prod",zone="a\"b""#)),
+        "{page}"
+    );
     assert!(!page.contains("mine"), "a tag must not repeat a label");
 }
 
@@ -104,13 +173,29 @@ async fn names_from_callers_are_bounded() {
     let server = Server::start(&[("TIDEGATE_MAX_METRIC_KEYS", "6")]);
     let channel = server.channel().await;
     for number in 0..50 {
-        ask(&channel, request(&format!("domain{number}"), &[&[("user", "ada")]])).await.unwrap();
+        ask(
+            &channel,
+            request(&format!("domain{number}"), &[&[("user", "ada")]]),
+        )
+        .await
+        .unwrap();
     }
     let page = get(server.debug(), "/metrics").body;
-    let names =
-        page.lines().filter(|line| line.starts_with("ratelimit_service_rate_limit_") && line.contains("not_found "));
-    assert_eq!(names.count(), 3, "two fit beside the four limits, the rest is in one\n{page}");
-    check(&page, &[("ratelimit_service_rate_limit__overflow_domain_not_found", Some(48.0))]);
+    let names = page.lines().filter(|line| {
+        line.starts_with("ratelimit_service_rate_limit_") && line.contains("not_found ")
+    });
+    assert_eq!(
+        names.count(),
+        3,
+        "two fit beside the four limits, the rest is in one\n{page}"
+    );
+    check(
+        &page,
+        &[(
+            "ratelimit_service_rate_limit__overflow_domain_not_found",
+            Some(48.0),
+        )],
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -119,9 +204,17 @@ async fn names_from_callers_are_bounded_in_bytes() {
     let channel = server.channel().await;
     let long = "x".repeat(100_000);
     for number in 0..200 {
-        ask(&channel, request(&format!("{number}{long}"), &[&[("user", "ada")]])).await.unwrap();
+        ask(
+            &channel,
+            request(&format!("{number}{long}"), &[&[("user", "ada")]]),
+        )
+        .await
+        .unwrap();
         let mut override_limit = request("shop", &[&[("user", &format!("{number}{long}"))]]);
-        override_limit.descriptors[0].limit = Some(RateLimitOverride { requests_per_unit: 9, unit: 4 });
+        override_limit.descriptors[0].limit = Some(RateLimitOverride {
+            requests_per_unit: 9,
+            unit: 4,
+        });
         ask(&channel, override_limit).await.unwrap();
     }
     let page = get(server.debug(), "/metrics").body;
@@ -129,18 +222,37 @@ async fn names_from_callers_are_bounded_in_bytes() {
     check(
         &page,
         &[
-            ("ratelimit_service_rate_limit__overflow_domain_not_found", Some(200.0)),
-            (r#"ratelimit_service_rate_limit_total_hits{domain="_overflow"}"#, Some(200.0)),
+            (
+                "ratelimit_service_rate_limit__overflow_domain_not_found",
+                Some(200.0),
+            ),
+            (
+                r#"ratelimit_service_rate_limit_total_hits{domain="_overflow"}"#,
+                Some(200.0),
+            ),
         ],
     );
     // Many short names have room for a thousand.
     for number in 0..1_500 {
-        ask(&channel, request(&format!("domain{number}"), &[&[("user", "ada")]])).await.unwrap();
+        ask(
+            &channel,
+            request(&format!("domain{number}"), &[&[("user", "ada")]]),
+        )
+        .await
+        .unwrap();
     }
     let page = get(server.debug(), "/metrics").body;
-    let names = page.lines().filter(|line| line.starts_with("ratelimit_") && line.contains("_domain_not_found "));
+    let names = page
+        .lines()
+        .filter(|line| line.starts_with("ratelimit_") && line.contains("_domain_not_found "));
     assert_eq!(names.count(), 1_001);
-    check(&page, &[("ratelimit_service_rate_limit__overflow_domain_not_found", Some(700.0))]);
+    check(
+        &page,
+        &[(
+            "ratelimit_service_rate_limit__overflow_domain_not_found",
+            Some(700.0),
+        )],
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -151,29 +263,65 @@ async fn configured_limits_keep_their_names_beside_junk_and_are_forgotten_with_t
         )
     };
     let files = Limits::new(&limits("first"));
-    let server = Server::start_bare(&[("RUNTIME_ROOT", files.root()), ("TIDEGATE_MAX_METRIC_KEYS", "4")]);
+    let server = Server::start_bare(&[
+        ("RUNTIME_ROOT", files.root()),
+        ("TIDEGATE_MAX_METRIC_KEYS", "4"),
+    ]);
     let channel = server.channel().await;
     for number in 0..50 {
         let mut junk = request("d", &[&[("junk", &number.to_string())]]);
-        junk.descriptors[0].limit = Some(RateLimitOverride { requests_per_unit: 9, unit: 4 });
+        junk.descriptors[0].limit = Some(RateLimitOverride {
+            requests_per_unit: 9,
+            unit: 4,
+        });
         ask(&channel, junk).await.unwrap();
     }
-    ask(&channel, request("d", &[&[("stays", "x")], &[("first", "x")]])).await.unwrap();
-    assert_eq!(server.stat("ratelimit.service.rate_limit.d.first.total_hits"), 1);
-    assert_eq!(server.stat("ratelimit.service.rate_limit._overflow.total_hits"), 48);
+    ask(
+        &channel,
+        request("d", &[&[("stays", "x")], &[("first", "x")]]),
+    )
+    .await
+    .unwrap();
+    assert_eq!(
+        server.stat("ratelimit.service.rate_limit.d.first.total_hits"),
+        1
+    );
+    assert_eq!(
+        server.stat("ratelimit.service.rate_limit._overflow.total_hits"),
+        48
+    );
 
     files.write("limits.yaml", &limits("second"));
-    await_that("the file is read", || get(server.debug(), "/rlconfig").body.contains("d.second"));
-    ask(&channel, request("d", &[&[("stays", "x")], &[("second", "x")]])).await.unwrap();
-    assert_eq!(server.stat("ratelimit.service.rate_limit.d.stays.total_hits"), 2, "a reload loses nothing");
-    assert_eq!(server.stat("ratelimit.service.rate_limit.d.second.total_hits"), 1);
+    await_that("the file is read", || {
+        get(server.debug(), "/rlconfig").body.contains("d.second")
+    });
+    ask(
+        &channel,
+        request("d", &[&[("stays", "x")], &[("second", "x")]]),
+    )
+    .await
+    .unwrap();
+    assert_eq!(
+        server.stat("ratelimit.service.rate_limit.d.stays.total_hits"),
+        2,
+        "a reload loses nothing"
+    );
+    assert_eq!(
+        server.stat("ratelimit.service.rate_limit.d.second.total_hits"),
+        1
+    );
     assert!(!get(server.debug(), "/stats").body.contains("d.first"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn old_dashboards_get_milliseconds() {
     let server = Server::start(&[("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", "true")]);
-    ask(&server.channel().await, request("shop", &[&[("user", "ada")]])).await.unwrap();
+    ask(
+        &server.channel().await,
+        request("shop", &[&[("user", "ada")]]),
+    )
+    .await
+    .unwrap();
     let sum = r#"ratelimit_service_response_time_seconds_sum{grpc_method="ShouldRateLimit"}"#;
     let page = get(server.debug(), "/metrics").body;
     // A call takes microseconds: a sum in seconds would be far below this.
@@ -185,8 +333,15 @@ async fn what_redis_did_is_shown_by_pool() {
     let redis = tidegate_pipeline::test_util::RedisServer::start().await;
     let url = redis.address().to_string();
     let server = tokio::task::spawn_blocking(move || {
-        let redis = [("REDIS_URL", url.as_str()), ("REDIS_SOCKET_TYPE", "tcp"), ("TIDEGATE_CORES", "2")];
-        let page = [("USE_PROMETHEUS", "true"), ("PROMETHEUS_ADDR", "127.0.0.1:0")];
+        let redis = [
+            ("REDIS_URL", url.as_str()),
+            ("REDIS_SOCKET_TYPE", "tcp"),
+            ("TIDEGATE_CORES", "2"),
+        ];
+        let page = [
+            ("USE_PROMETHEUS", "true"),
+            ("PROMETHEUS_ADDR", "127.0.0.1:0"),
+        ];
         Server::start(&[&redis[..], &page[..]].concat())
     });
     let server = server.await.unwrap();
@@ -194,12 +349,23 @@ async fn what_redis_did_is_shown_by_pool() {
     let replies = r#"tidegate_redis_outcomes_total{pool="main",outcome="reply"}"#;
     let before = sample(&before, replies).unwrap();
     for _ in 0..4 {
-        ask(&server.channel().await, request("shop", &[&[("user", "ada")]])).await.unwrap();
+        ask(
+            &server.channel().await,
+            request("shop", &[&[("user", "ada")]]),
+        )
+        .await
+        .unwrap();
     }
     assert_eq!(redis.raw("CONFIG SET maxmemory 1"), "+OK\r\n");
-    ask(&server.channel().await, request("shop", &[&[("user", "eve")]])).await.unwrap_err();
+    ask(
+        &server.channel().await,
+        request("shop", &[&[("user", "eve")]]),
+    )
+    .await
+    .unwrap_err();
     let page = get(prometheus(&server), "/metrics").body;
-    let outcome = |kind: &str| format!(r#"tidegate_redis_outcomes_total{{pool="main",outcome="{kind}"}}"#);
+    let outcome =
+        |kind: &str| format!(r#"tidegate_redis_outcomes_total{{pool="main",outcome="{kind}"}}"#);
     assert_eq!(
         sample(&page, replies),
         Some(before + 9.0),
@@ -212,12 +378,24 @@ async fn what_redis_did_is_shown_by_pool() {
             (&outcome("not_sent"), Some(0.0)),
             (&outcome("rejected"), Some(0.0)),
             (&outcome("unknown"), Some(0.0)),
-            (r#"tidegate_redis_redirects_total{pool="main",kind="moved"}"#, Some(0.0)),
-            (r#"tidegate_redis_redirects_total{pool="main",kind="ask"}"#, Some(0.0)),
+            (
+                r#"tidegate_redis_redirects_total{pool="main",kind="moved"}"#,
+                Some(0.0),
+            ),
+            (
+                r#"tidegate_redis_redirects_total{pool="main",kind="ask"}"#,
+                Some(0.0),
+            ),
             (r#"tidegate_redis_retries_total{pool="main"}"#, Some(0.0)),
             (r#"tidegate_redis_overloads_total{pool="main"}"#, Some(0.0)),
-            (r#"tidegate_redis_retrying_commands{pool="main"}"#, Some(0.0)),
-            (r#"tidegate_redis_oldest_owed_reply_seconds{pool="main"}"#, Some(0.0)),
+            (
+                r#"tidegate_redis_retrying_commands{pool="main"}"#,
+                Some(0.0),
+            ),
+            (
+                r#"tidegate_redis_oldest_owed_reply_seconds{pool="main"}"#,
+                Some(0.0),
+            ),
             (r#"tidegate_redis_retries_total{pool="per_second"}"#, None),
         ],
     );
@@ -229,8 +407,13 @@ fn the_process_is_shown_under_its_usual_names() {
     let page = get(server.debug(), "/metrics").body;
     let value = |name: &str| sample(&page, name).unwrap_or_else(|| panic!("no {name} in\n{page}"));
     assert!(value("process_cpu_seconds_total") > 0.0);
-    assert!(value("process_open_fds") >= 3.0 && value("process_open_fds") <= value("process_max_fds"));
-    let (resident, all) = (value("process_resident_memory_bytes"), value("process_virtual_memory_bytes"));
+    assert!(
+        value("process_open_fds") >= 3.0 && value("process_open_fds") <= value("process_max_fds")
+    );
+    let (resident, all) = (
+        value("process_resident_memory_bytes"),
+        value("process_virtual_memory_bytes"),
+    );
     assert!(resident > 1e6 && resident <= all && all <= value("process_virtual_memory_max_bytes"));
     assert!(value("process_threads") >= 3.0);
     // The test is the process: it began after 2020, and before now.

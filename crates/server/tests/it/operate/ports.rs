@@ -24,19 +24,33 @@ fn refused(more: &[(&str, &str)]) -> String {
 #[test]
 fn who_does_not_get_a_port_is_told_which_variable_to_set() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (port, address) = (taken.local_addr().unwrap().port().to_string(), taken.local_addr().unwrap().to_string());
+    let (port, address) = (
+        taken.local_addr().unwrap().port().to_string(),
+        taken.local_addr().unwrap().to_string(),
+    );
     let redis = redis();
     let url = redis.address().to_string();
-    let prometheus = [("USE_PROMETHEUS", "true"), ("PROMETHEUS_ADDR", address.as_str())];
+    let prometheus = [
+        ("USE_PROMETHEUS", "true"),
+        ("PROMETHEUS_ADDR", address.as_str()),
+    ];
     for (variable, more) in [
         ("GRPC_PORT", &[("GRPC_PORT", port.as_str())][..]),
         ("PORT", &[("PORT", port.as_str())]),
         ("PROMETHEUS_ADDR", &prometheus),
-        ("TIDEGATE_HTTP_ADDR", &[("TIDEGATE_HTTP_ADDR", address.as_str())]),
+        (
+            "TIDEGATE_HTTP_ADDR",
+            &[("TIDEGATE_HTTP_ADDR", address.as_str())],
+        ),
     ] {
-        let advice = format!("address already in use; stop the other process, or set {variable} to another port");
+        let advice = format!(
+            "address already in use; stop the other process, or set {variable} to another port"
+        );
         let log = refused(more);
-        assert!(log.contains(&advice) && log.contains("Counters in memory"), "{log}");
+        assert!(
+            log.contains(&advice) && log.contains("Counters in memory"),
+            "{log}"
+        );
         let log = refused(&[more, &[("REDIS_URL", &url)]].concat());
         assert!(log.contains(&advice) && !log.contains("REDIS_URL"), "{log}");
     }
@@ -48,24 +62,38 @@ fn who_does_not_get_a_unix_socket_is_told_what_to_do() {
     let path = folder.path().join("socket").display().to_string();
     let _first = Server::start(&[("GRPC_UDS", &path)]);
     let log = refused(&[("GRPC_UDS", &path)]);
-    assert!(log.contains(&format!("{path}.lock, has it: stop it, or set GRPC_UDS to another path")), "{log}");
+    assert!(
+        log.contains(&format!(
+            "{path}.lock, has it: stop it, or set GRPC_UDS to another path"
+        )),
+        "{log}"
+    );
     let file = folder.path().join("file").display().to_string();
     std::fs::write(&file, "").unwrap();
     let log = refused(&[("GRPC_UDS", &file)]);
-    assert!(log.contains("there is a file that is not a socket; move it away"), "{log}");
+    assert!(
+        log.contains("there is a file that is not a socket; move it away"),
+        "{log}"
+    );
 }
 
 /// It was logged as an error, in the words of those that end the start.
 #[test]
 fn without_its_debug_port_a_server_warns_of_what_is_missing() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let server = Process::start(&[("DEBUG_PORT", &taken.local_addr().unwrap().port().to_string())]);
+    let server = Process::start(&[(
+        "DEBUG_PORT",
+        &taken.local_addr().unwrap().port().to_string(),
+    )]);
     assert_eq!(get(server.address("HTTP"), "/healthcheck").status, 200);
     server.signal("TERM");
     let (_, log) = server.end();
     let expected = "set DEBUG_PORT to another port. Counters in memory and workflows in a file are those of one process, so two share a \
                     port only with REDIS_URL. The server goes on without /metrics, /rlconfig and /stats";
-    assert!(log.contains("WARN") && log.contains(expected) && !log.contains("ERROR"), "{log}");
+    assert!(
+        log.contains("WARN") && log.contains(expected) && !log.contains("ERROR"),
+        "{log}"
+    );
 }
 
 /// The successor was a server without workflows for the rest of its life.
@@ -84,11 +112,20 @@ fn workflows_begin_as_soon_as_the_default_port_is_free() {
     let first = start(0);
     let api = first.started.addresses.api.unwrap();
     let second = start(api.port());
-    assert_eq!((second.started.addresses.api, &second.started.workflows), (None, &None));
+    assert_eq!(
+        (second.started.addresses.api, &second.started.workflows),
+        (None, &None)
+    );
     first.stop();
-    await_that("the second has the port", || std::net::TcpStream::connect(api).is_ok());
+    await_that("the second has the port", || {
+        std::net::TcpStream::connect(api).is_ok()
+    });
     assert_eq!(ask(api, "GET", "/v1/workflows", &[], "").status, 200);
-    assert!(get(second.debug(), "/metrics").body.contains("tidegate_api_requests"));
+    assert!(
+        get(second.debug(), "/metrics")
+            .body
+            .contains("tidegate_api_requests")
+    );
     second.stop();
 }
 
@@ -98,7 +135,10 @@ fn a_second_server_on_the_same_redis_takes_over_a_port_of_the_api_that_was_asked
     let redis = redis();
     let url = redis.address().to_string();
     let address = format!("127.0.0.1:{}", free_port());
-    let settings = [("REDIS_URL", url.as_str()), ("TIDEGATE_HTTP_ADDR", &address)];
+    let settings = [
+        ("REDIS_URL", url.as_str()),
+        ("TIDEGATE_HTTP_ADDR", &address),
+    ];
     let (first, second) = (Process::start(&settings), Process::start(&settings));
     let api = second.address("API");
     assert_eq!(first.address("API"), api);

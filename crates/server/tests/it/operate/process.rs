@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use tidegate_pipeline::test_util::free_port;
 
-use crate::support::{Limits, PATIENCE, Server, ask, await_that, channel, get, post, request, variables};
+use crate::support::{
+    Limits, PATIENCE, Server, ask, await_that, channel, get, post, request, variables,
+};
 
 /// A running binary and what it printed at start.
 pub(crate) struct Process {
@@ -30,20 +32,42 @@ impl Process {
 
     /// With these variables and no others.
     pub(crate) fn start_in(mut command: Command, variables: Vec<(String, String)>) -> Self {
-        let given = |name: &str, value: &str| variables.contains(&(name.to_owned(), value.to_owned()));
+        let given =
+            |name: &str, value: &str| variables.contains(&(name.to_owned(), value.to_owned()));
         let json = given("LOG_FORMAT", "json");
-        assert!(!json || given("LOG_LEVEL", "info"), "in JSON, addresses are read from a line of this level");
-        command.env_clear().envs(variables).stdout(Stdio::piped()).stderr(Stdio::piped());
+        assert!(
+            !json || given("LOG_LEVEL", "info"),
+            "in JSON, addresses are read from a line of this level"
+        );
+        command
+            .env_clear()
+            .envs(variables)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         // Ports that the system chose can be taken by others of the tests before the server listens there.
         for _ in 0..5 {
             let mut child = command.spawn().unwrap();
             let stderr = BufReader::new(child.stderr.take().unwrap());
-            let mut process = Self { child, banner: String::new(), stderr, log: String::new() };
-            let started = if json { process.read_started() } else { process.read_banner() };
+            let mut process = Self {
+                child,
+                banner: String::new(),
+                stderr,
+                log: String::new(),
+            };
+            let started = if json {
+                process.read_started()
+            } else {
+                process.read_banner()
+            };
             if started {
                 return process;
             }
-            assert!(process.log.contains("address already in use"), "it ended: {}{}", process.banner, process.log);
+            assert!(
+                process.log.contains("address already in use"),
+                "it ended: {}{}",
+                process.banner,
+                process.log
+            );
         }
         panic!("it finds no free port")
     }
@@ -52,8 +76,17 @@ impl Process {
     fn read_banner(&mut self) -> bool {
         let mut lines = BufReader::new(self.child.stdout.take().unwrap()).lines();
         // The last line is a command to try, or says why there is none.
-        let last = ["  curl", "No limits", "The configuration", "Limits are loaded"];
-        while !self.banner.lines().any(|line| last.iter().any(|start| line.starts_with(start))) {
+        let last = [
+            "  curl",
+            "No limits",
+            "The configuration",
+            "Limits are loaded",
+        ];
+        while !self
+            .banner
+            .lines()
+            .any(|line| last.iter().any(|start| line.starts_with(start)))
+        {
             match lines.next() {
                 Some(line) => self.banner += &(line.unwrap() + "\n"),
                 None => {
@@ -72,22 +105,31 @@ impl Process {
     /// Resident memory now, in bytes.
     pub(crate) fn resident(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .unwrap();
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
     }
 
     /// The id of the user whose rights it has.
     pub(crate) fn effective_user(&self) -> u32 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap();
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("Uid:"))
+            .unwrap();
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
 
     /// The threads of workflows.
     fn threads_of_workflows(&self) -> impl Iterator<Item = std::path::PathBuf> {
-        let threads = std::fs::read_dir(format!("/proc/{}/task", self.id())).unwrap().flatten();
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.id()))
+            .unwrap()
+            .flatten();
         threads.map(|thread| thread.path()).filter(|thread| {
-            std::fs::read_to_string(thread.join("comm")).is_ok_and(|name| name.starts_with("workflows"))
+            std::fs::read_to_string(thread.join("comm"))
+                .is_ok_and(|name| name.starts_with("workflows"))
         })
     }
 
@@ -104,7 +146,10 @@ impl Process {
     pub(crate) fn waits_of_workflows(&self) -> u64 {
         let waits = |thread: std::path::PathBuf| {
             let status = std::fs::read_to_string(thread.join("status")).unwrap();
-            let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).unwrap();
+            let line = status
+                .lines()
+                .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))
+                .unwrap();
             line.trim().parse::<u64>().unwrap()
         };
         self.threads_of_workflows().map(waits).sum()
@@ -119,16 +164,23 @@ impl Process {
             }
             let line: serde_json::Value = serde_json::from_str(&self.log[before..]).unwrap();
             if line["@message"] == "started" {
-                let shown = |what: &str, name: &str| format!("  {what} {}\n", line[name].as_str().unwrap_or_default());
-                self.banner =
-                    shown("gRPC", "grpc") + &shown("HTTP", "http") + &shown("debug", "debug") + &shown("API", "api");
+                let shown = |what: &str, name: &str| {
+                    format!("  {what} {}\n", line[name].as_str().unwrap_or_default())
+                };
+                self.banner = shown("gRPC", "grpc")
+                    + &shown("HTTP", "http")
+                    + &shown("debug", "debug")
+                    + &shown("API", "api");
                 return true;
             }
         }
     }
 
     pub(crate) fn address(&self, what: &str) -> SocketAddr {
-        let line = self.banner.lines().find_map(|line| line.trim_start().strip_prefix(what));
+        let line = self
+            .banner
+            .lines()
+            .find_map(|line| line.trim_start().strip_prefix(what));
         line.unwrap_or_else(|| panic!("no {what} in\n{}", self.banner))
             .split_whitespace()
             .next()
@@ -138,7 +190,10 @@ impl Process {
     }
 
     pub(crate) fn signal(&self, name: &str) {
-        let sent = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status().unwrap();
+        let sent = Command::new("kill")
+            .args([&format!("-{name}"), &self.child.id().to_string()])
+            .status()
+            .unwrap();
         assert!(sent.success());
     }
 
@@ -146,7 +201,11 @@ impl Process {
     pub(crate) fn await_log(&mut self, text: &str) {
         loop {
             let before = self.log.len();
-            assert!(self.stderr.read_line(&mut self.log).unwrap() > 0, "it ended: {}", self.log);
+            assert!(
+                self.stderr.read_line(&mut self.log).unwrap() > 0,
+                "it ended: {}",
+                self.log
+            );
             if self.log[before..].contains(text) {
                 return;
             }
@@ -156,13 +215,21 @@ impl Process {
     /// Waits for the end; returns the exit code and the log.
     pub(crate) fn end(mut self) -> (Option<i32>, String) {
         self.stderr.read_to_string(&mut self.log).unwrap();
-        (self.child.wait().unwrap().code(), std::mem::take(&mut self.log))
+        (
+            self.child.wait().unwrap().code(),
+            std::mem::take(&mut self.log),
+        )
     }
 
     /// What it wrote to standard output after its start, once it has ended.
     pub(crate) fn standard_output(&mut self) -> String {
         let mut text = String::new();
-        self.child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+        self.child
+            .stdout
+            .take()
+            .unwrap()
+            .read_to_string(&mut text)
+            .unwrap();
         text
     }
 }
@@ -180,11 +247,20 @@ fn the_printed_line_uses_up_the_sample() {
     let server = Process::start(&[("RUNTIME_SUBDIRECTORY", "none")]);
     let (_, data) = server.banner.split_once("/json -d '").unwrap();
     let body = data.trim_end().trim_end_matches('\'');
-    let statuses: Vec<_> = (0..7).map(|_| post(server.address("HTTP"), "/json", body).status).collect();
+    let statuses: Vec<_> = (0..7)
+        .map(|_| post(server.address("HTTP"), "/json", body).status)
+        .collect();
     // When the minute ends in between, the count starts anew.
     let passed = statuses.iter().filter(|status| **status == 200).count();
-    assert!(passed == 5 || (passed == 7 || statuses[0] == 200 && passed > 5), "{statuses:?}");
-    assert!(server.banner.contains("built-in sample") && server.banner.contains("memory"), "{}", server.banner);
+    assert!(
+        passed == 5 || (passed == 7 || statuses[0] == 200 && passed > 5),
+        "{statuses:?}"
+    );
+    assert!(
+        server.banner.contains("built-in sample") && server.banner.contains("memory"),
+        "{}",
+        server.banner
+    );
     assert_eq!(server.banner.matches("curl").count(), 1);
 }
 
@@ -195,8 +271,13 @@ fn the_printed_line_asks_for_the_first_limit_of_the_configuration() {
         let limits = Limits::new(text);
         let server = Server::start_bare(&[("RUNTIME_ROOT", limits.root())]);
         let banner = server.started.to_string();
-        let body = banner.split_once("/json -d '").map(|(_, rest)| rest.trim_end().trim_end_matches('\'').to_owned());
-        let statuses = body.iter().flat_map(|body| (0..4).map(|_| post(server.http(), "/json", body).status)).collect();
+        let body = banner
+            .split_once("/json -d '")
+            .map(|(_, rest)| rest.trim_end().trim_end_matches('\'').to_owned());
+        let statuses = body
+            .iter()
+            .flat_map(|body| (0..4).map(|_| post(server.http(), "/json", body).status))
+            .collect();
         (banner, statuses)
     };
     let (banner, statuses): (String, Vec<u16>) = printed(crate::support::LIMITS);
@@ -204,18 +285,31 @@ fn the_printed_line_asks_for_the_first_limit_of_the_configuration() {
     assert!(banner.contains(body), "{banner}");
     assert_eq!(statuses, [200, 200, 200, 429], "{banner}");
 
-    let nested =
-        "{key: plan, value: \"it's\", descriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 1}}]}";
-    let (banner, statuses) = printed(&format!("domain: shop\ndescriptors: [{{key: free}}, {nested}]"));
-    assert_eq!(banner.matches('\'').count(), 2, "a shell would read another quote: {banner}");
+    let nested = "{key: plan, value: \"it's\", descriptors: [{key: user, rate_limit: {unit: day, requests_per_unit: 1}}]}";
+    let (banner, statuses) = printed(&format!(
+        "domain: shop\ndescriptors: [{{key: free}}, {nested}]"
+    ));
+    assert_eq!(
+        banner.matches('\'').count(),
+        2,
+        "a shell would read another quote: {banner}"
+    );
     assert_eq!(statuses, [200, 429, 429, 429], "{banner}");
 
     let (banner, statuses) = printed("domain: shop\n");
-    assert!(statuses.is_empty() && banner.contains("No limits are loaded. Write them to YAML files in /"), "{banner}");
+    assert!(
+        statuses.is_empty()
+            && banner.contains("No limits are loaded. Write them to YAML files in /"),
+        "{banner}"
+    );
     assert!(banner.contains("/config, or set RUNTIME_ROOT"), "{banner}");
 
     let (banner, _) = printed("jobs: []\n");
-    assert!(banner.contains("No limits are loaded: the configuration has mistakes; see the error above"), "{banner}");
+    assert!(
+        banner
+            .contains("No limits are loaded: the configuration has mistakes; see the error above"),
+        "{banner}"
+    );
 }
 
 #[test]
@@ -236,7 +330,11 @@ fn a_hangup_loads_the_configuration_again() {
     let server = Process::start(&[("RUNTIME_ROOT", limits.root()), ("LOG_LEVEL", "info")]);
     let debug = server.address("debug");
     let loads = |number: u32| {
-        await_that("it is loaded", || get(debug, "/stats").body.contains(&format!("config_load_success: {number}\n")));
+        await_that("it is loaded", || {
+            get(debug, "/stats")
+                .body
+                .contains(&format!("config_load_success: {number}\n"))
+        });
     };
     loads(1);
     server.signal("HUP");
@@ -256,16 +354,24 @@ async fn calls_in_flight_are_finished_and_new_connections_refused() {
     ]);
     let grpc = server.address("gRPC");
     let channel = channel(grpc).await;
-    ask(&channel, request("shop", &[&[("named", "x")]])).await.unwrap();
+    ask(&channel, request("shop", &[&[("named", "x")]]))
+        .await
+        .unwrap();
     redis.pause();
-    let call = tokio::spawn(async move { ask(&channel, request("shop", &[&[("named", "x")]])).await });
+    let call =
+        tokio::spawn(async move { ask(&channel, request("shop", &[&[("named", "x")]])).await });
     tokio::task::yield_now().await;
     let debug = server.address("debug");
     // The call is in flight once its commands are written.
     let written = || {
         let stats = get(debug, "/stats").body;
         let value = |name: &str| -> u64 {
-            stats.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ")).unwrap().parse().unwrap()
+            stats
+                .lines()
+                .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+                .unwrap()
+                .parse()
+                .unwrap()
         };
         value("tidegate.redis.commands") > value("tidegate.redis.replies")
     };
@@ -276,25 +382,37 @@ async fn calls_in_flight_are_finished_and_new_connections_refused() {
     }
     server.signal("TERM");
     tokio::task::spawn_blocking(move || {
-        await_that("new connections are refused", || TcpStream::connect(grpc).is_err())
+        await_that("new connections are refused", || {
+            TcpStream::connect(grpc).is_err()
+        })
     })
     .await
     .unwrap();
     redis.resume();
     assert_eq!(call.await.unwrap().unwrap().statuses[0].limit_remaining, 98);
-    assert_eq!(tokio::task::spawn_blocking(|| server.end()).await.unwrap().0, Some(0));
+    assert_eq!(
+        tokio::task::spawn_blocking(|| server.end())
+            .await
+            .unwrap()
+            .0,
+        Some(0)
+    );
 }
 
 #[test]
 fn connections_without_a_request_do_not_hold_up_the_end() {
     let server = Process::start(&[]);
-    let open = ["HTTP", "gRPC", "debug"].map(|what| TcpStream::connect(server.address(what)).unwrap());
+    let open =
+        ["HTTP", "gRPC", "debug"].map(|what| TcpStream::connect(server.address(what)).unwrap());
     // Answered on a later connection, so the earlier ones are accepted.
     get(server.address("HTTP"), "/healthcheck");
     let asked = Instant::now();
     server.signal("TERM");
     assert_eq!(server.end().0, Some(0));
-    assert!(asked.elapsed() < Duration::from_secs(5), "the drain timeout is 10 s");
+    assert!(
+        asked.elapsed() < Duration::from_secs(5),
+        "the drain timeout is 10 s"
+    );
     drop(open);
 }
 
@@ -303,7 +421,11 @@ fn the_drain_timeout_bounds_the_end() {
     let server = Process::start(&[("TIDEGATE_DRAIN_TIMEOUT", "100ms")]);
     // A request that never ends.
     let mut open = TcpStream::connect(server.address("HTTP")).unwrap();
-    std::io::Write::write_all(&mut open, b"POST /json HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\n{").unwrap();
+    std::io::Write::write_all(
+        &mut open,
+        b"POST /json HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\n{",
+    )
+    .unwrap();
     let asked = Instant::now();
     server.signal("TERM");
     let (code, log) = server.end();
@@ -314,19 +436,42 @@ fn the_drain_timeout_bounds_the_end() {
 #[test]
 fn a_bad_reload_names_file_line_and_column() {
     let limits = Limits::new("domain: shop\n");
-    let server = Process::start(&[("RUNTIME_ROOT", limits.root()), ("LOG_FORMAT", "json"), ("LOG_LEVEL", "info")]);
-    limits.write("limits.yaml", "domain: shop\ndescriptors:\n  - key: a\n    rate_limit: {unit: foo}\n");
-    let counted = || get(server.address("debug"), "/stats").body.contains("config_load_error: 1\n");
+    let server = Process::start(&[
+        ("RUNTIME_ROOT", limits.root()),
+        ("LOG_FORMAT", "json"),
+        ("LOG_LEVEL", "info"),
+    ]);
+    limits.write(
+        "limits.yaml",
+        "domain: shop\ndescriptors:\n  - key: a\n    rate_limit: {unit: foo}\n",
+    );
+    let counted = || {
+        get(server.address("debug"), "/stats")
+            .body
+            .contains("config_load_error: 1\n")
+    };
     await_that("the bad file is noticed", counted);
     server.signal("TERM");
     let (_, log) = server.end();
-    let lines: Vec<serde_json::Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines: Vec<serde_json::Value> = log
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     let error = lines.iter().find(|line| line["level"] == "error").unwrap();
     let message = error["@message"].as_str().unwrap();
-    let expected = "Error loading new configuration: config.limits.yaml:4:24: invalid rate limit unit 'foo'";
+    let expected =
+        "Error loading new configuration: config.limits.yaml:4:24: invalid rate limit unit 'foo'";
     assert!(message.starts_with(expected), "{message}");
-    assert!(error["@timestamp"].as_str().unwrap().ends_with('Z'), "{error}");
-    assert!(lines.iter().any(|line| line["level"] == "info" && line["@message"] == "loaded configuration"), "{log}");
+    assert!(
+        error["@timestamp"].as_str().unwrap().ends_with('Z'),
+        "{error}"
+    );
+    assert!(
+        lines
+            .iter()
+            .any(|line| line["level"] == "info" && line["@message"] == "loaded configuration"),
+        "{log}"
+    );
 }
 
 #[test]
@@ -339,20 +484,32 @@ fn it_does_not_start_without_what_it_was_told_to_use() {
         assert!(log.contains(reason), "{log}");
         assert!(!log.contains("hunter2"), "{log}");
     };
-    fails(&[("RUNTIME_ROOT", "/nowhere/at/all")], "RUNTIME_ROOT /nowhere/at/all does not exist");
+    fails(
+        &[("RUNTIME_ROOT", "/nowhere/at/all")],
+        "RUNTIME_ROOT /nowhere/at/all does not exist",
+    );
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
-    fails(&[("PORT", &port)], "the HTTP listener cannot bind 127.0.0.1");
+    fails(
+        &[("PORT", &port)],
+        "the HTTP listener cannot bind 127.0.0.1",
+    );
     let url = format!("redis://u:hunter2@127.0.0.1:{}", free_port());
     let short = ("REDIS_STARTUP_MAX_ELAPSED_TIME", "100ms");
     let first = ("REDIS_STARTUP_INITIAL_INTERVAL", "10ms");
-    fails(&[("REDIS_URL", &url), short, first], "timed out waiting for Redis connection to 127.0.0.1:");
+    fails(
+        &[("REDIS_URL", &url), short, first],
+        "timed out waiting for Redis connection to 127.0.0.1:",
+    );
 }
 
 /// Kubernetes sets these for every pod beside a Service named tidegate. They were taken for misspelt settings, and ended the start.
 #[test]
 fn a_pod_beside_a_service_of_our_name_starts() {
-    let service = [("TIDEGATE_SERVICE_HOST", "10.0.0.1"), ("TIDEGATE_PORT", "tcp://10.0.0.1:8081")];
+    let service = [
+        ("TIDEGATE_SERVICE_HOST", "10.0.0.1"),
+        ("TIDEGATE_PORT", "tcp://10.0.0.1:8081"),
+    ];
     let server = Process::start(&service);
     assert_eq!(get(server.address("HTTP"), "/healthcheck").status, 200);
 }
@@ -364,10 +521,17 @@ fn a_second_server_without_redis_does_not_share_a_port() {
     for (name, what) in [("GRPC_PORT", "gRPC"), ("PORT", "HTTP")] {
         let port = first.address(what).port().to_string();
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-        let output = command.env_clear().envs(variables(&[(name, &port)])).output().unwrap();
+        let output = command
+            .env_clear()
+            .envs(variables(&[(name, &port)]))
+            .output()
+            .unwrap();
         let log = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{log}");
-        assert!(log.contains(&format!("the {what} listener cannot bind")) && log.contains("REDIS_URL"), "{log}");
+        assert!(
+            log.contains(&format!("the {what} listener cannot bind")) && log.contains("REDIS_URL"),
+            "{log}"
+        );
     }
 }
 
@@ -385,39 +549,88 @@ fn a_second_server_on_the_same_redis_takes_over_a_port() {
 #[test]
 fn a_refused_password_is_told_with_the_variable_to_look_at() {
     let redis = crate::workflows::redis();
-    redis_cli(&redis, &["ACL", "SETUSER", "gate", "on", ">right", "~*", "+incrby", "+expire", "+ping"]);
+    redis_cli(
+        &redis,
+        &[
+            "ACL", "SETUSER", "gate", "on", ">right", "~*", "+incrby", "+expire", "+ping",
+        ],
+    );
     let url = redis.address().to_string();
     let fails = |more: &[(&str, &str)], expected: &str| {
-        let settings = [("REDIS_STARTUP_MAX_ELAPSED_TIME", "100ms"), ("REDIS_STARTUP_INITIAL_INTERVAL", "10ms")];
+        let settings = [
+            ("REDIS_STARTUP_MAX_ELAPSED_TIME", "100ms"),
+            ("REDIS_STARTUP_INITIAL_INTERVAL", "10ms"),
+        ];
         let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-        let output = command.env_clear().envs(variables(&[&settings[..], more].concat())).output().unwrap();
+        let output = command
+            .env_clear()
+            .envs(variables(&[&settings[..], more].concat()))
+            .output()
+            .unwrap();
         let log = String::from_utf8(output.stderr).unwrap();
-        assert!(log.contains("redis refuses this server") && log.contains(expected), "{log}");
+        assert!(
+            log.contains("redis refuses this server") && log.contains(expected),
+            "{log}"
+        );
         assert!(!log.contains("wrong"), "{log}");
     };
-    fails(&[("REDIS_URL", &url), ("REDIS_AUTH", "gate:wrong")], "see REDIS_AUTH");
+    fails(
+        &[("REDIS_URL", &url), ("REDIS_AUTH", "gate:wrong")],
+        "see REDIS_AUTH",
+    );
     let in_url = format!("redis://gate:wrong@{url}");
-    fails(&[("REDIS_URL", &in_url)], "see the user and password in REDIS_URL");
+    fails(
+        &[("REDIS_URL", &in_url)],
+        "see the user and password in REDIS_URL",
+    );
 }
 
 /// It was `no redis node is known to own hash slot 0`.
 #[test]
 fn a_start_without_sentinels_ends_with_their_answers_and_what_to_set() {
     let redis = crate::workflows::redis();
-    let (url, short) = (format!("m,{}", redis.address()), ("REDIS_STARTUP_MAX_ELAPSED_TIME", "100ms"));
-    let settings = [("REDIS_URL", url.as_str()), ("REDIS_TYPE", "sentinel"), short];
+    let (url, short) = (
+        format!("m,{}", redis.address()),
+        ("REDIS_STARTUP_MAX_ELAPSED_TIME", "100ms"),
+    );
+    let settings = [
+        ("REDIS_URL", url.as_str()),
+        ("REDIS_TYPE", "sentinel"),
+        short,
+    ];
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-    let output = command.env_clear().envs(variables(&settings)).output().unwrap();
+    let output = command
+        .env_clear()
+        .envs(variables(&settings))
+        .output()
+        .unwrap();
     let log = String::from_utf8(output.stderr).unwrap();
-    let end = log.lines().find(|line| line.contains("gave up after")).unwrap_or_else(|| panic!("{log}"));
+    let end = log
+        .lines()
+        .find(|line| line.contains("gave up after"))
+        .unwrap_or_else(|| panic!("{log}"));
     let answer = format!("sentinel {}: ERR unknown command", redis.address());
-    let advice = "what answers is no sentinel: name sentinels in REDIS_URL, or set REDIS_TYPE=single";
+    let advice =
+        "what answers is no sentinel: name sentinels in REDIS_URL, or set REDIS_TYPE=single";
     assert!(end.contains(&answer) && end.ends_with(advice), "{end}");
 }
 
-pub(crate) fn redis_cli(redis: &tidegate_pipeline::test_util::RedisServer, command: &[&str]) -> String {
-    let port = redis.address().to_string().rsplit(':').next().unwrap().to_owned();
-    let output = Command::new("redis-cli").args(["-p", &port]).args(command).output().unwrap();
+pub(crate) fn redis_cli(
+    redis: &tidegate_pipeline::test_util::RedisServer,
+    command: &[&str],
+) -> String {
+    let port = redis
+        .address()
+        .to_string()
+        .rsplit(':')
+        .next()
+        .unwrap()
+        .to_owned();
+    let output = Command::new("redis-cli")
+        .args(["-p", &port])
+        .args(command)
+        .output()
+        .unwrap();
     String::from_utf8(output.stdout).unwrap()
 }
 
@@ -433,16 +646,27 @@ fn with_json_nothing_is_written_to_standard_output() {
 #[test]
 fn a_user_that_may_not_count_is_told_of_with_what_it_needs() {
     let redis = crate::workflows::redis();
-    redis_cli(&redis, &["ACL", "SETUSER", "gate", "on", ">right", "~*", "+ping"]);
-    let (url, limits) = (redis.address().to_string(), Limits::new(crate::support::LIMITS));
-    let settings = [("RUNTIME_ROOT", limits.root()), ("REDIS_URL", &url), ("REDIS_AUTH", "gate:right")];
+    redis_cli(
+        &redis,
+        &["ACL", "SETUSER", "gate", "on", ">right", "~*", "+ping"],
+    );
+    let (url, limits) = (
+        redis.address().to_string(),
+        Limits::new(crate::support::LIMITS),
+    );
+    let settings = [
+        ("RUNTIME_ROOT", limits.root()),
+        ("REDIS_URL", &url),
+        ("REDIS_AUTH", "gate:right"),
+    ];
     let server = Process::start(&settings);
     let body = r#"{"domain":"shop","descriptors":[{"entries":[{"key":"user","value":"x"}]}]}"#;
     assert_eq!(post(server.address("HTTP"), "/json", body).status, 400);
     server.signal("TERM");
     let (_, log) = server.end();
     assert!(
-        log.contains("redis does not count for this server") && log.contains("INCRBY and EXPIRE, see REDIS_AUTH"),
+        log.contains("redis does not count for this server")
+            && log.contains("INCRBY and EXPIRE, see REDIS_AUTH"),
         "{log}"
     );
 }
@@ -452,35 +676,52 @@ fn a_user_that_may_not_count_is_told_of_with_what_it_needs() {
 fn health_that_goes_off_because_of_redis_says_so() {
     let redis = crate::workflows::redis();
     let url = redis.address().to_string();
-    let settings =
-        [("REDIS_URL", url.as_str()), ("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", "true"), ("LOG_LEVEL", "info")];
+    let settings = [
+        ("REDIS_URL", url.as_str()),
+        ("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", "true"),
+        ("LOG_LEVEL", "info"),
+    ];
     let server = Process::start(&settings);
     let http = server.address("HTTP");
     redis.pause();
-    await_that("it is unhealthy", || get(http, "/healthcheck").status == 500);
+    await_that("it is unhealthy", || {
+        get(http, "/healthcheck").status == 500
+    });
     let told = "not healthy: redis does not answer PING (REDIS_HEALTH_CHECK_ACTIVE_CONNECTION)\n";
     assert_eq!(get(http, "/healthcheck").body, told);
     redis.resume();
     await_that("it is healthy", || get(http, "/healthcheck").status == 200);
     server.signal("TERM");
     let (_, log) = server.end();
-    assert!(log.contains("health is off: redis does not answer PING") && log.contains("health is on again"), "{log}");
+    assert!(
+        log.contains("health is off: redis does not answer PING")
+            && log.contains("health is on again"),
+        "{log}"
+    );
 }
 
 /// Envoy shows no message of the rate limit service, and the server wrote nothing.
 #[test]
 fn requests_that_are_refused_unread_are_told_of_in_the_log() {
     let limits = Limits::new(crate::support::LIMITS);
-    let server =
-        Process::start(&[("RUNTIME_ROOT", limits.root()), ("TIDEGATE_MAX_DESCRIPTORS", "1"), ("TIDEGATE_CORES", "1")]);
+    let server = Process::start(&[
+        ("RUNTIME_ROOT", limits.root()),
+        ("TIDEGATE_MAX_DESCRIPTORS", "1"),
+        ("TIDEGATE_CORES", "1"),
+    ]);
     for _ in 0..3 {
-        let answer = post(server.address("HTTP"), "/json", r#"{"domain":"shop","descriptors":[{},{}]}"#);
+        let answer = post(
+            server.address("HTTP"),
+            "/json",
+            r#"{"domain":"shop","descriptors":[{},{}]}"#,
+        );
         assert_eq!(answer.status, 400);
     }
     server.signal("TERM");
     let (_, log) = server.end();
-    let lines =
-        log.lines().filter(|line| line.contains("TIDEGATE_MAX_DESCRIPTORS") && line.contains("failure_mode_deny"));
+    let lines = log.lines().filter(|line| {
+        line.contains("TIDEGATE_MAX_DESCRIPTORS") && line.contains("failure_mode_deny")
+    });
     // A minute may end in between.
     assert!((1..=2).contains(&lines.count()), "{log}");
 }
@@ -497,9 +738,17 @@ fn with_debug_each_decision_has_a_line_without_values() {
         server.signal("TERM");
         let (_, log) = server.end();
         assert!(!log.contains("frame"), "frames hide the decisions: {log}");
-        let found: Vec<_> = log.lines().filter(|line| line.contains("decision")).collect();
+        let found: Vec<_> = log
+            .lines()
+            .filter(|line| line.contains("decision"))
+            .collect();
         assert_eq!(found.len(), lines, "{log}");
-        assert!(found.iter().all(|line| line.contains("shop") && line.contains("[user: Ok, 2 of 3 a")), "{log}");
+        assert!(
+            found
+                .iter()
+                .all(|line| line.contains("shop") && line.contains("[user: Ok, 2 of 3 a")),
+            "{log}"
+        );
         assert!(!log.contains("token-of-ada"), "{log}");
     }
 }
@@ -507,7 +756,9 @@ fn with_debug_each_decision_has_a_line_without_values() {
 /// Sends the first frame of a client, and waits for that of the server.
 pub(super) fn speak_http_2(address: SocketAddr) {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").unwrap();
+    stream
+        .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")
+        .unwrap();
     stream.read_exact(&mut [0; 9]).unwrap();
 }
 
@@ -536,21 +787,33 @@ fn a_configuration_that_is_deleted_is_warned_of() {
     await_that("it is gone", || get(debug, "/rlconfig").body.is_empty());
     server.signal("TERM");
     let (_, log) = server.end();
-    assert!(log.contains("WARN") && log.contains("it has no domain, so nothing is limited"), "{log}");
+    assert!(
+        log.contains("WARN") && log.contains("it has no domain, so nothing is limited"),
+        "{log}"
+    );
 }
 
 /// A pipe among the files kept the thread that reads them, and with it the process, waiting for ever.
 #[test]
 fn a_pipe_among_the_files_holds_up_neither_start_nor_end() {
     let limits = Limits::new(crate::support::LIMITS);
-    assert!(Command::new("mkfifo").arg(limits.folder().join("pipe")).status().unwrap().success());
+    assert!(
+        Command::new("mkfifo")
+            .arg(limits.folder().join("pipe"))
+            .status()
+            .unwrap()
+            .success()
+    );
     let server = Process::start(&[("RUNTIME_ROOT", limits.root())]);
     assert!(server.banner.contains("shop"), "{}", server.banner);
     server.signal("TERM");
     let (code, log) = server.end();
     assert_eq!(code, Some(0), "{log}");
     assert!(log.contains("it is not a regular file"), "{log}");
-    assert!(log.contains("the limits in what cannot be read are not in use"), "{log}");
+    assert!(
+        log.contains("the limits in what cannot be read are not in use"),
+        "{log}"
+    );
 }
 
 #[test]
@@ -568,12 +831,17 @@ fn a_debug_port_that_is_taken_is_only_logged() {
 /// One thread served all of the API.
 #[test]
 fn connections_of_the_api_are_spread_over_the_threads() {
-    let process = Process::start(&[("TIDEGATE_CORES", "2"), ("TIDEGATE_HTTP_ADDR", "127.0.0.1:0")]);
+    let process = Process::start(&[
+        ("TIDEGATE_CORES", "2"),
+        ("TIDEGATE_HTTP_ADDR", "127.0.0.1:0"),
+    ]);
     let api = process.address("API");
     let mut connections = [(); 4].map(|()| TcpStream::connect(api).unwrap());
     for _ in 0..200 {
         for connection in &mut connections {
-            connection.write_all(b"GET /v1/version HTTP/1.1\r\nhost: test\r\n\r\n").unwrap();
+            connection
+                .write_all(b"GET /v1/version HTTP/1.1\r\nhost: test\r\n\r\n")
+                .unwrap();
             let (mut answer, mut buffer) = (Vec::new(), [0; 1_024]);
             while !answer.ends_with(b"}") {
                 let read = connection.read(&mut buffer).unwrap();
@@ -584,5 +852,8 @@ fn connections_of_the_api_are_spread_over_the_threads() {
     }
     let times = process.times_of_workflows();
     let all: u64 = times.iter().sum();
-    assert!(times.len() == 2 && times.iter().all(|time| time * 5 > all), "{times:?}");
+    assert!(
+        times.len() == 2 && times.iter().all(|time| time * 5 > all),
+        "{times:?}"
+    );
 }

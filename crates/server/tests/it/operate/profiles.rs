@@ -72,8 +72,16 @@ impl Profile {
     /// The names of a stack, the outermost first.
     fn stack(&self, sample: &Sample) -> Vec<&str> {
         let name = |id: &u64| {
-            let location = self.location.iter().find(|location| location.id == *id).unwrap();
-            let function = self.function.iter().find(|function| function.id == location.line[0].function_id).unwrap();
+            let location = self
+                .location
+                .iter()
+                .find(|location| location.id == *id)
+                .unwrap();
+            let function = self
+                .function
+                .iter()
+                .find(|function| function.id == location.line[0].function_id)
+                .unwrap();
             self.text(function.name)
         };
         sample.location_id.iter().rev().map(name).collect()
@@ -84,37 +92,68 @@ impl Profile {
 fn get_bytes(address: SocketAddr, path: &str) -> (String, Vec<u8>) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n").unwrap();
+    write!(
+        stream,
+        "GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n"
+    )
+    .unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();
-    let end = answer.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
-    (String::from_utf8(answer[..end].to_vec()).unwrap(), answer.split_off(end + 4))
+    let end = answer
+        .windows(4)
+        .position(|four| four == b"\r\n\r\n")
+        .unwrap();
+    (
+        String::from_utf8(answer[..end].to_vec()).unwrap(),
+        answer.split_off(end + 4),
+    )
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_profile_shows_which_thread_works_and_go_can_read_it() {
     let server = Server::start(&[]);
     let address = server.debug();
-    let profile = tokio::task::spawn_blocking(move || get_bytes(address, "/debug/pprof/profile?seconds=1"));
+    let profile =
+        tokio::task::spawn_blocking(move || get_bytes(address, "/debug/pprof/profile?seconds=1"));
     let channel = server.channel().await;
     while !profile.is_finished() {
-        ask(&channel, request("shop", &[&[("free", "x")]])).await.unwrap();
+        ask(&channel, request("shop", &[&[("free", "x")]]))
+            .await
+            .unwrap();
     }
     let (head, body) = profile.await.unwrap();
-    assert!(head.starts_with("HTTP/1.1 200") && head.contains("content-type: application/octet-stream"), "{head}");
+    assert!(
+        head.starts_with("HTTP/1.1 200") && head.contains("content-type: application/octet-stream"),
+        "{head}"
+    );
     let mut plain = Vec::new();
     GzDecoder::new(&*body).read_to_end(&mut plain).unwrap();
     let profile = Profile::decode(&*plain).unwrap();
     assert_eq!(profile.string_table[0], "");
-    let types: Vec<_> = profile.sample_type.iter().map(|of| (profile.text(of.kind), profile.text(of.unit))).collect();
+    let types: Vec<_> = profile
+        .sample_type
+        .iter()
+        .map(|of| (profile.text(of.kind), profile.text(of.unit)))
+        .collect();
     assert_eq!(types, [("waiting", "nanoseconds"), ("cpu", "nanoseconds")]);
-    assert!(profile.duration_nanos >= 1_000_000_000, "{}", profile.duration_nanos);
+    assert!(
+        profile.duration_nanos >= 1_000_000_000,
+        "{}",
+        profile.duration_nanos
+    );
     let works = |sample: &&Sample| {
         let stack = profile.stack(sample);
         let modes = ["user", "kernel"].map(|mode| format!("{} ({mode})", stack[1]));
-        stack[0] == "tidegate" && stack[1].starts_with("core-") && modes.iter().any(|mode| mode == stack[2])
+        stack[0] == "tidegate"
+            && stack[1].starts_with("core-")
+            && modes.iter().any(|mode| mode == stack[2])
     };
-    let cpu: i64 = profile.sample.iter().filter(works).map(|sample| sample.value[1]).sum();
+    let cpu: i64 = profile
+        .sample
+        .iter()
+        .filter(works)
+        .map(|sample| sample.value[1])
+        .sum();
     assert!(cpu > 1_000_000, "{cpu} ns: {profile:?}");
 }
 
@@ -125,11 +164,17 @@ fn a_profile_as_text_has_a_line_for_each_thread_and_mode() {
     assert!(!text.is_empty());
     for line in text.lines() {
         let (stack, nanos) = line.rsplit_once(' ').unwrap();
-        assert!(stack.starts_with("tidegate;") && stack.split(';').count() == 3, "{line}");
+        assert!(
+            stack.starts_with("tidegate;") && stack.split(';').count() == 3,
+            "{line}"
+        );
         assert!(nanos.parse::<u64>().unwrap() > 0, "{line}");
     }
     let refused = get(server.debug(), "/debug/pprof/profile?seconds=61");
-    assert_eq!((refused.status, &*refused.body), (400, "seconds: expected a whole number from 1 to 60\n"));
+    assert_eq!(
+        (refused.status, &*refused.body),
+        (400, "seconds: expected a whole number from 1 to 60\n")
+    );
 }
 
 #[test]
@@ -137,14 +182,36 @@ fn what_is_not_there_says_what_is_there_instead() {
     let server = Server::start(&[]);
     for name in ["heap", "allocs", "block", "mutex", "threadcreate", "trace"] {
         let answer = get(server.debug(), &format!("/debug/pprof/{name}?seconds=1"));
-        assert!(answer.status == 501 && answer.body.len() > 40, "{name}: {answer:?}");
-        assert!(get(server.debug(), "/debug/pprof/").body.contains(name), "{name} is not in the list");
+        assert!(
+            answer.status == 501 && answer.body.len() > 40,
+            "{name}: {answer:?}"
+        );
+        assert!(
+            get(server.debug(), "/debug/pprof/").body.contains(name),
+            "{name} is not in the list"
+        );
     }
-    assert!(get(server.debug(), "/debug/pprof/heap").body.contains("\nVmRSS:"));
+    assert!(
+        get(server.debug(), "/debug/pprof/heap")
+            .body
+            .contains("\nVmRSS:")
+    );
     let threads = get(server.debug(), "/debug/pprof/goroutine?debug=1").body;
-    assert!(threads.starts_with("threads: ") && threads.contains(" core-0 ") && threads.contains(" ran "), "{threads}");
-    assert!(!get(server.debug(), "/debug/pprof/cmdline").body.ends_with('\0'));
-    assert_eq!(get(server.debug(), "/debug/pprof/symbol").body, "num_symbols: 0\n");
+    assert!(
+        threads.starts_with("threads: ")
+            && threads.contains(" core-0 ")
+            && threads.contains(" ran "),
+        "{threads}"
+    );
+    assert!(
+        !get(server.debug(), "/debug/pprof/cmdline")
+            .body
+            .ends_with('\0')
+    );
+    assert_eq!(
+        get(server.debug(), "/debug/pprof/symbol").body,
+        "num_symbols: 0\n"
+    );
 }
 
 #[test]
@@ -191,17 +258,22 @@ fn few_profiles_are_in_progress_and_the_other_pages_answer() {
     let server = Server::start(&[]);
     let profile = || {
         let mut stream = TcpStream::connect(server.debug()).unwrap();
-        let ask = "GET /debug/pprof/profile?seconds=60 HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n";
+        let ask =
+            "GET /debug/pprof/profile?seconds=60 HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\r\n";
         stream.write_all(ask.as_bytes()).unwrap();
         stream
     };
     let mut asked: Vec<_> = (0..64).map(|_| profile()).collect();
-    asked.iter().for_each(|stream| stream.set_nonblocking(true).unwrap());
+    asked
+        .iter()
+        .for_each(|stream| stream.set_nonblocking(true).unwrap());
     let mut refused = Vec::new();
     await_that("all but four are refused", || {
         asked.retain_mut(|stream| {
             let mut answer = vec![0; 4096];
-            let Ok(length) = stream.read(&mut answer) else { return true };
+            let Ok(length) = stream.read(&mut answer) else {
+                return true;
+            };
             refused.push(String::from_utf8_lossy(&answer[..length]).into_owned());
             false
         });
@@ -209,10 +281,15 @@ fn few_profiles_are_in_progress_and_the_other_pages_answer() {
     });
     assert_eq!(asked.len(), 4);
     for answer in refused {
-        assert!(answer.starts_with("HTTP/1.1 429") && answer.contains("ask again when one has ended"), "{answer}");
+        assert!(
+            answer.starts_with("HTTP/1.1 429") && answer.contains("ask again when one has ended"),
+            "{answer}"
+        );
     }
     assert_eq!(get(server.debug(), "/metrics").status, 200);
     // Whoever leaves makes room.
     drop(asked);
-    await_that("there is room again", || get(server.debug(), "/debug/pprof/profile?seconds=1&debug=1").status == 200);
+    await_that("there is room again", || {
+        get(server.debug(), "/debug/pprof/profile?seconds=1&debug=1").status == 200
+    });
 }

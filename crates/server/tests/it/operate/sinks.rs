@@ -5,7 +5,8 @@ use tidegate::settings::{Dialect, Metrics, Settings, Transport};
 use crate::support::variables;
 
 fn parse(more: &[(&str, &str)]) -> Result<(Metrics, Vec<String>), String> {
-    let settings = Settings::parse(&variables(more).into_iter().collect()).map_err(|error| error.to_string())?;
+    let settings = Settings::parse(&variables(more).into_iter().collect())
+        .map_err(|error| error.to_string())?;
     Ok((settings.metrics, settings.warnings))
 }
 
@@ -20,12 +21,23 @@ fn metrics_have_one_destination() {
         (vec!["USE_STATSD"], false),
         (vec!["USE_DOG_STATSD"], false),
         (vec!["USE_PROMETHEUS"], false),
-        (vec!["USE_DOG_STATSD", "USE_STATSD", "USE_PROMETHEUS", "DISABLE_STATS"], false),
+        (
+            vec![
+                "USE_DOG_STATSD",
+                "USE_STATSD",
+                "USE_PROMETHEUS",
+                "DISABLE_STATS",
+            ],
+            false,
+        ),
     ] {
         let parsed = parse(&on(&names));
         assert_eq!(parsed.is_err(), refused, "{names:?}: {parsed:?}");
         if let Err(error) = parsed {
-            assert!(error.contains("set one of USE_DOG_STATSD, USE_STATSD, USE_PROMETHEUS only"), "{error}");
+            assert!(
+                error.contains("set one of USE_DOG_STATSD, USE_STATSD, USE_PROMETHEUS only"),
+                "{error}"
+            );
             assert!(names.iter().all(|name| error.contains(name)), "{error}");
         }
     }
@@ -37,12 +49,23 @@ fn metrics_have_one_destination() {
 fn statsd_is_on_the_references_port_and_off_unless_it_is_set() {
     assert!(parse(&[]).unwrap().0.statsd.is_none());
     let statsd = parse(&[("USE_STATSD", "true")]).unwrap().0.statsd.unwrap();
-    assert_eq!((statsd.host.as_str(), statsd.port, statsd.transport), ("localhost", 8125, Transport::Tcp));
+    assert_eq!(
+        (statsd.host.as_str(), statsd.port, statsd.transport),
+        ("localhost", 8125, Transport::Tcp)
+    );
     assert_eq!(statsd.interval.as_secs(), 10);
     assert!(matches!(statsd.dialect, Dialect::Statsd));
-    let udp = parse(&[("USE_STATSD", "true"), ("STATSD_PROTOCOL", "udp"), ("STATS_FLUSH_INTERVAL", "150ms")]).unwrap();
+    let udp = parse(&[
+        ("USE_STATSD", "true"),
+        ("STATSD_PROTOCOL", "udp"),
+        ("STATS_FLUSH_INTERVAL", "150ms"),
+    ])
+    .unwrap();
     let udp = udp.0.statsd.unwrap();
-    assert_eq!((udp.transport, udp.interval.as_millis()), (Transport::Udp, 150));
+    assert_eq!(
+        (udp.transport, udp.interval.as_millis()),
+        (Transport::Udp, 150)
+    );
     let error = parse(&[
         ("USE_STATSD", "true"),
         ("STATSD_HOST", ""),
@@ -67,11 +90,26 @@ fn rules_for_dogstatsd_are_read_in_both_spellings() {
         ("DOG_STATSD_MOGRIFIER_THIRD_NAME", "e"),
     ])
     .unwrap();
-    let Dialect::Dog(rules) = metrics.statsd.unwrap().dialect else { panic!("not DogStatsD") };
-    assert_eq!(rules.iter().map(|rule| rule.name.as_str()).collect::<Vec<_>>(), ["b.$1", "d"]);
+    let Dialect::Dog(rules) = metrics.statsd.unwrap().dialect else {
+        panic!("not DogStatsD")
+    };
+    assert_eq!(
+        rules
+            .iter()
+            .map(|rule| rule.name.as_str())
+            .collect::<Vec<_>>(),
+        ["b.$1", "d"]
+    );
     assert_eq!(rules[0].tags.len(), 2);
-    let told = |text: &str| assert!(warnings.iter().any(|warning| warning.contains(text)), "{warnings:?}");
-    told("DOG_STATSD_MOGRIFIERS_SECOND_PATTERN is deprecated; use DOG_STATSD_MOGRIFIER_SECOND_PATTERN");
+    let told = |text: &str| {
+        assert!(
+            warnings.iter().any(|warning| warning.contains(text)),
+            "{warnings:?}"
+        )
+    };
+    told(
+        "DOG_STATSD_MOGRIFIERS_SECOND_PATTERN is deprecated; use DOG_STATSD_MOGRIFIER_SECOND_PATTERN",
+    );
     told("DOG_STATSD_MOGRIFIER_THIRD_NAME has no effect");
     assert_eq!(warnings.len(), 3, "{warnings:?}");
 
@@ -83,7 +121,10 @@ fn rules_for_dogstatsd_are_read_in_both_spellings() {
     ])
     .unwrap();
     assert!(matches!(metrics.statsd.unwrap().dialect, Dialect::Dog(rules) if rules.len() == 1));
-    assert_eq!(warnings, ["DOG_STATSD_MOGRIFIERS is deprecated; use USE_DOG_STATSD_MOGRIFIERS"]);
+    assert_eq!(
+        warnings,
+        ["DOG_STATSD_MOGRIFIERS is deprecated; use USE_DOG_STATSD_MOGRIFIERS"]
+    );
 }
 
 #[test]

@@ -18,7 +18,10 @@ struct Got(Arc<Mutex<Vec<String>>>);
 
 impl Got {
     fn push(&self, text: &[u8]) {
-        self.0.lock().unwrap().push(String::from_utf8(text.to_vec()).unwrap());
+        self.0
+            .lock()
+            .unwrap()
+            .push(String::from_utf8(text.to_vec()).unwrap());
     }
 
     fn pieces(&self) -> Vec<String> {
@@ -31,7 +34,14 @@ impl Got {
 
     /// The sum of a counter.
     fn sum(&self, name: &str) -> u64 {
-        let value = |line: String| line.strip_prefix(name)?.strip_prefix(':')?.split_once("|c")?.0.parse::<u64>().ok();
+        let value = |line: String| {
+            line.strip_prefix(name)?
+                .strip_prefix(':')?
+                .split_once("|c")?
+                .0
+                .parse::<u64>()
+                .ok()
+        };
         self.lines().into_iter().filter_map(value).sum()
     }
 }
@@ -71,14 +81,24 @@ fn read(mut stream: TcpStream) -> Got {
 
 fn start(switch: &str, address: SocketAddr, more: &[(&str, &str)]) -> Server {
     let port = address.port().to_string();
-    let to = [(switch, "true"), ("STATSD_HOST", "127.0.0.1"), ("STATSD_PORT", port.as_str())];
-    let limits = if more.iter().any(|(name, _)| *name == "RUNTIME_ROOT") { Server::start_bare } else { Server::start };
+    let to = [
+        (switch, "true"),
+        ("STATSD_HOST", "127.0.0.1"),
+        ("STATSD_PORT", port.as_str()),
+    ];
+    let limits = if more.iter().any(|(name, _)| *name == "RUNTIME_ROOT") {
+        Server::start_bare
+    } else {
+        Server::start
+    };
     limits(&[&to[..], &[("STATS_FLUSH_INTERVAL", "50ms")], more].concat())
 }
 
 async fn hit(channel: &Channel, times: usize) {
     for _ in 0..times {
-        ask(channel, request("shop", &[&[("user", "ada")]])).await.unwrap();
+        ask(channel, request("shop", &[&[("user", "ada")]]))
+            .await
+            .unwrap();
     }
 }
 
@@ -92,37 +112,73 @@ async fn hit_all(channel: &Channel, keys: &[String]) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn statsd_gets_increases_gauges_and_timers_under_the_references_names() {
     let (listener, address) = listener();
-    let server =
-        start("USE_STATSD", address, &[("EXTRA_TAGS", "zone:eu.1,app:x"), ("LOCAL_CACHE_SIZE_IN_BYTES", "1000000")]);
+    let server = start(
+        "USE_STATSD",
+        address,
+        &[
+            ("EXTRA_TAGS", "zone:eu.1,app:x"),
+            ("LOCAL_CACHE_SIZE_IN_BYTES", "1000000"),
+        ],
+    );
     let got = read(listener.accept().unwrap().0);
     let channel = server.channel().await;
     hit(&channel, 5).await;
-    ask(&channel, request("other", &[&[("user", "ada")]])).await.unwrap();
+    ask(&channel, request("other", &[&[("user", "ada")]]))
+        .await
+        .unwrap();
     ask(&channel, request("", &[])).await.unwrap_err();
     let tags = ".__app=x.__zone=eu_1";
     let sum = |name: &str| got.sum(&format!("{name}{tags}"));
-    await_that("all calls are told", || sum("ratelimit_server.ShouldRateLimit.total_requests") == 7);
+    await_that("all calls are told", || {
+        sum("ratelimit_server.ShouldRateLimit.total_requests") == 7
+    });
     hit(&channel, 2).await;
     // The last flush is sent while the server ends.
     server.stop();
-    await_that("all is told", || sum("ratelimit_server.ShouldRateLimit.total_requests") == 9);
+    await_that("all is told", || {
+        sum("ratelimit_server.ShouldRateLimit.total_requests") == 9
+    });
     let limit = |suffix: &str| sum(&format!("ratelimit.service.rate_limit.shop.user.{suffix}"));
-    assert_eq!(["total_hits", "over_limit", "near_limit", "within_limit"].map(limit), [7, 4, 1, 3]);
+    assert_eq!(
+        ["total_hits", "over_limit", "near_limit", "within_limit"].map(limit),
+        [7, 4, 1, 3]
+    );
     assert_eq!(limit("over_limit_with_local_cache"), 3);
-    assert_eq!(sum("ratelimit.service.rate_limit.other.domain_not_found"), 1);
-    assert_eq!(sum("ratelimit.service.call.should_rate_limit.service_error"), 1);
+    assert_eq!(
+        sum("ratelimit.service.rate_limit.other.domain_not_found"),
+        1
+    );
+    assert_eq!(
+        sum("ratelimit.service.call.should_rate_limit.service_error"),
+        1
+    );
     assert_eq!(sum("ratelimit.service.config_load_success"), 1);
 
     let lines = got.lines();
-    assert!(!lines.iter().any(|line| line.contains(":0|c")), "a counter that did not change is not sent: {lines:?}");
-    assert!(!lines.iter().any(|line| line.contains("config_load_error")), "{lines:?}");
+    assert!(
+        !lines.iter().any(|line| line.contains(":0|c")),
+        "a counter that did not change is not sent: {lines:?}"
+    );
+    assert!(
+        !lines.iter().any(|line| line.contains("config_load_error")),
+        "{lines:?}"
+    );
     let gauge = format!("runtime.num_values{tags}:1|g");
-    assert!(lines.iter().filter(|line| **line == gauge).count() > 1, "a gauge is sent each time: {lines:?}");
+    assert!(
+        lines.iter().filter(|line| **line == gauge).count() > 1,
+        "a gauge is sent each time: {lines:?}"
+    );
     let timer = format!("ratelimit_server.ShouldRateLimit.response_time{tags}:");
     let weights = lines.iter().filter_map(|line| {
         let (millis, rate) = line.strip_prefix(&timer)?.split_once("|ms").unwrap();
-        assert!((0.001..20_000.0).contains(&millis.parse::<f64>().unwrap()), "{line}");
-        Some(rate.strip_prefix("|@").map_or(1, |rate| (1.0 / rate.parse::<f64>().unwrap()) as u64))
+        assert!(
+            (0.001..20_000.0).contains(&millis.parse::<f64>().unwrap()),
+            "{line}"
+        );
+        Some(
+            rate.strip_prefix("|@")
+                .map_or(1, |rate| (1.0 / rate.parse::<f64>().unwrap()) as u64),
+        )
     });
     assert_eq!(weights.sum::<u64>(), 9);
 }
@@ -133,26 +189,42 @@ async fn datagrams_have_whole_lines_and_fit_a_frame() {
     let server = start("USE_STATSD", address, &[("STATSD_PROTOCOL", "udp")]);
     let channel = server.channel().await;
     for number in 0..300 {
-        ask(&channel, request(&format!("domain-{number}:|\n\u{e9}{}", "x".repeat(100)), &[&[("k", "v")]]))
-            .await
-            .unwrap();
+        ask(
+            &channel,
+            request(
+                &format!("domain-{number}:|\n\u{e9}{}", "x".repeat(100)),
+                &[&[("k", "v")]],
+            ),
+        )
+        .await
+        .unwrap();
     }
     hit(&channel, 3).await;
-    await_that("all is told", || got.sum("ratelimit_server.ShouldRateLimit.total_requests") == 303);
+    await_that("all is told", || {
+        got.sum("ratelimit_server.ShouldRateLimit.total_requests") == 303
+    });
     assert_eq!(got.sum(HITS), 3);
     let pieces = got.pieces();
     for piece in &pieces {
-        assert!(piece.len() <= 1_432 && piece.ends_with('\n'), "{} bytes", piece.len());
+        assert!(
+            piece.len() <= 1_432 && piece.ends_with('\n'),
+            "{} bytes",
+            piece.len()
+        );
         for line in piece.lines() {
             let (_, rest) = line.split_once(':').unwrap();
             let (value, kind) = rest.split_once('|').unwrap();
             assert!(
-                value.parse::<f64>().is_ok() && ["c", "g", "ms"].contains(&kind.split('|').next().unwrap()),
+                value.parse::<f64>().is_ok()
+                    && ["c", "g", "ms"].contains(&kind.split('|').next().unwrap()),
                 "{line}"
             );
         }
     }
-    assert_eq!(pieces.concat().matches("domain_not_found:1|c\n").count(), 300);
+    assert_eq!(
+        pieces.concat().matches("domain_not_found:1|c\n").count(),
+        300
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -166,26 +238,67 @@ async fn dogstatsd_gets_tags_new_names_and_events() {
             ("RUNTIME_ROOT", files.root()),
             ("EXTRA_TAGS", "app:x"),
             ("USE_DOG_STATSD_MOGRIFIERS", "limit"),
-            ("DOG_STATSD_MOGRIFIER_LIMIT_PATTERN", r"^ratelimit\.service\.rate_limit\.([^.]+)\.(.+)\.([^.]+)$"),
+            (
+                "DOG_STATSD_MOGRIFIER_LIMIT_PATTERN",
+                r"^ratelimit\.service\.rate_limit\.([^.]+)\.(.+)\.([^.]+)$",
+            ),
             ("DOG_STATSD_MOGRIFIER_LIMIT_NAME", "limits.$3"),
             ("DOG_STATSD_MOGRIFIER_LIMIT_TAGS", "domain:$1,key:$2"),
         ],
     );
     hit(&server.channel().await, 4).await;
-    let line =
-        |start: &str, end: &str| got.lines().into_iter().any(|line| line.starts_with(start) && line.ends_with(end));
+    let line = |start: &str, end: &str| {
+        got.lines()
+            .into_iter()
+            .any(|line| line.starts_with(start) && line.ends_with(end))
+    };
     await_that("the hits are told", || {
-        let hits = got.lines().into_iter().filter(|line| line.starts_with("limits.total_hits:"));
-        let value = |line: String| line.split([':', '|']).nth(1).unwrap().parse::<u64>().unwrap();
+        let hits = got
+            .lines()
+            .into_iter()
+            .filter(|line| line.starts_with("limits.total_hits:"));
+        let value = |line: String| {
+            line.split([':', '|'])
+                .nth(1)
+                .unwrap()
+                .parse::<u64>()
+                .unwrap()
+        };
         hits.map(value).sum::<u64>() == 4
     });
-    assert!(line("limits.total_hits:", "|c|#app:x,domain:shop,key:user"), "{:?}", got.lines());
-    assert!(line("ratelimit_server.ShouldRateLimit.total_requests:", "|c|#app:x"), "{:?}", got.lines());
-    assert!(line("runtime.num_values:1", "|g|#app:x"), "{:?}", got.lines());
-    await_that("an event", || line("_e{", "Tidegate loaded its configuration|It is in force.|t:success|#app:x"));
+    assert!(
+        line("limits.total_hits:", "|c|#app:x,domain:shop,key:user"),
+        "{:?}",
+        got.lines()
+    );
+    assert!(
+        line(
+            "ratelimit_server.ShouldRateLimit.total_requests:",
+            "|c|#app:x"
+        ),
+        "{:?}",
+        got.lines()
+    );
+    assert!(
+        line("runtime.num_values:1", "|g|#app:x"),
+        "{:?}",
+        got.lines()
+    );
+    await_that("an event", || {
+        line(
+            "_e{",
+            "Tidegate loaded its configuration|It is in force.|t:success|#app:x",
+        )
+    });
     files.write("limits.yaml", "domain: [");
     await_that("another event", || line("_e{", "|t:error|#app:x"));
-    assert_eq!(got.lines().iter().filter(|line| line.starts_with("_e{")).count(), 2);
+    assert_eq!(
+        got.lines()
+            .iter()
+            .filter(|line| line.starts_with("_e{"))
+            .count(),
+        2
+    );
 }
 
 /// Hits that a receiver missed because it was away come with the next connection: none is told twice, and few are lost.
@@ -211,7 +324,9 @@ async fn what_a_closed_connection_did_not_take_is_told_on_the_next_one() {
     await_that("the other hits are told", || second.sum(HITS) > 0);
     server.stop();
     // The flush under way when the connection ended may be lost, but no other.
-    await_that("all hits are told", || (51..=101).contains(&second.sum(HITS)));
+    await_that("all hits are told", || {
+        (51..=101).contains(&second.sum(HITS))
+    });
 }
 
 /// The port again, which an ended connection may still hold for a moment.
@@ -228,9 +343,16 @@ fn rebound(address: SocketAddr) -> TcpListener {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_receiver_that_never_reads_disturbs_nobody() {
     // Each of these names takes more than a hundred bytes twice: together more than a system holds for a connection.
-    let keys: Vec<String> = (0..30_000).map(|number| format!("{number:0>100}")).collect();
-    let limit = |key: &String| format!("  - {{key: '{key}', rate_limit: {{unit: day, requests_per_unit: 1000000}}}}\n");
-    let files = Limits::new(&format!("domain: shop\ndescriptors:\n{}", keys.iter().map(limit).collect::<String>()));
+    let keys: Vec<String> = (0..30_000)
+        .map(|number| format!("{number:0>100}"))
+        .collect();
+    let limit = |key: &String| {
+        format!("  - {{key: '{key}', rate_limit: {{unit: day, requests_per_unit: 1000000}}}}\n")
+    };
+    let files = Limits::new(&format!(
+        "domain: shop\ndescriptors:\n{}",
+        keys.iter().map(limit).collect::<String>()
+    ));
     let (listener, address) = listener();
     let server = start("USE_STATSD", address, &[("RUNTIME_ROOT", files.root())]);
     let (stream, _) = listener.accept().unwrap();
@@ -238,9 +360,14 @@ async fn a_receiver_that_never_reads_disturbs_nobody() {
     for keys in keys.chunks(500) {
         hit_all(&channel, keys).await;
     }
-    await_that("the connection is given up", || server.stat("tidegate.statsd.lost_lines") > 0);
+    await_that("the connection is given up", || {
+        server.stat("tidegate.statsd.lost_lines") > 0
+    });
     hit_all(&channel, &keys[..500]).await;
-    assert_eq!(server.stat("ratelimit_server.ShouldRateLimit.total_requests"), 61);
+    assert_eq!(
+        server.stat("ratelimit_server.ShouldRateLimit.total_requests"),
+        61
+    );
     assert_eq!(get(server.http(), "/healthcheck").status, 200);
     server.stop();
     drop(stream);
@@ -250,11 +377,24 @@ async fn a_receiver_that_never_reads_disturbs_nobody() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hundred_thousand_names_are_told_beside_calls() {
     const NAMES: usize = 100_000;
-    let limit =
-        |number| format!("  - {{key: limit-{number}, rate_limit: {{unit: day, requests_per_unit: 1000000}}}}\n");
-    let files = Limits::new(&format!("domain: shop\ndescriptors:\n{}", (0..NAMES).map(limit).collect::<String>()));
+    let limit = |number| {
+        format!(
+            "  - {{key: limit-{number}, rate_limit: {{unit: day, requests_per_unit: 1000000}}}}\n"
+        )
+    };
+    let files = Limits::new(&format!(
+        "domain: shop\ndescriptors:\n{}",
+        (0..NAMES).map(limit).collect::<String>()
+    ));
     let (listener, address) = listener();
-    let server = start("USE_STATSD", address, &[("RUNTIME_ROOT", files.root()), ("STATS_FLUSH_INTERVAL", "1s")]);
+    let server = start(
+        "USE_STATSD",
+        address,
+        &[
+            ("RUNTIME_ROOT", files.root()),
+            ("STATS_FLUSH_INTERVAL", "1s"),
+        ],
+    );
     let got = read(listener.accept().unwrap().0);
     let channel = server.channel().await;
     let keys: Vec<String> = (0..NAMES).map(|number| format!("limit-{number}")).collect();
@@ -263,12 +403,19 @@ async fn a_hundred_thousand_names_are_told_beside_calls() {
         assert_eq!(get(server.http(), "/healthcheck").status, 200);
     }
     let calls = "ratelimit_server.ShouldRateLimit.total_requests";
-    await_that("all calls are told", || got.sum(calls) == (NAMES / 500) as u64);
+    await_that("all calls are told", || {
+        got.sum(calls) == (NAMES / 500) as u64
+    });
     server.stop();
     let mut hits = BTreeMap::<String, u64>::new();
-    for line in got.lines().iter().filter(|line| line.contains(".total_hits:")) {
+    for line in got
+        .lines()
+        .iter()
+        .filter(|line| line.contains(".total_hits:"))
+    {
         let (name, value) = line.split_once(':').unwrap();
-        *hits.entry(name.to_owned()).or_default() += value.split_once('|').unwrap().0.parse::<u64>().unwrap();
+        *hits.entry(name.to_owned()).or_default() +=
+            value.split_once('|').unwrap().0.parse::<u64>().unwrap();
     }
     assert_eq!(hits.len(), NAMES);
     assert!(hits.values().all(|hits| *hits == 1));
@@ -281,9 +428,20 @@ async fn a_line_that_fits_no_datagram_is_counted_and_not_sent() {
     let files = Limits::new(&format!(
         "domain: shop\ndescriptors:\n  - {{key: user, rate_limit: {{unit: day, requests_per_unit: 9}}}}\n  - {{key: {key}, rate_limit: {{unit: day, requests_per_unit: 9}}}}\n"
     ));
-    let server = start("USE_STATSD", address, &[("STATSD_PROTOCOL", "udp"), ("RUNTIME_ROOT", files.root())]);
-    ask(&server.channel().await, request("shop", &[&[("user", "ada")], &[(&key, "x")]])).await.unwrap();
-    await_that("the line is counted", || server.stat("tidegate.statsd.too_long_lines") == 2);
+    let server = start(
+        "USE_STATSD",
+        address,
+        &[("STATSD_PROTOCOL", "udp"), ("RUNTIME_ROOT", files.root())],
+    );
+    ask(
+        &server.channel().await,
+        request("shop", &[&[("user", "ada")], &[(&key, "x")]]),
+    )
+    .await
+    .unwrap();
+    await_that("the line is counted", || {
+        server.stat("tidegate.statsd.too_long_lines") == 2
+    });
     await_that("others are told", || got.sum(HITS) == 1);
     assert!(got.pieces().iter().all(|piece| piece.len() <= 1_432));
 }
@@ -291,9 +449,16 @@ async fn a_line_that_fits_no_datagram_is_counted_and_not_sent() {
 /// With 2,000 rules for names, the last flush was not ended by its deadline, and the end waited for it in vain.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_rules_for_names_do_not_hold_up_the_end() {
-    let keys: Vec<String> = (0..3_000).map(|number| format!("a_name_that_is_not_short_{number}")).collect();
-    let limit = |key: &String| format!("  - {{key: '{key}', rate_limit: {{unit: day, requests_per_unit: 1000000}}}}\n");
-    let files = Limits::new(&format!("domain: shop\ndescriptors:\n{}", keys.iter().map(limit).collect::<String>()));
+    let keys: Vec<String> = (0..3_000)
+        .map(|number| format!("a_name_that_is_not_short_{number}"))
+        .collect();
+    let limit = |key: &String| {
+        format!("  - {{key: '{key}', rate_limit: {{unit: day, requests_per_unit: 1000000}}}}\n")
+    };
+    let files = Limits::new(&format!(
+        "domain: shop\ndescriptors:\n{}",
+        keys.iter().map(limit).collect::<String>()
+    ));
     let (address, _got) = datagrams();
     let (host, port) = (address.ip().to_string(), address.port().to_string());
     let mut settings: Vec<(String, String)> = [
@@ -308,11 +473,20 @@ async fn many_rules_for_names_do_not_hold_up_the_end() {
     .into();
     let rules: Vec<String> = (0..2_000).map(|number| format!("R{number}")).collect();
     for rule in &rules {
-        settings.push((format!("DOG_STATSD_MOGRIFIER_{rule}_PATTERN"), format!("([a-z]+)_([0-9]+)_{rule}$")));
-        settings.push((format!("DOG_STATSD_MOGRIFIER_{rule}_NAME"), "never".to_owned()));
+        settings.push((
+            format!("DOG_STATSD_MOGRIFIER_{rule}_PATTERN"),
+            format!("([a-z]+)_([0-9]+)_{rule}$"),
+        ));
+        settings.push((
+            format!("DOG_STATSD_MOGRIFIER_{rule}_NAME"),
+            "never".to_owned(),
+        ));
     }
     settings.push(("USE_DOG_STATSD_MOGRIFIERS".to_owned(), rules.join(",")));
-    let settings: Vec<_> = settings.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let settings: Vec<_> = settings
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()))
+        .collect();
     let process = Process::start(&settings);
     let channel = channel(process.address("gRPC")).await;
     for keys in keys.chunks(500) {

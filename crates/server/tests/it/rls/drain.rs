@@ -73,7 +73,9 @@ fn configuration(example: &str, ports: &[u16], notice: Notice, folder: &Path) ->
                 "node: {{ id: test, cluster: test }}\n{head}      type: EDS\n      eds_cluster_config:\n        eds_config: {{ {source} }}\n"
             )
         }
-        Notice::Outliers => format!("{head}      outlier_detection: {{ max_ejection_percent: 50 }}\n{list}"),
+        Notice::Outliers => {
+            format!("{head}      outlier_detection: {{ max_ejection_percent: 50 }}\n{list}")
+        }
         Notice::None => format!("{head}{list}"),
     }
 }
@@ -92,17 +94,28 @@ fn end_one(notice: Notice, more: &[(&str, &str)]) -> Counts {
     let folder = TempDir::new().unwrap();
     let examples = repository().join("examples");
     let servers = [(); 2].map(|()| {
-        let ours = [("RUNTIME_ROOT", examples.to_str().unwrap()), ("RUNTIME_SUBDIRECTORY", "envoy")];
+        let ours = [
+            ("RUNTIME_ROOT", examples.to_str().unwrap()),
+            ("RUNTIME_SUBDIRECTORY", "envoy"),
+        ];
         let mut variables = variables(&[&ours[..], more].concat());
         // The default of the tests is not that of the program.
-        variables.retain(|(name, _)| name != "TIDEGATE_DRAIN_DELAY" || more.iter().any(|(other, _)| other == name));
+        variables.retain(|(name, _)| {
+            name != "TIDEGATE_DRAIN_DELAY" || more.iter().any(|(other, _)| other == name)
+        });
         Process::start_in(Command::new(env!("CARGO_BIN_EXE_tidegate")), variables)
     });
-    let ports = servers.each_ref().map(|server| server.address("gRPC").port());
-    let (_envoy, port) = front_with(|example| configuration(&example, &ports, notice, folder.path()));
+    let ports = servers
+        .each_ref()
+        .map(|server| server.address("gRPC").port());
+    let (_envoy, port) =
+        front_with(|example| configuration(&example, &ports, notice, folder.path()));
 
     let (phase, done) = (AtomicU64::new(0), AtomicBool::new(false));
-    let (sent, failed) = ([const { AtomicU64::new(0) }; 3], [const { AtomicU64::new(0) }; 3]);
+    let (sent, failed) = (
+        [const { AtomicU64::new(0) }; 3],
+        [const { AtomicU64::new(0) }; 3],
+    );
     let [first, second] = servers;
     std::thread::scope(|scope| {
         for user in ["ada", "grace"] {
@@ -123,7 +136,9 @@ fn end_one(notice: Notice, more: &[(&str, &str)]) -> Counts {
         // However this ends, the senders do.
         let _done = Done(&done);
         let some = |now: usize| {
-            await_that(&format!("requests: {sent:?}, failed: {failed:?}"), || sent[now].load(Relaxed) >= SOME);
+            await_that(&format!("requests: {sent:?}, failed: {failed:?}"), || {
+                sent[now].load(Relaxed) >= SOME
+            });
         };
         some(0);
         phase.store(1, Relaxed);
@@ -138,7 +153,10 @@ fn end_one(notice: Notice, more: &[(&str, &str)]) -> Counts {
     });
     drop(second);
     let numbers = |of: [AtomicU64; 3]| of.map(AtomicU64::into_inner);
-    Counts { requests: numbers(sent), failed: numbers(failed) }
+    Counts {
+        requests: numbers(sent),
+        failed: numbers(failed),
+    }
 }
 
 /// Tells the senders to end when it is dropped.
@@ -169,7 +187,10 @@ fn with_endpoints_that_are_taken_out_in_time_no_request_fails_either() {
 fn without_any_of_these_calls_fail_once_the_delay_is_over_and_not_before() {
     let counts = end_one(Notice::None, &[("TIDEGATE_DRAIN_DELAY", "1s")]);
     println!("{counts:?}");
-    assert!(counts.failed[0] == 0 && counts.failed[2] > SOME / 10, "{counts:?}");
+    assert!(
+        counts.failed[0] == 0 && counts.failed[2] > SOME / 10,
+        "{counts:?}"
+    );
 }
 
 #[test]
@@ -177,5 +198,8 @@ fn an_envoy_that_only_sees_calls_fail_loses_a_few() {
     let counts = end_one(Notice::Outliers, &[("TIDEGATE_DRAIN_DELAY", "1s")]);
     println!("{counts:?}");
     let failed = counts.failed[1] + counts.failed[2];
-    assert!(counts.failed[0] == 0 && failed > 0 && failed < SOME / 2, "{counts:?}");
+    assert!(
+        counts.failed[0] == 0 && failed > 0 && failed < SOME / 2,
+        "{counts:?}"
+    );
 }

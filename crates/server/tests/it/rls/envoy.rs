@@ -22,7 +22,10 @@ fn requests_are_limited_and_pass_again_in_the_next_window() {
     assert_limited(stack.front, "ada");
     // Another user has a counter of its own, and a request without a user has none.
     assert_limited(stack.front, "grace");
-    assert!((0..20).all(|_| get(stack.front, None) == Some(200)), "requests without a user are not limited");
+    assert!(
+        (0..20).all(|_| get(stack.front, None) == Some(200)),
+        "requests without a user are not limited"
+    );
 }
 
 #[test]
@@ -49,12 +52,22 @@ fn requests_that_time_out_in_a_stall_cost_no_connection() {
         replaced(&text, "failure_mode_deny: false", "failure_mode_deny: true")
     });
     await_status(front, "first", 200);
-    let accepted = || metric(([127, 0, 0, 1], debug).into(), r#"tidegate_connections_accepted_total{port="grpc"}"#);
+    let accepted = || {
+        metric(
+            ([127, 0, 0, 1], debug).into(),
+            r#"tidegate_connections_accepted_total{port="grpc"}"#,
+        )
+    };
     let before = accepted();
     for stall in 0..3 {
         service.signal("STOP");
-        let asking: Vec<_> = (0..60).map(|_| std::thread::spawn(move || get(front, Some("ada")))).collect();
-        let answers: Vec<_> = asking.into_iter().map(|asking| asking.join().unwrap()).collect();
+        let asking: Vec<_> = (0..60)
+            .map(|_| std::thread::spawn(move || get(front, Some("ada"))))
+            .collect();
+        let answers: Vec<_> = asking
+            .into_iter()
+            .map(|asking| asking.join().unwrap())
+            .collect();
         service.signal("CONT");
         assert_eq!(answers, [Some(500); 60], "stall {stall}");
         await_status(front, &format!("after {stall}"), 200);
@@ -69,7 +82,11 @@ fn check_outage(on_outage: OnOutage, expected: u16) {
 
     stack.service.stop();
     for request in 0..10 {
-        assert_eq!(get(stack.front, Some("during")), Some(expected), "{on_outage:?}, request {request}");
+        assert_eq!(
+            get(stack.front, Some("during")),
+            Some(expected),
+            "{on_outage:?}, request {request}"
+        );
     }
 
     stack.service = start_service(stack.service_ports, &stack.folder);
@@ -90,7 +107,10 @@ fn assert_limited(front: u16, user: &str) {
         assert!(passed < 1_000, "{user} is not limited");
     };
     assert_eq!(refused, Some(429), "{user}, after {passed} requests");
-    assert!(passed >= LIMIT, "{user} was refused after {passed} requests");
+    assert!(
+        passed >= LIMIT,
+        "{user} was refused after {passed} requests"
+    );
     await_status(front, user, 200);
 }
 
@@ -103,7 +123,10 @@ fn await_status(front: u16, user: &str, wished: u16) {
         if status == Some(wished) {
             return;
         }
-        assert!(start.elapsed() < PATIENCE, "{user} still gets {status:?} and not {wished}");
+        assert!(
+            start.elapsed() < PATIENCE,
+            "{user} still gets {status:?} and not {wished}"
+        );
     }
 }
 
@@ -111,8 +134,14 @@ fn await_status(front: u16, user: &str, wished: u16) {
 pub(crate) fn get(port: u16, user: Option<&str>) -> Option<u16> {
     let mut socket = TcpStream::connect(("127.0.0.1", port)).ok()?;
     socket.set_read_timeout(Some(PATIENCE)).ok()?;
-    let user = user.map(|user| format!("x-user: {user}\r\n")).unwrap_or_default();
-    write!(socket, "GET / HTTP/1.1\r\nhost: test\r\nconnection: close\r\n{user}\r\n").ok()?;
+    let user = user
+        .map(|user| format!("x-user: {user}\r\n"))
+        .unwrap_or_default();
+    write!(
+        socket,
+        "GET / HTTP/1.1\r\nhost: test\r\nconnection: close\r\n{user}\r\n"
+    )
+    .ok()?;
     let mut answer = String::new();
     socket.read_to_string(&mut answer).ok()?;
     answer.strip_prefix("HTTP/1.1 ")?.get(..3)?.parse().ok()
@@ -148,7 +177,13 @@ impl Stack {
         let service_ports = ServicePorts { grpc, http, debug };
         let service = start_service(service_ports, &folder);
         let (envoy, front) = front(grpc, on_outage);
-        Self { _envoy: envoy, front, service, service_ports, folder }
+        Self {
+            _envoy: envoy,
+            front,
+            service,
+            service_ports,
+            folder,
+        }
     }
 }
 
@@ -161,11 +196,17 @@ pub(crate) fn front(grpc: u16, on_outage: OnOutage) -> (Process, u16) {
 pub(crate) fn front_of(cluster: &str, grpc: u16, on_outage: OnOutage) -> (Process, u16) {
     front_with(|example| {
         let text = replaced(&example, &port(8081), &port(grpc));
-        let text = replaced(&text, "cluster_name: tidegate }", &format!("cluster_name: \"{cluster}\" }}"));
+        let text = replaced(
+            &text,
+            "cluster_name: tidegate }",
+            &format!("cluster_name: \"{cluster}\" }}"),
+        );
         let text = replaced(&text, "name: tidegate\n", &format!("name: \"{cluster}\"\n"));
         match on_outage {
             OnOutage::LetThrough => text,
-            OnOutage::Refuse => replaced(&text, "failure_mode_deny: false", "failure_mode_deny: true"),
+            OnOutage::Refuse => {
+                replaced(&text, "failure_mode_deny: false", "failure_mode_deny: true")
+            }
         }
     })
 }
@@ -175,14 +216,29 @@ pub(crate) fn front_with(change: impl FnOnce(String) -> String) -> (Process, u16
     let folder = tempfile::tempdir().unwrap();
     let [front, application, admin] = free_ports();
     let configuration = folder.path().join("envoy.yaml");
-    let mut text = change(std::fs::read_to_string(Path::new(EXAMPLES).join("envoy/envoy.yaml")).unwrap());
+    let mut text =
+        change(std::fs::read_to_string(Path::new(EXAMPLES).join("envoy/envoy.yaml")).unwrap());
     for (old, new) in [(10000, front), (10001, application), (9901, admin)] {
         text = replaced(&text, &port(old), &port(new));
     }
     std::fs::write(&configuration, text).unwrap();
     let mut command = Command::new(envoy_program());
-    command.args(["--concurrency", "1", "--disable-hot-restart", "--log-level", "warning", "-c"]);
-    let envoy = Process(command.arg(configuration).stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap());
+    command.args([
+        "--concurrency",
+        "1",
+        "--disable-hot-restart",
+        "--log-level",
+        "warning",
+        "-c",
+    ]);
+    let envoy = Process(
+        command
+            .arg(configuration)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap(),
+    );
     await_port("Envoy", || get(front, None) == Some(200));
     (envoy, front)
 }
@@ -200,14 +256,28 @@ pub(crate) fn replaced(text: &str, old: &str, new: &str) -> String {
 
 fn start_service(ports: ServicePorts, folder: &TempDir) -> Process {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-    command.env_clear().current_dir(folder).stdin(Stdio::null()).stdout(Stdio::null());
-    command.env("RUNTIME_ROOT", EXAMPLES).env("RUNTIME_SUBDIRECTORY", "envoy");
+    command
+        .env_clear()
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null());
+    command
+        .env("RUNTIME_ROOT", EXAMPLES)
+        .env("RUNTIME_SUBDIRECTORY", "envoy");
     command.env("TIDEGATE_HTTP_ADDR", "127.0.0.1:0");
-    for (name, port) in [("", ports.http), ("GRPC_", ports.grpc), ("DEBUG_", ports.debug)] {
-        command.env(format!("{name}HOST"), "127.0.0.1").env(format!("{name}PORT"), port.to_string());
+    for (name, port) in [
+        ("", ports.http),
+        ("GRPC_", ports.grpc),
+        ("DEBUG_", ports.debug),
+    ] {
+        command
+            .env(format!("{name}HOST"), "127.0.0.1")
+            .env(format!("{name}PORT"), port.to_string());
     }
     let service = Process(command.spawn().unwrap());
-    await_port("the service", || TcpStream::connect(("127.0.0.1", ports.grpc)).is_ok());
+    await_port("the service", || {
+        TcpStream::connect(("127.0.0.1", ports.grpc)).is_ok()
+    });
     service
 }
 
@@ -226,7 +296,10 @@ pub(crate) struct Process(Child);
 
 impl Process {
     fn signal(&self, name: &str) {
-        let sent = Command::new("kill").args([&format!("-{name}"), &self.0.id().to_string()]).status().unwrap();
+        let sent = Command::new("kill")
+            .args([&format!("-{name}"), &self.0.id().to_string()])
+            .status()
+            .unwrap();
         assert!(sent.success());
     }
 
@@ -243,18 +316,26 @@ impl Drop for Process {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "the place of a test's peer is no setting of the server")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the place of a test's peer is no setting of the server"
+)]
 fn envoy_program() -> PathBuf {
     let program = match std::env::var_os("TIDEGATE_TEST_ENVOY") {
         Some(program) => PathBuf::from(program),
         None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.venv/envoy"),
     };
-    assert!(program.exists(), "there is no Envoy at {}; `make test` installs it", program.display());
+    assert!(
+        program.exists(),
+        "there is no Envoy at {}; `make test` installs it",
+        program.display()
+    );
     program
 }
 
 /// Ports that were free a moment ago. They are held until the last is known, so they differ.
 fn free_ports<const COUNT: usize>() -> [u16; COUNT] {
-    let held: [TcpListener; COUNT] = std::array::from_fn(|_| TcpListener::bind("127.0.0.1:0").unwrap());
+    let held: [TcpListener; COUNT] =
+        std::array::from_fn(|_| TcpListener::bind("127.0.0.1:0").unwrap());
     held.map(|listener| listener.local_addr().unwrap().port())
 }

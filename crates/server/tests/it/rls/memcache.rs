@@ -17,29 +17,64 @@ use crate::support::{Server, ask, await_that, get, request};
 
 /// A server with counters there.
 fn start(servers: &[&MemcachedServer], more: &[(&str, &str)]) -> Server {
-    let list: Vec<String> = servers.iter().map(|server| server.address().to_string()).collect();
+    let list: Vec<String> = servers
+        .iter()
+        .map(|server| server.address().to_string())
+        .collect();
     let list = list.join(",");
-    Server::start(&[&[("BACKEND_TYPE", "memcache"), ("MEMCACHE_HOST_PORT", list.as_str())], more].concat())
+    Server::start(
+        &[
+            &[
+                ("BACKEND_TYPE", "memcache"),
+                ("MEMCACHE_HOST_PORT", list.as_str()),
+            ],
+            more,
+        ]
+        .concat(),
+    )
 }
 
 /// The remaining hits of a user of `named`, of which there are 100 a day.
 async fn remaining(channel: &Channel, user: &str) -> u32 {
-    ask(channel, request("shop", &[&[("named", user)]])).await.unwrap().statuses[0].limit_remaining
+    ask(channel, request("shop", &[&[("named", user)]]))
+        .await
+        .unwrap()
+        .statuses[0]
+        .limit_remaining
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn counters_are_in_memcached_under_the_references_names() {
     let memcached = MemcachedServer::start();
     let server = start(&[&memcached], &[("CACHE_KEY_PREFIX", "edge:")]);
-    assert!(server.started.store.starts_with("memcached at 127.0.0.1:"), "{}", server.started.store);
+    assert!(
+        server.started.store.starts_with("memcached at 127.0.0.1:"),
+        "{}",
+        server.started.store
+    );
     let channel = server.channel().await;
-    for (code, left) in [(Code::Ok, 2), (Code::Ok, 1), (Code::Ok, 0), (Code::OverLimit, 0)] {
-        let answer = ask(&channel, request("shop", &[&[("user", "ada")]])).await.unwrap();
-        assert_eq!((answer.overall_code(), answer.statuses[0].limit_remaining), (code, left));
+    for (code, left) in [
+        (Code::Ok, 2),
+        (Code::Ok, 1),
+        (Code::Ok, 0),
+        (Code::OverLimit, 0),
+    ] {
+        let answer = ask(&channel, request("shop", &[&[("user", "ada")]]))
+            .await
+            .unwrap();
+        assert_eq!(
+            (answer.overall_code(), answer.statuses[0].limit_remaining),
+            (code, left)
+        );
     }
-    await_that("all four are charged", || server.stat("ratelimit.memcache.increment.__code=success") == 4);
+    await_that("all four are charged", || {
+        server.stat("ratelimit.memcache.increment.__code=success") == 4
+    });
     let keys = memcached.keys();
-    assert!(keys.len() == 1 && keys[0].0.starts_with("edge:shop_user_ada_"), "{keys:?}");
+    assert!(
+        keys.len() == 1 && keys[0].0.starts_with("edge:shop_user_ada_"),
+        "{keys:?}"
+    );
     for (name, expected) in [
         ("ratelimit.memcache.multiget.__code=success", 4),
         ("ratelimit.memcache.multiget.__code=error", 0),
@@ -56,13 +91,19 @@ async fn counters_are_in_memcached_under_the_references_names() {
     }
     let page = get(server.debug(), "/metrics").body;
     // The name under which the reference's exporter shows a counter with this tag.
-    assert!(page.contains("\nratelimit_memcache_multiget___code_success 4\n"), "{page}");
+    assert!(
+        page.contains("\nratelimit_memcache_multiget___code_success 4\n"),
+        "{page}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn every_core_counts_on_the_same_servers() {
     let memcached: Vec<_> = (0..3).map(|_| MemcachedServer::start()).collect();
-    let server = start(&memcached.iter().collect::<Vec<_>>(), &[("TIDEGATE_CORES", "3")]);
+    let server = start(
+        &memcached.iter().collect::<Vec<_>>(),
+        &[("TIDEGATE_CORES", "3")],
+    );
     for used in 1..=9 {
         let channel = server.channel().await;
         assert_eq!(remaining(&channel, "x").await, 100 - used);
@@ -81,17 +122,29 @@ async fn the_server_is_healthy_with_memcached_and_without_it() {
     assert_eq!(get(server.http(), "/healthcheck").status, 200);
     let channel = server.channel().await;
     for _ in 0..5 {
-        let answer = ask(&channel, request("shop", &[&[("user", "ada")]])).await.unwrap();
-        assert_eq!((answer.overall_code(), answer.statuses[0].limit_remaining), (Code::Ok, 2), "calls pass");
+        let answer = ask(&channel, request("shop", &[&[("user", "ada")]]))
+            .await
+            .unwrap();
+        assert_eq!(
+            (answer.overall_code(), answer.statuses[0].limit_remaining),
+            (Code::Ok, 2),
+            "calls pass"
+        );
     }
-    assert_eq!(server.stat("ratelimit.service.call.should_rate_limit.redis_error"), 0);
+    assert_eq!(
+        server.stat("ratelimit.service.call.should_rate_limit.redis_error"),
+        0
+    );
     assert!(server.stat("ratelimit.memcache.multiget.__code=error") >= 5);
 
     memcached.restart();
     let mut refused = false;
     for _ in 0..1_000 {
-        refused |=
-            ask(&channel, request("shop", &[&[("user", "ada")]])).await.unwrap().overall_code() == Code::OverLimit;
+        refused |= ask(&channel, request("shop", &[&[("user", "ada")]]))
+            .await
+            .unwrap()
+            .overall_code()
+            == Code::OverLimit;
         if refused {
             break;
         }
@@ -104,13 +157,21 @@ async fn the_server_is_healthy_with_memcached_and_without_it() {
 async fn memcached_is_killed_and_restarted_under_load_and_no_call_fails() {
     let mut memcached = [MemcachedServer::start(), MemcachedServer::start()];
     let server = start(&[&memcached[0], &memcached[1]], &[("TIDEGATE_CORES", "1")]);
-    let (stop, calls) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let (stop, calls) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicU64::new(0)),
+    );
     let mut load = tokio::task::JoinSet::new();
     for user in 0..20 {
         let (channel, stop, calls) = (server.channel().await, stop.clone(), calls.clone());
         load.spawn(async move {
             while !stop.load(SeqCst) {
-                ask(&channel, request("shop", &[&[("named", &format!("user-{user}"))]])).await.expect("an answer");
+                ask(
+                    &channel,
+                    request("shop", &[&[("named", &format!("user-{user}"))]]),
+                )
+                .await
+                .expect("an answer");
                 calls.fetch_add(1, SeqCst);
             }
         });
@@ -147,7 +208,15 @@ fn slow_to_charge(port: mpsc::Receiver<SocketAddr>, charged: Arc<AtomicBool>) ->
         assert!(lines.next().unwrap().unwrap().starts_with("get "));
         stream.write_all(b"END\r\n").unwrap();
         // `add`, its value, and `incr`.
-        assert_eq!(lines.by_ref().take(3).map(Result::unwrap).filter(|line| !line.is_empty()).count(), 3);
+        assert_eq!(
+            lines
+                .by_ref()
+                .take(3)
+                .map(Result::unwrap)
+                .filter(|line| !line.is_empty())
+                .count(),
+            3
+        );
         let port = port.recv().unwrap();
         await_that("the server drains", || TcpStream::connect(port).is_err());
         // Long enough for a server that does not wait to be gone.
@@ -164,11 +233,17 @@ async fn a_server_that_ends_waits_for_what_it_charged() {
     let (tell, port) = mpsc::channel();
     let charged = Arc::new(AtomicBool::new(false));
     let peer = slow_to_charge(port, charged.clone()).to_string();
-    let server = Server::start(&[("BACKEND_TYPE", "memcache"), ("MEMCACHE_HOST_PORT", &peer), ("TIDEGATE_CORES", "1")]);
+    let server = Server::start(&[
+        ("BACKEND_TYPE", "memcache"),
+        ("MEMCACHE_HOST_PORT", &peer),
+        ("TIDEGATE_CORES", "1"),
+    ]);
     let channel = server.channel().await;
     assert_eq!(remaining(&channel, "x").await, 99);
     drop(channel);
     tell.send(server.grpc()).unwrap();
-    tokio::task::spawn_blocking(move || server.stop()).await.unwrap();
+    tokio::task::spawn_blocking(move || server.stop())
+        .await
+        .unwrap();
     assert!(charged.load(SeqCst));
 }

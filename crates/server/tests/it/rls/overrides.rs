@@ -4,7 +4,9 @@ use std::time::{Duration, Instant};
 
 use tidegate_pipeline::Client;
 use tidegate_pipeline::test_util::RedisServer;
-use tidegate_ratelimit::{Effect, EffectKind, Entry, LimitOverride, OverrideStore, OverrideTarget, Reach, Timestamp};
+use tidegate_ratelimit::{
+    Effect, EffectKind, Entry, LimitOverride, OverrideStore, OverrideTarget, Reach, Timestamp,
+};
 
 use crate::support::{PATIENCE, Server, ask, request};
 
@@ -26,9 +28,15 @@ async fn start(redis: &RedisServer, api: &'static str) -> Server {
 }
 
 fn pause() -> LimitOverride {
-    let entries = vec![Entry { key: "named".to_owned(), value: "x".to_owned() }];
+    let entries = vec![Entry {
+        key: "named".to_owned(),
+        value: "x".to_owned(),
+    }];
     LimitOverride {
-        target: OverrideTarget::Key { domain: "shop".to_owned(), entries },
+        target: OverrideTarget::Key {
+            domain: "shop".to_owned(),
+            entries,
+        },
         effect: Effect::Paused(Reach::JobsAndRequests),
         until: None,
         by: "ada".to_owned(),
@@ -42,13 +50,22 @@ fn deadline() -> Instant {
 }
 
 async fn code(server: &Server) -> i32 {
-    ask(&server.channel().await, request("shop", &[&[("named", "x")]])).await.unwrap().overall_code
+    ask(
+        &server.channel().await,
+        request("shop", &[&[("named", "x")]]),
+    )
+    .await
+    .unwrap()
+    .overall_code
 }
 
 async fn await_code(server: &Server, expected: i32) {
     let latest = deadline();
     while code(server).await != expected {
-        assert!(Instant::now() < latest, "the server does not see the override");
+        assert!(
+            Instant::now() < latest,
+            "the server does not see the override"
+        );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -56,15 +73,27 @@ async fn await_code(server: &Server, expected: i32) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn all_servers_of_a_redis_obey_also_those_that_start_later() {
     let redis = RedisServer::start().await;
-    let (first, second) = (start(&redis, "127.0.0.1:0").await, start(&redis, "127.0.0.1:0").await);
+    let (first, second) = (
+        start(&redis, "127.0.0.1:0").await,
+        start(&redis, "127.0.0.1:0").await,
+    );
     let store = OverrideStore::redis(Client::new(redis.config()).unwrap(), "edge:");
     store.put(&pause(), Timestamp(0), deadline()).await.unwrap();
     await_code(&first, OVER_LIMIT).await;
     await_code(&second, OVER_LIMIT).await;
     let third = start(&redis, "127.0.0.1:0").await;
-    assert_eq!(code(&third).await, OVER_LIMIT, "it reads before its ports open");
+    assert_eq!(
+        code(&third).await,
+        OVER_LIMIT,
+        "it reads before its ports open"
+    );
 
-    assert!(store.remove(&pause().target, EffectKind::Paused, deadline()).await.unwrap());
+    assert!(
+        store
+            .remove(&pause().target, EffectKind::Paused, deadline())
+            .await
+            .unwrap()
+    );
     for server in [&first, &second, &third] {
         await_code(server, OK).await;
     }

@@ -12,7 +12,9 @@ use crate::support::{Limits, Server, post, repository};
 use crate::workflows::redis;
 
 /// What sets up connections and looks after them. Clients differ in it.
-const UPKEEP: [&[u8]; 8] = [b"PING", b"AUTH", b"SELECT", b"HELLO", b"CLIENT", b"COMMAND", b"CLUSTER", b"INFO"];
+const UPKEEP: [&[u8]; 8] = [
+    b"PING", b"AUTH", b"SELECT", b"HELLO", b"CLIENT", b"COMMAND", b"CLUSTER", b"INFO",
+];
 const WINDOW: &[u8] = b"<window>";
 
 type Words = Vec<Vec<u8>>;
@@ -26,13 +28,20 @@ struct Relay {
 impl Relay {
     fn before(redis: &RedisServer) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let relay = Self { address: listener.local_addr().unwrap(), commands: Arc::default() };
-        let (upstream, commands) = (SocketAddr::from((Ipv4Addr::LOCALHOST, redis.port())), relay.commands.clone());
+        let relay = Self {
+            address: listener.local_addr().unwrap(),
+            commands: Arc::default(),
+        };
+        let (upstream, commands) = (
+            SocketAddr::from((Ipv4Addr::LOCALHOST, redis.port())),
+            relay.commands.clone(),
+        );
         // Ends with the test's process; its connections end with the server.
         std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 let server = TcpStream::connect(upstream).unwrap();
-                let (mut replies, mut back) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+                let (mut replies, mut back) =
+                    (server.try_clone().unwrap(), client.try_clone().unwrap());
                 std::thread::spawn(move || {
                     let _ = std::io::copy(&mut replies, &mut back);
                     let _ = back.shutdown(Shutdown::Both);
@@ -70,8 +79,15 @@ fn next(reader: &mut BufReader<&TcpStream>) -> Option<Vec<u8>> {
     let mut raw = Vec::new();
     let line = |reader: &mut BufReader<&TcpStream>, raw: &mut Vec<u8>| {
         let start = raw.len();
-        reader.read_until(b'\n', raw).ok().filter(|read| *read > 0)?;
-        std::str::from_utf8(&raw[start + 1..]).ok()?.trim_end().parse::<usize>().ok()
+        reader
+            .read_until(b'\n', raw)
+            .ok()
+            .filter(|read| *read > 0)?;
+        std::str::from_utf8(&raw[start + 1..])
+            .ok()?
+            .trim_end()
+            .parse::<usize>()
+            .ok()
     };
     for _ in 0..line(reader, &mut raw)? {
         let length = line(reader, &mut raw)?;
@@ -84,8 +100,13 @@ fn next(reader: &mut BufReader<&TcpStream>) -> Option<Vec<u8>> {
 
 /// The words of a command, which must be written in the one way that there is: an array of bulk strings.
 fn words(raw: &[u8]) -> Words {
-    let mut rest = raw.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
-    let count: usize = std::str::from_utf8(&rest.next().unwrap()[1..]).unwrap().parse().unwrap();
+    let mut rest = raw
+        .split(|byte| *byte == b'\n')
+        .map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+    let count: usize = std::str::from_utf8(&rest.next().unwrap()[1..])
+        .unwrap()
+        .parse()
+        .unwrap();
     let words: Words = (0..count).map(|_| rest.nth(1).unwrap().to_vec()).collect();
     assert_eq!(encoded(&words), raw, "{}", String::from_utf8_lossy(raw));
     words
@@ -115,7 +136,10 @@ fn without_windows(commands: Vec<Vec<u8>>) -> Vec<Words> {
         let length = lengths.iter().find(|(key, _)| *key == words[1]).unwrap().1;
         let at = words[1].iter().rposition(|byte| *byte == b'_').unwrap() + 1;
         let window = number(&words[1][at..]);
-        assert!(window % length == 0 && window <= now + 1 && now <= window + length + 1, "{window} {length} {now}");
+        assert!(
+            window % length == 0 && window <= now + 1 && now <= window + length + 1,
+            "{window} {length} {now}"
+        );
         words[1].splice(at.., WINDOW.iter().copied());
     }
     commands
@@ -124,22 +148,35 @@ fn without_windows(commands: Vec<Vec<u8>>) -> Vec<Words> {
 fn recorded(commands: &Value) -> Vec<Words> {
     let bytes = |word: &Value| word.as_str().unwrap().as_bytes().to_vec();
     let commands = commands.as_array().map(Vec::as_slice).unwrap_or_default();
-    commands.iter().map(|words| words.as_array().unwrap().iter().map(bytes).collect()).collect()
+    commands
+        .iter()
+        .map(|words| words.as_array().unwrap().iter().map(bytes).collect())
+        .collect()
 }
 
 fn shown(commands: &[Words]) -> Vec<String> {
-    commands.iter().map(|words| String::from_utf8_lossy(&words.join(&b' ')).into_owned()).collect()
+    commands
+        .iter()
+        .map(|words| String::from_utf8_lossy(&words.join(&b' ')).into_owned())
+        .collect()
 }
 
 fn golden(name: &str) -> Value {
-    serde_json::from_str(&std::fs::read_to_string(repository().join("golden/reference").join(name)).unwrap()).unwrap()
+    serde_json::from_str(
+        &std::fs::read_to_string(repository().join("golden/reference").join(name)).unwrap(),
+    )
+    .unwrap()
 }
 
 #[test]
 fn redis_gets_the_bytes_that_the_reference_sends() {
     let (asked, recordings) = (golden("scenarios.json"), golden("commands.json"));
     for scenario in asked["scenarios"].as_array().unwrap() {
-        check(scenario, asked["limits"].as_str().unwrap(), &recordings[scenario["name"].as_str().unwrap()]);
+        check(
+            scenario,
+            asked["limits"].as_str().unwrap(),
+            &recordings[scenario["name"].as_str().unwrap()],
+        );
     }
 }
 
@@ -157,19 +194,39 @@ fn check(scenario: &Value, limits: &str, recording: &Value) {
         ("REDIS_PERSECOND_POOL_SIZE", "1"),
     ];
     let own = scenario["settings"].as_object().unwrap();
-    settings.extend(own.iter().map(|(name, value)| (name.as_str(), value.as_str().unwrap())));
+    settings.extend(
+        own.iter()
+            .map(|(name, value)| (name.as_str(), value.as_str().unwrap())),
+    );
     if own.contains_key("REDIS_PERSECOND") {
         settings.push(("REDIS_PERSECOND_URL", &per_second));
     }
     let server = Server::start_bare(&settings);
     let requests = scenario["requests"].as_array().unwrap();
-    assert_eq!(requests.len(), recording.as_array().unwrap().len(), "{}", scenario["name"]);
+    assert_eq!(
+        requests.len(),
+        recording.as_array().unwrap().len(),
+        "{}",
+        scenario["name"]
+    );
     for (request, expected) in requests.iter().zip(recording.as_array().unwrap()) {
         let status = post(server.http(), "/json", &request.to_string()).status;
-        for (relay, expected) in relays.iter().zip([&expected["commands"], &expected["per_second"]]) {
+        for (relay, expected) in relays
+            .iter()
+            .zip([&expected["commands"], &expected["per_second"]])
+        {
             let (sent, expected) = (without_windows(relay.take()), recorded(expected));
-            assert!(sent == expected, "{request}:\n{:#?}\n{:#?}", shown(&sent), shown(&expected));
+            assert!(
+                sent == expected,
+                "{request}:\n{:#?}\n{:#?}",
+                shown(&sent),
+                shown(&expected)
+            );
         }
-        assert_eq!(u64::from(status), expected["status"].as_u64().unwrap(), "{request}");
+        assert_eq!(
+            u64::from(status),
+            expected["status"].as_u64().unwrap(),
+            "{request}"
+        );
     }
 }

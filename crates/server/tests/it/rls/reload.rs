@@ -15,7 +15,9 @@ fn limits(requests: u32) -> String {
 #[track_caller]
 fn await_limit(server: &Server, requests: u32) {
     let line = format!("shop.user: unit=HOUR requests_per_unit={requests},");
-    await_that(&line, || get(server.debug(), "/rlconfig").body.contains(&line));
+    await_that(&line, || {
+        get(server.debug(), "/rlconfig").body.contains(&line)
+    });
 }
 
 fn start(limits: &Limits) -> Server {
@@ -46,7 +48,9 @@ fn a_folder_removed_and_made_anew_is_watched_again() {
     let files = Limits::new(&limits(1));
     let server = start(&files);
     std::fs::remove_dir_all(files.folder()).unwrap();
-    await_that("no limits are left", || get(server.debug(), "/rlconfig").body.is_empty());
+    await_that("no limits are left", || {
+        get(server.debug(), "/rlconfig").body.is_empty()
+    });
     std::fs::create_dir(files.folder()).unwrap();
     files.write("limits.yaml", &limits(4));
     await_limit(&server, 4);
@@ -90,7 +94,11 @@ fn a_root_that_is_a_link_may_be_moved() {
     let current = root.path().join("current");
     for (version, requests) in [("v1", 1), ("v2", 2)] {
         std::fs::create_dir_all(root.path().join(version).join("config")).unwrap();
-        std::fs::write(root.path().join(version).join("config/limits.yaml"), limits(requests)).unwrap();
+        std::fs::write(
+            root.path().join(version).join("config/limits.yaml"),
+            limits(requests),
+        )
+        .unwrap();
     }
     symlink("v1", &current).unwrap();
     let server = Server::start_bare(&[("RUNTIME_ROOT", current.to_str().unwrap())]);
@@ -107,7 +115,9 @@ fn a_bad_file_changes_nothing_but_a_counter() {
     let files = Limits::new(&limits(1));
     let server = start(&files);
     files.write("limits.yaml", &limits(2).replace("hour", "fortnight"));
-    await_that("the bad file is noticed", || server.stat("ratelimit.service.config_load_error") == 1);
+    await_that("the bad file is noticed", || {
+        server.stat("ratelimit.service.config_load_error") == 1
+    });
     await_limit(&server, 1);
     files.write("limits.yaml", &limits(2));
     await_limit(&server, 2);
@@ -133,8 +143,10 @@ fn a_bad_first_file_does_not_stop_the_start() {
 fn a_forced_start_takes_what_comes_later() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("later");
-    let server =
-        Server::start_bare(&[("RUNTIME_ROOT", root.to_str().unwrap()), ("FORCE_START_WITHOUT_INITIAL_CONFIG", "true")]);
+    let server = Server::start_bare(&[
+        ("RUNTIME_ROOT", root.to_str().unwrap()),
+        ("FORCE_START_WITHOUT_INITIAL_CONFIG", "true"),
+    ]);
     std::fs::create_dir_all(root.join("config")).unwrap();
     std::fs::write(root.join("config/limits.yaml"), limits(8)).unwrap();
     await_limit(&server, 8);
@@ -167,14 +179,25 @@ fn a_file_that_cannot_be_read_keeps_its_last_text() {
     std::fs::remove_file(files.folder().join("limits.yaml")).unwrap();
     symlink("nowhere", files.folder().join("limits.yaml")).unwrap();
     files.write("other.yaml", "domain: another\n");
-    await_that("a file is kept", || get(server.debug(), "/stats").body.contains("tidegate.config.kept_files: 1\n"));
+    await_that("a file is kept", || {
+        get(server.debug(), "/stats")
+            .body
+            .contains("tidegate.config.kept_files: 1\n")
+    });
     await_limit(&server, 1);
     let health = get(server.http(), "/healthcheck");
     assert_eq!(health.status, 200);
-    assert!(health.body.starts_with("OK\n") && health.body.contains("keep their last text: 1"), "{health:?}");
+    assert!(
+        health.body.starts_with("OK\n") && health.body.contains("keep their last text: 1"),
+        "{health:?}"
+    );
     assert!(server.stat("runtime.load_failures") > failures);
     std::fs::remove_file(files.folder().join("limits.yaml")).unwrap();
-    await_that("a file that is gone is not kept", || get(server.debug(), "/rlconfig").body.is_empty());
-    await_that("none is kept", || server.stat("tidegate.config.kept_files") == 0);
+    await_that("a file that is gone is not kept", || {
+        get(server.debug(), "/rlconfig").body.is_empty()
+    });
+    await_that("none is kept", || {
+        server.stat("tidegate.config.kept_files") == 0
+    });
     assert_eq!(get(server.http(), "/healthcheck").body, "OK");
 }

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, date_time_ymd,
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    date_time_ymd,
 };
 use tempfile::TempDir;
 
@@ -27,7 +28,10 @@ impl Authority {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name.push(DnType::CommonName, name);
         let pem = params.self_signed(&key).unwrap().pem();
-        Self { issuer: Issuer::new(params, key), pem }
+        Self {
+            issuer: Issuer::new(params, key),
+            pem,
+        }
     }
 
     /// A certificate for `name` that is valid for long.
@@ -37,15 +41,23 @@ impl Authority {
 
     /// A certificate that ended in a year.
     pub(crate) fn expired(&self, name: &str) -> Issued {
-        self.issue_as(name, |params| params.not_after = date_time_ymd(2021, 12, 31))
+        self.issue_as(name, |params| {
+            params.not_after = date_time_ymd(2021, 12, 31)
+        })
     }
 
     /// A certificate that is for servers only.
     pub(crate) fn of_a_server(&self, name: &str) -> Issued {
-        self.issue_as(name, |params| params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth])
+        self.issue_as(name, |params| {
+            params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth]
+        })
     }
 
-    pub(crate) fn issue_as(&self, name: &str, change: impl FnOnce(&mut CertificateParams)) -> Issued {
+    pub(crate) fn issue_as(
+        &self,
+        name: &str,
+        change: impl FnOnce(&mut CertificateParams),
+    ) -> Issued {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         params.distinguished_name.push(DnType::CommonName, name);
@@ -53,7 +65,10 @@ impl Authority {
         params.not_after = date_time_ymd(2100, 12, 31);
         change(&mut params);
         let chain = params.signed_by(&key, &self.issuer).unwrap().pem();
-        Issued { chain, key: key.serialize_pem() }
+        Issued {
+            chain,
+            key: key.serialize_pem(),
+        }
     }
 }
 
@@ -96,5 +111,8 @@ impl Folder {
 
 /// As settings are given.
 pub(crate) fn borrowed<'a>(settings: &'a [(&'static str, String)]) -> Vec<(&'static str, &'a str)> {
-    settings.iter().map(|(name, value)| (*name, value.as_str())).collect()
+    settings
+        .iter()
+        .map(|(name, value)| (*name, value.as_str()))
+        .collect()
 }

@@ -21,12 +21,18 @@ struct Target {
 
 impl Target {
     fn start() -> Self {
-        let (authority, folder, limits) = (Authority::new("ours"), Folder::new(), Limits::new(LIMITS));
+        let (authority, folder, limits) =
+            (Authority::new("ours"), Folder::new(), Limits::new(LIMITS));
         folder.put(&authority.issue("127.0.0.1"));
         let mut settings = folder.grpc().to_vec();
         settings.push(("RUNTIME_ROOT", limits.root().to_owned()));
         let server = Process::start(&borrowed(&settings));
-        Self { authority, server, _folder: folder, _limits: limits }
+        Self {
+            authority,
+            server,
+            _folder: folder,
+            _limits: limits,
+        }
     }
 
     fn grpc(&self) -> SocketAddr {
@@ -53,8 +59,12 @@ fn half_a_hello() -> Vec<u8> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn plaintext_and_garbage_are_refused_and_logged_now_and_then() {
     let target = Target::start();
-    let said: [&[u8]; 4] =
-        [crate::hostile::grpc::PREFACE, b"GET / HTTP/1.1\r\n\r\n", &[0xff; 3_000], &[22, 3, 1, 0, 4, 99, 0, 0, 0]];
+    let said: [&[u8]; 4] = [
+        crate::hostile::grpc::PREFACE,
+        b"GET / HTTP/1.1\r\n\r\n",
+        &[0xff; 3_000],
+        &[22, 3, 1, 0, 4, 99, 0, 0, 0],
+    ];
     for round in 0..50 {
         let mut stream = TcpStream::connect(target.grpc()).unwrap();
         stream.write_all(said[round % said.len()]).unwrap();
@@ -64,7 +74,10 @@ async fn plaintext_and_garbage_are_refused_and_logged_now_and_then() {
     assert!(target.closed("handshake") >= 50);
     target.server.signal("INT");
     let (_, log) = target.server.end();
-    assert!(log.contains("it does not speak TLS; is it configured without?"), "{log}");
+    assert!(
+        log.contains("it does not speak TLS; is it configured without?"),
+        "{log}"
+    );
     assert!(log.lines().count() < 10, "{log}");
 }
 
@@ -117,7 +130,10 @@ async fn half_open_handshakes_make_room_for_others() {
         let begun = std::time::Instant::now();
         assert!(runtime.block_on(target.serves()), "among two thousand");
         assert!(begun.elapsed() < PATIENCE);
-        let left = open.iter_mut().filter_map(|stream| (!is_closed(stream)).then_some(())).count();
+        let left = open
+            .iter_mut()
+            .filter_map(|stream| (!is_closed(stream)).then_some(()))
+            .count();
         assert!(left <= 1_024, "{left} stay open");
     };
     let grown = tokio::task::block_in_place(|| grown(&target.server, attack));
@@ -143,9 +159,13 @@ async fn slow_clients_are_let_in_while_another_address_floods() {
         let _ = socket.write_all(&hello).await;
         flood.push(socket);
     }
-    await_that("some of the flood make room", || target.closed("room") >= 100);
+    await_that("some of the flood make room", || {
+        target.closed("room") >= 100
+    });
     for socket in slow {
-        let stream = secure(socket, &client(&target.authority, None, b"h2")).await.expect("a slow client is let in");
+        let stream = secure(socket, &client(&target.authority, None, b"h2"))
+            .await
+            .expect("a slow client is let in");
         assert_eq!(decide(stream).await.unwrap(), "0");
     }
     drop(flood);

@@ -28,7 +28,9 @@ async fn until(mut condition: impl AsyncFnMut() -> bool) {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(PATIENCE, asking).await.expect("it comes");
+    tokio::time::timeout(PATIENCE, asking)
+        .await
+        .expect("it comes");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -57,7 +59,10 @@ async fn every_way_to_replace_a_pair_is_followed() {
     fs::rename(folder.path("..data_tmp"), folder.path("..data")).unwrap();
     shows(&server, &authority, &pairs[3]).await;
 
-    for (path, text) in [("server.pem", &pairs[1].chain), ("keys/server.key", &pairs[1].key)] {
+    for (path, text) in [
+        ("server.pem", &pairs[1].chain),
+        ("keys/server.key", &pairs[1].key),
+    ] {
         folder.write("new", text);
         fs::rename(folder.path("new"), folder.path(path)).unwrap();
     }
@@ -67,7 +72,11 @@ async fn every_way_to_replace_a_pair_is_followed() {
     folder.write("keys/server.key", &pairs[2].key);
     shows(&server, &authority, &pairs[2]).await;
 
-    assert_eq!(ask(&mut old).await.unwrap(), "0", "a connection that is there stays");
+    assert_eq!(
+        ask(&mut old).await.unwrap(),
+        "0",
+        "a connection that is there stays"
+    );
     assert!(server.stat("certs.load_attempts") >= 4);
     connection.abort();
 }
@@ -84,7 +93,12 @@ async fn half_a_pair_changes_nothing_and_is_told() {
     let (grpc, debug) = (server.address("gRPC"), server.address("debug"));
     let stat = |name: &str| -> u64 {
         let stats = get(debug, "/stats").body;
-        stats.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ")).unwrap_or("0").parse().unwrap()
+        stats
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+            .unwrap_or("0")
+            .parse()
+            .unwrap()
     };
     folder.write("server.pem", &second.chain);
     until(async || stat("certs.load_failures") == 1).await;
@@ -106,13 +120,17 @@ async fn half_a_pair_changes_nothing_and_is_told() {
     assert_eq!(stat("certs.load_failures"), 3);
     server.signal("INT");
     let (_, log) = server.end();
-    for reason in
-        ["it is not the key of the first certificate in /", "it has no private key in PEM form", "cannot read"]
-    {
+    for reason in [
+        "it is not the key of the first certificate in /",
+        "it has no private key in PEM form",
+        "cannot read",
+    ] {
         assert_eq!(log.matches(reason).count(), 1, "{reason}: {log}");
     }
     assert!(
-        log.contains("changed certificates cannot be used, and the old ones stay: GRPC_SERVER_TLS_KEY='/"),
+        log.contains(
+            "changed certificates cannot be used, and the old ones stay: GRPC_SERVER_TLS_KEY='/"
+        ),
         "{log}"
     );
 }
@@ -134,7 +152,11 @@ async fn a_pair_that_has_expired_does_not_replace_one_that_is_valid() {
 /// A client whose authority was taken away is refused, also when it was let in before; the other way round, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn authorities_of_clients_are_followed() {
-    let (authority, old, new) = (Authority::new("ours"), Authority::new("old"), Authority::new("new"));
+    let (authority, old, new) = (
+        Authority::new("ours"),
+        Authority::new("old"),
+        Authority::new("new"),
+    );
     let folder = Folder::new();
     folder.put(&authority.issue("127.0.0.1"));
     folder.write("clients.pem", &old.pem);
@@ -160,15 +182,25 @@ async fn the_end_of_a_certificate_is_told_before_it_comes() {
         params.not_before = (now - std::time::Duration::from_secs(3600 * 99)).into();
         params.not_after = (now + std::time::Duration::from_secs(3600)).into();
     });
-    for (pair, told) in [(soon, "valid for a short time only"), (authority.expired("127.0.0.1"), "has expired")] {
+    for (pair, told) in [
+        (soon, "valid for a short time only"),
+        (authority.expired("127.0.0.1"), "has expired"),
+    ] {
         folder.put(&pair);
         let server = Process::start(&borrowed(&folder.grpc()));
         let left = || -> Option<u64> {
             let stats = get(server.address("debug"), "/stats").body;
             let name = "tidegate.certificates.seconds_left: ";
-            stats.lines().find_map(|line| line.strip_prefix(name)).map(|left| left.parse().unwrap())
+            stats
+                .lines()
+                .find_map(|line| line.strip_prefix(name))
+                .map(|left| left.parse().unwrap())
         };
-        assert!(left().is_some_and(|left| left <= 3600), "on the first page: {:?}", left());
+        assert!(
+            left().is_some_and(|left| left <= 3600),
+            "on the first page: {:?}",
+            left()
+        );
         server.signal("INT");
         let (_, log) = server.end();
         assert!(log.contains(told), "{log}");

@@ -7,17 +7,27 @@ use super::{Authority, Folder};
 
 /// What is wrong with these settings, a line each.
 fn problems(settings: &[(&str, &str)]) -> Vec<String> {
-    let given = settings.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let given = settings
+        .iter()
+        .map(|&(name, value)| (name.to_owned(), value.to_owned()))
+        .collect();
     match Settings::parse(&given) {
         Ok(_) => Vec::new(),
-        Err(error) => error.to_string().lines().skip(1).map(|line| line.trim().to_owned()).collect(),
+        Err(error) => error
+            .to_string()
+            .lines()
+            .skip(1)
+            .map(|line| line.trim().to_owned())
+            .collect(),
     }
 }
 
 #[track_caller]
 fn check(settings: &[(&str, &str)], expected: &[&str]) {
     let told = problems(settings);
-    let all = expected.iter().all(|text| told.iter().any(|line| line.contains(text)));
+    let all = expected
+        .iter()
+        .all(|text| told.iter().any(|line| line.contains(text)));
     assert!(all && told.len() == expected.len(), "{told:#?}");
 }
 
@@ -29,7 +39,8 @@ fn every_mistake_in_the_files_is_told_with_what_to_do() {
     folder.write("other.key", &other.key);
     folder.write("empty", "");
     folder.write("cut.pem", &one.chain[..one.chain.len() / 2]);
-    let encrypted = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n";
+    let encrypted =
+        "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n";
     folder.write("encrypted.key", encrypted);
     let path = |name: &str| folder.text(name);
     let with = |certificate: &str, key: &str, authorities: &str, san: &str, expected: &[&str]| {
@@ -44,27 +55,86 @@ fn every_mistake_in_the_files_is_told_with_what_to_do() {
     };
     let (chain, key) = (path("server.pem"), path("server.key"));
     with(&chain, &key, "", "", &[]);
-    with("", "", "", "", &["GRPC_SERVER_TLS_CERT='': expected the path of a file", "GRPC_SERVER_TLS_KEY='': expected"]);
-    with(&path("none"), "", "", "", &["GRPC_SERVER_TLS_CERT='/", "GRPC_SERVER_TLS_KEY='': expected the path"]);
+    with(
+        "",
+        "",
+        "",
+        "",
+        &[
+            "GRPC_SERVER_TLS_CERT='': expected the path of a file",
+            "GRPC_SERVER_TLS_KEY='': expected",
+        ],
+    );
+    with(
+        &path("none"),
+        "",
+        "",
+        "",
+        &[
+            "GRPC_SERVER_TLS_CERT='/",
+            "GRPC_SERVER_TLS_KEY='': expected the path",
+        ],
+    );
     with(
         &path("none"),
         &path("none"),
         &path("none"),
         "",
-        &["GRPC_SERVER_TLS_CERT='/", "GRPC_SERVER_TLS_KEY='/", "GRPC_CLIENT_TLS_CACERT='/"],
+        &[
+            "GRPC_SERVER_TLS_CERT='/",
+            "GRPC_SERVER_TLS_KEY='/",
+            "GRPC_CLIENT_TLS_CACERT='/",
+        ],
     );
-    with(&chain, &path("other.key"), "", "", &["it is not the key of the first certificate in /"]);
+    with(
+        &chain,
+        &path("other.key"),
+        "",
+        "",
+        &["it is not the key of the first certificate in /"],
+    );
     with(
         &path("empty"),
         &path("empty"),
         &path("empty"),
         "",
-        &["it has no certificate in PEM form", "it has no private key in PEM form", "GRPC_CLIENT_TLS_CACERT='/"],
+        &[
+            "it has no certificate in PEM form",
+            "it has no private key in PEM form",
+            "GRPC_CLIENT_TLS_CACERT='/",
+        ],
     );
-    with(&path("cut.pem"), &path("encrypted.key"), "", "", &["its PEM form is cut", "the key is encrypted"]);
-    with(&key, &chain, "", "", &["it has no certificate in PEM form", "it has no private key in PEM form"]);
-    with(&chain, &key, "", "envoy", &["GRPC_CLIENT_TLS_SAN='envoy': clients are asked for a certificate only with"]);
-    with(&chain, &key, &path("server.pem"), "no name", &["GRPC_CLIENT_TLS_SAN='no name': expected a DNS name"]);
+    with(
+        &path("cut.pem"),
+        &path("encrypted.key"),
+        "",
+        "",
+        &["its PEM form is cut", "the key is encrypted"],
+    );
+    with(
+        &key,
+        &chain,
+        "",
+        "",
+        &[
+            "it has no certificate in PEM form",
+            "it has no private key in PEM form",
+        ],
+    );
+    with(
+        &chain,
+        &key,
+        "",
+        "envoy",
+        &["GRPC_CLIENT_TLS_SAN='envoy': clients are asked for a certificate only with"],
+    );
+    with(
+        &chain,
+        &key,
+        &path("server.pem"),
+        "no name",
+        &["GRPC_CLIENT_TLS_SAN='no name': expected a DNS name"],
+    );
 }
 
 #[test]
@@ -72,21 +142,34 @@ fn the_api_needs_a_certificate_and_its_key_together() {
     let (authority, folder) = (Authority::new("ours"), Folder::new());
     folder.put(&authority.issue("a"));
     let (chain, key) = (folder.text("server.pem"), folder.text("server.key"));
-    check(&[("TIDEGATE_TLS_CERT", &chain), ("TIDEGATE_TLS_KEY", &key)], &[]);
-    check(&[("TIDEGATE_TLS_CERT", &chain)], &["TIDEGATE_TLS_KEY='': expected the path of a file"]);
-    check(&[("TIDEGATE_TLS_KEY", &key)], &["TIDEGATE_TLS_CERT='': expected the path of a file"]);
+    check(
+        &[("TIDEGATE_TLS_CERT", &chain), ("TIDEGATE_TLS_KEY", &key)],
+        &[],
+    );
+    check(
+        &[("TIDEGATE_TLS_CERT", &chain)],
+        &["TIDEGATE_TLS_KEY='': expected the path of a file"],
+    );
+    check(
+        &[("TIDEGATE_TLS_KEY", &key)],
+        &["TIDEGATE_TLS_CERT='': expected the path of a file"],
+    );
     check(
         &[("TIDEGATE_TLS_CLIENT_CACERT", &chain)],
-        &["TIDEGATE_TLS_CERT='': expected the path", "TIDEGATE_TLS_KEY='': expected the path"],
+        &[
+            "TIDEGATE_TLS_CERT='': expected the path",
+            "TIDEGATE_TLS_KEY='': expected the path",
+        ],
     );
 }
 
 /// Whoever sets an authority of clients believes that they are checked.
 #[test]
 fn files_that_have_no_effect_are_told() {
-    let parsed = Settings::parse(&[("GRPC_CLIENT_TLS_CACERT".to_owned(), "/nowhere".to_owned())].into()).unwrap();
-    let expected =
-        "GRPC_CLIENT_TLS_CACERT has no effect: the gRPC port speaks plaintext unless GRPC_SERVER_USE_TLS=true";
+    let parsed =
+        Settings::parse(&[("GRPC_CLIENT_TLS_CACERT".to_owned(), "/nowhere".to_owned())].into())
+            .unwrap();
+    let expected = "GRPC_CLIENT_TLS_CACERT has no effect: the gRPC port speaks plaintext unless GRPC_SERVER_USE_TLS=true";
     assert_eq!(parsed.warnings, [expected]);
 }
 
@@ -94,9 +177,19 @@ fn files_that_have_no_effect_are_told() {
 #[test]
 fn what_is_no_regular_file_is_a_mistake_in_every_variable_that_names_a_file() {
     let folder = Folder::new();
-    assert!(std::process::Command::new("mkfifo").arg(folder.path("pipe")).status().unwrap().success());
+    assert!(
+        std::process::Command::new("mkfifo")
+            .arg(folder.path("pipe"))
+            .status()
+            .unwrap()
+            .success()
+    );
     let redis = [("REDIS_URL", "a:1"), ("REDIS_TLS", "true")];
-    let memcached = [("BACKEND_TYPE", "memcache"), ("MEMCACHE_HOST_PORT", "a:1"), ("MEMCACHE_TLS", "true")];
+    let memcached = [
+        ("BACKEND_TYPE", "memcache"),
+        ("MEMCACHE_HOST_PORT", "a:1"),
+        ("MEMCACHE_TLS", "true"),
+    ];
     let xds = [
         ("CONFIG_TYPE", "GRPC_XDS_SOTW"),
         ("CONFIG_GRPC_XDS_SERVER_URL", "a:1"),
@@ -115,10 +208,19 @@ fn what_is_no_regular_file_is_a_mistake_in_every_variable_that_names_a_file() {
         ("PROMETHEUS_MAPPER_YAML", &mapper),
     ] {
         let with = |path: &str| problems(&[others, &[(variable, path)]].concat());
-        for (path, expected) in [("pipe", "it is not a regular file"), (".", "Is a directory")] {
+        for (path, expected) in [
+            ("pipe", "it is not a regular file"),
+            (".", "Is a directory"),
+        ] {
             let told = with(&folder.text(path));
-            let told: Vec<_> = told.iter().filter(|line| line.starts_with(variable)).collect();
-            assert!(told.len() == 1 && told[0].contains(expected), "{variable}: {told:?}");
+            let told: Vec<_> = told
+                .iter()
+                .filter(|line| line.starts_with(variable))
+                .collect();
+            assert!(
+                told.len() == 1 && told[0].contains(expected),
+                "{variable}: {told:?}"
+            );
         }
     }
 }

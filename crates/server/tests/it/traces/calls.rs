@@ -22,20 +22,36 @@ const CALLER: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
 /// Settings for traces over HTTP that are sent at once.
 pub(super) fn traced(url: &str) -> Vec<(&str, &str)> {
-    vec![("TRACING_ENABLED", "true"), ("OTEL_EXPORTER_OTLP_ENDPOINT", url), ("OTEL_BSP_SCHEDULE_DELAY", "20")]
+    vec![
+        ("TRACING_ENABLED", "true"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", url),
+        ("OTEL_BSP_SCHEDULE_DELAY", "20"),
+    ]
 }
 
 #[track_caller]
 fn named<'s>(spans: &'s [Span], name: &str) -> &'s Span {
-    spans.iter().find(|span| span.name == name).unwrap_or_else(|| panic!("no {name} in {spans:?}"))
+    spans
+        .iter()
+        .find(|span| span.name == name)
+        .unwrap_or_else(|| panic!("no {name} in {spans:?}"))
 }
 
 /// Asks once, as a caller whose trace is [`CALLER`].
-async fn ask_as_caller(server: &Server, message: tidegate::proto::envoy::service::ratelimit::v3::RateLimitRequest) {
+async fn ask_as_caller(
+    server: &Server,
+    message: tidegate::proto::envoy::service::ratelimit::v3::RateLimitRequest,
+) {
     let mut message = Request::new(message);
-    message.metadata_mut().insert("traceparent", CALLER.parse().unwrap());
-    message.metadata_mut().insert("tracestate", "vendor=1".parse().unwrap());
-    message.metadata_mut().insert("baggage", "user=ada".parse().unwrap());
+    message
+        .metadata_mut()
+        .insert("traceparent", CALLER.parse().unwrap());
+    message
+        .metadata_mut()
+        .insert("tracestate", "vendor=1".parse().unwrap());
+    message
+        .metadata_mut()
+        .insert("baggage", "user=ada".parse().unwrap());
     let _ = ask(&server.channel().await, message).await;
 }
 
@@ -46,53 +62,115 @@ async fn a_call_through_redis_has_the_references_spans() {
     let limits = Limits::new(
         "domain: d\ndescriptors:\n  - {key: s, rate_limit: {unit: second, requests_per_unit: 9}}\n  - {key: m, rate_limit: {unit: minute, requests_per_unit: 9}}\n",
     );
-    let (url, redis, second) = (collector.url(), redis.address().to_string(), second.address().to_string());
+    let (url, redis, second) = (
+        collector.url(),
+        redis.address().to_string(),
+        second.address().to_string(),
+    );
     let mut more = traced(&url);
     more.extend([("RUNTIME_ROOT", limits.root()), ("REDIS_URL", &redis)]);
-    more.extend([("REDIS_PERSECOND", "true"), ("REDIS_PERSECOND_URL", &second)]);
-    more.extend([("TRACING_SERVICE_NAMESPACE", "edge"), ("TRACING_SERVICE_INSTANCE_ID", "one")]);
+    more.extend([
+        ("REDIS_PERSECOND", "true"),
+        ("REDIS_PERSECOND_URL", &second),
+    ]);
+    more.extend([
+        ("TRACING_SERVICE_NAMESPACE", "edge"),
+        ("TRACING_SERVICE_INSTANCE_ID", "one"),
+    ]);
     let server = Server::start_bare(&more);
-    ask_as_caller(&server, request("d", &[&[("s", "x")], &[("m", "x")], &[("none", "x")]])).await;
+    ask_as_caller(
+        &server,
+        request("d", &[&[("s", "x")], &[("m", "x")], &[("none", "x")]]),
+    )
+    .await;
 
     let message = collector.next();
     assert_eq!(message.path, "/v1/traces");
-    let expected = ["service.name=RateLimit", "service.namespace=edge", "service.instance.id=one"];
+    let expected = [
+        "service.name=RateLimit",
+        "service.namespace=edge",
+        "service.instance.id=one",
+    ];
     assert_eq!(pairs(&message.resource.attributes), expected);
-    let [call, execution, store] =
-        [RPC, "ShouldRateLimit Execution", "Redis Pipeline Execution"].map(|name| named(&message.spans, name));
+    let [call, execution, store] = [RPC, "ShouldRateLimit Execution", "Redis Pipeline Execution"]
+        .map(|name| named(&message.spans, name));
     assert_eq!(message.spans.len(), 3);
     let text = r#"request string=domain:"d" descriptors:{entries:{key:"s" value:"x"}} descriptors:{entries:{key:"m" value:"x"}} descriptors:{entries:{key:"none" value:"x"}}"#;
     assert_eq!(pairs(&execution.attributes), ["domain=d", text]);
-    assert_eq!(pairs(&store.attributes), ["pipeline length=2", "perSecondPipeline length=2"]);
+    assert_eq!(
+        pairs(&store.attributes),
+        ["pipeline length=2", "perSecondPipeline length=2"]
+    );
     let expected = [
         "rpc.system=grpc",
         "rpc.service=envoy.service.ratelimit.v3.RateLimitService",
         "rpc.method=ShouldRateLimit",
         "rpc.grpc.status_code=0",
     ];
-    assert_eq!((pairs(&call.attributes), &call.status), (expected.map(str::to_owned).to_vec(), &None));
+    assert_eq!(
+        (pairs(&call.attributes), &call.status),
+        (expected.map(str::to_owned).to_vec(), &None)
+    );
 
-    let id = u128::from_str_radix(&CALLER[3..35], 16).unwrap().to_be_bytes();
+    let id = u128::from_str_radix(&CALLER[3..35], 16)
+        .unwrap()
+        .to_be_bytes();
     for span in &message.spans {
-        assert_eq!((&span.trace_id[..], &*span.trace_state), (&id[..], "vendor=1"), "{span:?}");
-        assert!(call.start <= span.start && span.start <= span.end && span.end <= call.end, "{span:?}");
+        assert_eq!(
+            (&span.trace_id[..], &*span.trace_state),
+            (&id[..], "vendor=1"),
+            "{span:?}"
+        );
+        assert!(
+            call.start <= span.start && span.start <= span.end && span.end <= call.end,
+            "{span:?}"
+        );
         assert_eq!(span.span_id.len(), 8);
     }
-    let caller = u64::from_str_radix(&CALLER[36..52], 16).unwrap().to_be_bytes();
-    assert_eq!((&call.parent_span_id[..], call.kind, call.flags), (&caller[..], 2, 0x301));
-    assert_eq!((&execution.parent_span_id, execution.kind, execution.flags), (&call.span_id, 1, 0x101));
+    let caller = u64::from_str_radix(&CALLER[36..52], 16)
+        .unwrap()
+        .to_be_bytes();
+    assert_eq!(
+        (&call.parent_span_id[..], call.kind, call.flags),
+        (&caller[..], 2, 0x301)
+    );
+    assert_eq!(
+        (&execution.parent_span_id, execution.kind, execution.flags),
+        (&call.span_id, 1, 0x101)
+    );
     assert_eq!(store.parent_span_id, execution.span_id);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_call_through_memcached_has_the_references_span() {
-    let (memcached, collector) = (MemcachedServer::start(), Collector::start(Protocol::Http, Answer::Take));
+    let (memcached, collector) = (
+        MemcachedServer::start(),
+        Collector::start(Protocol::Http, Answer::Take),
+    );
     let (url, address) = (collector.url(), memcached.address().to_string());
-    let server =
-        Server::start(&[&traced(&url)[..], &[("BACKEND_TYPE", "memcache"), ("MEMCACHE_HOST_PORT", &address)]].concat());
-    ask_as_caller(&server, request("shop", &[&[("user", "ada")], &[("named", "x")], &[("free", "x")]])).await;
+    let server = Server::start(
+        &[
+            &traced(&url)[..],
+            &[
+                ("BACKEND_TYPE", "memcache"),
+                ("MEMCACHE_HOST_PORT", &address),
+            ],
+        ]
+        .concat(),
+    );
+    ask_as_caller(
+        &server,
+        request(
+            "shop",
+            &[&[("user", "ada")], &[("named", "x")], &[("free", "x")]],
+        ),
+    )
+    .await;
     let spans = collector.spans(3);
-    assert_eq!(pairs(&named(&spans, "Memcached Fetch Execution").attributes), ["keysToGet length=2"]);
+    assert_eq!(
+        pairs(&named(&spans, "Memcached Fetch Execution").attributes),
+        ["keysToGet length=2"]
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -102,9 +180,15 @@ async fn a_call_that_fails_says_so_in_its_span() {
     ask_as_caller(&server, request("", &[&[("user", "ada")]])).await;
     let spans = collector.spans(2);
     let call = named(&spans, RPC);
-    assert!(pairs(&call.attributes).contains(&"rpc.grpc.status_code=2".to_owned()), "{call:?}");
+    assert!(
+        pairs(&call.attributes).contains(&"rpc.grpc.status_code=2".to_owned()),
+        "{call:?}"
+    );
     let status = call.status.clone().unwrap();
-    assert_eq!((status.code, &*status.message), (2, "rate limit domain must not be empty"));
+    assert_eq!(
+        (status.code, &*status.message),
+        (2, "rate limit domain must not be empty")
+    );
     assert_eq!(named(&spans, "ShouldRateLimit Execution").status, None);
 }
 
@@ -114,14 +198,23 @@ fn a_call_of_json_has_the_references_spans() {
     let server = Server::start(&traced(&collector.url()));
     let body = r#"{"domain":"shop","descriptors":[{"entries":[{"key":"user","value":"ada"}]}]}"#;
     let headers = [("host", "test"), ("traceparent", CALLER)];
-    assert_eq!(http_with(server.http(), "POST", "/json", &headers, body.as_bytes()).status, 200);
+    assert_eq!(
+        http_with(server.http(), "POST", "/json", &headers, body.as_bytes()).status,
+        200
+    );
     let spans = collector.spans(3);
-    let (call, rest) = (named(&spans, "/json"), named(&spans, "NewJsonHandler Remaining Execution"));
+    let (call, rest) = (
+        named(&spans, "/json"),
+        named(&spans, "NewJsonHandler Remaining Execution"),
+    );
     let text = "response=overall_code:OK statuses:{code:OK current_limit:{requests_per_unit:3 unit:HOUR} limit_remaining:2 duration_until_reset:{seconds:";
     assert!(pairs(&rest.attributes)[0].starts_with(text), "{rest:?}");
     assert_eq!(pairs(&call.attributes), ["http.response.status_code=200"]);
     for part in [rest, named(&spans, "ShouldRateLimit Execution")] {
-        assert_eq!((&part.trace_id, &part.parent_span_id), (&call.trace_id, &call.span_id));
+        assert_eq!(
+            (&part.trace_id, &part.parent_span_id),
+            (&call.trace_id, &call.span_id)
+        );
     }
     // Counters in memory need no call of a store.
     assert_eq!(spans.len(), 3);
@@ -138,7 +231,13 @@ async fn traces_go_by_grpc_with_both_certificates_checked() {
     let issuer = Issuer::new(params, key);
     let issued = |name: &str| {
         let key = KeyPair::generate().unwrap();
-        (CertificateParams::new(vec![name.to_owned()]).unwrap().signed_by(&key, &issuer).unwrap(), key)
+        (
+            CertificateParams::new(vec![name.to_owned()])
+                .unwrap()
+                .signed_by(&key, &issuer)
+                .unwrap(),
+            key,
+        )
     };
     let ((theirs, their_key), (ours, our_key)) = (issued("localhost"), issued("tidegate"));
     fs::write(path("ca"), authority.pem()).unwrap();
@@ -148,27 +247,47 @@ async fn traces_go_by_grpc_with_both_certificates_checked() {
     let mut roots = RootCertStore::empty();
     roots.add(authority.der().clone()).unwrap();
     let provider = Arc::new(default_provider());
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build().unwrap();
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+        .build()
+        .unwrap();
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_client_cert_verifier(verifier)
-        .with_single_cert(vec![theirs.der().clone()], PrivateKeyDer::try_from(their_key.serialize_der()).unwrap())
+        .with_single_cert(
+            vec![theirs.der().clone()],
+            PrivateKeyDer::try_from(their_key.serialize_der()).unwrap(),
+        )
         .unwrap();
     config.alpn_protocols = vec![b"h2".to_vec()];
-    let collector = Collector::start(Protocol::GrpcOverTls(TlsAcceptor::from(Arc::new(config))), Answer::Take);
+    let collector = Collector::start(
+        Protocol::GrpcOverTls(TlsAcceptor::from(Arc::new(config))),
+        Answer::Take,
+    );
 
     let endpoint = format!("localhost:{}", collector.address.port());
     let (ca, certificate, key) = (path("ca"), path("certificate"), path("key"));
     let mut more = traced(&endpoint);
-    more.extend([("TRACING_EXPORTER_PROTOCOL", "grpc"), ("OTEL_EXPORTER_OTLP_CERTIFICATE", &ca)]);
-    more.extend([("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", &*certificate), ("OTEL_EXPORTER_OTLP_CLIENT_KEY", &key)]);
-    more.push(("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20token,x-scope=edge"));
+    more.extend([
+        ("TRACING_EXPORTER_PROTOCOL", "grpc"),
+        ("OTEL_EXPORTER_OTLP_CERTIFICATE", &ca),
+    ]);
+    more.extend([
+        ("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", &*certificate),
+        ("OTEL_EXPORTER_OTLP_CLIENT_KEY", &key),
+    ]);
+    more.push((
+        "OTEL_EXPORTER_OTLP_HEADERS",
+        "authorization=Bearer%20token,x-scope=edge",
+    ));
     let server = Server::start(&more);
     ask_as_caller(&server, request("shop", &[&[("user", "ada")]])).await;
     let message = collector.next();
     assert_eq!(
-        (&message.headers["authorization"], &message.headers["x-scope"]),
+        (
+            &message.headers["authorization"],
+            &message.headers["x-scope"]
+        ),
         (&"Bearer token".parse().unwrap(), &"edge".parse().unwrap())
     );
     named(&message.spans, RPC);
@@ -182,11 +301,17 @@ async fn traces_are_compressed_when_told_so() {
     let collector = Collector::start(Protocol::Http, Answer::Take);
     let url = collector.url() + "/somewhere";
     let mut more = traced("http://nowhere.invalid");
-    more.extend([("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", &*url), ("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")]);
+    more.extend([
+        ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", &*url),
+        ("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip"),
+    ]);
     let server = Server::start(&more);
     ask_as_caller(&server, request("shop", &[&[("user", "ada")]])).await;
     let message = collector.next();
-    assert_eq!((&*message.path, &message.headers["content-encoding"]), ("/somewhere", &"gzip".parse().unwrap()));
+    assert_eq!(
+        (&*message.path, &message.headers["content-encoding"]),
+        ("/somewhere", &"gzip".parse().unwrap())
+    );
     named(&message.spans, RPC);
 }
 
@@ -195,7 +320,10 @@ async fn grpc_without_tls_takes_the_same_messages() {
     let collector = Collector::start(Protocol::Grpc, Answer::Take);
     let url = collector.url();
     let mut more = traced(&url);
-    more.extend([("TRACING_EXPORTER_PROTOCOL", "grpc"), ("OTEL_EXPORTER_OTLP_COMPRESSION", "none")]);
+    more.extend([
+        ("TRACING_EXPORTER_PROTOCOL", "grpc"),
+        ("OTEL_EXPORTER_OTLP_COMPRESSION", "none"),
+    ]);
     let server = Server::start(&more);
     ask_as_caller(&server, request("shop", &[&[("user", "ada")]])).await;
     named(&collector.spans(2), RPC);

@@ -78,7 +78,10 @@ impl Collector {
         let (tell, told) = channel();
         let (end, ended) = oneshot::channel();
         let answer = Arc::new(Mutex::new(answer));
-        let desk = Desk { answer: answer.clone(), received: sender };
+        let desk = Desk {
+            answer: answer.clone(),
+            received: sender,
+        };
         std::thread::spawn(move || {
             let runtime = Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
@@ -90,7 +93,12 @@ impl Collector {
                 }
             });
         });
-        Self { address: told.recv_timeout(PATIENCE).unwrap(), answer, received, _end: end }
+        Self {
+            address: told.recv_timeout(PATIENCE).unwrap(),
+            answer,
+            received,
+            _end: end,
+        }
     }
 
     pub(super) fn url(&self) -> String {
@@ -104,7 +112,9 @@ impl Collector {
 
     /// The next message.
     pub(super) fn next(&self) -> Received {
-        self.received.recv_timeout(PATIENCE).expect("a message comes")
+        self.received
+            .recv_timeout(PATIENCE)
+            .expect("a message comes")
     }
 
     /// Whether nothing has come that was not looked at.
@@ -116,7 +126,11 @@ impl Collector {
     pub(super) fn spans(&self, least: usize) -> Vec<Span> {
         let (mut spans, until) = (Vec::new(), Instant::now() + PATIENCE);
         while spans.len() < least && Instant::now() < until {
-            spans.extend(self.received.recv_timeout(PATIENCE).map_or_else(|_| Vec::new(), |message| message.spans));
+            spans.extend(
+                self.received
+                    .recv_timeout(PATIENCE)
+                    .map_or_else(|_| Vec::new(), |message| message.spans),
+            );
         }
         assert!(spans.len() >= least, "{spans:?}");
         spans
@@ -143,41 +157,70 @@ impl Desk {
     }
 
     async fn serve_http<S: AsyncRead + AsyncWrite + Unpin + 'static>(self, socket: S) {
-        let service = service_fn(move |request: http::Request<Incoming>| self.clone().http(request));
-        let _ = http1::Builder::new().serve_connection(TokioIo::new(socket), service).await;
+        let service =
+            service_fn(move |request: http::Request<Incoming>| self.clone().http(request));
+        let _ = http1::Builder::new()
+            .serve_connection(TokioIo::new(socket), service)
+            .await;
     }
 
-    async fn http(self, request: http::Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+    async fn http(
+        self,
+        request: http::Request<Incoming>,
+    ) -> Result<Response<Full<Bytes>>, Infallible> {
         let (head, body) = request.into_parts();
-        let Ok(body) = body.collect().await else { return Ok(Response::default()) };
+        let Ok(body) = body.collect().await else {
+            return Ok(Response::default());
+        };
         let mut body = body.to_bytes().to_vec();
-        if head.headers.get("content-encoding").is_some_and(|encoding| encoding == "gzip") {
+        if head
+            .headers
+            .get("content-encoding")
+            .is_some_and(|encoding| encoding == "gzip")
+        {
             let mut plain = Vec::new();
-            flate2::read::GzDecoder::new(&*body).read_to_end(&mut plain).unwrap();
+            flate2::read::GzDecoder::new(&*body)
+                .read_to_end(&mut plain)
+                .unwrap();
             body = plain;
         }
         assert_eq!(head.headers["content-type"], "application/x-protobuf");
         let path = head.uri.path().to_owned();
-        let answer = self.receive(path, head.headers, ExportRequest::decode(&*body).unwrap()).await;
+        let answer = self
+            .receive(path, head.headers, ExportRequest::decode(&*body).unwrap())
+            .await;
         let status = match answer {
             Ok(answer) => return Ok(Response::new(Full::new(answer.encode_to_vec().into()))),
             Err(Code::Unavailable) => StatusCode::SERVICE_UNAVAILABLE,
             Err(_) => StatusCode::BAD_REQUEST,
         };
-        Ok(Response::builder().status(status).body(Full::default()).unwrap())
+        Ok(Response::builder()
+            .status(status)
+            .body(Full::default())
+            .unwrap())
     }
 
     async fn serve_grpc<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(self, socket: S) {
         let service = service_fn(move |request: http::Request<Incoming>| {
-            assert_eq!(request.uri().path(), "/opentelemetry.proto.collector.trace.v1.TraceService/Export");
+            assert_eq!(
+                request.uri().path(),
+                "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+            );
             let codec = tonic_prost::ProstCodec::<ExportResponse, ExportRequest>::default();
             let desk = self.clone();
             async move { Ok::<_, Infallible>(Grpc::new(codec).unary(desk, request).await) }
         });
-        let _ = http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(socket), service).await;
+        let _ = http2::Builder::new(TokioExecutor::new())
+            .serve_connection(TokioIo::new(socket), service)
+            .await;
     }
 
-    async fn receive(&self, path: String, headers: HeaderMap, message: ExportRequest) -> Result<ExportResponse, Code> {
+    async fn receive(
+        &self,
+        path: String,
+        headers: HeaderMap,
+        message: ExportRequest,
+    ) -> Result<ExportResponse, Code> {
         let answer = *self.answer.lock().unwrap();
         match answer {
             Answer::Later => return Err(Code::Unavailable),
@@ -186,11 +229,24 @@ impl Desk {
             Answer::Take | Answer::RejectOne => {}
         }
         let [mut of] = <[_; 1]>::try_from(message.resource_spans).unwrap();
-        let spans = of.scope_spans.drain(..).flat_map(|scope| scope.spans).collect();
-        let _ = self.received.send(Received { path, headers, resource: of.resource.unwrap(), spans });
-        let rejected = (answer == Answer::RejectOne)
-            .then(|| PartialSuccess { rejected_spans: 1, error_message: "one is too old".to_owned() });
-        Ok(ExportResponse { partial_success: rejected })
+        let spans = of
+            .scope_spans
+            .drain(..)
+            .flat_map(|scope| scope.spans)
+            .collect();
+        let _ = self.received.send(Received {
+            path,
+            headers,
+            resource: of.resource.unwrap(),
+            spans,
+        });
+        let rejected = (answer == Answer::RejectOne).then(|| PartialSuccess {
+            rejected_spans: 1,
+            error_message: "one is too old".to_owned(),
+        });
+        Ok(ExportResponse {
+            partial_success: rejected,
+        })
     }
 }
 
@@ -202,8 +258,12 @@ impl UnaryService<ExportRequest> for Desk {
         let desk = self.clone();
         Box::pin(async move {
             let (metadata, _, message) = request.into_parts();
-            let answer = desk.receive("gRPC".to_owned(), metadata.into_headers(), message).await;
-            answer.map(tonic::Response::new).map_err(|code| tonic::Status::new(code, "the collector says no"))
+            let answer = desk
+                .receive("gRPC".to_owned(), metadata.into_headers(), message)
+                .await;
+            answer
+                .map(tonic::Response::new)
+                .map_err(|code| tonic::Status::new(code, "the collector says no"))
         })
     }
 }

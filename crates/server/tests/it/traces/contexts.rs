@@ -26,7 +26,10 @@ async fn ask_with(channel: &Channel, user: &str, headers: &[(&str, String)]) {
 /// Headers of callers that have decided so.
 fn decided(sampled: bool) -> Vec<Vec<(&'static str, String)>> {
     let bit = u8::from(sampled);
-    let ids = [("x-b3-traceid", TRACE.to_owned()), ("x-b3-spanid", SPAN.to_owned())];
+    let ids = [
+        ("x-b3-traceid", TRACE.to_owned()),
+        ("x-b3-spanid", SPAN.to_owned()),
+    ];
     vec![
         vec![("traceparent", format!("00-{TRACE}-{SPAN}-0{bit}"))],
         vec![("b3", format!("{TRACE}-{SPAN}-{bit}"))],
@@ -52,10 +55,18 @@ async fn check(rate: &'static str, sampled: bool) {
     server.stop();
     let expected = if sampled { headers.len() } else { 1 };
     let spans = collector.spans(2 * expected);
-    let texts: Vec<_> =
-        spans.iter().filter(|span| span.name == "ShouldRateLimit Execution").map(|span| format!("{span:?}")).collect();
+    let texts: Vec<_> = spans
+        .iter()
+        .filter(|span| span.name == "ShouldRateLimit Execution")
+        .map(|span| format!("{span:?}"))
+        .collect();
     assert_eq!(texts.len(), expected, "{texts:?}");
-    assert!(texts.iter().all(|text| text.contains("undecided") != sampled), "{texts:?}");
+    assert!(
+        texts
+            .iter()
+            .all(|text| text.contains("undecided") != sampled),
+        "{texts:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
@@ -73,8 +84,13 @@ async fn health_checks_are_not_traced() {
     let collector = Collector::start(Protocol::Http, Answer::Take);
     let server = Server::start(&traced(&collector.url()));
     let channel = server.channel().await;
-    let health = HealthCheckRequest { service: "ratelimit".to_owned() };
-    HealthClient::new(channel.clone()).check(health).await.unwrap();
+    let health = HealthCheckRequest {
+        service: "ratelimit".to_owned(),
+    };
+    HealthClient::new(channel.clone())
+        .check(health)
+        .await
+        .unwrap();
     ask_with(&channel, "ada", &[]).await;
     drop(channel);
     server.stop();
@@ -97,7 +113,12 @@ async fn hostile_contexts_are_none_and_calls_are_answered() {
         ("baggage", "a=1,".repeat(3 * 1024)),
     ];
     for header in &hostile {
-        ask_with(&channel, "ada-".repeat(4_000).as_str(), std::slice::from_ref(header)).await;
+        ask_with(
+            &channel,
+            "ada-".repeat(4_000).as_str(),
+            std::slice::from_ref(header),
+        )
+        .await;
     }
     let headers = [("host", "test"), ("traceparent", &*"0".repeat(64 * 1024))];
     let body = r#"{"domain":"shop","descriptors":[{"entries":[{"key":"user","value":"ada"}]}]}"#;
@@ -107,7 +128,10 @@ async fn hostile_contexts_are_none_and_calls_are_answered() {
     };
     let spans = collector.spans(2 * hostile.len());
     for span in &spans {
-        assert!(span.trace_state.is_empty() && span.trace_id.iter().any(|byte| *byte != 0), "{span:?}");
+        assert!(
+            span.trace_state.is_empty() && span.trace_id.iter().any(|byte| *byte != 0),
+            "{span:?}"
+        );
         assert_eq!(span.parent_span_id.is_empty(), span.kind == 2, "{span:?}");
         let text = format!("{span:?}");
         assert!(text.len() < 6_000, "{}", text.len());

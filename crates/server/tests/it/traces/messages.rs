@@ -117,5 +117,8 @@ pub(super) fn pairs(attributes: &[KeyValue]) -> Vec<String> {
         (None, Some(number)) => number.to_string(),
         other => panic!("{other:?}"),
     };
-    attributes.iter().map(|pair| format!("{}={}", pair.key, value(pair.value.as_ref().unwrap()))).collect()
+    attributes
+        .iter()
+        .map(|pair| format!("{}={}", pair.key, value(pair.value.as_ref().unwrap())))
+        .collect()
 }

@@ -14,7 +14,9 @@ const DROPPED: &str = "tidegate.traces.dropped_spans";
 async fn call(server: &Server, calls: usize) {
     let channel = server.channel().await;
     for _ in 0..calls {
-        ask(&channel, request("shop", &[&[("free", "x")]])).await.unwrap();
+        ask(&channel, request("shop", &[&[("free", "x")]]))
+            .await
+            .unwrap();
     }
 }
 
@@ -23,7 +25,11 @@ async fn a_collector_that_comes_late_gets_everything() {
     for protocol in [Protocol::Http, Protocol::Grpc] {
         let collector = Collector::start(protocol.clone(), Answer::Later);
         let url = collector.url();
-        let grpc = if matches!(protocol, Protocol::Grpc) { "grpc" } else { "http" };
+        let grpc = if matches!(protocol, Protocol::Grpc) {
+            "grpc"
+        } else {
+            "http"
+        };
         let more = [traced(&url), vec![("TRACING_EXPORTER_PROTOCOL", grpc)]].concat();
         let server = Server::start(&more);
         call(&server, 10).await;
@@ -42,7 +48,11 @@ async fn what_a_collector_refuses_is_dropped_and_counted() {
         for protocol in [Protocol::Http, Protocol::Grpc] {
             let collector = Collector::start(protocol.clone(), answer);
             let url = collector.url();
-            let grpc = if matches!(protocol, Protocol::Grpc) { "grpc" } else { "http" };
+            let grpc = if matches!(protocol, Protocol::Grpc) {
+                "grpc"
+            } else {
+                "http"
+            };
             let more = [traced(&url), vec![("TRACING_EXPORTER_PROTOCOL", grpc)]].concat();
             let server = Server::start(&more);
             call(&server, 1).await;
@@ -70,7 +80,9 @@ async fn a_collector_that_never_answers_fills_a_queue_that_is_bounded() {
     // Each takes about 5 KiB; 8 MiB may wait.
     let value = "x".repeat(8_000);
     for _ in 0..2_500 {
-        ask(&channel, request("shop", &[&[("free", &value)]])).await.unwrap();
+        ask(&channel, request("shop", &[&[("free", &value)]]))
+            .await
+            .unwrap();
     }
     let begun = Instant::now();
     {
@@ -91,7 +103,9 @@ async fn memory_stays_flat_when_every_call_is_traced_and_nobody_takes_traces() {
     let value = "x".repeat(8_000);
     let load = async |calls| {
         for _ in 0..calls {
-            ask(&channel, request("shop", &[&[("free", &value)]])).await.unwrap();
+            ask(&channel, request("shop", &[&[("free", &value)]]))
+                .await
+                .unwrap();
         }
     };
     // The queue is full after some 1,700 calls.
@@ -110,7 +124,10 @@ async fn what_was_sampled_last_is_sent_before_the_end() {
     let url = collector.url();
     let more = [traced(&url), vec![("OTEL_BSP_SCHEDULE_DELAY", "600000")]].concat();
     // The first of two equal names would count.
-    let more: Vec<_> = more.into_iter().filter(|pair| *pair != ("OTEL_BSP_SCHEDULE_DELAY", "20")).collect();
+    let more: Vec<_> = more
+        .into_iter()
+        .filter(|pair| *pair != ("OTEL_BSP_SCHEDULE_DELAY", "20"))
+        .collect();
     let server = Server::start(&more);
     call(&server, 1).await;
     assert!(collector.has_nothing());

@@ -33,7 +33,8 @@ fn named<'s>(spans: &'s [Span], name: &str) -> Vec<&'s Span> {
 /// What `$trace` of a workflow says; null if it has none.
 #[track_caller]
 fn kept(flows: &Flows, id: &Value) -> Value {
-    flows.get(&format!("/v1/workflows/{}?view=jobs", id.as_str().unwrap()))["globals"]["$trace"].clone()
+    flows.get(&format!("/v1/workflows/{}?view=jobs", id.as_str().unwrap()))["globals"]["$trace"]
+        .clone()
 }
 
 #[track_caller]
@@ -44,26 +45,50 @@ fn create(flows: &Flows, headers: &[(&str, &str)], body: &Value) -> Value {
 /// Waits for one job.
 #[track_caller]
 fn claimed(flows: &Flows) -> Value {
-    let jobs = flows.post("/v1/jobs/claim", json!({"queues": ["default"], "worker": "w-1", "wait": "20s"}));
+    let jobs = flows.post(
+        "/v1/jobs/claim",
+        json!({"queues": ["default"], "worker": "w-1", "wait": "20s"}),
+    );
     jobs["jobs"][0].clone()
 }
 
 #[track_caller]
 fn report(flows: &Flows, job: &Value, mut report: Value) {
     report["lease"] = job["lease"].clone();
-    assert_eq!(flows.post("/v1/jobs/report", json!({"reports": [report]}))["reports"][0]["status"], 200);
+    assert_eq!(
+        flows.post("/v1/jobs/report", json!({"reports": [report]}))["reports"][0]["status"],
+        200
+    );
 }
 
 /// Jobs are claimed at the first of these servers, and reported at the last. There are so many spans in `all`.
 fn all_is_in_one_trace(stores: &[Vec<(&str, &str)>], all: usize) {
     let collector = Collector::start(Protocol::Http, Answer::Take);
     let url = collector.url();
-    let servers: Vec<Flows> = stores.iter().map(|store| Flows::start(&[&traced(&url), &store[..]].concat())).collect();
+    let servers: Vec<Flows> = stores
+        .iter()
+        .map(|store| Flows::start(&[&traced(&url), &store[..]].concat()))
+        .collect();
     let (first, last) = (servers.first().unwrap(), servers.last().unwrap());
-    let caller = [("host", "test"), ("traceparent", CALLER), ("tracestate", "vendor=1")];
+    let caller = [
+        ("host", "test"),
+        ("traceparent", CALLER),
+        ("tracestate", "vendor=1"),
+    ];
 
-    let request = r#"{"domain":"sample","descriptors":[{"entries":[{"key":"client","value":"me"}]}]}"#;
-    assert_eq!(http_with(first.server.http(), "POST", "/json", &caller, request.as_bytes()).status, 200);
+    let request =
+        r#"{"domain":"sample","descriptors":[{"entries":[{"key":"client","value":"me"}]}]}"#;
+    assert_eq!(
+        http_with(
+            first.server.http(),
+            "POST",
+            "/json",
+            &caller,
+            request.as_bytes()
+        )
+        .status,
+        200
+    );
     let mut two = workflow("report", "fetch add<fetch");
     two["jobs"][0]["retries"] = json!(1);
     two["jobs"][0]["backoff"] = json!("0s");
@@ -82,12 +107,28 @@ fn all_is_in_one_trace(stores: &[Vec<(&str, &str)>], all: usize) {
     let spans = collector.spans(all);
     assert!(spans.len() == all && collector.has_nothing(), "{spans:?}");
     for span in &spans {
-        assert_eq!((&*hex(&span.trace_id), &*span.trace_state), (TRACE, "vendor=1"), "{span:?}");
+        assert_eq!(
+            (&*hex(&span.trace_id), &*span.trace_state),
+            (TRACE, "vendor=1"),
+            "{span:?}"
+        );
         assert!(span.start <= span.end, "{span:?}");
     }
-    assert_eq!(hex(&named(&spans, "/json")[0].parent_span_id), "b7ad6b7169203331");
-    let [creation] = named(&spans, CREATION)[..] else { panic!("{spans:?}") };
-    assert_eq!((&*hex(&creation.parent_span_id), creation.kind, creation.flags), ("b7ad6b7169203331", 2, 0x301));
+    assert_eq!(
+        hex(&named(&spans, "/json")[0].parent_span_id),
+        "b7ad6b7169203331"
+    );
+    let [creation] = named(&spans, CREATION)[..] else {
+        panic!("{spans:?}")
+    };
+    assert_eq!(
+        (
+            &*hex(&creation.parent_span_id),
+            creation.kind,
+            creation.flags
+        ),
+        ("b7ad6b7169203331", 2, 0x301)
+    );
     let id = created["id"].as_str().unwrap();
     let expected = [
         "http.request.method=POST",
@@ -97,21 +138,36 @@ fn all_is_in_one_trace(stores: &[Vec<(&str, &str)>], all: usize) {
         "tidegate.workflow.name=report",
         "tidegate.workflow.existing=false",
     ];
-    assert_eq!((pairs(&creation.attributes), &creation.status), (expected.map(str::to_owned).to_vec(), &None));
+    assert_eq!(
+        (pairs(&creation.attributes), &creation.status),
+        (expected.map(str::to_owned).to_vec(), &None)
+    );
 
     assert_eq!(named(&spans, ATTEMPT).len(), 3);
-    for (job, name, attempt, outcome) in
-        [(&failed, "fetch", 1, "failed"), (&again, "fetch", 2, "succeeded"), (&added, "add", 1, "succeeded")]
-    {
+    for (job, name, attempt, outcome) in [
+        (&failed, "fetch", 1, "failed"),
+        (&again, "fetch", 2, "succeeded"),
+        (&added, "add", 1, "succeeded"),
+    ] {
         is_shown(&spans, (creation, id), job, (name, attempt, outcome));
     }
 }
 
 /// An attempt has its span, a child of the creation of the workflow with this id, under the name that the claim gave.
-fn is_shown(spans: &[Span], (creation, id): (&Span, &str), job: &Value, (name, attempt, outcome): (&str, u8, &str)) {
+fn is_shown(
+    spans: &[Span],
+    (creation, id): (&Span, &str),
+    job: &Value,
+    (name, attempt, outcome): (&str, u8, &str),
+) {
     let attempts = named(spans, ATTEMPT);
-    assert_eq!(job["params"]["$trace"], json!({"traceparent": traceparent(creation), "tracestate": "vendor=1"}));
-    let own = attempts.iter().find(|span| job["traceparent"] == traceparent(span));
+    assert_eq!(
+        job["params"]["$trace"],
+        json!({"traceparent": traceparent(creation), "tracestate": "vendor=1"})
+    );
+    let own = attempts
+        .iter()
+        .find(|span| job["traceparent"] == traceparent(span));
     let own = own.unwrap_or_else(|| panic!("{job} {attempts:?}"));
     assert_eq!((&own.parent_span_id, own.kind), (&creation.span_id, 4));
     let (said, known) = (
@@ -129,9 +185,18 @@ fn is_shown(spans: &[Span], (creation, id): (&Span, &str), job: &Value, (name, a
         ],
     );
     assert_eq!(said[..known.len()], known);
-    assert!(said[known.len()].starts_with("tidegate.waited_ms="), "{said:?}");
-    let told = own.status.as_ref().map(|status| (status.code, &*status.message));
-    assert_eq!(told, (outcome == "failed").then_some((2, "ConnectionError: the vendor does not answer")));
+    assert!(
+        said[known.len()].starts_with("tidegate.waited_ms="),
+        "{said:?}"
+    );
+    let told = own
+        .status
+        .as_ref()
+        .map(|status| (status.code, &*status.message));
+    assert_eq!(
+        told,
+        (outcome == "failed").then_some((2, "ConnectionError: the vendor does not answer"))
+    );
 }
 
 #[test]
@@ -156,18 +221,31 @@ fn all_is_in_one_trace_on_two_servers_with_one_redis() {
 #[test]
 fn without_an_exporter_the_callers_context_is_kept_and_nothing_else_is_said() {
     let flows = Flows::start(&[]);
-    let headers = [("traceparent", CALLER), ("tracestate", "a=1"), ("tracestate", r#"b="\2""#)];
+    let headers = [
+        ("traceparent", CALLER),
+        ("tracestate", "a=1"),
+        ("tracestate", r#"b="\2""#),
+    ];
     let created = create(&flows, &headers, &workflow("w", "a"));
     let expected = json!({"traceparent": CALLER, "tracestate": r#"a=1,b="\2""#});
     assert_eq!(kept(&flows, &created["id"]), expected);
     let job = claimed(&flows);
-    assert_eq!((&job["params"], job.get("traceparent")), (&json!({"$trace": expected}), None));
+    assert_eq!(
+        (&job["params"], job.get("traceparent")),
+        (&json!({"$trace": expected}), None)
+    );
     flows.succeed(&job, json!(1));
 
     // Nobody says where they are.
     let created = create(&flows, &[], &workflow("w", "a"));
-    let shown = flows.get(&format!("/v1/workflows/{}?view=jobs", created["id"].as_str().unwrap()));
-    assert_eq!((shown.get("globals"), &claimed(&flows)["params"]), (None, &json!({})));
+    let shown = flows.get(&format!(
+        "/v1/workflows/{}?view=jobs",
+        created["id"].as_str().unwrap()
+    ));
+    assert_eq!(
+        (shown.get("globals"), &claimed(&flows)["params"]),
+        (None, &json!({}))
+    );
 }
 
 #[test]
@@ -175,14 +253,32 @@ fn hostile_headers_are_no_context_and_no_error() {
     let long = "0".repeat(20 * 1024);
     let state = "a=1,".repeat(200);
     let flows = Flows::start(&[]);
-    for wrong in [&*long, "00-x", "", &CALLER.to_uppercase(), &CALLER.replace("b7ad6b7169203331", &"0".repeat(16))] {
-        let created = create(&flows, &[("traceparent", wrong), ("tracestate", "a=1")], &workflow("w", "a"));
+    for wrong in [
+        &*long,
+        "00-x",
+        "",
+        &CALLER.to_uppercase(),
+        &CALLER.replace("b7ad6b7169203331", &"0".repeat(16)),
+    ] {
+        let created = create(
+            &flows,
+            &[("traceparent", wrong), ("tracestate", "a=1")],
+            &workflow("w", "a"),
+        );
         assert_eq!(kept(&flows, &created["id"]), Value::Null, "{wrong}");
     }
-    let created = create(&flows, &[("traceparent", CALLER), ("tracestate", &state)], &workflow("w", "a"));
+    let created = create(
+        &flows,
+        &[("traceparent", CALLER), ("tracestate", &state)],
+        &workflow("w", "a"),
+    );
     assert_eq!(kept(&flows, &created["id"]), json!({"traceparent": CALLER}));
     // Flags that are not known are not passed on.
-    let created = create(&flows, &[("traceparent", &CALLER.replace("-01", "-ff"))], &workflow("w", "a"));
+    let created = create(
+        &flows,
+        &[("traceparent", &CALLER.replace("-01", "-ff"))],
+        &workflow("w", "a"),
+    );
     assert_eq!(kept(&flows, &created["id"]), json!({"traceparent": CALLER}));
 }
 
@@ -195,17 +291,31 @@ fn a_key_stands_for_the_same_definition_in_every_trace() {
     own["globals"]["$trace"] = json!({"traceparent": OTHER});
     let create = |trace: Option<&'static str>, body: &Value| {
         let key = [("idempotency-key", "report/monday")];
-        let trace: Vec<_> = trace.map(|trace| ("traceparent", trace)).into_iter().collect();
+        let trace: Vec<_> = trace
+            .map(|trace| ("traceparent", trace))
+            .into_iter()
+            .collect();
         create(&flows, &[&key[..], &trace].concat(), body)
     };
     let first = create(Some(CALLER), &body);
-    for (trace, body) in [(Some(OTHER), &body), (None, &body), (Some(CALLER), &own), (None, &own)] {
+    for (trace, body) in [
+        (Some(OTHER), &body),
+        (None, &body),
+        (Some(CALLER), &own),
+        (None, &own),
+    ] {
         let again = create(trace, body);
-        assert_eq!((&again["id"], &again["existing"]), (&first["id"], &json!(true)));
+        assert_eq!(
+            (&again["id"], &again["existing"]),
+            (&first["id"], &json!(true))
+        );
     }
     assert_eq!(kept(&flows, &first["id"])["traceparent"], CALLER);
     body["globals"]["day"] = json!("tuesday");
-    let headers = [("idempotency-key", "report/monday"), ("traceparent", CALLER)];
+    let headers = [
+        ("idempotency-key", "report/monday"),
+        ("traceparent", CALLER),
+    ];
     let refused = flows.ask("POST", "/v1/workflows", &headers, &body.to_string());
     assert_eq!(problem(&refused).0, 409);
 }
@@ -221,7 +331,12 @@ fn a_trace_of_the_definition_counts_and_the_creation_belongs_to_it() {
     let job = claimed(&flows);
     flows.succeed(&job, json!(1));
     // What a definition has there may be anything.
-    for left in [json!(7), json!({"traceparent": ["00"]}), json!({"traceparent": "00-x"}), json!(null)] {
+    for left in [
+        json!(7),
+        json!({"traceparent": ["00"]}),
+        json!({"traceparent": "00-x"}),
+        json!(null),
+    ] {
         body["globals"]["$trace"] = left.clone();
         let created = create(&flows, &[], &body);
         assert_eq!(kept(&flows, &created["id"]), left);
@@ -230,10 +345,18 @@ fn a_trace_of_the_definition_counts_and_the_creation_belongs_to_it() {
     flows.server.stop();
     let spans = collector.spans(6);
     assert_eq!(spans.len(), 6);
-    let [attempt] = named(&spans, ATTEMPT)[..] else { panic!("{spans:?}") };
-    let creation = named(&spans, CREATION).into_iter().find(|span| span.trace_id == attempt.trace_id).unwrap();
+    let [attempt] = named(&spans, ATTEMPT)[..] else {
+        panic!("{spans:?}")
+    };
+    let creation = named(&spans, CREATION)
+        .into_iter()
+        .find(|span| span.trace_id == attempt.trace_id)
+        .unwrap();
     assert_eq!(traceparent(attempt), job["traceparent"]);
-    assert_eq!([creation, attempt].map(|span| hex(&span.parent_span_id)), ["2222222222222222"; 2]);
+    assert_eq!(
+        [creation, attempt].map(|span| hex(&span.parent_span_id)),
+        ["2222222222222222"; 2]
+    );
 }
 
 #[test]
@@ -245,11 +368,18 @@ fn the_trace_gives_way_to_params() {
         json!({"name": "w", "jobs": [{"handler": "a"}, {"handler": "b", "params": params}]})
     };
     let traced = json!({"$trace": {"traceparent": CALLER}}).to_string().len();
-    for (bytes, expected) in [(MOST_PARAMS, Value::Null), (MOST_PARAMS - traced + 1, Value::Null)] {
+    for (bytes, expected) in [
+        (MOST_PARAMS, Value::Null),
+        (MOST_PARAMS - traced + 1, Value::Null),
+    ] {
         let created = create(&flows, &[("traceparent", CALLER)], &body(bytes));
         assert_eq!(kept(&flows, &created["id"]), expected, "{bytes}");
     }
-    let created = create(&flows, &[("traceparent", CALLER)], &body(MOST_PARAMS - traced));
+    let created = create(
+        &flows,
+        &[("traceparent", CALLER)],
+        &body(MOST_PARAMS - traced),
+    );
     assert_eq!(kept(&flows, &created["id"]), json!({"traceparent": CALLER}));
 }
 
@@ -258,16 +388,45 @@ fn the_workflows_of_a_batch_have_one_creation() {
     let collector = Collector::start(Protocol::Http, Answer::Take);
     let flows = Flows::start(&traced(&collector.url()));
     let batch = json!({"workflows": [workflow("a", "a"), {"name": 5}, workflow("b", "b")]});
-    let answer = found(flows.ask("POST", "/v1/workflows:batch", &[("traceparent", CALLER)], &batch.to_string()));
-    let kept: Vec<Value> = [0, 2].map(|at| kept(&flows, &answer["items"][at]["id"])).into();
-    assert_eq!(flows.ask("POST", "/v1/workflows", &[("traceparent", OTHER)], "{").status, 400);
+    let answer = found(flows.ask(
+        "POST",
+        "/v1/workflows:batch",
+        &[("traceparent", CALLER)],
+        &batch.to_string(),
+    ));
+    let kept: Vec<Value> = [0, 2]
+        .map(|at| kept(&flows, &answer["items"][at]["id"]))
+        .into();
+    assert_eq!(
+        flows
+            .ask("POST", "/v1/workflows", &[("traceparent", OTHER)], "{")
+            .status,
+        400
+    );
     flows.server.stop();
     let spans = collector.spans(2);
-    let [all, wrong] = named(&spans, CREATION)[..] else { panic!("{spans:?}") };
-    assert_eq!(kept, [json!({"traceparent": traceparent(all)}), json!({"traceparent": traceparent(all)})]);
+    let [all, wrong] = named(&spans, CREATION)[..] else {
+        panic!("{spans:?}")
+    };
+    assert_eq!(
+        kept,
+        [
+            json!({"traceparent": traceparent(all)}),
+            json!({"traceparent": traceparent(all)})
+        ]
+    );
     let said = pairs(&all.attributes);
-    assert_eq!(said[1..3], ["http.route=/v1/workflows:batch", "http.response.status_code=200"]);
-    assert_eq!(said[3..], ["tidegate.workflows.asked=3", "tidegate.workflows.created=2"]);
+    assert_eq!(
+        said[1..3],
+        [
+            "http.route=/v1/workflows:batch",
+            "http.response.status_code=200"
+        ]
+    );
+    assert_eq!(
+        said[3..],
+        ["tidegate.workflows.asked=3", "tidegate.workflows.created=2"]
+    );
     // A mistake of the caller is no failure of the server.
     assert_eq!(
         (&pairs(&wrong.attributes)[2..], &wrong.status),
@@ -283,8 +442,15 @@ fn what_nobody_samples_has_no_spans_and_says_so_to_workers() {
     let more = [traced(&url), vec![("TRACING_SAMPLING_RATE", "0")]].concat();
     let flows = Flows::start(&more);
     let not_sampled = CALLER.replace("-01", "-00");
-    let created = create(&flows, &[("traceparent", &not_sampled)], &workflow("w", "a"));
-    assert_eq!(kept(&flows, &created["id"]), json!({"traceparent": not_sampled}));
+    let created = create(
+        &flows,
+        &[("traceparent", &not_sampled)],
+        &workflow("w", "a"),
+    );
+    assert_eq!(
+        kept(&flows, &created["id"]),
+        json!({"traceparent": not_sampled})
+    );
     let created = create(&flows, &[], &workflow("w", "a"));
     assert_eq!(kept(&flows, &created["id"]), Value::Null);
     for job in [claimed(&flows), claimed(&flows)] {
@@ -300,13 +466,21 @@ fn what_nobody_samples_has_no_spans_and_says_so_to_workers() {
 fn attempts_that_end_without_a_report_have_spans() {
     let collector = Collector::start(Protocol::Http, Answer::Take);
     let url = collector.url();
-    let ours =
-        [("TIDEGATE_HTTP_ADDR", "127.0.0.1:0"), ("TIDEGATE_STORE_URL", "memory"), ("TIDEGATE_TEST_CLOCK", "true")];
+    let ours = [
+        ("TIDEGATE_HTTP_ADDR", "127.0.0.1:0"),
+        ("TIDEGATE_STORE_URL", "memory"),
+        ("TIDEGATE_TEST_CLOCK", "true"),
+    ];
     let server = Process::start(&[&traced(&url)[..], &ours].concat());
     let api = server.address("API");
     let post = |path: &str, body: Value| found(ask(api, "POST", path, &[], &body.to_string()));
-    let claim =
-        || post("/v1/jobs/claim", json!({"queues": ["default"], "worker": "w", "lease": "1m"}))["jobs"][0].clone();
+    let claim = || {
+        post(
+            "/v1/jobs/claim",
+            json!({"queues": ["default"], "worker": "w", "lease": "1m"}),
+        )["jobs"][0]
+            .clone()
+    };
     let job = json!({"name": "a", "handler": "h", "timeout": "20s", "retries": 9, "backoff": "0s"});
     let slow = post("/v1/workflows", json!({"name": "slow", "jobs": [job]}));
     claim();
@@ -324,9 +498,13 @@ fn attempts_that_end_without_a_report_have_spans() {
 
     let spans = collector.spans(6);
     let told = |span: &&Span| {
-        let outcome =
-            pairs(&span.attributes).iter().find_map(|pair| pair.strip_prefix("tidegate.outcome=").map(str::to_owned));
-        (outcome.unwrap(), span.status.as_ref().map(|status| status.message.clone()))
+        let outcome = pairs(&span.attributes)
+            .iter()
+            .find_map(|pair| pair.strip_prefix("tidegate.outcome=").map(str::to_owned));
+        (
+            outcome.unwrap(),
+            span.status.as_ref().map(|status| status.message.clone()),
+        )
     };
     let mut all: Vec<_> = named(&spans, ATTEMPT).iter().map(told).collect();
     all.sort();
@@ -335,13 +513,19 @@ fn attempts_that_end_without_a_report_have_spans() {
         all,
         [
             ("cancelled".to_owned(), None),
-            failed("expired", "the worker did not report or extend its lease in time"),
+            failed(
+                "expired",
+                "the worker did not report or extend its lease in time"
+            ),
             ("given_back".to_owned(), None),
             failed("timed_out", "the attempt took longer than its timeout"),
         ]
     );
     let seconds = |word: &str| {
-        let span = named(&spans, ATTEMPT).into_iter().find(|span| told(span).0 == word).unwrap();
+        let span = named(&spans, ATTEMPT)
+            .into_iter()
+            .find(|span| told(span).0 == word)
+            .unwrap();
         (span.end - span.start) / 1_000_000_000
     };
     assert!(seconds("expired") >= 60 && (20..60).contains(&seconds("timed_out")));

@@ -13,10 +13,20 @@ use crate::support::repository;
 fn sources() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let clients = repository().join("crates/server/tests/clients");
-    for name in ["openapi-python-client.yaml", "use.py", "use.ts", "tsconfig.json", "package.json"] {
+    for name in [
+        "openapi-python-client.yaml",
+        "use.py",
+        "use.ts",
+        "tsconfig.json",
+        "package.json",
+    ] {
         std::fs::copy(clients.join(name), folder.path().join(name)).unwrap();
     }
-    std::os::unix::fs::symlink(clients.join("node_modules"), folder.path().join("node_modules")).unwrap();
+    std::os::unix::fs::symlink(
+        clients.join("node_modules"),
+        folder.path().join("node_modules"),
+    )
+    .unwrap();
     folder
 }
 
@@ -24,14 +34,28 @@ fn sources() -> TempDir {
 #[track_caller]
 fn run(folder: &Path, program: &Path, arguments: &[&str]) {
     let shown = program.display();
-    let output = Command::new(program).args(arguments).current_dir(folder).output();
-    let output = output.unwrap_or_else(|error| panic!("{shown}: {error}; `scripts/deps test` installs it"));
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{shown} {arguments:?}\n{out}\n{err}");
+    let output = Command::new(program)
+        .args(arguments)
+        .current_dir(folder)
+        .output();
+    let output =
+        output.unwrap_or_else(|error| panic!("{shown}: {error}; `scripts/deps test` installs it"));
+    let (out, err) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    assert!(
+        output.status.success(),
+        "{shown} {arguments:?}\n{out}\n{err}"
+    );
 }
 
 fn document() -> String {
-    repository().join("docs/openapi.json").to_str().unwrap().to_owned()
+    repository()
+        .join("docs/openapi.json")
+        .to_str()
+        .unwrap()
+        .to_owned()
 }
 
 fn address(flows: &Flows) -> String {
@@ -42,18 +66,46 @@ fn address(flows: &Flows) -> String {
 fn a_generated_python_client_runs_a_workflow() {
     let (flows, folder) = (Flows::start(&[]), sources());
     let tool = |name: &str| repository().join(".venv/bin").join(name);
-    let config = ["--config", "openapi-python-client.yaml", "--meta", "none", "--fail-on-warning"];
-    let generate = ["generate", "--path", &document(), "--output-path", "tidegate_client"];
-    run(folder.path(), &tool("openapi-python-client"), &[&generate[..], &config].concat());
+    let config = [
+        "--config",
+        "openapi-python-client.yaml",
+        "--meta",
+        "none",
+        "--fail-on-warning",
+    ];
+    let generate = [
+        "generate",
+        "--path",
+        &document(),
+        "--output-path",
+        "tidegate_client",
+    ];
+    run(
+        folder.path(),
+        &tool("openapi-python-client"),
+        &[&generate[..], &config].concat(),
+    );
     run(folder.path(), &tool("mypy"), &["--strict", "use.py"]);
-    run(folder.path(), &tool("python"), &["use.py", &address(&flows)]);
+    run(
+        folder.path(),
+        &tool("python"),
+        &["use.py", &address(&flows)],
+    );
 }
 
 #[test]
 fn a_generated_typescript_client_runs_a_workflow() {
     let (flows, folder) = (Flows::start(&[]), sources());
     let tool = |name: &str| folder.path().join("node_modules/.bin").join(name);
-    run(folder.path(), &tool("openapi-typescript"), &[&document(), "-o", "tidegate.d.ts"]);
+    run(
+        folder.path(),
+        &tool("openapi-typescript"),
+        &[&document(), "-o", "tidegate.d.ts"],
+    );
     run(folder.path(), &tool("tsc"), &["-p", "."]);
-    run(folder.path(), Path::new("node"), &["use.js", &address(&flows)]);
+    run(
+        folder.path(),
+        Path::new("node"),
+        &["use.js", &address(&flows)],
+    );
 }

@@ -22,8 +22,15 @@ impl Schemas {
             return self.check(&self.0["components"]["schemas"][name], value, at);
         }
         if let Some(choices) = schema["oneOf"].as_array() {
-            let tried: Vec<_> = choices.iter().map(|choice| self.check(choice, value, at)).collect();
-            return if tried.iter().any(Result::is_ok) { Ok(()) } else { Err(format!("{at}: none of {tried:?}")) };
+            let tried: Vec<_> = choices
+                .iter()
+                .map(|choice| self.check(choice, value, at))
+                .collect();
+            return if tried.iter().any(Result::is_ok) {
+                Ok(())
+            } else {
+                Err(format!("{at}: none of {tried:?}"))
+            };
         }
         for words in [&schema["enum"], &schema["x-extensible-enum"]] {
             if words.as_array().is_some_and(|words| !words.contains(value)) {
@@ -39,22 +46,38 @@ impl Schemas {
             Value::Object(_) => "object",
         };
         let kinds = &schema["type"];
-        if !(kinds.is_null() || kinds == kind || kinds.as_array().is_some_and(|kinds| kinds.contains(&json!(kind)))) {
+        if !(kinds.is_null()
+            || kinds == kind
+            || kinds
+                .as_array()
+                .is_some_and(|kinds| kinds.contains(&json!(kind))))
+        {
             return Err(format!("{at}: {value} is no {kinds}"));
         }
         for (place, item) in value.as_array().into_iter().flatten().enumerate() {
             self.check(&schema["items"], item, &format!("{at}[{place}]"))?;
         }
-        let Some(entries) = value.as_object() else { return Ok(()) };
+        let Some(entries) = value.as_object() else {
+            return Ok(());
+        };
         let missing = schema["required"].as_array().into_iter().flatten();
-        if let Some(name) = missing.filter_map(Value::as_str).find(|name| !entries.contains_key(*name)) {
+        if let Some(name) = missing
+            .filter_map(Value::as_str)
+            .find(|name| !entries.contains_key(*name))
+        {
             return Err(format!("{at}: there is no {name}"));
         }
         for (name, entry) in entries {
             match schema["properties"].get(name) {
                 Some(schema) => self.check(schema, entry, &format!("{at}.{name}"))?,
-                None if schema["additionalProperties"] == false => return Err(format!("{at}: {name} is unknown")),
-                None => self.check(&schema["additionalProperties"], entry, &format!("{at}.{name}"))?,
+                None if schema["additionalProperties"] == false => {
+                    return Err(format!("{at}: {name} is unknown"));
+                }
+                None => self.check(
+                    &schema["additionalProperties"],
+                    entry,
+                    &format!("{at}.{name}"),
+                )?,
             }
         }
         Ok(())
@@ -64,7 +87,8 @@ impl Schemas {
 #[test]
 fn the_description_that_is_served_is_the_one_in_the_documents() {
     let flows = Flows::start(&[]);
-    let served: Value = serde_json::from_str(&flows.ask("GET", "/v1/openapi.json", &[], "").body).unwrap();
+    let served: Value =
+        serde_json::from_str(&flows.ask("GET", "/v1/openapi.json", &[], "").body).unwrap();
     assert_eq!(served, document());
 }
 
@@ -76,23 +100,37 @@ struct Described {
 
 impl Described {
     fn start() -> Self {
-        Self { flows: Flows::start(&[]), schemas: Schemas(document()) }
+        Self {
+            flows: Flows::start(&[]),
+            schemas: Schemas(document()),
+        }
     }
 
     /// What the server answers, which must be as described for the template of its path.
     #[track_caller]
     fn check(&self, template: &str, method: &str, path: &str, body: Value) -> Value {
-        let text = if method == "get" { String::new() } else { body.to_string() };
+        let text = if method == "get" {
+            String::new()
+        } else {
+            body.to_string()
+        };
         let answer = self.flows.ask(&method.to_uppercase(), path, &[], &text);
-        let described = &self.schemas.0["paths"][template][method]["responses"][answer.status.to_string()];
+        let described =
+            &self.schemas.0["paths"][template][method]["responses"][answer.status.to_string()];
         let kind = answer.header("content-type").unwrap();
         let schema = &described["content"][kind]["schema"];
-        assert!(!schema.is_null(), "{method} {path}: {answer:?} is not described");
+        assert!(
+            !schema.is_null(),
+            "{method} {path}: {answer:?} is not described"
+        );
         let value: Value = serde_json::from_str(&answer.body).unwrap();
         self.schemas.check(schema, &value, path).unwrap();
         if let Some(code) = value["code"].as_str().filter(|_| answer.status >= 400) {
             let text = described["description"].as_str().unwrap();
-            assert!(text.contains(code), "{method} {path}: {code} is not among {text}");
+            assert!(
+                text.contains(code),
+                "{method} {path}: {code} is not among {text}"
+            );
         }
         value
     }
@@ -103,46 +141,115 @@ const ONE: &str = "/v1/workflows/{id}";
 #[test]
 fn answers_are_as_described() {
     let described = Described::start();
-    let check = |template: &str, method: &str, path: &str, body: Value| described.check(template, method, path, body);
+    let check = |template: &str, method: &str, path: &str, body: Value| {
+        described.check(template, method, path, body)
+    };
     let mut body = workflow("w", "a b<a c<a later stuck");
     body["tags"] = json!(["t"]);
     body["globals"] = json!({"g": 1});
     body["retention"] = json!("1d");
     body["jobs"][3]["wait"] = json!("1h");
     body["jobs"][4]["queue"] = json!("far");
-    let id = check("/v1/workflows", "post", "/v1/workflows", body)["id"].as_str().unwrap().to_owned();
+    let id = check("/v1/workflows", "post", "/v1/workflows", body)["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let job = described.flows.claim(1).pop().unwrap();
     let claim = json!({"queues": ["default"], "worker": "w"});
-    let reports =
-        json!([{"lease": job["lease"], "outcome": "succeeded", "output": 1}, {"lease": "?", "outcome": "succeeded"}]);
-    let next = check("/v1/jobs/report", "post", "/v1/jobs/report", json!({"reports": reports, "claim": claim}));
+    let reports = json!([{"lease": job["lease"], "outcome": "succeeded", "output": 1}, {"lease": "?", "outcome": "succeeded"}]);
+    let next = check(
+        "/v1/jobs/report",
+        "post",
+        "/v1/jobs/report",
+        json!({"reports": reports, "claim": claim}),
+    );
     let lease = &next["jobs"][0]["lease"];
     let notes = json!([{"lease": lease, "progress": {"percent": 1, "text": "x"}, "log": ["y"]}, {"lease": "?"}]);
-    check("/v1/jobs/extend", "post", "/v1/jobs/extend", json!({"leases": [lease, "?"], "notes": notes}));
-    check("/v1/jobs/report", "post", "/v1/jobs/report", json!({"reports": [], "notes": notes}));
+    check(
+        "/v1/jobs/extend",
+        "post",
+        "/v1/jobs/extend",
+        json!({"leases": [lease, "?"], "notes": notes}),
+    );
+    check(
+        "/v1/jobs/report",
+        "post",
+        "/v1/jobs/report",
+        json!({"reports": [], "notes": notes}),
+    );
     for job in ["a", "b", "c"] {
         let path = format!("/v1/workflows/{id}/jobs/{job}");
         check("/v1/workflows/{id}/jobs/{name}", "get", &path, Value::Null);
-        check("/v1/workflows/{id}/jobs/{name}/log", "get", &format!("{path}/log"), Value::Null);
+        check(
+            "/v1/workflows/{id}/jobs/{name}/log",
+            "get",
+            &format!("{path}/log"),
+            Value::Null,
+        );
     }
     described.flows.fail(&next["jobs"][0]);
     check("/v1/jobs/claim", "post", "/v1/jobs/claim", claim);
     for view in ["summary", "jobs", "full"] {
-        check(ONE, "get", &format!("/v1/workflows/{id}?view={view}"), Value::Null);
+        check(
+            ONE,
+            "get",
+            &format!("/v1/workflows/{id}?view={view}"),
+            Value::Null,
+        );
     }
     for path in ["/jobs", "/graph.json"] {
-        check(&format!("{ONE}{path}"), "get", &format!("/v1/workflows/{id}{path}"), Value::Null);
+        check(
+            &format!("{ONE}{path}"),
+            "get",
+            &format!("/v1/workflows/{id}{path}"),
+            Value::Null,
+        );
     }
-    let shown = check(&format!("{ONE}/jobs/{{name}}"), "get", &format!("/v1/workflows/{id}/jobs/b"), Value::Null);
+    let shown = check(
+        &format!("{ONE}/jobs/{{name}}"),
+        "get",
+        &format!("/v1/workflows/{id}/jobs/b"),
+        Value::Null,
+    );
     assert_eq!(shown["errors"].as_array().unwrap().len(), 1);
-    for path in ["/v1/workflows", "/v1/workflows:count", "/v1/queues", "/v1/version"] {
+    for path in [
+        "/v1/workflows",
+        "/v1/workflows:count",
+        "/v1/queues",
+        "/v1/version",
+    ] {
         check(path, "get", path, Value::Null);
     }
-    check("/v1/workflows:count", "get", "/v1/workflows:count?by=name", Value::Null);
-    check("/v1/queues/{name}:pause", "post", "/v1/queues/far:pause", json!({}));
-    check("/v1/workflows:batch", "post", "/v1/workflows:batch", json!({"workflows": [workflow("w", "a"), {}]}));
-    check("/v1/workflows:bulk", "post", "/v1/workflows:bulk", json!({"action": "delete", "filter": {}}));
-    check(&format!("{ONE}:expire"), "post", &format!("/v1/workflows/{id}:expire"), json!({"after": "2d"}));
+    check(
+        "/v1/workflows:count",
+        "get",
+        "/v1/workflows:count?by=name",
+        Value::Null,
+    );
+    check(
+        "/v1/queues/{name}:pause",
+        "post",
+        "/v1/queues/far:pause",
+        json!({}),
+    );
+    check(
+        "/v1/workflows:batch",
+        "post",
+        "/v1/workflows:batch",
+        json!({"workflows": [workflow("w", "a"), {}]}),
+    );
+    check(
+        "/v1/workflows:bulk",
+        "post",
+        "/v1/workflows:bulk",
+        json!({"action": "delete", "filter": {}}),
+    );
+    check(
+        &format!("{ONE}:expire"),
+        "post",
+        &format!("/v1/workflows/{id}:expire"),
+        json!({"after": "2d"}),
+    );
 }
 
 #[test]
@@ -154,31 +261,79 @@ fn problems_are_as_described() {
     };
     let id = described.flows.create(workflow("w", "a"));
     check("/v1/workflows", "get", "/v1/workflows?limit=0", Value::Null);
-    check("/v1/workflows", "get", "/v1/workflows?cursor=x", Value::Null);
-    check("/v1/workflows", "post", "/v1/workflows", workflow("w", "a<a"));
-    check("/v1/workflows:byKey", "get", "/v1/workflows:byKey?key=none", Value::Null);
-    check("/v1/queues/{name}:resume", "post", "/v1/queues/none:resume", json!({}));
+    check(
+        "/v1/workflows",
+        "get",
+        "/v1/workflows?cursor=x",
+        Value::Null,
+    );
+    check(
+        "/v1/workflows",
+        "post",
+        "/v1/workflows",
+        workflow("w", "a<a"),
+    );
+    check(
+        "/v1/workflows:byKey",
+        "get",
+        "/v1/workflows:byKey?key=none",
+        Value::Null,
+    );
+    check(
+        "/v1/queues/{name}:resume",
+        "post",
+        "/v1/queues/none:resume",
+        json!({}),
+    );
     for (verb, body) in [("start", json!({})), ("restart", json!({"jobs": ["none"]}))] {
-        check(&format!("{ONE}:{verb}"), "post", &format!("/v1/workflows/{id}:{verb}"), body);
+        check(
+            &format!("{ONE}:{verb}"),
+            "post",
+            &format!("/v1/workflows/{id}:{verb}"),
+            body,
+        );
     }
     check(ONE, "delete", &format!("/v1/workflows/{id}"), Value::Null);
     for verb in ["retry", "skip", "cancel", "mark_succeeded"] {
         let template = format!("{ONE}/jobs/{{name}}:{verb}");
-        check(&template, "post", &format!("/v1/workflows/{id}/jobs/none:{verb}"), json!({}));
+        check(
+            &template,
+            "post",
+            &format!("/v1/workflows/{id}/jobs/none:{verb}"),
+            json!({}),
+        );
     }
-    check(&format!("{ONE}/jobs/{{name}}:retry"), "post", &format!("/v1/workflows/{id}/jobs/a:retry"), json!({}));
+    check(
+        &format!("{ONE}/jobs/{{name}}:retry"),
+        "post",
+        &format!("/v1/workflows/{id}/jobs/a:retry"),
+        json!({}),
+    );
 }
 
 #[test]
 fn every_code_is_explained() {
     let text = std::fs::read_to_string(repository().join("docs/http-api.md")).unwrap();
-    let table = text.split_once("| code |").unwrap().1.split("\n\n").next().unwrap();
+    let table = text
+        .split_once("| code |")
+        .unwrap()
+        .1
+        .split("\n\n")
+        .next()
+        .unwrap();
     let codes = table.lines().filter_map(|line| line.split('|').nth(1));
-    let explained: BTreeSet<&str> = codes.flat_map(|codes| codes.split('`').skip(1).step_by(2)).collect();
+    let explained: BTreeSet<&str> = codes
+        .flat_map(|codes| codes.split('`').skip(1).step_by(2))
+        .collect();
     let document = document();
     let all =
-        document["components"]["schemas"]["Problem"]["properties"]["code"]["x-extensible-enum"].as_array().unwrap();
-    assert_eq!(explained, all.iter().map(|code| code.as_str().unwrap()).collect());
+        document["components"]["schemas"]["Problem"]["properties"]["code"]["x-extensible-enum"]
+            .as_array()
+            .unwrap();
+    assert_eq!(
+        explained,
+        all.iter().map(|code| code.as_str().unwrap()).collect()
+    );
 }
 
 #[test]
@@ -187,7 +342,12 @@ fn requests_have_the_fields_that_are_described() {
     let id = flows.create(workflow("w", "a"));
     let document = document();
     let properties = |name: &str| -> BTreeSet<String> {
-        document["components"]["schemas"][name]["properties"].as_object().unwrap().keys().cloned().collect()
+        document["components"]["schemas"][name]["properties"]
+            .as_object()
+            .unwrap()
+            .keys()
+            .cloned()
+            .collect()
     };
     let expire = format!("/v1/workflows/{id}:expire");
     let restart = format!("/v1/workflows/{id}:restart");
@@ -200,10 +360,18 @@ fn requests_have_the_fields_that_are_described() {
         ("Claim", "/v1/jobs/claim", unknown.clone()),
         ("ReportRequest", "/v1/jobs/report", unknown.clone()),
         ("Report", "/v1/jobs/report", json!({"reports": [unknown]})),
-        ("ReportError", "/v1/jobs/report", json!({"reports": [{"error": unknown}]})),
+        (
+            "ReportError",
+            "/v1/jobs/report",
+            json!({"reports": [{"error": unknown}]}),
+        ),
         ("Extend", "/v1/jobs/extend", unknown.clone()),
         ("Bulk", "/v1/workflows:bulk", unknown.clone()),
-        ("BulkFilter", "/v1/workflows:bulk", json!({"filter": unknown})),
+        (
+            "BulkFilter",
+            "/v1/workflows:bulk",
+            json!({"filter": unknown}),
+        ),
         ("Expire", &expire, unknown.clone()),
         ("Restart", &restart, unknown.clone()),
         ("MarkSucceeded", &mark, unknown.clone()),
@@ -211,10 +379,21 @@ fn requests_have_the_fields_that_are_described() {
         let answer = flows.ask("POST", path, &[], &body.to_string()).body;
         let answer: Value = serde_json::from_str(&answer).unwrap();
         // What is wrong with one report is said of that report.
-        let answer = answer["reports"].get(0).map_or(&answer, |report| &report["error"]);
+        let answer = answer["reports"]
+            .get(0)
+            .map_or(&answer, |report| &report["error"]);
         // "unknown field `?`, expected one of `name`, `jobs`, ..": what the reader itself knows.
-        let (_, known) = answer["detail"].as_str().unwrap().split_once("expected").unwrap();
-        let known: BTreeSet<String> = known.split('`').skip(1).step_by(2).map(str::to_owned).collect();
+        let (_, known) = answer["detail"]
+            .as_str()
+            .unwrap()
+            .split_once("expected")
+            .unwrap();
+        let known: BTreeSet<String> = known
+            .split('`')
+            .skip(1)
+            .step_by(2)
+            .map(str::to_owned)
+            .collect();
         assert_eq!(known, properties(schema), "{schema}: {answer}");
     }
 }

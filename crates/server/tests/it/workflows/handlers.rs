@@ -7,8 +7,9 @@ use crate::support::{await_that, repository};
 
 /// A workflow of so many jobs of one handler.
 fn many(handler: &str, number: usize) -> Value {
-    let jobs: Vec<Value> =
-        (0..number).map(|at| json!({"name": format!("{handler} {at}"), "handler": handler})).collect();
+    let jobs: Vec<Value> = (0..number)
+        .map(|at| json!({"name": format!("{handler} {at}"), "handler": handler}))
+        .collect();
     json!({"name": handler, "jobs": jobs})
 }
 
@@ -17,7 +18,12 @@ fn claim(handlers: Value, wait: &str) -> Value {
 }
 
 fn got(answer: &Value) -> Vec<&str> {
-    answer["jobs"].as_array().unwrap().iter().map(|job| job["handler"].as_str().unwrap()).collect()
+    answer["jobs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|job| job["handler"].as_str().unwrap())
+        .collect()
 }
 
 #[test]
@@ -25,7 +31,11 @@ fn a_worker_gets_what_it_can_run_past_all_that_waits_before_it() {
     on_each_store(|flows| {
         flows.create(many("mail", 1_000));
         let charge = || claim(json!(["charge", "charge", "refund"]), "0s");
-        assert_eq!(got(&flows.post("/v1/jobs/claim", charge())), [""; 0], "there is none");
+        assert_eq!(
+            got(&flows.post("/v1/jobs/claim", charge())),
+            [""; 0],
+            "there is none"
+        );
         flows.create(many("charge", 1));
         let claimed = flows.post("/v1/jobs/claim", charge());
         assert_eq!(got(&claimed), ["charge"]);
@@ -37,13 +47,28 @@ fn a_worker_gets_what_it_can_run_past_all_that_waits_before_it() {
             await_that("the worker waits", waits);
             flows.create(many("refund", 1));
             let answer = waiting.join().unwrap();
-            assert_eq!((&answer["reports"][0]["status"], got(&answer)), (&json!(200), vec!["refund"]));
+            assert_eq!(
+                (&answer["reports"][0]["status"], got(&answer)),
+                (&json!(200), vec!["refund"])
+            );
         });
-        assert_eq!(got(&flows.post("/v1/jobs/claim", claim(Value::Null, "0s"))), ["mail"; 9]);
+        assert_eq!(
+            got(&flows.post("/v1/jobs/claim", claim(Value::Null, "0s"))),
+            ["mail"; 9]
+        );
         let wrong = |handlers: Value| flows.refused("/v1/jobs/claim", claim(handlers, "0s"));
-        assert_eq!(wrong(json!([])), (422, "invalid_field".into(), json!("handlers")));
-        assert_eq!(wrong(json!(["a", ""])), (422, "invalid_field".into(), json!("handlers[1]")));
-        assert_eq!(wrong(vec!["h"; 257].into()), (422, "invalid_field".into(), json!("handlers")));
+        assert_eq!(
+            wrong(json!([])),
+            (422, "invalid_field".into(), json!("handlers"))
+        );
+        assert_eq!(
+            wrong(json!(["a", ""])),
+            (422, "invalid_field".into(), json!("handlers[1]"))
+        );
+        assert_eq!(
+            wrong(vec!["h"; 257].into()),
+            (422, "invalid_field".into(), json!("handlers"))
+        );
     });
 }
 
@@ -51,14 +76,34 @@ fn a_worker_gets_what_it_can_run_past_all_that_waits_before_it() {
 fn a_store_of_an_earlier_version_cannot_tell_handlers() {
     let folder = tempfile::tempdir().unwrap();
     let file = rusqlite::Connection::open(folder.path().join("workflows.db")).unwrap();
-    file.execute_batch(&std::fs::read_to_string(repository().join("golden/stores/3-sqlite.sql")).unwrap()).unwrap();
+    file.execute_batch(
+        &std::fs::read_to_string(repository().join("golden/stores/3-sqlite.sql")).unwrap(),
+    )
+    .unwrap();
     drop(file);
     let flows = Flows::start(&[("TIDEGATE_DATA_DIR", folder.path().to_str().unwrap())]);
-    let refused = flows.ask("POST", "/v1/jobs/claim", &[], &claim(json!(["charge"]), "0s").to_string());
-    assert_eq!(problem(&refused), (409, "migration_needed".into(), json!("handlers")));
-    assert!(refused.body.contains("tidegate store migrate"), "{refused:?}");
-    let both = flows.post("/v1/jobs/report", json!({"reports": [], "claim": claim(json!(["charge"]), "0s")}));
+    let refused = flows.ask(
+        "POST",
+        "/v1/jobs/claim",
+        &[],
+        &claim(json!(["charge"]), "0s").to_string(),
+    );
+    assert_eq!(
+        problem(&refused),
+        (409, "migration_needed".into(), json!("handlers"))
+    );
+    assert!(
+        refused.body.contains("tidegate store migrate"),
+        "{refused:?}"
+    );
+    let both = flows.post(
+        "/v1/jobs/report",
+        json!({"reports": [], "claim": claim(json!(["charge"]), "0s")}),
+    );
     let error = &both["claim_error"];
-    assert_eq!((&error["code"], &error["path"]), (&json!("migration_needed"), &json!("claim.handlers")));
+    assert_eq!(
+        (&error["code"], &error["path"]),
+        (&json!("migration_needed"), &json!("claim.handlers"))
+    );
     flows.post("/v1/jobs/claim", claim(Value::Null, "0s"));
 }

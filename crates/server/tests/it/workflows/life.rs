@@ -34,7 +34,11 @@ fn a_drain_ends_waits_at_once_and_empty() {
             }
             assert_eq!(shown.join().unwrap()["status"], "running");
             while events.next().is_some() {}
-            assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+            assert!(
+                asked.elapsed() < Duration::from_secs(5),
+                "{:?}",
+                asked.elapsed()
+            );
         });
     });
 }
@@ -43,18 +47,31 @@ fn a_drain_ends_waits_at_once_and_empty() {
 fn a_killed_server_goes_on_where_it_was() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("deep/data");
-    let settings = [("TIDEGATE_HTTP_ADDR", "127.0.0.1:0"), ("TIDEGATE_DATA_DIR", data.to_str().unwrap())];
+    let settings = [
+        ("TIDEGATE_HTTP_ADDR", "127.0.0.1:0"),
+        ("TIDEGATE_DATA_DIR", data.to_str().unwrap()),
+    ];
     let post = |process: &Process, path: &str, body: Value| {
-        found(ask(process.address("API"), "POST", path, &[], &body.to_string()))
+        found(ask(
+            process.address("API"),
+            "POST",
+            path,
+            &[],
+            &body.to_string(),
+        ))
     };
-    let claim = |wait: &str| json!({"queues": ["default"], "worker": "w", "lease": "5s", "wait": wait});
+    let claim =
+        |wait: &str| json!({"queues": ["default"], "worker": "w", "lease": "5s", "wait": wait});
 
     let first = Process::start(&settings);
-    assert!(first.banner.contains(data.to_str().unwrap()), "{}", first.banner);
+    assert!(
+        first.banner.contains(data.to_str().unwrap()),
+        "{}",
+        first.banner
+    );
     let id = post(&first, "/v1/workflows", workflow("w", "a b<a"))["id"].clone();
     let done = post(&first, "/v1/jobs/claim", claim("0s"))["jobs"][0].clone();
-    let report =
-        json!({"reports": [{"lease": done["lease"], "outcome": "succeeded", "output": 7}], "claim": claim("0s")});
+    let report = json!({"reports": [{"lease": done["lease"], "outcome": "succeeded", "output": 7}], "claim": claim("0s")});
     let held = post(&first, "/v1/jobs/report", report)["jobs"][0].clone();
     assert_eq!(held["job"], "b");
     first.signal("KILL");
@@ -63,11 +80,29 @@ fn a_killed_server_goes_on_where_it_was() {
     let second = Process::start(&settings);
     let asked = Instant::now();
     let again = post(&second, "/v1/jobs/claim", claim("20s"))["jobs"][0].clone();
-    assert_eq!((&again["job"], &again["inputs"][0]["output"], &again["workflow_id"]), (&json!("b"), &json!(7), &id));
-    assert!(asked.elapsed() < PATIENCE, "it comes back when its lease ends");
-    let late = post(&second, "/v1/jobs/report", json!({"reports": [{"lease": held["lease"], "outcome": "succeeded"}]}));
+    assert_eq!(
+        (
+            &again["job"],
+            &again["inputs"][0]["output"],
+            &again["workflow_id"]
+        ),
+        (&json!("b"), &json!(7), &id)
+    );
+    assert!(
+        asked.elapsed() < PATIENCE,
+        "it comes back when its lease ends"
+    );
+    let late = post(
+        &second,
+        "/v1/jobs/report",
+        json!({"reports": [{"lease": held["lease"], "outcome": "succeeded"}]}),
+    );
     assert_eq!(late["reports"][0]["error"]["code"], "lease_lost", "{late}");
-    let end = post(&second, "/v1/jobs/report", json!({"reports": [{"lease": again["lease"], "outcome": "succeeded"}]}));
+    let end = post(
+        &second,
+        "/v1/jobs/report",
+        json!({"reports": [{"lease": again["lease"], "outcome": "succeeded"}]}),
+    );
     assert_eq!(end["reports"][0]["workflow_status"], "succeeded", "{end}");
     second.signal("TERM");
     assert_eq!(second.end().0, Some(0));
@@ -76,21 +111,30 @@ fn a_killed_server_goes_on_where_it_was() {
 #[test]
 fn two_servers_do_not_share_a_file() {
     let folder = tempfile::tempdir().unwrap();
-    let settings = [("TIDEGATE_HTTP_ADDR", "127.0.0.1:0"), ("TIDEGATE_DATA_DIR", folder.path().to_str().unwrap())];
+    let settings = [
+        ("TIDEGATE_HTTP_ADDR", "127.0.0.1:0"),
+        ("TIDEGATE_DATA_DIR", folder.path().to_str().unwrap()),
+    ];
     let first = Process::start(&settings);
     found(ask(first.address("API"), "GET", "/v1/workflows", &[], ""));
     // The limits of the second are served, and its workflows as soon as the first has ended.
     let second = Process::start(&settings);
     let api = second.address("API");
     let file = folder.path().join("workflows.db");
-    let reason = format!("workflows are not available: opening {}: it is in use by process", file.display());
+    let reason = format!(
+        "workflows are not available: opening {}: it is in use by process",
+        file.display()
+    );
     super::absent::check_unavailable(api, &reason);
     first.signal("TERM");
     assert_eq!(first.end().0, Some(0));
     super::absent::await_available(api);
     second.signal("TERM");
     let (_, log) = second.end();
-    assert!(log.contains("workflows.db") && log.contains("TIDEGATE_DATA_DIR"), "{log}");
+    assert!(
+        log.contains("workflows.db") && log.contains("TIDEGATE_DATA_DIR"),
+        "{log}"
+    );
 }
 
 #[test]
@@ -98,7 +142,11 @@ fn without_an_address_there_is_neither_api_nor_file() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
     let process = Process::start(&[("TIDEGATE_DATA_DIR", data.to_str().unwrap())]);
-    assert!(!process.banner.contains("API") && !data.exists(), "{}", process.banner);
+    assert!(
+        !process.banner.contains("API") && !data.exists(),
+        "{}",
+        process.banner
+    );
 }
 
 #[test]
@@ -106,6 +154,8 @@ fn readiness_ends_before_the_server_does() {
     let flows = Flows::start(&[("TIDEGATE_DRAIN_DELAY", "1s")]);
     assert_eq!(flows.ask("GET", "/readyz", &[], "").body, "ready\n");
     flows.server.ask_to_stop();
-    await_that("it is not ready", || flows.ask("GET", "/readyz", &[], "").status == 503);
+    await_that("it is not ready", || {
+        flows.ask("GET", "/readyz", &[], "").status == 503
+    });
     assert_eq!(flows.ask("GET", "/healthz", &[], "").status, 200);
 }

@@ -41,18 +41,26 @@ fn jobs(key: &str, tenant: &str, number: usize) -> Value {
 
 /// Whether a request of a tenant may pass.
 fn passes(flows: &Flows, key: &str, tenant: &str) -> bool {
-    let body = json!({"domain": "vendor", "descriptors": [{"entries": [{"key": key, "value": tenant}]}]});
+    let body =
+        json!({"domain": "vendor", "descriptors": [{"entries": [{"key": key, "value": tenant}]}]});
     post(flows.server.http(), "/json", &body.to_string()).status == 200
 }
 
 fn claimed(flows: &Flows) -> Vec<String> {
     let claim = json!({"queues": ["default"], "worker": "w", "limit": 100});
     let jobs = flows.post("/v1/jobs/claim", claim)["jobs"].clone();
-    jobs.as_array().unwrap().iter().map(|job| job["job"].as_str().unwrap().to_owned()).collect()
+    jobs.as_array()
+        .unwrap()
+        .iter()
+        .map(|job| job["job"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 fn of(claimed: &[String], tenant: &str) -> usize {
-    claimed.iter().filter(|name| name.starts_with(tenant)).count()
+    claimed
+        .iter()
+        .filter(|name| name.starts_with(tenant))
+        .count()
 }
 
 /// A server with the rules in memory, and two on one Redis.
@@ -84,10 +92,24 @@ fn requests_and_jobs_use_the_same_units() {
         for _ in 0..3 {
             all.extend(servers.iter().flat_map(claimed));
         }
-        assert_eq!((of(&all, "acme"), all.len()), (6, 12), "four of ten were requests");
+        assert_eq!(
+            (of(&all, "acme"), all.len()),
+            (6, 12),
+            "four of ten were requests"
+        );
         assert!(!passes(flows, "tenant", "acme") && passes(other, "tenant", "bell"));
-        let waits = |at: usize| found(other.ask("GET", &format!("/v1/workflows/{id}/jobs/acme%20{at}"), &[], ""));
-        let waiting: Vec<Value> = (0..20).map(waits).filter(|job| job["state"] == "ready").collect();
+        let waits = |at: usize| {
+            found(other.ask(
+                "GET",
+                &format!("/v1/workflows/{id}/jobs/acme%20{at}"),
+                &[],
+                "",
+            ))
+        };
+        let waiting: Vec<Value> = (0..20)
+            .map(waits)
+            .filter(|job| job["state"] == "ready")
+            .collect();
         assert_eq!(waiting.len(), 14);
         let why = &waiting[0]["why_not_running"];
         assert_eq!(
@@ -100,12 +122,27 @@ fn requests_and_jobs_use_the_same_units() {
         assert_eq!(listed.len(), 14);
         for job in listed {
             let listed = &job["why_not_running"];
-            assert_eq!((&listed["reason"], &listed["limit"]), (&why["reason"], &why["limit"]), "{listed}");
+            assert_eq!(
+                (&listed["reason"], &listed["limit"]),
+                (&why["reason"], &why["limit"]),
+                "{listed}"
+            );
         }
-        assert!(why["until"].is_string() && why["text"].as_str().unwrap().contains("tenant=acme"), "{why}");
+        assert!(
+            why["until"].is_string() && why["text"].as_str().unwrap().contains("tenant=acme"),
+            "{why}"
+        );
         // A job that ends does not give its unit back.
-        let stat = |name: &str| servers.iter().map(|flows| flows.server.stat(name)).sum::<u64>();
-        assert_eq!(stat("ratelimit.service.rate_limit.vendor.tenant.within_limit"), 4 + 6 + 3 + 1);
+        let stat = |name: &str| {
+            servers
+                .iter()
+                .map(|flows| flows.server.stat(name))
+                .sum::<u64>()
+        };
+        assert_eq!(
+            stat("ratelimit.service.rate_limit.vendor.tenant.within_limit"),
+            4 + 6 + 3 + 1
+        );
     });
 }
 
@@ -122,13 +159,23 @@ fn what_throttles_a_job_keeps_all_jobs_of_its_key_waiting_at_all_servers() {
         });
         let report = |after: Value| json!({"lease": job["lease"], "outcome": "throttled", "retry_after": after});
         let missing = flows.post("/v1/jobs/report", json!({"reports": [report(Value::Null)]}));
-        assert_eq!(missing["reports"][0]["error"]["path"], "reports[0].retry_after", "{missing}");
+        assert_eq!(
+            missing["reports"][0]["error"]["path"], "reports[0].retry_after",
+            "{missing}"
+        );
         let reported = flows.post("/v1/jobs/report", json!({"reports": [report(json!("1h"))]}));
         assert_eq!(reported["reports"][0]["status"], 200, "{reported}");
-        let path = |at| format!("/v1/workflows/{}/jobs/acme%20{at}", job["workflow_id"].as_str().unwrap());
+        let path = |at| {
+            format!(
+                "/v1/workflows/{}/jobs/acme%20{at}",
+                job["workflow_id"].as_str().unwrap()
+            )
+        };
         let shown = |flows: &Flows, at| found(flows.ask("GET", &path(at), &[], ""));
         await_that("all servers have read it", || {
-            servers.iter().all(|flows| shown(flows, 1)["why_not_running"]["reason"] == "limit")
+            servers
+                .iter()
+                .all(|flows| shown(flows, 1)["why_not_running"]["reason"] == "limit")
         });
         flows.create(jobs("tenant", "bell", 2));
         let mut all = Vec::new();
@@ -137,7 +184,11 @@ fn what_throttles_a_job_keeps_all_jobs_of_its_key_waiting_at_all_servers() {
             of(&all, "bell") == 2
         });
         assert_eq!(of(&all, "acme"), 0, "{all:?}");
-        assert_eq!(shown(other, 0)["attempt"], 0, "what was throttled does not count");
+        assert_eq!(
+            shown(other, 0)["attempt"],
+            0,
+            "what was throttled does not count"
+        );
         assert!(passes(flows, "tenant", "acme"), "requests pass");
     });
 }
@@ -155,8 +206,13 @@ fn what_throttles_a_job_refuses_requests_where_the_rule_says_so() {
             job.is_object()
         });
         let report = json!({"lease": job["lease"], "outcome": "throttled", "retry_after": "1h"});
-        assert_eq!(flows.post("/v1/jobs/report", json!({"reports": [report]}))["reports"][0]["status"], 200);
-        await_that("all servers refuse requests", || servers.iter().all(|flows| !passes(flows, "vendor", "acme")));
+        assert_eq!(
+            flows.post("/v1/jobs/report", json!({"reports": [report]}))["reports"][0]["status"],
+            200
+        );
+        await_that("all servers refuse requests", || {
+            servers.iter().all(|flows| !passes(flows, "vendor", "acme"))
+        });
         assert!(passes(other, "vendor", "bell") && passes(other, "tenant", "acme"));
         assert_eq!(claimed(other), Vec::<String>::new());
         let listed = found(other.ask("GET", "/v1/limits/overrides", &[], ""));
@@ -165,9 +221,15 @@ fn what_throttles_a_job_refuses_requests_where_the_rule_says_so() {
 }
 
 /// The second of the clock.
-#[expect(clippy::disallowed_methods, reason = "windows follow the clock of the machine")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "windows follow the clock of the machine"
+)]
 fn second() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs()
+    SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap()
+        .as_secs()
 }
 
 #[test]
@@ -177,7 +239,10 @@ fn no_window_has_more_than_its_units_whoever_takes_them() {
         for tenant in 0..TENANTS {
             servers[0].create(jobs("fast", &format!("t{tenant}"), 400));
         }
-        let (taken, stop) = (Mutex::new(BTreeMap::<String, u64>::new()), AtomicBool::new(false));
+        let (taken, stop) = (
+            Mutex::new(BTreeMap::<String, u64>::new()),
+            AtomicBool::new(false),
+        );
         let begin = second();
         std::thread::scope(|scope| {
             for flows in servers {
@@ -221,7 +286,10 @@ fn no_window_has_more_than_its_units_whoever_takes_them() {
         let windows = second() - begin + 1;
         let taken = taken.into_inner().unwrap();
         for (tenant, number) in taken {
-            assert!(number <= 5 * windows, "{tenant} took {number} in {windows} windows");
+            assert!(
+                number <= 5 * windows,
+                "{tenant} took {number} in {windows} windows"
+            );
         }
     });
 }

@@ -12,17 +12,29 @@ use crate::support::{PATIENCE, await_that, post};
 /// A server with a token for each role. One has all characters that mean something in a cookie.
 fn with_tokens() -> (Flows, tempfile::NamedTempFile) {
     let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), "read ui r-secret\nwork sdk w;=\"%\nadmin ada a-secret\n").unwrap();
+    std::fs::write(
+        file.path(),
+        "read ui r-secret\nwork sdk w;=\"%\nadmin ada a-secret\n",
+    )
+    .unwrap();
     let flows = Flows::start(&[("TIDEGATE_TOKENS_FILE", file.path().to_str().unwrap())]);
     (flows, file)
 }
 
 /// Signs in. Returns the cookie as a browser sends it.
 fn signed_in(flows: &Flows, token: &str) -> String {
-    let answer = flows.ask("POST", "/v1/session", &[("tidegate-page", "1")], &json!({ "token": token }).to_string());
+    let answer = flows.ask(
+        "POST",
+        "/v1/session",
+        &[("tidegate-page", "1")],
+        &json!({ "token": token }).to_string(),
+    );
     assert_eq!(answer.status, 200, "{answer:?}");
     let cookie = answer.header("set-cookie").unwrap().to_owned();
-    assert!(cookie.ends_with("; HttpOnly; SameSite=Strict") && !answer.body.contains("secret"), "{answer:?}");
+    assert!(
+        cookie.ends_with("; HttpOnly; SameSite=Strict") && !answer.body.contains("secret"),
+        "{answer:?}"
+    );
     cookie.split(';').next().unwrap().to_owned()
 }
 
@@ -39,14 +51,26 @@ fn its_files_are_served_and_kept_until_they_change() {
         ("/assets/licenses.txt", "text/plain; charset=utf-8"),
     ] {
         let answer = flows.ask("GET", path, &[], "");
-        assert_eq!((answer.status, answer.header("content-type")), (200, Some(media)), "{path}");
+        assert_eq!(
+            (answer.status, answer.header("content-type")),
+            (200, Some(media)),
+            "{path}"
+        );
         let policy = answer.header("content-security-policy").unwrap();
-        assert!(policy.contains("script-src 'self';") && !policy.contains("unsafe"), "{policy}");
+        assert!(
+            policy.contains("script-src 'self';") && !policy.contains("unsafe"),
+            "{policy}"
+        );
         let tag = answer.header("etag").unwrap();
         let again = flows.ask("GET", path, &[("if-none-match", tag)], "");
         assert_eq!((again.status, again.body.as_str()), (304, ""), "{path}");
     }
-    for path in ["/assets/", "/assets/index.html", "/assets/..%2Fapp.js", "/assets/app.js/x"] {
+    for path in [
+        "/assets/",
+        "/assets/index.html",
+        "/assets/..%2Fapp.js",
+        "/assets/app.js/x",
+    ] {
         assert_eq!(flows.ask("GET", path, &[], "").status, 404, "{path}");
     }
 }
@@ -60,20 +84,38 @@ fn its_files_are_compressed_for_who_takes_that() {
         write!(stream, "GET /assets/app.js HTTP/1.1\r\n{about}\r\n\r\n").unwrap();
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).unwrap();
-        let end = answer.windows(4).position(|four| four == b"\r\n\r\n").unwrap();
-        (String::from_utf8(answer[..end].to_vec()).unwrap(), answer[end + 4..].to_vec())
+        let end = answer
+            .windows(4)
+            .position(|four| four == b"\r\n\r\n")
+            .unwrap();
+        (
+            String::from_utf8(answer[..end].to_vec()).unwrap(),
+            answer[end + 4..].to_vec(),
+        )
     };
     let (_, whole) = ask("identity");
     for accepts in ["gzip", "br, GZIP;q=0.5", "deflate , gzip"] {
         let (head, body) = ask(accepts);
-        assert!(head.contains("content-encoding: gzip") && head.contains("vary: accept-encoding"), "{accepts}: {head}");
+        assert!(
+            head.contains("content-encoding: gzip") && head.contains("vary: accept-encoding"),
+            "{accepts}: {head}"
+        );
         let mut unpacked = Vec::new();
-        flate2::read::GzDecoder::new(&*body).read_to_end(&mut unpacked).unwrap();
-        assert!(unpacked == whole && body.len() < whole.len() / 2, "{accepts}: {} bytes", body.len());
+        flate2::read::GzDecoder::new(&*body)
+            .read_to_end(&mut unpacked)
+            .unwrap();
+        assert!(
+            unpacked == whole && body.len() < whole.len() / 2,
+            "{accepts}: {} bytes",
+            body.len()
+        );
     }
     for accepts in ["", "br", "gzip;q=0", "gzip; q=0.0", "notgzip"] {
         let (head, body) = ask(accepts);
-        assert!(!head.contains("content-encoding") && body == whole, "{accepts}: {head}");
+        assert!(
+            !head.contains("content-encoding") && body == whole,
+            "{accepts}: {head}"
+        );
     }
 }
 
@@ -83,9 +125,20 @@ fn a_browser_signs_in_with_a_token_that_scripts_cannot_read() {
     let show = |headers: &[(&str, &str)]| -> Value {
         serde_json::from_str(&flows.ask("GET", "/v1/session", headers, "").body).unwrap()
     };
-    assert_eq!(show(&[]), json!({"sign_in": true, "role": null, "name": null, "version": null}));
-    let refused = flows.ask("POST", "/v1/session", &[("tidegate-page", "1")], r#"{"token":"x-secret"}"#);
-    assert_eq!((problem(&refused).1.as_str(), refused.header("set-cookie")), ("unauthorized", None));
+    assert_eq!(
+        show(&[]),
+        json!({"sign_in": true, "role": null, "name": null, "version": null})
+    );
+    let refused = flows.ask(
+        "POST",
+        "/v1/session",
+        &[("tidegate-page", "1")],
+        r#"{"token":"x-secret"}"#,
+    );
+    assert_eq!(
+        (problem(&refused).1.as_str(), refused.header("set-cookie")),
+        ("unauthorized", None)
+    );
     assert!(!refused.body.contains("x-secret"));
     // A page of another site cannot sign its reader in, and so not under its own name.
     let forged = flows.ask("POST", "/v1/session", &[], r#"{"token":"a-secret"}"#);
@@ -93,24 +146,42 @@ fn a_browser_signs_in_with_a_token_that_scripts_cannot_read() {
     // Whatever characters a token has.
     let cookie = signed_in(&flows, "w;=\"%");
     assert_eq!(
-        (&show(&[("cookie", &cookie)])["role"], &show(&[("cookie", &cookie)])["name"]),
+        (
+            &show(&[("cookie", &cookie)])["role"],
+            &show(&[("cookie", &cookie)])["name"]
+        ),
         (&json!("work"), &json!("sdk"))
     );
     let cookie = signed_in(&flows, " a-secret ");
     let many = format!("a=b; {cookie}; theme=dark");
     assert_eq!(show(&[("cookie", &many)])["role"], "admin");
-    let over_tls = [("tidegate-page", "1"), ("origin", "https://ops.example"), ("host", "ops.example")];
+    let over_tls = [
+        ("tidegate-page", "1"),
+        ("origin", "https://ops.example"),
+        ("host", "ops.example"),
+    ];
     let answer = flows.ask("POST", "/v1/session", &over_tls, r#"{"token":"a-secret"}"#);
     assert!(answer.header("set-cookie").unwrap().ends_with("; Secure"));
-    let out = flows.ask("DELETE", "/v1/session", &[("cookie", &cookie), ("tidegate-page", "1")], "");
-    assert_eq!((out.status, out.header("set-cookie")), (204, Some("tidegate=; HttpOnly; SameSite=Strict; Max-Age=0")));
+    let out = flows.ask(
+        "DELETE",
+        "/v1/session",
+        &[("cookie", &cookie), ("tidegate-page", "1")],
+        "",
+    );
+    assert_eq!(
+        (out.status, out.header("set-cookie")),
+        (204, Some("tidegate=; HttpOnly; SameSite=Strict; Max-Age=0"))
+    );
 }
 
 #[test]
 fn without_tokens_everybody_on_this_machine_is_admin() {
     let flows = Flows::start(&[]);
     let session = flows.get("/v1/session");
-    assert_eq!((&session["sign_in"], &session["role"]), (&json!(false), &json!("admin")));
+    assert_eq!(
+        (&session["sign_in"], &session["role"]),
+        (&json!(false), &json!("admin"))
+    );
     let stranger = flows.ask("GET", "/v1/session", &[("host", "evil.example")], "");
     assert_eq!(problem(&stranger).0, 403);
 }
@@ -120,8 +191,12 @@ fn without_tokens_everybody_on_this_machine_is_admin() {
 fn a_cookie_changes_nothing_without_the_header_of_the_page() {
     let (flows, _file) = with_tokens();
     let (admin, reader) = (signed_in(&flows, "a-secret"), signed_in(&flows, "r-secret"));
-    let description: Value =
-        serde_json::from_str(&flows.ask("GET", "/v1/openapi.json", &[("cookie", &reader)], "").body).unwrap();
+    let description: Value = serde_json::from_str(
+        &flows
+            .ask("GET", "/v1/openapi.json", &[("cookie", &reader)], "")
+            .body,
+    )
+    .unwrap();
     let mut routes = 0;
     for (path, operations) in description["paths"].as_object().unwrap() {
         for (method, operation) in operations.as_object().unwrap() {
@@ -129,17 +204,30 @@ fn a_cookie_changes_nothing_without_the_header_of_the_page() {
                 continue;
             }
             routes += 1;
-            let (method, about) = (method.to_uppercase(), operation["description"].as_str().unwrap());
-            let path =
-                path.replace("{id}", "01M85NP2YQ8XCYNT3A18F6YK00").replace("{name}", "x").replace("{worker}", "x");
+            let (method, about) = (
+                method.to_uppercase(),
+                operation["description"].as_str().unwrap(),
+            );
+            let path = path
+                .replace("{id}", "01M85NP2YQ8XCYNT3A18F6YK00")
+                .replace("{name}", "x")
+                .replace("{worker}", "x");
             // Streams do not end, and are tried elsewhere.
             if path.ends_with("/events") || path == "/v1/live" {
                 continue;
             }
-            assert_eq!(flows.ask(&method, &path, &[], "").status, 401, "{method} {path}");
+            assert_eq!(
+                flows.ask(&method, &path, &[], "").status,
+                401,
+                "{method} {path}"
+            );
             let by_page = [("cookie", reader.as_str()), ("tidegate-page", "1")];
             let read = status(&flows, &method, &path, &by_page);
-            assert_eq!(read == 403, !about.contains("Role: read."), "{method} {path}: {read}");
+            assert_eq!(
+                read == 403,
+                !about.contains("Role: read."),
+                "{method} {path}: {read}"
+            );
             let bare = status(&flows, &method, &path, &[("cookie", &admin)]);
             assert_eq!(bare == 403, method != "GET", "{method} {path}: {bare}");
         }
@@ -157,8 +245,16 @@ fn the_overview_has_rates_of_the_last_hour_and_of_now() {
         let overview = flows.get("/v1/overview");
         assert_eq!(overview["step_ms"], 10_000);
         let names: Vec<&String> = overview["series"].as_object().unwrap().keys().collect();
-        assert_eq!(names, overview["now"]["values"].as_object().unwrap().keys().collect::<Vec<_>>());
-        let body = r#"{"domain":"sample","descriptors":[{"entries":[{"key":"client","value":"me"}]}]}"#;
+        assert_eq!(
+            names,
+            overview["now"]["values"]
+                .as_object()
+                .unwrap()
+                .keys()
+                .collect::<Vec<_>>()
+        );
+        let body =
+            r#"{"domain":"sample","descriptors":[{"entries":[{"key":"client","value":"me"}]}]}"#;
         flows.create(workflow("w", "a"));
         let values = || flows.get("/v1/overview")["now"]["values"].clone();
         let is_seen = |name: &str| values()[name].as_f64().is_some_and(|number| number > 0.0);
@@ -168,16 +264,22 @@ fn the_overview_has_rates_of_the_last_hour_and_of_now() {
             post(flows.server.http(), "/json", body);
             is_seen("calls") && is_seen("decision_p50_ms")
         });
-        await_that("workflows are counted", || flows.get("/v1/overview")["now"]["workflows"]["running"] == 2);
+        await_that("workflows are counted", || {
+            flows.get("/v1/overview")["now"]["workflows"]["running"] == 2
+        });
     });
 }
 
 #[test]
 fn one_stream_tells_of_all_that_a_browser_watches() {
     on_each_store(|flows| {
-        let (one, two) = (flows.create(workflow("one", "a")), flows.create(workflow("two", "b")));
+        let (one, two) = (
+            flows.create(workflow("one", "a")),
+            flows.create(workflow("two", "b")),
+        );
         let gone = one.replace(|character: char| character.is_ascii_digit(), "0");
-        let watch = format!("/v1/live?watch=overview,workflow:{one},workflow:{two}@0,workflow:{gone}");
+        let watch =
+            format!("/v1/live?watch=overview,workflow:{one},workflow:{two}@0,workflow:{gone}");
         let mut events = Events::of_path(flows.api(), &watch);
         let mut about = Value::Null;
         let mut found = std::collections::BTreeSet::new();
@@ -187,7 +289,11 @@ fn one_stream_tells_of_all_that_a_browser_watches() {
             match name.as_str() {
                 "of" => about = data["workflow"].clone(),
                 "overview" => {
-                    assert!(about.is_null() && data["values"]["calls"].is_number() | data["values"]["calls"].is_null());
+                    assert!(
+                        about.is_null()
+                            && data["values"]["calls"].is_number()
+                                | data["values"]["calls"].is_null()
+                    );
                     found.insert("overview".to_owned());
                 }
                 "workflow" | "removed" => {
@@ -197,8 +303,12 @@ fn one_stream_tells_of_all_that_a_browser_watches() {
                 _ => {}
             }
         }
-        let expected =
-            [format!("workflow {one}"), format!("workflow {two}"), format!("removed {gone}"), "overview".into()];
+        let expected = [
+            format!("workflow {one}"),
+            format!("workflow {two}"),
+            format!("removed {gone}"),
+            "overview".into(),
+        ];
         assert_eq!(found, expected.into_iter().collect());
         flows.post(&format!("/v1/workflows/{two}:cancel"), json!({}));
         loop {
@@ -216,9 +326,14 @@ fn one_stream_tells_of_all_that_a_browser_watches() {
 #[test]
 fn what_cannot_be_watched_is_told() {
     let flows = Flows::start(&[]);
-    for query in
-        ["", "?watch=", "?watch=all", "?watch=workflow:nobody", "?what=overview", "?watch=overview&watch=overview"]
-    {
+    for query in [
+        "",
+        "?watch=",
+        "?watch=all",
+        "?watch=workflow:nobody",
+        "?what=overview",
+        "?watch=overview&watch=overview",
+    ] {
         let answer = flows.ask("GET", &format!("/v1/live{query}"), &[], "");
         assert_eq!(problem(&answer).1, "invalid_field", "{query}: {answer:?}");
     }

@@ -10,12 +10,19 @@ use crate::support::{await_that, repository};
 
 /// All messages, by the names of their files.
 fn messages() -> Vec<(String, Value)> {
-    let files = std::fs::read_dir(repository().join("golden/worker")).unwrap().map(|file| file.unwrap().path());
-    let mut files: Vec<_> = files.filter(|path| path.extension().is_some_and(|kind| kind == "json")).collect();
+    let files = std::fs::read_dir(repository().join("golden/worker"))
+        .unwrap()
+        .map(|file| file.unwrap().path());
+    let mut files: Vec<_> = files
+        .filter(|path| path.extension().is_some_and(|kind| kind == "json"))
+        .collect();
     files.sort();
     let message = |path: &std::path::PathBuf| {
         let text = std::fs::read_to_string(path).unwrap();
-        (path.file_name().unwrap().to_str().unwrap().to_owned(), serde_json::from_str(&text).unwrap())
+        (
+            path.file_name().unwrap().to_str().unwrap().to_owned(),
+            serde_json::from_str(&text).unwrap(),
+        )
     };
     files.iter().map(message).collect()
 }
@@ -30,22 +37,32 @@ impl Meanings {
         let mut known: Vec<_> = self.0.iter().collect();
         // A lease begins with an id.
         known.sort_by_key(|(shown, _)| std::cmp::Reverse(shown.len()));
-        known.iter().fold(text.to_owned(), |text, (shown, meant)| text.replace(*shown, meant))
+        known.iter().fold(text.to_owned(), |text, (shown, meant)| {
+            text.replace(*shown, meant)
+        })
     }
 
     fn compare(&mut self, shown: &Value, got: &Value, at: &str) {
         match (shown, got) {
             (Value::Object(shown), Value::Object(got)) => {
-                let names = |object: &serde_json::Map<String, Value>| object.keys().cloned().collect::<Vec<_>>();
+                let names = |object: &serde_json::Map<String, Value>| {
+                    object.keys().cloned().collect::<Vec<_>>()
+                };
                 assert_eq!(names(shown), names(got), "{at}");
-                shown.iter().for_each(|(name, shown)| self.compare(shown, &got[name], &format!("{at}.{name}")));
+                shown.iter().for_each(|(name, shown)| {
+                    self.compare(shown, &got[name], &format!("{at}.{name}"))
+                });
             }
             (Value::Array(shown), Value::Array(got)) => {
                 assert_eq!(shown.len(), got.len(), "{at}: {got:?}");
                 let both = shown.iter().zip(got).enumerate();
-                both.for_each(|(place, (shown, got))| self.compare(shown, got, &format!("{at}[{place}]")));
+                both.for_each(|(place, (shown, got))| {
+                    self.compare(shown, got, &format!("{at}[{place}]"))
+                });
             }
-            (Value::String(_), Value::String(got)) if ["_at", ".at", "since"].iter().any(|end| at.ends_with(end)) => {
+            (Value::String(_), Value::String(got))
+                if ["_at", ".at", "since"].iter().any(|end| at.ends_with(end)) =>
+            {
                 assert!(got.len() == 27 && got.ends_with('Z'), "{at}: {got}");
             }
             (Value::String(_), Value::String(_)) if at.ends_with(".request_id") => {}
@@ -61,7 +78,10 @@ impl Meanings {
 /// Whether it is an id or a lease.
 fn is_of_a_run(text: &str) -> bool {
     let id = text.split('-').next().unwrap();
-    id.len() == 26 && id.chars().all(|letter| letter.is_ascii_digit() || letter.is_ascii_uppercase())
+    id.len() == 26
+        && id
+            .chars()
+            .all(|letter| letter.is_ascii_digit() || letter.is_ascii_uppercase())
 }
 
 #[test]
@@ -70,11 +90,19 @@ fn messages_are_those_of_a_real_server() {
         let mut meanings = Meanings::default();
         for (file, message) in messages() {
             let text = |name: &str| message[name].as_str().unwrap();
-            let body = if message["request"].is_null() { String::new() } else { message["request"].to_string() };
+            let body = if message["request"].is_null() {
+                String::new()
+            } else {
+                message["request"].to_string()
+            };
             let (path, body) = (meanings.translate(text("path")), meanings.translate(&body));
             let answer = flows.ask(text("method"), &path, &[], &body);
             assert_eq!(message["status"], answer.status, "{file}: {answer:?}");
-            meanings.compare(&message["answer"], &serde_json::from_str(&answer.body).unwrap(), &file);
+            meanings.compare(
+                &message["answer"],
+                &serde_json::from_str(&answer.body).unwrap(),
+                &file,
+            );
         }
     });
 }
@@ -89,19 +117,46 @@ fn the_page_shows_every_message() {
         .collect();
     let mut number = 0;
     for (file, message) in messages() {
-        for part in ["request", "answer"].map(|part| &message[part]).into_iter().filter(|part| !part.is_null()) {
+        for part in ["request", "answer"]
+            .map(|part| &message[part])
+            .into_iter()
+            .filter(|part| !part.is_null())
+        {
             assert!(blocks.contains(part), "{file} is not on the page: {part}");
             number += 1;
         }
-        assert!(page.contains(&format!("`{} {}`", message["method"].as_str().unwrap(), route(&message))), "{file}");
+        assert!(
+            page.contains(&format!(
+                "`{} {}`",
+                message["method"].as_str().unwrap(),
+                route(&message)
+            )),
+            "{file}"
+        );
     }
-    assert!(number >= blocks.len(), "the page shows {} messages, of which {number} are checked", blocks.len());
+    assert!(
+        number >= blocks.len(),
+        "the page shows {} messages, of which {number} are checked",
+        blocks.len()
+    );
 }
 
 /// The path without the names that are in it.
 fn route(message: &Value) -> String {
-    let part = |part: &str| if is_of_a_run(part) { "{id}".to_owned() } else { part.replace("billing-1", "{worker}") };
-    message["path"].as_str().unwrap().split('/').map(part).collect::<Vec<_>>().join("/")
+    let part = |part: &str| {
+        if is_of_a_run(part) {
+            "{id}".to_owned()
+        } else {
+            part.replace("billing-1", "{worker}")
+        }
+    };
+    message["path"]
+        .as_str()
+        .unwrap()
+        .split('/')
+        .map(part)
+        .collect::<Vec<_>>()
+        .join("/")
 }
 
 struct Plain(Child);
@@ -109,13 +164,23 @@ struct Plain(Child);
 impl Plain {
     fn start(flows: &Flows) -> Self {
         let mut worker = Command::new("python3");
-        worker.arg(repository().join("examples/workers/plain.py")).stderr(Stdio::null());
-        worker.env("TIDEGATE_SERVER", format!("http://{}", flows.api())).env("WORKER_NAME", "plain");
+        worker
+            .arg(repository().join("examples/workers/plain.py"))
+            .stderr(Stdio::null());
+        worker
+            .env("TIDEGATE_SERVER", format!("http://{}", flows.api()))
+            .env("WORKER_NAME", "plain");
         Self(worker.spawn().unwrap())
     }
 
     fn ask_to_end(&self) {
-        assert!(Command::new("kill").arg(self.0.id().to_string()).status().unwrap().success());
+        assert!(
+            Command::new("kill")
+                .arg(self.0.id().to_string())
+                .status()
+                .unwrap()
+                .success()
+        );
     }
 
     fn ends(mut self) {
@@ -144,7 +209,9 @@ fn sleeper(flows: &Flows) -> String {
 }
 
 fn await_job(flows: &Flows, id: &str, job: &str, state: &str) {
-    await_that(state, || flows.get(&format!("/v1/workflows/{id}/jobs/{job}"))["state"] == state);
+    await_that(state, || {
+        flows.get(&format!("/v1/workflows/{id}/jobs/{job}"))["state"] == state
+    });
 }
 
 fn add(flows: &Flows) -> String {
@@ -155,7 +222,17 @@ fn add(flows: &Flows) -> String {
 fn the_plain_worker_has_at_most_a_hundred_lines_and_no_packages() {
     let text = std::fs::read_to_string(repository().join("examples/workers/plain.py")).unwrap();
     assert!(text.lines().count() <= 100);
-    let ours = ["http.client", "json", "os", "signal", "sys", "threading", "time", "urllib.error", "urllib.request"];
+    let ours = [
+        "http.client",
+        "json",
+        "os",
+        "signal",
+        "sys",
+        "threading",
+        "time",
+        "urllib.error",
+        "urllib.request",
+    ];
     let imports = text.lines().filter_map(|line| line.strip_prefix("import "));
     assert!(imports.eq(ours));
 }
@@ -163,11 +240,15 @@ fn the_plain_worker_has_at_most_a_hundred_lines_and_no_packages() {
 #[test]
 fn the_plain_worker_runs_jobs_stops_what_was_cancelled_and_ends_when_asked_to() {
     let flows = Flows::start(&[]);
-    let others = flows.create(json!({"name": "others", "jobs": [{"name": "o", "handler": "unknown"}]}));
+    let others =
+        flows.create(json!({"name": "others", "jobs": [{"name": "o", "handler": "unknown"}]}));
     let worker = Plain::start(&flows);
     let added = add(&flows);
     await_job(&flows, &added, "a", "succeeded");
-    assert_eq!(flows.get(&format!("/v1/workflows/{added}/jobs/a"))["output"], 6);
+    assert_eq!(
+        flows.get(&format!("/v1/workflows/{added}/jobs/a"))["output"],
+        6
+    );
     let slept = sleeper(&flows);
     flows.post(&format!("/v1/workflows/{slept}:cancel"), json!({}));
     await_job(&flows, &add(&flows), "a", "succeeded");
@@ -204,7 +285,9 @@ fn the_plain_worker_finishes_its_job_before_it_ends() {
     let shown = || flows.get(&format!("/v1/workflows/{id}/jobs/s"));
     // It is leased before the worker has it. Who has no job yet ends at once.
     let leased = shown()["lease_expires_at"].clone();
-    await_that("the worker extends its lease", || shown()["lease_expires_at"] != leased);
+    await_that("the worker extends its lease", || {
+        shown()["lease_expires_at"] != leased
+    });
     worker.ask_to_end();
     worker.ends();
     assert_eq!(shown()["output"], json!({"stopped": false}));

@@ -13,21 +13,39 @@ use crate::support::await_that;
 
 fn server(redis: &RedisServer) -> Process {
     let url = redis.address().to_string();
-    Process::start(&[("TIDEGATE_HTTP_ADDR", "127.0.0.1:0"), ("REDIS_URL", &url), ("REDIS_SOCKET_TYPE", "tcp")])
+    Process::start(&[
+        ("TIDEGATE_HTTP_ADDR", "127.0.0.1:0"),
+        ("REDIS_URL", &url),
+        ("REDIS_SOCKET_TYPE", "tcp"),
+    ])
 }
 
 #[track_caller]
 fn post(server: &Process, path: &str, body: &Value) -> Value {
-    found(ask(server.address("API"), "POST", path, &[], &body.to_string()))
+    found(ask(
+        server.address("API"),
+        "POST",
+        path,
+        &[],
+        &body.to_string(),
+    ))
 }
 
 fn create(server: &Process, queue: &str, wait: &str) {
     let job = json!({"name": "a", "handler": "h", "queue": queue, "wait": wait});
-    post(server, "/v1/workflows", &json!({"name": "w", "jobs": [job]}));
+    post(
+        server,
+        "/v1/workflows",
+        &json!({"name": "w", "jobs": [job]}),
+    );
 }
 
 fn claim(server: &Process, queue: &str, wait: &str) -> Vec<Value> {
-    let claimed = post(server, "/v1/jobs/claim", &json!({"queues": [queue], "worker": "w", "wait": wait}));
+    let claimed = post(
+        server,
+        "/v1/jobs/claim",
+        &json!({"queues": [queue], "worker": "w", "wait": wait}),
+    );
     claimed["jobs"].as_array().unwrap().clone()
 }
 
@@ -50,9 +68,12 @@ fn a_server_without_work_sleeps() {
 fn homes(server: &Process) -> Vec<(String, usize)> {
     let status = found(ask(server.address("API"), "GET", "/v1/status", &[], ""));
     let servers = status["workflows"]["servers"].as_array().unwrap().clone();
-    let each = servers
-        .iter()
-        .map(|server| (server["id"].as_str().unwrap().to_owned(), server["home_partitions"].as_array().unwrap().len()));
+    let each = servers.iter().map(|server| {
+        (
+            server["id"].as_str().unwrap().to_owned(),
+            server["home_partitions"].as_array().unwrap().len(),
+        )
+    });
     each.collect()
 }
 
@@ -63,7 +84,9 @@ fn servers(redis: &RedisServer, number: usize) -> Vec<Process> {
         claim(server, "none", "0s");
     }
     for server in &servers {
-        await_that("the servers know of each other", || homes(server).len() == number);
+        await_that("the servers know of each other", || {
+            homes(server).len() == number
+        });
     }
     servers
 }
@@ -72,7 +95,10 @@ fn servers(redis: &RedisServer, number: usize) -> Vec<Process> {
 fn a_worker_at_any_server_gets_a_job_at_once() {
     let redis = redis();
     let servers = servers(&redis, 3);
-    let each: Vec<usize> = homes(&servers[0]).into_iter().map(|(_, homes)| homes).collect();
+    let each: Vec<usize> = homes(&servers[0])
+        .into_iter()
+        .map(|(_, homes)| homes)
+        .collect();
     assert_eq!(each.iter().sum::<usize>(), 16);
     assert!(each.iter().all(|homes| (4..=6).contains(homes)), "{each:?}");
     let mut picked = Vec::new();
@@ -113,19 +139,42 @@ fn a_server_that_is_frozen_holds_nothing_up_and_harms_nothing() {
         jobs.extend(claimed);
     }
     frozen.signal("CONT");
-    assert!(jobs.iter().all(|job| leases.insert(job["lease"].as_str().unwrap().to_owned())));
-    await_that("it is back", || homes(lives).len() == 2 && homes(frozen).len() == 2);
+    assert!(
+        jobs.iter()
+            .all(|job| leases.insert(job["lease"].as_str().unwrap().to_owned()))
+    );
+    await_that("it is back", || {
+        homes(lives).len() == 2 && homes(frozen).len() == 2
+    });
     assert!(claim(frozen, "timed", "0s").is_empty(), "all are leased");
-    let reports: Vec<Value> = leases.iter().map(|lease| json!({"lease": lease, "outcome": "succeeded"})).collect();
+    let reports: Vec<Value> = leases
+        .iter()
+        .map(|lease| json!({"lease": lease, "outcome": "succeeded"}))
+        .collect();
     let reported = post(frozen, "/v1/jobs/report", &json!({ "reports": reports }));
-    assert!(reported["reports"].as_array().unwrap().iter().all(|one| one["status"] == 200), "{reported}");
-    let counts = found(ask(lives.address("API"), "GET", "/v1/workflows:count?name=w", &[], ""));
+    assert!(
+        reported["reports"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|one| one["status"] == 200),
+        "{reported}"
+    );
+    let counts = found(ask(
+        lives.address("API"),
+        "GET",
+        "/v1/workflows:count?name=w",
+        &[],
+        "",
+    ));
     assert_eq!(counts["by_status"]["succeeded"], JOBS);
 }
 
 fn commands(redis: &RedisServer) -> u64 {
     let stats = redis.raw("INFO stats");
-    let line = stats.lines().find_map(|line| line.strip_prefix("total_commands_processed:"));
+    let line = stats
+        .lines()
+        .find_map(|line| line.strip_prefix("total_commands_processed:"));
     line.unwrap().trim().parse().unwrap()
 }
 
@@ -140,7 +189,10 @@ fn idle_servers_ask_redis_little() {
         let body = json!({"queues": ["idle"], "worker": "w", "wait": "4s"}).to_string();
         spawn(move || {
             loop {
-                let jobs = found(ask(api, "POST", "/v1/jobs/claim", &[], &body))["jobs"].as_array().unwrap().len();
+                let jobs = found(ask(api, "POST", "/v1/jobs/claim", &[], &body))["jobs"]
+                    .as_array()
+                    .unwrap()
+                    .len();
                 if jobs > 0 {
                     return jobs;
                 }
@@ -151,7 +203,8 @@ fn idle_servers_ask_redis_little() {
     park_timeout(Duration::from_secs(3));
     let (begin, before) = (Instant::now(), commands(&redis));
     park_timeout(SPAN);
-    let each = (commands(&redis) - before) as f64 / begin.elapsed().as_secs_f64() / servers.len() as f64;
+    let each =
+        (commands(&redis) - before) as f64 / begin.elapsed().as_secs_f64() / servers.len() as f64;
     // One of them reads the overrides of limits.
     assert!(each <= 6.5, "{each} commands a second for each server");
     create(&servers[0], "idle", "0s");
@@ -171,5 +224,8 @@ fn a_server_that_ends_says_so() {
     ends.end();
     let begin = Instant::now();
     await_that("the other is alone", || homes(&servers[0]).len() == 1);
-    assert!(begin.elapsed() < Duration::from_secs(4), "it did not have to wait until that one counts as gone");
+    assert!(
+        begin.elapsed() < Duration::from_secs(4),
+        "it did not have to wait until that one counts as gone"
+    );
 }

@@ -25,29 +25,49 @@ fn queues_and_handlers_give_new_jobs_their_limits() {
         assert_eq!(flows.get(queue), json!({"name": "default", "limits": []}));
         let before = flows.create(workflow("w", "a"));
         let limits = json!({"limits": [vendor("$.tenant")]});
-        assert_eq!(put(flows, handler, &limits), json!({"name": "Handler", "limits": [vendor("$.tenant")]}));
         assert_eq!(
-            put(flows, queue, &json!({"limits": [{"concurrency": 3, "of": "queue"}]}))["limits"],
+            put(flows, handler, &limits),
+            json!({"name": "Handler", "limits": [vendor("$.tenant")]})
+        );
+        assert_eq!(
+            put(
+                flows,
+                queue,
+                &json!({"limits": [{"concurrency": 3, "of": "queue"}]})
+            )["limits"],
             json!([running(3)])
         );
         let mut body = workflow("w", "a");
         let (status, code, path) = flows.refused("/v1/workflows", body.clone());
-        assert_eq!((status, &*code, path), (422, "invalid_definition", json!("jobs[0]")));
+        assert_eq!(
+            (status, &*code, path),
+            (422, "invalid_definition", json!("jobs[0]"))
+        );
         let batch = flows.post("/v1/workflows:batch", json!({"workflows": [body]}));
-        assert_eq!(batch["items"][0]["error"]["path"], "workflows[0].jobs[0]", "{batch}");
+        assert_eq!(
+            batch["items"][0]["error"]["path"], "workflows[0].jobs[0]",
+            "{batch}"
+        );
         body["globals"] = json!({"tenant": "acme"});
         body["jobs"][0]["limits"] = json!([{"concurrency": 1, "of": "all"}]);
         let id = flows.create(body);
         let limits = |id: &str| flows.get(&format!("/v1/workflows/{id}/jobs/a"))["limits"].clone();
         let own = json!({"concurrency": 1, "of": "all", "entries": []});
-        assert_eq!((limits(&id), limits(&before)), (json!([running(3), vendor("acme"), own]), Value::Null));
+        assert_eq!(
+            (limits(&id), limits(&before)),
+            (json!([running(3), vendor("acme"), own]), Value::Null)
+        );
         for path in [queue, handler] {
             assert_eq!(flows.ask("DELETE", path, &[], "").status, 204);
             assert_eq!(flows.get(path)["limits"], json!([]));
         }
         let after = flows.create(workflow("w", "a"));
         assert_eq!(limits(&after), Value::Null);
-        assert_eq!(limits(&id)[0], running(3), "it keeps what it was created with");
+        assert_eq!(
+            limits(&id)[0],
+            running(3),
+            "it keeps what it was created with"
+        );
     });
 }
 
@@ -57,15 +77,55 @@ fn wrong_limits_and_weights_are_refused_with_their_place() {
     let [limits, weights] = ["/v1/handlers/a%2Fb/limits", "/v1/queues/q/weights"];
     for (path, body, code, place) in [
         (limits, json!({}), "invalid_field", "limits"),
-        (limits, json!({"limits": [[]]}), "invalid_field", "limits[0]"),
-        (limits, json!({"limits": [{"concurrency": 3}]}), "invalid_field", "limits[0].of"),
-        (limits, json!({"limits": [{"domain": "d"}]}), "invalid_definition", "limits[0].entries"),
-        (limits, json!({"limits": [vendor("$.a..b")]}), "invalid_definition", "limits[0].entries[0]"),
-        (limits, json!({"limits": vec![vendor("x"); 5]}), "invalid_definition", "limits"),
+        (
+            limits,
+            json!({"limits": [[]]}),
+            "invalid_field",
+            "limits[0]",
+        ),
+        (
+            limits,
+            json!({"limits": [{"concurrency": 3}]}),
+            "invalid_field",
+            "limits[0].of",
+        ),
+        (
+            limits,
+            json!({"limits": [{"domain": "d"}]}),
+            "invalid_definition",
+            "limits[0].entries",
+        ),
+        (
+            limits,
+            json!({"limits": [vendor("$.a..b")]}),
+            "invalid_definition",
+            "limits[0].entries[0]",
+        ),
+        (
+            limits,
+            json!({"limits": vec![vendor("x"); 5]}),
+            "invalid_definition",
+            "limits",
+        ),
         (weights, json!({"limits": []}), "invalid_field", "limits"),
-        (weights, json!({"weights": [{"entries": [["k", "v"]]}]}), "invalid_field", "weights[0].weight"),
-        (weights, json!({"weights": [{"entries": [["k"]], "weight": 1}]}), "invalid_field", "weights[0].entries[0]"),
-        (weights, json!({"weights": [{"entries": [], "weight": 1}]}), "invalid_definition", "weights[0].entries"),
+        (
+            weights,
+            json!({"weights": [{"entries": [["k", "v"]]}]}),
+            "invalid_field",
+            "weights[0].weight",
+        ),
+        (
+            weights,
+            json!({"weights": [{"entries": [["k"]], "weight": 1}]}),
+            "invalid_field",
+            "weights[0].entries[0]",
+        ),
+        (
+            weights,
+            json!({"weights": [{"entries": [], "weight": 1}]}),
+            "invalid_definition",
+            "weights[0].entries",
+        ),
         (
             weights,
             json!({"weights": [{"entries": [["k", "v"]], "weight": 0}]}),
@@ -74,11 +134,18 @@ fn wrong_limits_and_weights_are_refused_with_their_place() {
         ),
     ] {
         let (status, found, at) = problem(&flows.ask("PUT", path, &[], &body.to_string()));
-        assert_eq!((status, &*found, at), (422, code, json!(place)), "{path} {body}");
+        assert_eq!(
+            (status, &*found, at),
+            (422, code, json!(place)),
+            "{path} {body}"
+        );
     }
     let long = format!("/v1/queues/{}/limits", "x".repeat(201));
     let (status, code, at) = problem(&flows.ask("PUT", &long, &[], r#"{"limits":[]}"#));
-    assert_eq!((status, &*code, at), (422, "invalid_definition", json!("name")));
+    assert_eq!(
+        (status, &*code, at),
+        (422, "invalid_definition", json!("name"))
+    );
     assert_eq!(flows.get(limits), json!({"name": "a/b", "limits": []}));
 }
 
@@ -90,14 +157,28 @@ fn other_servers_hear_of_limits_and_weights_and_a_restart_keeps_them() {
     assert_eq!(other.get("/v1/queues/q/weights")["weights"], json!([]));
     let weight = json!({"entries": [["tenant", "gold"]], "weight": 5});
     put(&one, "/v1/queues/q/weights", &json!({"weights": [weight]}));
-    put(&one, "/v1/handlers/h/limits", &json!({"limits": [running(2)]}));
+    put(
+        &one,
+        "/v1/handlers/h/limits",
+        &json!({"limits": [running(2)]}),
+    );
     await_that("the other server knows the weights", || {
         other.get("/v1/queues/q/weights")["weights"] == json!([weight])
     });
-    await_that("and the limits", || other.get("/v1/handlers/h/limits")["limits"] == json!([running(2)]));
+    await_that("and the limits", || {
+        other.get("/v1/handlers/h/limits")["limits"] == json!([running(2)])
+    });
     drop(one);
     let late = Flows::on(&redis);
-    assert_eq!(late.get("/v1/queues/q/weights"), json!({"name": "q", "weights": [weight]}));
-    assert_eq!(late.ask("DELETE", "/v1/queues/q/weights", &[], "").status, 204);
-    await_that("the other server forgets them", || other.get("/v1/queues/q/weights")["weights"] == json!([]));
+    assert_eq!(
+        late.get("/v1/queues/q/weights"),
+        json!({"name": "q", "weights": [weight]})
+    );
+    assert_eq!(
+        late.ask("DELETE", "/v1/queues/q/weights", &[], "").status,
+        204
+    );
+    await_that("the other server forgets them", || {
+        other.get("/v1/queues/q/weights")["weights"] == json!([])
+    });
 }

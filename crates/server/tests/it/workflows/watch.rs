@@ -30,7 +30,11 @@ impl Events {
     fn asked(api: SocketAddr, path: &str, headers: &str) -> Self {
         let mut stream = TcpStream::connect(api).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nhost: {api}\r\n{headers}\r\n").unwrap();
+        write!(
+            stream,
+            "GET {path} HTTP/1.1\r\nhost: {api}\r\n{headers}\r\n"
+        )
+        .unwrap();
         Self(BufReader::new(stream))
     }
 
@@ -68,7 +72,10 @@ fn a_stream_tells_what_happens_until_the_end() {
         let id = flows.create(workflow("w", "a b<a"));
         let mut events = Events::of(flows.api(), &id);
         let (name, first) = events.next().unwrap();
-        assert_eq!((name.as_str(), &first["id"], &first["job_counts"]["ready"]), ("workflow", &json!(id), &json!(1)));
+        assert_eq!(
+            (name.as_str(), &first["id"], &first["job_counts"]["ready"]),
+            ("workflow", &json!(id), &json!(1))
+        );
         let job = flows.claim(1).pop().unwrap();
         assert_eq!(
             events.until("job", |job| job["state"] == "running"),
@@ -93,15 +100,31 @@ fn a_reader_that_comes_back_hears_what_it_missed() {
             let mut events = Events::after(flows.api(), &id, headers);
             std::iter::from_fn(|| {
                 let (name, data) = events.next().unwrap();
-                (name == "job")
-                    .then(|| format!("{} {}", data["name"].as_str().unwrap(), data["state"].as_str().unwrap()))
+                (name == "job").then(|| {
+                    format!(
+                        "{} {}",
+                        data["name"].as_str().unwrap(),
+                        data["state"].as_str().unwrap()
+                    )
+                })
             })
             .collect::<Vec<_>>()
         };
-        assert_eq!(first(""), [] as [&str; 0], "who comes for the first time reads the workflow");
-        assert_eq!(first("last-event-id: 1\r\n"), [] as [&str; 0], "nothing was missed");
+        assert_eq!(
+            first(""),
+            [] as [&str; 0],
+            "who comes for the first time reads the workflow"
+        );
+        assert_eq!(
+            first("last-event-id: 1\r\n"),
+            [] as [&str; 0],
+            "nothing was missed"
+        );
         flows.post(&format!("/v1/workflows/{id}/jobs/a:skip"), json!({}));
-        assert_eq!(first("last-event-id: 1\r\n"), ["a skipped", "b ready", "c skipped"]);
+        assert_eq!(
+            first("last-event-id: 1\r\n"),
+            ["a skipped", "b ready", "c skipped"]
+        );
         assert_eq!(first("last-event-id: 2\r\n"), [] as [&str; 0]);
     });
 }
@@ -111,12 +134,19 @@ fn whoever_waits_for_the_end_is_told_at_once() {
     let flows = Flows::start(&[]);
     let id = flows.create(workflow("w", "a"));
     let path = format!("/v1/workflows/{id}");
-    assert_eq!(flows.get(&format!("{path}?wait=10ms"))["status"], "running", "ten milliseconds pass");
+    assert_eq!(
+        flows.get(&format!("{path}?wait=10ms"))["status"],
+        "running",
+        "ten milliseconds pass"
+    );
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| flows.get(&format!("{path}?wait=15s&view=jobs")));
         flows.succeed(&flows.claim(1)[0], Value::Null);
         let shown = waiting.join().unwrap();
-        assert_eq!((&shown["status"], &shown["jobs"][0]["state"]), (&json!("succeeded"), &json!("succeeded")));
+        assert_eq!(
+            (&shown["status"], &shown["jobs"][0]["state"]),
+            (&json!("succeeded"), &json!("succeeded"))
+        );
     });
 }
 
@@ -132,13 +162,17 @@ fn graphs_are_drawn_in_five_forms() {
         ("txt", "text/plain; charset=utf-8", "a"),
     ] {
         let answer = graph(form);
-        assert_eq!((answer.status, answer.header("content-type")), (200, Some(kind)));
+        assert_eq!(
+            (answer.status, answer.header("content-type")),
+            (200, Some(kind))
+        );
         assert!(answer.body.contains(part), "{}", answer.body);
     }
     let layout: Value = serde_json::from_str(&graph("json").body).unwrap();
     assert_eq!(layout["nodes"].as_array().unwrap().len(), 3);
     assert_eq!(layout["nodes"][0]["state"], "ready");
-    let numbers = |name: &str| -> Vec<u64> { serde_json::from_value(layout["edges"][name].clone()).unwrap() };
+    let numbers =
+        |name: &str| -> Vec<u64> { serde_json::from_value(layout["edges"][name].clone()).unwrap() };
     let (ends, lengths, points) = (numbers("ends"), numbers("lengths"), numbers("points"));
     assert!(ends == [0, 1, 0, 2] && lengths.len() == 2, "{layout}");
     let mut rest = &points[..];
@@ -150,7 +184,14 @@ fn graphs_are_drawn_in_five_forms() {
         assert_eq!(line[line.len() - 2], at(ends[1], "x"), "{layout}");
     }
     assert!(rest.is_empty(), "{layout}");
-    let ascii = flows.ask("GET", &format!("/v1/workflows/{id}/graph.txt?ascii=true"), &[], "").body;
+    let ascii = flows
+        .ask(
+            "GET",
+            &format!("/v1/workflows/{id}/graph.txt?ascii=true"),
+            &[],
+            "",
+        )
+        .body;
     assert!(ascii.is_ascii(), "{ascii}");
 }
 
@@ -160,10 +201,15 @@ fn claims_do_not_wait_for_pictures() {
     const PICTURES: usize = 24;
     let flows = Flows::start(&[]);
     let job = |at: usize| {
-        let after: Vec<String> = [at / 2, at / 3].iter().filter(|&&to| to < at).map(|to| format!("j{to}")).collect();
+        let after: Vec<String> = [at / 2, at / 3]
+            .iter()
+            .filter(|&&to| to < at)
+            .map(|to| format!("j{to}"))
+            .collect();
         json!({"name": format!("j{at}"), "handler": "Handler", "queue": "far", "after": after})
     };
-    let large = flows.create(json!({"name": "large", "jobs": (0..JOBS).map(job).collect::<Vec<_>>()}));
+    let large =
+        flows.create(json!({"name": "large", "jobs": (0..JOBS).map(job).collect::<Vec<_>>()}));
     let all: Vec<String> = (0..40).map(|at| format!("k{at}")).collect();
     flows.create(workflow("small", &all.join(" ")));
     let begin = Instant::now();
@@ -177,11 +223,18 @@ fn claims_do_not_wait_for_pictures() {
         };
         let slowest = (0..20).map(|_| claim()).max().unwrap();
         let drawn = pictures.into_iter().map(|picture| picture.join().unwrap());
-        assert!(drawn.map(|answer| answer.status).all(|status| status == 200));
+        assert!(
+            drawn
+                .map(|answer| answer.status)
+                .all(|status| status == 200)
+        );
         (begin.elapsed(), slowest)
     });
     // Drawn where claims are served, the first claim would wait for about all of them.
-    assert!(slowest < pictures / 3, "a claim took {slowest:?} of {pictures:?}");
+    assert!(
+        slowest < pictures / 3,
+        "a claim took {slowest:?} of {pictures:?}"
+    );
 }
 
 #[test]
@@ -203,10 +256,16 @@ fn metrics_count_what_happened() {
     }
     let page = get(debug, "/metrics").body;
     assert!(page.contains("tidegate_jobs_claimed 2\n"), "{page}");
-    let attempts = "tidegate_job_attempt_seconds_count{handler=\"Handler\",outcome=\"succeeded\"} 1\n";
-    assert!(page.contains(attempts), "a report after the lease was lost is no attempt: {page}");
+    let attempts =
+        "tidegate_job_attempt_seconds_count{handler=\"Handler\",outcome=\"succeeded\"} 1\n";
+    assert!(
+        page.contains(attempts),
+        "a report after the lease was lost is no attempt: {page}"
+    );
     await_that("queues are sampled", || {
-        get(debug, "/metrics").body.contains("tidegate_queue_ready_jobs{queue=\"default\"} 0\n")
+        get(debug, "/metrics")
+            .body
+            .contains("tidegate_queue_ready_jobs{queue=\"default\"} 0\n")
     });
 }
 
@@ -222,16 +281,26 @@ fn running_jobs_are_counted_by_queue() {
         flows.create(large);
         let claim = |queue: &str| {
             let claim = json!({"queues": [queue], "worker": "w", "limit": 1});
-            flows.post("/v1/jobs/claim", claim)["jobs"].as_array().unwrap().first().cloned()
+            flows.post("/v1/jobs/claim", claim)["jobs"]
+                .as_array()
+                .unwrap()
+                .first()
+                .cloned()
         };
         let jobs: Vec<Value> = std::iter::from_fn(|| claim("default")).collect();
-        assert_eq!(jobs.len(), 10, "two are in the other queue, and one waits for another job");
+        assert_eq!(
+            jobs.len(),
+            10,
+            "two are in the other queue, and one waits for another job"
+        );
         flows.succeed(&jobs[0], Value::Null);
         assert_eq!(std::iter::from_fn(|| claim("mail")).count(), 2);
         await_that("running jobs are shown", || {
             let page = get(flows.server.debug(), "/metrics").body;
             let shown = |queue: &str, number: usize| {
-                page.contains(&format!("tidegate_queue_running_jobs{{queue=\"{queue}\"}} {number}\n"))
+                page.contains(&format!(
+                    "tidegate_queue_running_jobs{{queue=\"{queue}\"}} {number}\n"
+                ))
             };
             shown("default", 9) && shown("mail", 2)
         });
@@ -245,14 +314,23 @@ fn commands_of_workflows_are_counted_as_a_pool_of_their_own() {
     let page = || get(flows.server.debug(), "/metrics").body;
     let sample = |page: &str, name: &str, more: &str| -> Option<u64> {
         let name = format!("{name}{{pool=\"workflows\"{more}}} ");
-        page.lines().find_map(|line| line.strip_prefix(&name)).map(|value| value.parse().unwrap())
+        page.lines()
+            .find_map(|line| line.strip_prefix(&name))
+            .map(|value| value.parse().unwrap())
     };
-    assert_eq!(sample(&page(), "tidegate_redis_commands", ""), None, "there is no store yet");
+    assert_eq!(
+        sample(&page(), "tidegate_redis_commands", ""),
+        None,
+        "there is no store yet"
+    );
     flows.create(workflow("w", "a"));
     let before = sample(&page(), "tidegate_redis_commands", "").unwrap();
     flows.succeed(&flows.claim(1)[0], Value::Null);
     let page = page();
-    assert!(sample(&page, "tidegate_redis_commands", "").unwrap() >= before + 2, "{page}");
+    assert!(
+        sample(&page, "tidegate_redis_commands", "").unwrap() >= before + 2,
+        "{page}"
+    );
     for (name, more) in [
         ("tidegate_redis_connections", ""),
         ("tidegate_redis_connections_opened_total", ""),
@@ -260,7 +338,10 @@ fn commands_of_workflows_are_counted_as_a_pool_of_their_own() {
         ("tidegate_redis_replies", ""),
         ("tidegate_redis_outcomes_total", ",outcome=\"reply\""),
     ] {
-        assert!(sample(&page, name, more).is_some_and(|value| value > 0), "{name}\n{page}");
+        assert!(
+            sample(&page, name, more).is_some_and(|value| value > 0),
+            "{name}\n{page}"
+        );
     }
     assert!(flows.server.stat("tidegate.redis.workflows.commands") > before);
 }

@@ -13,15 +13,30 @@ use crate::support::{await_that, stat, variables};
 #[test]
 fn roles_allow_what_they_say() {
     let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), "# who may what\nread Dashboard-A r-secret\nwork sdk w-secret\nadmin ada a-secret\n")
-        .unwrap();
+    std::fs::write(
+        file.path(),
+        "# who may what\nread Dashboard-A r-secret\nwork sdk w-secret\nadmin ada a-secret\n",
+    )
+    .unwrap();
     let flows = Flows::start(&[("TIDEGATE_TOKENS_FILE", file.path().to_str().unwrap())]);
     let body = workflow("w", "a").to_string();
     let status = |method: &str, path: &str, token: Option<&str>| {
         let header = token.map(|token| format!("Bearer {token}"));
-        let headers: Vec<(&str, &str)> = header.iter().map(|header| ("authorization", header.as_str())).collect();
-        let body = if path == "/v1/workflows" { body.as_str() } else { "" };
-        let answer = flows.ask(method, path, &headers, if method == "GET" { "" } else { body });
+        let headers: Vec<(&str, &str)> = header
+            .iter()
+            .map(|header| ("authorization", header.as_str()))
+            .collect();
+        let body = if path == "/v1/workflows" {
+            body.as_str()
+        } else {
+            ""
+        };
+        let answer = flows.ask(
+            method,
+            path,
+            &headers,
+            if method == "GET" { "" } else { body },
+        );
         assert!(!answer.body.contains("secret"), "{answer:?}");
         answer.status
     };
@@ -33,29 +48,71 @@ fn roles_allow_what_they_say() {
         ("GET", "/v1/workflows", [401, 401, 200, 200, 200]),
         ("POST", "/v1/workflows", [401, 401, 403, 201, 201]),
         ("POST", "/v1/jobs/claim", [401, 401, 403, 400, 400]),
-        ("POST", "/v1/queues/default:pause", [401, 401, 403, 403, 200]),
+        (
+            "POST",
+            "/v1/queues/default:pause",
+            [401, 401, 403, 403, 200],
+        ),
         ("POST", "/v1/workflows:bulk", [401, 401, 403, 403, 400]),
         ("GET", "/v1/limits/overrides", [401, 401, 200, 200, 200]),
         ("PUT", "/v1/limits/overrides", [401, 401, 403, 403, 400]),
-        ("DELETE", "/v1/limits/overrides?rule=a", [401, 401, 403, 403, 404]),
+        (
+            "DELETE",
+            "/v1/limits/overrides?rule=a",
+            [401, 401, 403, 403, 404],
+        ),
         ("POST", "/v1/limits/check", [401, 401, 400, 400, 400]),
         ("GET", "/v1/limits/top", [401, 401, 200, 200, 200]),
         ("GET", "/v1/limits/configuration", [401, 401, 200, 200, 200]),
         ("GET", "/v1/limits", [401, 401, 200, 200, 200]),
     ] {
-        let tokens = [None, Some("r-secre"), Some("r-secret"), Some("w-secret"), Some("a-secret")];
-        assert_eq!(tokens.map(|token| status(method, path, token)), expected, "{method} {path}");
+        let tokens = [
+            None,
+            Some("r-secre"),
+            Some("r-secret"),
+            Some("w-secret"),
+            Some("a-secret"),
+        ];
+        assert_eq!(
+            tokens.map(|token| status(method, path, token)),
+            expected,
+            "{method} {path}"
+        );
     }
     let refused = flows.ask("GET", "/v1/workflows", &[], "");
-    assert_eq!((problem(&refused).1.as_str(), refused.header("www-authenticate")), ("unauthorized", Some("Bearer")));
+    assert_eq!(
+        (
+            problem(&refused).1.as_str(),
+            refused.header("www-authenticate")
+        ),
+        ("unauthorized", Some("Bearer"))
+    );
     let told = |token: &str| {
-        let answer = flows.ask("POST", "/v1/workflows:bulk", &[("authorization", token)], "");
-        serde_json::from_str::<serde_json::Value>(&answer.body).unwrap()["detail"].as_str().unwrap().to_owned()
+        let answer = flows.ask(
+            "POST",
+            "/v1/workflows:bulk",
+            &[("authorization", token)],
+            "",
+        );
+        serde_json::from_str::<serde_json::Value>(&answer.body).unwrap()["detail"]
+            .as_str()
+            .unwrap()
+            .to_owned()
     };
-    assert_eq!(told("Bearer r-secret"), "the token of Dashboard-A has the role read; this call needs the role admin");
-    assert_eq!(told("Bearer r-secre"), "the token is not known to this server");
+    assert_eq!(
+        told("Bearer r-secret"),
+        "the token of Dashboard-A has the role read; this call needs the role admin"
+    );
+    assert_eq!(
+        told("Bearer r-secre"),
+        "the token is not known to this server"
+    );
     // A page of another site that has the token may use it.
-    let page = [("authorization", "Bearer r-secret"), ("origin", "http://dash.example"), ("host", "flows.example")];
+    let page = [
+        ("authorization", "Bearer r-secret"),
+        ("origin", "http://dash.example"),
+        ("host", "flows.example"),
+    ];
     assert_eq!(flows.ask("GET", "/v1/workflows", &page, "").status, 200);
 }
 
@@ -73,7 +130,14 @@ fn tokens_that_change_are_in_force_without_a_restart_and_a_broken_file_changes_n
     ]);
     let (api, debug) = (server.address("API"), server.address("debug"));
     let status = |token: &str| {
-        super::ask(api, "GET", "/v1/version", &[("authorization", &format!("Bearer {token}"))], "").status
+        super::ask(
+            api,
+            "GET",
+            "/v1/version",
+            &[("authorization", &format!("Bearer {token}"))],
+            "",
+        )
+        .status
     };
     let failures = || stat(debug, "tidegate.tokens.load_failures");
     assert_eq!(["first-secret", "second-secret"].map(status), [200, 401]);
@@ -81,7 +145,11 @@ fn tokens_that_change_are_in_force_without_a_restart_and_a_broken_file_changes_n
         let before = failures();
         std::fs::write(&path, broken).unwrap();
         await_that("the broken file is told", || failures() == before + 1);
-        assert_eq!(["first-secret", "second-secret"].map(status), [200, 401], "{broken:?}");
+        assert_eq!(
+            ["first-secret", "second-secret"].map(status),
+            [200, 401],
+            "{broken:?}"
+        );
     }
     // As a secret is renewed that is mounted: a file is renamed over it.
     let new = folder.path().join("new");
@@ -93,7 +161,10 @@ fn tokens_that_change_are_in_force_without_a_restart_and_a_broken_file_changes_n
     server.await_log("changed tokens cannot be used, and the old ones stay: TIDEGATE_TOKENS_FILE=");
     server.signal("TERM");
     let (_, log) = server.end();
-    assert!(log.contains("the file contains no token") && !log.contains("secret"), "{log}");
+    assert!(
+        log.contains("the file contains no token") && !log.contains("secret"),
+        "{log}"
+    );
 }
 
 #[test]
@@ -108,7 +179,12 @@ fn pages_of_other_sites_are_refused_when_nobody_needs_a_token() {
         (&[("host", "evil.example")], 403),
         (&[("host", "localhost:7070")], 201),
     ] {
-        let answer = flows.ask("POST", "/v1/workflows", headers, &workflow("w", "a").to_string());
+        let answer = flows.ask(
+            "POST",
+            "/v1/workflows",
+            headers,
+            &workflow("w", "a").to_string(),
+        );
         assert_eq!(answer.status, expected, "{headers:?}");
     }
     for (hosts, expected) in [
@@ -120,17 +196,41 @@ fn pages_of_other_sites_are_refused_when_nobody_needs_a_token() {
         ("Host: localhost\r\n", "200"),
     ] {
         let mut stream = TcpStream::connect(flows.api()).unwrap();
-        write!(stream, "GET /v1/workflows HTTP/1.1\r\n{hosts}connection: close\r\n\r\n").unwrap();
+        write!(
+            stream,
+            "GET /v1/workflows HTTP/1.1\r\n{hosts}connection: close\r\n\r\n"
+        )
+        .unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
-        assert!(answer.starts_with(&format!("HTTP/1.1 {expected}")), "{hosts:?}: {answer}");
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {expected}")),
+            "{hosts:?}: {answer}"
+        );
     }
     // Whoever may reach it without a token still has to come from this machine, and not through a page in its browser.
     let open = Flows::start(&[("TIDEGATE_ALLOW_ANONYMOUS", "true")]);
-    assert_eq!(open.ask("GET", "/v1/workflows", &[("host", "flows.example")], "").status, 403);
-    let open = Flows::start(&[("TIDEGATE_HTTP_ADDR", "0.0.0.0:0"), ("TIDEGATE_ALLOW_ANONYMOUS", "true")]);
+    assert_eq!(
+        open.ask("GET", "/v1/workflows", &[("host", "flows.example")], "")
+            .status,
+        403
+    );
+    let open = Flows::start(&[
+        ("TIDEGATE_HTTP_ADDR", "0.0.0.0:0"),
+        ("TIDEGATE_ALLOW_ANONYMOUS", "true"),
+    ]);
     let address = std::net::SocketAddr::from(([127, 0, 0, 1], open.api().port()));
-    assert_eq!(super::ask(address, "GET", "/v1/workflows", &[("host", "flows.example")], "").status, 200);
+    assert_eq!(
+        super::ask(
+            address,
+            "GET",
+            "/v1/workflows",
+            &[("host", "flows.example")],
+            ""
+        )
+        .status,
+        200
+    );
 }
 
 #[test]
@@ -143,18 +243,36 @@ fn it_listens_for_others_only_when_told_who_may_ask() {
         assert!(log.contains(reason) && !log.contains("s3cret"), "{log}");
     };
     let everywhere = ("TIDEGATE_HTTP_ADDR", "0.0.0.0:0");
-    fails(&[everywhere], "say who may use it with TIDEGATE_TOKENS_FILE");
+    fails(
+        &[everywhere],
+        "say who may use it with TIDEGATE_TOKENS_FILE",
+    );
     fails(&[("TIDEGATE_HTTP_ADDR", "7070")], "expected host:port");
     fails(&[("TIDEGATE_PARTITIONS", "12")], "expected a power of two");
     fails(&[("TIDEGATE_RETENTION", "1y")], "succeeded=7d,failed=30d");
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "root ada s3cret\n").unwrap();
-    fails(&[everywhere, ("TIDEGATE_TOKENS_FILE", file.path().to_str().unwrap())], "line 1: the role must be");
+    fails(
+        &[
+            everywhere,
+            ("TIDEGATE_TOKENS_FILE", file.path().to_str().unwrap()),
+        ],
+        "line 1: the role must be",
+    );
     let open = Flows::start(&[everywhere, ("TIDEGATE_ALLOW_ANONYMOUS", "true")]);
     assert!(open.api().ip().is_unspecified());
     std::fs::write(file.path(), "work ada s3cret\n").unwrap();
-    let closed = Flows::start(&[everywhere, ("TIDEGATE_TOKENS_FILE", file.path().to_str().unwrap())]);
+    let closed = Flows::start(&[
+        everywhere,
+        ("TIDEGATE_TOKENS_FILE", file.path().to_str().unwrap()),
+    ]);
     let address = std::net::SocketAddr::from(([127, 0, 0, 1], closed.api().port()));
-    let (status, ..) = problem(&super::ask(address, "POST", "/v1/workflows", &[], &json!({}).to_string()));
+    let (status, ..) = problem(&super::ask(
+        address,
+        "POST",
+        "/v1/workflows",
+        &[],
+        &json!({}).to_string(),
+    ));
     assert_eq!(status, 401);
 }

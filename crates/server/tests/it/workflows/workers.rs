@@ -9,7 +9,10 @@ use super::{Flows, on_each_store, redis, workflow};
 use crate::support::{PATIENCE, await_that};
 
 fn claim(flows: &Flows, worker: &str, wait: &str) -> Value {
-    flows.post("/v1/jobs/claim", json!({"queues": ["default"], "worker": worker, "wait": wait}))
+    flows.post(
+        "/v1/jobs/claim",
+        json!({"queues": ["default"], "worker": worker, "wait": wait}),
+    )
 }
 
 /// Name and data of each event of a worker.
@@ -55,25 +58,45 @@ fn a_worker_that_drains_gets_no_jobs_and_others_do() {
         flows.create(workflow("w", "a b"));
         let had = claim(flows, "w", "0s");
         std::thread::scope(|scope| {
-            flows.create(json!({"name": "other", "jobs": [{"name": "x", "handler": "h", "queue": "far"}]}));
-            let waiting =
-                scope.spawn(|| flows.post("/v1/jobs/claim", json!({"queues": ["none"], "worker": "w", "wait": "60s"})));
-            await_that("it waits", || flows.get("/v1/workers")["items"][0]["queues"] == json!(["none"]));
-            assert_eq!(flows.post("/v1/workers/w:drain", json!({})), json!({"name": "w", "draining": true}));
+            flows.create(
+                json!({"name": "other", "jobs": [{"name": "x", "handler": "h", "queue": "far"}]}),
+            );
+            let waiting = scope.spawn(|| {
+                flows.post(
+                    "/v1/jobs/claim",
+                    json!({"queues": ["none"], "worker": "w", "wait": "60s"}),
+                )
+            });
+            await_that("it waits", || {
+                flows.get("/v1/workers")["items"][0]["queues"] == json!(["none"])
+            });
+            assert_eq!(
+                flows.post("/v1/workers/w:drain", json!({})),
+                json!({"name": "w", "draining": true})
+            );
             assert_eq!(waiting.join().unwrap(), json!({"jobs": [], "drain": true}));
         });
         assert_eq!(claim(flows, "w", "0s"), json!({"jobs": [], "drain": true}));
         let report = json!({"lease": had["jobs"][0]["lease"], "outcome": "succeeded"});
         let both = json!({"reports": [report], "claim": {"queues": ["default"], "worker": "w", "wait": "60s"}});
         let answer = flows.post("/v1/jobs/report", both);
-        assert_eq!((&answer["reports"][0]["status"], &answer["jobs"]), (&json!(200), &json!([])));
+        assert_eq!(
+            (&answer["reports"][0]["status"], &answer["jobs"]),
+            (&json!(200), &json!([]))
+        );
         assert_eq!(answer["drain"], true);
         assert_eq!(claim(flows, "v", "0s")["jobs"].as_array().unwrap().len(), 1);
         flows.post("/v1/workers/w:undrain", json!({}));
         flows.create(workflow("w", "a"));
         let again = claim(flows, "w", "0s");
-        assert_eq!((again["jobs"].as_array().unwrap().len(), again.get("drain")), (1, None));
-        assert_eq!(flows.refused("/v1/workers/%07:drain", json!({})).1, "invalid_field");
+        assert_eq!(
+            (again["jobs"].as_array().unwrap().len(), again.get("drain")),
+            (1, None)
+        );
+        assert_eq!(
+            flows.refused("/v1/workers/%07:drain", json!({})).1,
+            "invalid_field"
+        );
     });
 }
 
@@ -88,10 +111,19 @@ fn a_stream_tells_a_worker_what_it_lost() {
         let mut events = Events::of(flows, "w");
         events.expect("drain", &json!({"drain": false}));
         flows.post(&format!("/v1/workflows/{id}:cancel"), json!({}));
-        events.expect("lease_lost", &json!({"lease": cancelled, "workflow_id": id, "reason": "cancelled"}));
+        events.expect(
+            "lease_lost",
+            &json!({"lease": cancelled, "workflow_id": id, "reason": "cancelled"}),
+        );
         // An end that it has reported itself is no news.
-        flows.post("/v1/jobs/report", json!({"reports": [{"lease": ended, "outcome": "succeeded"}]}));
-        flows.post(&format!("/v1/workflows/{kept}:restart"), json!({"jobs": ["b"]}));
+        flows.post(
+            "/v1/jobs/report",
+            json!({"reports": [{"lease": ended, "outcome": "succeeded"}]}),
+        );
+        flows.post(
+            &format!("/v1/workflows/{kept}:restart"),
+            json!({"jobs": ["b"]}),
+        );
         flows.post("/v1/workers/w:drain", json!({}));
         events.expect("drain", &json!({"drain": true}));
         flows.post("/v1/workers/w:undrain", json!({}));
@@ -114,28 +146,60 @@ fn servers_of_a_store_know_each_others_workers() {
     events.expect("drain", &json!({"drain": false}));
     let item = |flows: &Flows, name: &str| {
         let items = flows.get("/v1/workers")["items"].clone();
-        items.as_array().unwrap().iter().find(|item| item["name"] == name).cloned().unwrap_or_default()
+        items
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|item| item["name"] == name)
+            .cloned()
+            .unwrap_or_default()
     };
-    await_that("one tells of its worker", || item(other, "w")["jobs"][0]["workflow_id"] == json!(id));
+    await_that("one tells of its worker", || {
+        item(other, "w")["jobs"][0]["workflow_id"] == json!(id)
+    });
     let shown = item(other, "w");
     assert_eq!(
-        (&shown["running"], &shown["jobs"][0]["job"], &shown["handlers"]),
+        (
+            &shown["running"],
+            &shown["jobs"][0]["job"],
+            &shown["handlers"]
+        ),
         (&json!(1), &json!("a"), &Value::Null)
     );
-    assert!(!shown.to_string().contains(lease.as_str().unwrap()), "a lease is a right, and nobody reads it");
-    await_that("the other tells of its own", || item(one, "v")["queues"] == json!(["default"]));
+    assert!(
+        !shown.to_string().contains(lease.as_str().unwrap()),
+        "a lease is a right, and nobody reads it"
+    );
+    await_that("the other tells of its own", || {
+        item(one, "v")["queues"] == json!(["default"])
+    });
     let page = one.get("/v1/workers?limit=1");
-    assert_eq!((&page["items"][0]["name"], &page["next_cursor"]), (&json!("v"), &json!("v")));
-    assert_eq!(one.get("/v1/workers?limit=1&cursor=v")["items"][0]["name"], "w");
+    assert_eq!(
+        (&page["items"][0]["name"], &page["next_cursor"]),
+        (&json!("v"), &json!("v"))
+    );
+    assert_eq!(
+        one.get("/v1/workers?limit=1&cursor=v")["items"][0]["name"],
+        "w"
+    );
     // What the other server does is told to the worker.
     other.post("/v1/workers/w:drain", json!({}));
     events.expect("drain", &json!({"drain": true}));
     assert_eq!(claim(one, "w", "0s"), json!({"jobs": [], "drain": true}));
     assert!(item(one, "w")["draining_since"].is_string());
     other.post(&format!("/v1/workflows/{id}:cancel"), json!({}));
-    events.expect("lease_lost", &json!({"lease": lease, "workflow_id": id, "reason": "cancelled"}));
+    events.expect(
+        "lease_lost",
+        &json!({"lease": lease, "workflow_id": id, "reason": "cancelled"}),
+    );
     let extended = one.post("/v1/jobs/extend", json!({"leases": [lease], "worker": "w"}));
-    assert_eq!((&extended["leases"][0]["error"]["reason"], &extended["drain"]), (&json!("cancelled"), &json!(true)));
+    assert_eq!(
+        (
+            &extended["leases"][0]["error"]["reason"],
+            &extended["drain"]
+        ),
+        (&json!("cancelled"), &json!(true))
+    );
 }
 
 /// A worker that a platform starts anew under the same name, such as `worker-0`, got nothing any more.
@@ -144,7 +208,10 @@ fn a_drained_worker_that_starts_anew_gets_jobs_on_all_servers() {
     let redis = redis();
     let (one, other) = (&Flows::on(&redis), &Flows::on(&redis));
     let asks = |flows: &Flows, uptime: &str| {
-        flows.post("/v1/jobs/claim", json!({"queues": ["default"], "worker": "worker-0", "uptime": uptime}))
+        flows.post(
+            "/v1/jobs/claim",
+            json!({"queues": ["default"], "worker": "worker-0", "uptime": uptime}),
+        )
     };
     asks(one, "1h");
     one.post("/v1/workers/worker-0:drain", json!({}));
@@ -161,7 +228,11 @@ fn a_drained_worker_that_starts_anew_gets_jobs_on_all_servers() {
     });
     let extend = json!({"leases": [lease], "worker": "worker-0", "uptime": "2ms"});
     assert_eq!(one.post("/v1/jobs/extend", extend)["drain"], Value::Null);
-    assert_eq!(asks(other, "1h")["drain"], true, "the old process still drains");
+    assert_eq!(
+        asks(other, "1h")["drain"],
+        true,
+        "the old process still drains"
+    );
     for (uptime, drain) in [("1ms", false), ("1h", true)] {
         let stream = format!("/v1/workers/worker-0/events?uptime={uptime}");
         Events::at(one, &stream).expect("drain", &json!({"drain": drain}));
@@ -175,16 +246,26 @@ fn a_drained_worker_that_starts_anew_gets_jobs_on_all_servers() {
 #[test]
 fn a_fleet_of_workers_takes_no_streams_from_the_page() {
     let flows = Flows::start(&[("TIDEGATE_MAX_EVENT_STREAMS", "4")]);
-    let mut streams: Vec<Events> = (0..16).map(|worker| Events::of(&flows, &format!("w{worker}"))).collect();
-    streams.iter_mut().for_each(|events| events.expect("drain", &json!({"drain": false})));
+    let mut streams: Vec<Events> = (0..16)
+        .map(|worker| Events::of(&flows, &format!("w{worker}")))
+        .collect();
+    streams
+        .iter_mut()
+        .for_each(|events| events.expect("drain", &json!({"drain": false})));
     let id = flows.create(workflow("w", "a"));
-    assert_eq!(flows.get(&format!("/v1/workflows/{id}"))["status"], "running");
+    assert_eq!(
+        flows.get(&format!("/v1/workflows/{id}"))["status"],
+        "running"
+    );
 }
 
 #[test]
 fn a_queue_is_paused_before_its_first_job() {
     let flows = Flows::start(&[]);
-    assert_eq!(flows.post("/v1/queues/default:pause", json!({})), json!({"name": "default", "paused": true}));
+    assert_eq!(
+        flows.post("/v1/queues/default:pause", json!({})),
+        json!({"name": "default", "paused": true})
+    );
     flows.create(workflow("w", "a"));
     assert_eq!(claim(&flows, "w", "0s")["jobs"], json!([]));
     flows.post("/v1/queues/default:resume", json!({}));

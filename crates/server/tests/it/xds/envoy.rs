@@ -45,21 +45,36 @@ fn a_limit_that_changes_under_load_fails_no_request_and_is_soon_in_force() {
             })
         });
         for version in 1..=10 {
-            let (requests, expected) = if version % 2 == 1 { (0, 429) } else { (1_000_000, 200) };
+            let (requests, expected) = if version % 2 == 1 {
+                (0, 429)
+            } else {
+                (1_000_000, 200)
+            };
             let started = Instant::now();
             publish(&management, &format!("v{version}"), requests);
             while get(port, Some("probe")) != Some(expected) {
-                assert!(started.elapsed() < SOON, "version {version} is not in force");
+                assert!(
+                    started.elapsed() < SOON,
+                    "version {version} is not in force"
+                );
             }
             println!("version {version} in force after {:?}", started.elapsed());
             let before = sent.load(Relaxed);
-            await_that("requests under this version", || sent.load(Relaxed) >= before + 20);
+            await_that("requests under this version", || {
+                sent.load(Relaxed) >= before + 20
+            });
         }
         done.store(true, Relaxed);
         for user in users {
             let statuses = user.join().unwrap();
-            let failed: Vec<_> = statuses.iter().filter(|status| !matches!(status, Some(200 | 429))).collect();
-            assert!(failed.is_empty() && statuses.contains(&Some(200)) && statuses.contains(&Some(429)), "{failed:?}");
+            let failed: Vec<_> = statuses
+                .iter()
+                .filter(|status| !matches!(status, Some(200 | 429)))
+                .collect();
+            assert!(
+                failed.is_empty() && statuses.contains(&Some(200)) && statuses.contains(&Some(429)),
+                "{failed:?}"
+            );
             println!("{} requests, none failed", statuses.len());
         }
     });

@@ -31,7 +31,9 @@ fn log(process: Process) -> String {
 
 fn refused(process: &Process) -> u64 {
     let stats = get(process.address("debug"), "/stats").body;
-    let errors = stats.lines().find_map(|line| line.strip_prefix("ratelimit.service.config_load_error: "));
+    let errors = stats
+        .lines()
+        .find_map(|line| line.strip_prefix("ratelimit.service.config_load_error: "));
     errors.unwrap().parse().unwrap()
 }
 
@@ -46,8 +48,17 @@ fn a_mistake_that_comes_again_and_again_is_logged_once() {
     }
     assert_eq!(refused(&process), 100, "each is counted");
     let log = log(process);
-    assert_eq!(log.matches("invalid rate limit unit 'UNKNOWN'").count(), 1, "{log}");
-    assert_eq!(log.matches("is told that its configuration is refused").count(), 1, "{log}");
+    assert_eq!(
+        log.matches("invalid rate limit unit 'UNKNOWN'").count(),
+        1,
+        "{log}"
+    );
+    assert_eq!(
+        log.matches("is told that its configuration is refused")
+            .count(),
+        1,
+        "{log}"
+    );
 }
 
 #[test]
@@ -61,10 +72,18 @@ fn mistakes_that_differ_are_few_in_the_log() {
         await_that("it is refused", || management.requests().len() > version);
     }
     let answers = management.requests();
-    let longest = answers.iter().filter_map(|answer| Some(answer.error_detail.as_ref()?.message.len())).max();
+    let longest = answers
+        .iter()
+        .filter_map(|answer| Some(answer.error_detail.as_ref()?.message.len()))
+        .max();
     assert!(longest.unwrap() < 2_000, "{longest:?} bytes are told");
     let log = log(process);
-    assert_eq!(log.matches("is told that its configuration is refused").count(), 10, "{log}");
+    assert_eq!(
+        log.matches("is told that its configuration is refused")
+            .count(),
+        10,
+        "{log}"
+    );
     assert!(log.len() < 30_000, "{} bytes", log.len());
 }
 
@@ -78,7 +97,11 @@ fn a_mistake_that_returns_is_logged_again() {
         await_that("an answer", || management.requests().len() > at + 1);
     }
     let log = log(process);
-    assert_eq!(log.matches("invalid rate limit unit 'UNKNOWN'").count(), 2, "{log}");
+    assert_eq!(
+        log.matches("invalid rate limit unit 'UNKNOWN'").count(),
+        2,
+        "{log}"
+    );
 }
 
 /// A server of its own, whose answer to each call is an error with this text.
@@ -86,13 +109,18 @@ async fn refuse_all(listener: tokio::net::TcpListener, text: String) {
     loop {
         let (socket, _) = listener.accept().await.unwrap();
         let service = service_fn(|_| {
-            let answer =
-                http::Response::builder().header("content-type", "application/grpc").header("grpc-status", "14");
-            let answer = answer.header("grpc-message", &text).body(Empty::<bytes::Bytes>::new());
+            let answer = http::Response::builder()
+                .header("content-type", "application/grpc")
+                .header("grpc-status", "14");
+            let answer = answer
+                .header("grpc-message", &text)
+                .body(Empty::<bytes::Bytes>::new());
             async { Ok::<_, std::convert::Infallible>(answer.unwrap()) }
         });
         // The client leaves without a word.
-        let _ = Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(socket), service).await;
+        let _ = Builder::new(TokioExecutor::new())
+            .serve_connection(TokioIo::new(socket), service)
+            .await;
     }
 }
 
@@ -101,12 +129,18 @@ async fn refuse_all(listener: tokio::net::TcpListener, text: String) {
 async fn what_a_server_says_is_cut_in_the_log() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let server = tokio::spawn(refuse_all(listener, format!("over%0A{}", "load ".repeat(2_500))));
+    let server = tokio::spawn(refuse_all(
+        listener,
+        format!("over%0A{}", "load ".repeat(2_500)),
+    ));
     let mut process = start(address);
     process.await_log("has ended");
     let log = log(process);
     let line = log.lines().find(|line| line.contains("has ended")).unwrap();
-    assert!(line.contains(r"over\\nload load ") && line.contains("lo.."), "{line}");
+    assert!(
+        line.contains(r"over\\nload load ") && line.contains("lo.."),
+        "{line}"
+    );
     assert!(line.len() < 800, "{} bytes", line.len());
     server.abort();
 }
@@ -140,8 +174,12 @@ fn flood(stream: &mut TcpStream, frame: &[u8]) -> usize {
 #[test]
 fn a_server_that_floods_with_frames_is_left_and_asked_anew() {
     const SETTINGS: u8 = 4;
-    for frame in [frame(6, &[0; 8]), frame(SETTINGS, &[]), frame(SETTINGS, &[0, 4, 0, 1, 0, 0]), frame(0xfa, &[0; 100])]
-    {
+    for frame in [
+        frame(6, &[0; 8]),
+        frame(SETTINGS, &[]),
+        frame(SETTINGS, &[0, 4, 0, 1, 0, 0]),
+        frame(0xfa, &[0; 100]),
+    ] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let process = start(listener.local_addr().unwrap());
         for _ in 0..2 {
@@ -152,6 +190,9 @@ fn a_server_that_floods_with_frames_is_left_and_asked_anew() {
         }
         drop(listener);
         let log = log(process);
-        assert!(log.contains("it sends too much that is no message: more than "), "{log}");
+        assert!(
+            log.contains("it sends too much that is no message: more than "),
+            "{log}"
+        );
     }
 }

@@ -30,14 +30,27 @@ use tonic_prost::ProstCodec;
 use crate::support::await_that;
 
 pub(crate) const TYPE: &str = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig";
-const PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
+const PATH: &str =
+    "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
 
 /// A configuration of the domain `shop` that allows each user so many hits an hour.
 pub(crate) fn limits(requests_per_unit: u32) -> RateLimitConfig {
     let unit = RateLimitUnit::Hour as i32;
-    let rate_limit = Some(RateLimitPolicy { unit, requests_per_unit, ..RateLimitPolicy::default() });
-    let user = RateLimitDescriptor { key: "user".into(), rate_limit, ..RateLimitDescriptor::default() };
-    RateLimitConfig { name: "shop limits".into(), domain: "shop".into(), descriptors: vec![user] }
+    let rate_limit = Some(RateLimitPolicy {
+        unit,
+        requests_per_unit,
+        ..RateLimitPolicy::default()
+    });
+    let user = RateLimitDescriptor {
+        key: "user".into(),
+        rate_limit,
+        ..RateLimitDescriptor::default()
+    };
+    RateLimitConfig {
+        name: "shop limits".into(),
+        domain: "shop".into(),
+        descriptors: vec![user],
+    }
 }
 
 /// The same with a mistake in it.
@@ -80,7 +93,11 @@ impl Management {
             nonces: Arc::default(),
             life: Arc::default(),
         };
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
         let listener = runtime.block_on(TcpListener::bind(address)).unwrap();
         let address = listener.local_addr().unwrap();
         let server = shared.clone();
@@ -89,19 +106,31 @@ impl Management {
                 tokio::spawn(server.clone().connection(socket, acceptor.clone()));
             }
         });
-        Self { address, shared, runtime: Some(runtime) }
+        Self {
+            address,
+            shared,
+            runtime: Some(runtime),
+        }
     }
 
     /// Sends these resources to all streams, and to those that come.
     pub(crate) fn publish(&self, version: &str, resources: &[RateLimitConfig]) {
-        let any = |config: &RateLimitConfig| Any { type_url: TYPE.into(), value: config.encode_to_vec() };
+        let any = |config: &RateLimitConfig| Any {
+            type_url: TYPE.into(),
+            value: config.encode_to_vec(),
+        };
         self.send(version, TYPE, resources.iter().map(any).collect());
     }
 
     pub(crate) fn send(&self, version: &str, type_url: &str, resources: Vec<Any>) {
         let nonce = format!("n{}", self.shared.nonces.fetch_add(1, Relaxed));
         let (version_info, type_url) = (version.to_owned(), type_url.to_owned());
-        self.shared.state.send_replace(Some(DiscoveryResponse { version_info, resources, type_url, nonce }));
+        self.shared.state.send_replace(Some(DiscoveryResponse {
+            version_info,
+            resources,
+            type_url,
+            nonce,
+        }));
     }
 
     pub(crate) fn requests(&self) -> Vec<DiscoveryRequest> {
@@ -114,7 +143,11 @@ impl Management {
 
     /// Waits for a request like that, and returns the first.
     #[track_caller]
-    pub(crate) fn await_request(&self, what: &str, is_it: impl Fn(&DiscoveryRequest) -> bool) -> DiscoveryRequest {
+    pub(crate) fn await_request(
+        &self,
+        what: &str,
+        is_it: impl Fn(&DiscoveryRequest) -> bool,
+    ) -> DiscoveryRequest {
         await_that(what, || self.requests().iter().any(&is_it));
         self.requests().into_iter().find(is_it).unwrap()
     }
@@ -123,7 +156,9 @@ impl Management {
     #[track_caller]
     pub(crate) fn await_acknowledged(&self, version: &str) -> DiscoveryRequest {
         self.await_request(version, |request| {
-            request.version_info == version && !request.response_nonce.is_empty() && request.error_detail.is_none()
+            request.version_info == version
+                && !request.response_nonce.is_empty()
+                && request.error_detail.is_none()
         })
     }
 
@@ -139,14 +174,22 @@ impl Management {
 
     /// From now on, nothing is read from the connections that are open, and nothing is written to them.
     pub(crate) fn freeze(&self) {
-        self.shared.frozen.lock().unwrap().iter().for_each(|frozen| frozen.store(true, Relaxed));
+        self.shared
+            .frozen
+            .lock()
+            .unwrap()
+            .iter()
+            .for_each(|frozen| frozen.store(true, Relaxed));
     }
 }
 
 impl Drop for Management {
     fn drop(&mut self) {
         // Gives the port back before another server begins there.
-        self.runtime.take().unwrap().shutdown_timeout(Duration::from_secs(20));
+        self.runtime
+            .take()
+            .unwrap()
+            .shutdown_timeout(Duration::from_secs(20));
     }
 }
 
@@ -175,7 +218,9 @@ impl Shared {
             }
         });
         // Clients leave without a word.
-        let _ = Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(socket), service).await;
+        let _ = Builder::new(TokioExecutor::new())
+            .serve_connection(TokioIo::new(socket), service)
+            .await;
     }
 
     async fn stream(
@@ -215,10 +260,14 @@ impl Shared {
 impl StreamingService<DiscoveryRequest> for Shared {
     type Response = DiscoveryResponse;
     type ResponseStream = ReceiverStream<Result<DiscoveryResponse, Status>>;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Self::ResponseStream>, Status>> + Send>>;
+    type Future =
+        Pin<Box<dyn Future<Output = Result<Response<Self::ResponseStream>, Status>> + Send>>;
 
     fn call(&mut self, request: Request<Streaming<DiscoveryRequest>>) -> Self::Future {
-        self.headers.lock().unwrap().push(request.metadata().clone().into_headers());
+        self.headers
+            .lock()
+            .unwrap()
+            .push(request.metadata().clone().into_headers());
         let (sender, responses) = mpsc::channel(1);
         tokio::spawn(self.clone().stream(request.into_inner(), sender));
         Box::pin(async move { Ok(Response::new(ReceiverStream::new(responses))) })
@@ -232,16 +281,32 @@ struct Freezing {
 }
 
 impl AsyncRead for Freezing {
-    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<std::io::Result<()>> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
         let this = self.get_mut();
-        if this.frozen.load(Relaxed) { Poll::Pending } else { Pin::new(&mut this.socket).poll_read(context, into) }
+        if this.frozen.load(Relaxed) {
+            Poll::Pending
+        } else {
+            Pin::new(&mut this.socket).poll_read(context, into)
+        }
     }
 }
 
 impl AsyncWrite for Freezing {
-    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, from: &[u8]) -> Poll<std::io::Result<usize>> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        from: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
         let this = self.get_mut();
-        if this.frozen.load(Relaxed) { Poll::Pending } else { Pin::new(&mut this.socket).poll_write(context, from) }
+        if this.frozen.load(Relaxed) {
+            Poll::Pending
+        } else {
+            Pin::new(&mut this.socket).poll_write(context, from)
+        }
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {

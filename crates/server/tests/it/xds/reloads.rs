@@ -17,7 +17,9 @@ fn hundreds_of_reloads_fail_no_call() {
         let callers: Vec<_> = (0..2).map(|_| scope.spawn(|| calls(grpc, &done))).collect();
         for version in 1..=300 {
             management.publish(&format!("v{version}"), &[limits(1_000_000 + version)]);
-            await_that("the version", || management.requests().last().unwrap().version_info == format!("v{version}"));
+            await_that("the version", || {
+                management.requests().last().unwrap().version_info == format!("v{version}")
+            });
         }
         done.store(true, Relaxed);
         for caller in callers {
@@ -31,14 +33,22 @@ fn hundreds_of_reloads_fail_no_call() {
 
 /// Asks until told to stop; no call may fail, and none is refused.
 fn calls(address: std::net::SocketAddr, done: &AtomicBool) -> u64 {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     runtime.block_on(async {
         let channel = channel(address).await;
         let mut calls = 0;
         while !done.load(Relaxed) {
-            let answer = ask(&channel, request("shop", &[&[("user", "ada")]])).await.unwrap();
+            let answer = ask(&channel, request("shop", &[&[("user", "ada")]]))
+                .await
+                .unwrap();
             assert_eq!(answer.overall_code, 1, "{answer:?}");
-            assert!(answer.statuses[0].current_limit.is_some(), "there was a moment without a limit: {answer:?}");
+            assert!(
+                answer.statuses[0].current_limit.is_some(),
+                "there was a moment without a limit: {answer:?}"
+            );
             calls += 1;
         }
         calls

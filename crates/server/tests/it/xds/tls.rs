@@ -21,7 +21,9 @@ pub(crate) fn guarded(authority: &Authority, name: &str) -> Management {
     let mut roots = RootCertStore::empty();
     roots.add(certificate(&authority.pem)).unwrap();
     let provider = Arc::new(default_provider());
-    let clients = WebPkiClientVerifier::builder_with_provider(roots.into(), provider.clone()).build().unwrap();
+    let clients = WebPkiClientVerifier::builder_with_provider(roots.into(), provider.clone())
+        .build()
+        .unwrap();
     let key = PrivateKeyDer::from_pem_slice(issued.key.as_bytes()).unwrap();
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -30,7 +32,10 @@ pub(crate) fn guarded(authority: &Authority, name: &str) -> Management {
         .with_single_cert(vec![certificate(&issued.chain)], key)
         .unwrap();
     config.alpn_protocols = vec![b"h2".to_vec()];
-    Management::start_at("127.0.0.1:0".parse().unwrap(), Some(TlsAcceptor::from(Arc::new(config))))
+    Management::start_at(
+        "127.0.0.1:0".parse().unwrap(),
+        Some(TlsAcceptor::from(Arc::new(config))),
+    )
 }
 
 /// The files of a client that trusts `authority` and shows what `by` issued.
@@ -71,13 +76,22 @@ fn the_name_in_the_certificate_may_be_another_than_the_host() {
     let (authority, folder) = (Authority::new("ours"), Folder::new());
     put(&folder, &authority, &authority);
     let name = [("CONFIG_GRPC_XDS_SERVER_TLS_SAN", "management.example")];
-    check(&folder, &guarded(&authority, "management.example"), &name, || {});
+    check(
+        &folder,
+        &guarded(&authority, "management.example"),
+        &name,
+        || {},
+    );
 }
 
 /// Every wrong certificate is refused, and each file is read again for the next attempt.
 #[test]
 fn a_wrong_certificate_is_refused_until_the_files_are_right() {
-    let (authority, other, folder) = (Authority::new("ours"), Authority::new("other"), Folder::new());
+    let (authority, other, folder) = (
+        Authority::new("ours"),
+        Authority::new("other"),
+        Folder::new(),
+    );
     // The client trusts somebody else, or shows what somebody else issued.
     for (trusted, by) in [(&other, &authority), (&authority, &other)] {
         put(&folder, trusted, by);

@@ -28,21 +28,34 @@ pub(super) struct Grid {
 
 impl Grid {
     pub(super) fn of(graph: &Graph, jobs: &[JobIndex]) -> Self {
-        let widths = jobs.iter().map(|job| label::box_width(&graph.jobs[job.index()]));
+        let widths = jobs
+            .iter()
+            .map(|job| label::box_width(&graph.jobs[job.index()]));
         let (cell, gap) = match jobs.len() {
             0..=MOST_NAMED => ((widths.max().unwrap_or(0), BOX_HEIGHT), BOX_GAP),
             _ => ((SQUARE, SQUARE), SQUARE_GAP),
         };
         let pitch = |side: i32| f64::from(side + gap);
-        let columns = (jobs.len() as f64 * ASPECT * pitch(cell.1) / pitch(cell.0)).sqrt().round().max(1.0) as usize;
-        Self { cell, gap, columns, rows: jobs.len().div_ceil(columns) }
+        let columns = (jobs.len() as f64 * ASPECT * pitch(cell.1) / pitch(cell.0))
+            .sqrt()
+            .round()
+            .max(1.0) as usize;
+        Self {
+            cell,
+            gap,
+            columns,
+            rows: jobs.len().div_ceil(columns),
+        }
     }
 
     /// Width and height of the frame. The height is even, so that its middle is whole.
     pub(super) fn size(&self) -> (i32, i32) {
         let across = |count: usize, side: i32| count as i32 * (side + self.gap) - self.gap;
         let width = across(self.columns, self.cell.0) + 2 * RIM;
-        (width.max(LEAST_WIDTH), HEAD + across(self.rows, self.cell.1) + RIM)
+        (
+            width.max(LEAST_WIDTH),
+            HEAD + across(self.rows, self.cell.1) + RIM,
+        )
     }
 
     /// The box of the job at `place` of a block in column `layer` whose upper left corner is at `corner`.
@@ -51,6 +64,12 @@ impl Grid {
         let (width, height) = self.cell;
         let x = corner.x + RIM + column * (width + self.gap);
         let y = corner.y + HEAD + row * (height + self.gap);
-        Node { x, y, width, height, layer }
+        Node {
+            x,
+            y,
+            width,
+            height,
+            layer,
+        }
     }
 }

@@ -27,8 +27,18 @@ impl<'a> Joined<'a> {
     pub(super) fn of(graph: &'a Graph, alike: Alike) -> Self {
         let units = Units::of(graph, alike);
         let count = units.list.len();
-        let sharing = Classes::of(units.list.iter().map(|unit| &graph.jobs[unit.first().index()].parents[..]));
-        let mut joined = Self { graph, units, junction_of: vec![None; count], junctions: Vec::new() };
+        let sharing = Classes::of(
+            units
+                .list
+                .iter()
+                .map(|unit| &graph.jobs[unit.first().index()].parents[..]),
+        );
+        let mut joined = Self {
+            graph,
+            units,
+            junction_of: vec![None; count],
+            junctions: Vec::new(),
+        };
         // For each class that was met: whether it has a junction, and which.
         let mut met: Vec<Option<Option<u32>>> = vec![None; sharing.sizes.len()];
         let mut parents = Vec::new();
@@ -64,7 +74,11 @@ impl<'a> Joined<'a> {
             if self.units.list[unit].first() != job {
                 continue;
             }
-            let own = self.parents(unit as u32).map(|parent| layer[parent as usize] + 1).max().unwrap_or(0);
+            let own = self
+                .parents(unit as u32)
+                .map(|parent| layer[parent as usize] + 1)
+                .max()
+                .unwrap_or(0);
             layer[unit] = match self.junction_of[unit] {
                 None => own,
                 Some(junction) => {
@@ -76,8 +90,9 @@ impl<'a> Joined<'a> {
         let mut first_after = vec![u32::MAX; count];
         for (head, unit) in self.heads() {
             let after = layer[head as usize];
-            self.parents(unit)
-                .for_each(|parent| first_after[parent as usize] = first_after[parent as usize].min(after));
+            self.parents(unit).for_each(|parent| {
+                first_after[parent as usize] = first_after[parent as usize].min(after)
+            });
         }
         for unit in 0..self.units.list.len() {
             let is_first = self.parents(unit as u32).next().is_none();
@@ -103,7 +118,9 @@ impl<'a> Joined<'a> {
         for (head, unit) in self.heads() {
             self.read_parents(unit, &mut parents);
             if parents.len() > most {
-                parents.select_nth_unstable_by_key(most, |&parent| (Reverse(layer[parent as usize]), parent));
+                parents.select_nth_unstable_by_key(most, |&parent| {
+                    (Reverse(layer[parent as usize]), parent)
+                });
                 parents.truncate(most);
                 parents.sort_unstable();
             }
@@ -118,14 +135,24 @@ impl<'a> Joined<'a> {
     /// The vertices that lines of dependencies lead to, each with a unit that has these parents.
     fn heads(&self) -> impl Iterator<Item = (u32, u32)> {
         let count = self.units.list.len() as u32;
-        let alone = (0..count).filter(|&unit| self.junction_of[unit as usize].is_none()).map(|unit| (unit, unit));
-        alone.chain(self.junctions.iter().enumerate().map(move |(at, &unit)| (count + at as u32, unit)))
+        let alone = (0..count)
+            .filter(|&unit| self.junction_of[unit as usize].is_none())
+            .map(|unit| (unit, unit));
+        alone.chain(
+            self.junctions
+                .iter()
+                .enumerate()
+                .map(move |(at, &unit)| (count + at as u32, unit)),
+        )
     }
 
     /// The units before one, some of them more than once.
     fn parents(&self, unit: u32) -> impl Iterator<Item = u32> {
         let first: JobIndex = self.units.list[unit as usize].first();
-        self.graph.jobs[first.index()].parents.iter().map(|parent| self.units.of_job[parent.index()])
+        self.graph.jobs[first.index()]
+            .parents
+            .iter()
+            .map(|parent| self.units.of_job[parent.index()])
     }
 
     /// The units before one, each once, ascending.
@@ -157,7 +184,9 @@ mod tests {
 
     #[test]
     fn a_bound_takes_from_those_that_have_most() {
-        let check = |counts: &[usize], most, expected| assert_eq!(most_each(&mut counts.to_vec(), most), expected);
+        let check = |counts: &[usize], most, expected| {
+            assert_eq!(most_each(&mut counts.to_vec(), most), expected)
+        };
         check(&[], 10, usize::MAX);
         check(&[5, 5], 10, usize::MAX);
         check(&[0, 8, 1, 8], 10, 4);

@@ -57,14 +57,31 @@ mod tests {
         let check = |text: &str, expected: &str| assert_eq!(elided(text, '…'), expected);
         check("short", "short");
         check(&"x".repeat(32), &"x".repeat(32));
-        check(&"x".repeat(33), &format!("{}…{}", "x".repeat(16), "x".repeat(15)));
-        check("export-customers-of-the-region-2026-11-21", "export-customers…gion-2026-11-21");
-        check(&"é".repeat(40), &format!("{}…{}", "é".repeat(16), "é".repeat(15)));
+        check(
+            &"x".repeat(33),
+            &format!("{}…{}", "x".repeat(16), "x".repeat(15)),
+        );
+        check(
+            "export-customers-of-the-region-2026-11-21",
+            "export-customers…gion-2026-11-21",
+        );
+        check(
+            &"é".repeat(40),
+            &format!("{}…{}", "é".repeat(16), "é".repeat(15)),
+        );
     }
 
     #[test]
     fn wider_text_is_given_more_room() {
-        let texts = ["", "i", "in", "fetch", "FETCH", "fetch all", "获取所有页面的内容"];
+        let texts = [
+            "",
+            "i",
+            "in",
+            "fetch",
+            "FETCH",
+            "fetch all",
+            "获取所有页面的内容",
+        ];
         for pair in texts.windows(2) {
             assert!(width(pair[0]) < width(pair[1]), "{pair:?}");
         }

@@ -62,7 +62,16 @@ impl Layered {
         let after = Neighbours::new(layer.len(), links.iter().copied());
         let before = Neighbours::new(layer.len(), links.iter().map(|&(from, to)| (to, from)));
         let (units, junctions) = joined.into_parts();
-        Self { units, junctions, layer, layers, before, after, routes, undrawn }
+        Self {
+            units,
+            junctions,
+            layer,
+            layers,
+            before,
+            after,
+            routes,
+            undrawn,
+        }
     }
 
     /// What stands at a vertex; none at junctions and bends.
@@ -85,10 +94,20 @@ fn routes(lines: &[(u32, u32)], layer: &mut Vec<u32>) -> Vec<Route> {
         lines_of[from as usize].0 += 1;
         lines_of[to as usize].1 += 1;
     }
-    let between = |&(from, to): &(u32, u32)| (layer[to as usize] - layer[from as usize] - 1) as usize;
-    let mut long: Vec<(usize, usize)> = lines.iter().map(between).enumerate().filter(|&(_, bends)| bends > 0).collect();
+    let between =
+        |&(from, to): &(u32, u32)| (layer[to as usize] - layer[from as usize] - 1) as usize;
+    let mut long: Vec<(usize, usize)> = lines
+        .iter()
+        .map(between)
+        .enumerate()
+        .filter(|&(_, bends)| bends > 0)
+        .collect();
     long.sort_by_key(|&(_, bends)| bends);
-    let direct = |&(from, to): &(u32, u32)| Route { from, to, via: Via::Bends(Vec::new()) };
+    let direct = |&(from, to): &(u32, u32)| Route {
+        from,
+        to,
+        via: Via::Bends(Vec::new()),
+    };
     let mut routes: Vec<Route> = lines.iter().map(direct).collect();
     let mut shared: HashMap<(Hub, u32), u32> = HashMap::new();
     let mut left = MAX_BENDS;
@@ -100,7 +119,11 @@ fn routes(lines: &[(u32, u32)], layer: &mut Vec<u32>) -> Vec<Route> {
         };
         left = rest;
         let many_from = lines_of[route.from as usize].0 >= lines_of[route.to as usize].1;
-        let hub = if many_from { Hub::From(route.from) } else { Hub::To(route.to) };
+        let hub = if many_from {
+            Hub::From(route.from)
+        } else {
+            Hub::To(route.to)
+        };
         let passed = layer[route.from as usize] + 1..layer[route.to as usize];
         let via = passed.map(|at| {
             *shared.entry((hub, at)).or_insert_with(|| {

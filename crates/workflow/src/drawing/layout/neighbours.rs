@@ -10,7 +10,9 @@ pub(crate) struct Neighbours {
 impl Neighbours {
     pub(super) fn new(count: usize, pairs: impl Iterator<Item = (u32, u32)> + Clone) -> Self {
         let mut starts = vec![0_u32; count + 1];
-        pairs.clone().for_each(|(from, _)| starts[from as usize + 1] += 1);
+        pairs
+            .clone()
+            .for_each(|(from, _)| starts[from as usize + 1] += 1);
         for at in 0..count {
             starts[at + 1] += starts[at];
         }

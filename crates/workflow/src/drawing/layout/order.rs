@@ -24,7 +24,11 @@ pub(crate) fn reduce_crossings(layered: &mut Layered) {
         in_vain += 1;
         let depth = layered.layers.len();
         for step in 1..depth {
-            let (at, side) = if sweep % 2 == 0 { (step, Side::Before) } else { (depth - 1 - step, Side::After) };
+            let (at, side) = if sweep % 2 == 0 {
+                (step, Side::Before)
+            } else {
+                (depth - 1 - step, Side::After)
+            };
             sort_layer(layered, &mut places, at, side);
         }
         let now = crossings_at(layered, &places);
@@ -51,7 +55,10 @@ struct Places {
 impl Places {
     fn of(layered: &Layered) -> Self {
         let count = layered.layer.len();
-        let mut places = Self { numbers: vec![0; count], shares: vec![0.0; count] };
+        let mut places = Self {
+            numbers: vec![0; count],
+            shares: vec![0.0; count],
+        };
         layered.layers.iter().for_each(|layer| places.set(layer));
         places
     }
@@ -77,7 +84,14 @@ fn follow_lines(layered: &mut Layered) {
         while let Some(vertex) = stack.pop() {
             if !std::mem::replace(&mut seen[vertex as usize], true) {
                 layers[layered.layer[vertex as usize] as usize].push(vertex);
-                stack.extend(layered.after.of(vertex).iter().rev().filter(|&&next| !seen[next as usize]));
+                stack.extend(
+                    layered
+                        .after
+                        .of(vertex)
+                        .iter()
+                        .rev()
+                        .filter(|&&next| !seen[next as usize]),
+                );
             }
         }
     }
@@ -92,7 +106,13 @@ fn sort_layer(layered: &mut Layered, places: &mut Places, at: usize, side: Side)
         };
         let wish = match around.len() {
             0 => places.shares[vertex as usize],
-            count => around.iter().map(|&other| places.shares[other as usize]).sum::<f32>() / count as f32,
+            count => {
+                around
+                    .iter()
+                    .map(|&other| places.shares[other as usize])
+                    .sum::<f32>()
+                    / count as f32
+            }
         };
         (wish, vertex)
     };
@@ -111,14 +131,22 @@ pub(super) fn crossings(layered: &Layered) -> u64 {
 /// other way round crosses. A Fenwick tree counts them.
 fn crossings_at(layered: &Layered, places: &Places) -> u64 {
     let widest = layered.layers.iter().map(Vec::len).max().unwrap_or(0);
-    let mut tree = Fenwick { sums: vec![0; widest + 1] };
+    let mut tree = Fenwick {
+        sums: vec![0; widest + 1],
+    };
     let mut crossings = 0;
     let mut ends: Vec<u32> = Vec::new();
     for layer in &layered.layers {
         let mut lines = 0;
         for &vertex in layer {
             ends.clear();
-            ends.extend(layered.after.of(vertex).iter().map(|&next| places.numbers[next as usize]));
+            ends.extend(
+                layered
+                    .after
+                    .of(vertex)
+                    .iter()
+                    .map(|&next| places.numbers[next as usize]),
+            );
             // Lines with a common begin do not cross: count all of them before adding one.
             crossings += ends.iter().map(|&end| lines - tree.up_to(end)).sum::<u64>();
             ends.iter().for_each(|&end| tree.add(end));

@@ -41,17 +41,28 @@ enum Side {
 /// rounding never makes boxes touch.
 pub(crate) fn rows(layered: &Layered, heights: &[i32], (bend, gap): (i32, i32)) -> Vec<i32> {
     let middles = vec![0.0; layered.layer.len()];
-    let mut placing = Placing { layered, heights, bend, gap, middles, pools: Vec::new() };
+    let mut placing = Placing {
+        layered,
+        heights,
+        bend,
+        gap,
+        middles,
+        pools: Vec::new(),
+    };
     for layer in &layered.layers {
         placing.stack(layer);
     }
     let downwards = || layered.layers.iter();
     for _ in 0..ROUNDS {
         downwards().for_each(|layer| placing.settle(layer, Side::Before));
-        downwards().rev().for_each(|layer| placing.settle(layer, Side::After));
+        downwards()
+            .rev()
+            .for_each(|layer| placing.settle(layer, Side::After));
     }
     downwards().for_each(|layer| placing.settle(layer, Side::Both));
-    downwards().rev().for_each(|layer| placing.settle(layer, Side::Both));
+    downwards()
+        .rev()
+        .for_each(|layer| placing.settle(layer, Side::Both));
     placing.rounded()
 }
 
@@ -79,7 +90,10 @@ impl Pool {
 
 impl Placing<'_> {
     fn height(&self, vertex: u32) -> i32 {
-        self.heights.get(vertex as usize).copied().unwrap_or(self.bend)
+        self.heights
+            .get(vertex as usize)
+            .copied()
+            .unwrap_or(self.bend)
     }
 
     /// From middle to middle of neighbours in a layer.
@@ -92,10 +106,16 @@ impl Placing<'_> {
     fn stack(&mut self, layer: &[u32]) {
         let mut middle = 0;
         for (place, &vertex) in layer.iter().enumerate() {
-            middle += if place == 0 { 0 } else { self.distance(layer[place - 1], vertex) };
+            middle += if place == 0 {
+                0
+            } else {
+                self.distance(layer[place - 1], vertex)
+            };
             self.middles[vertex as usize] = f64::from(middle);
         }
-        layer.iter().for_each(|&vertex| self.middles[vertex as usize] -= f64::from(middle) / 2.0);
+        layer
+            .iter()
+            .for_each(|&vertex| self.middles[vertex as usize] -= f64::from(middle) / 2.0);
     }
 
     /// Where the middle of a vertex should be, and with which weight.
@@ -111,8 +131,16 @@ impl Placing<'_> {
         if count == 0 {
             return (self.middles[vertex as usize], IDLE_WEIGHT);
         }
-        let sum: f64 = one.iter().chain(other).map(|&vertex| self.middles[vertex as usize]).sum();
-        let weight = if self.layered.unit(vertex).is_some() { 1.0 } else { BEND_WEIGHT };
+        let sum: f64 = one
+            .iter()
+            .chain(other)
+            .map(|&vertex| self.middles[vertex as usize])
+            .sum();
+        let weight = if self.layered.unit(vertex).is_some() {
+            1.0
+        } else {
+            BEND_WEIGHT
+        };
         (sum / count as f64, weight)
     }
 
@@ -122,9 +150,17 @@ impl Placing<'_> {
         self.pools.clear();
         let mut offset = 0;
         for (place, &vertex) in layer.iter().enumerate() {
-            offset += if place == 0 { 0 } else { self.distance(layer[place - 1], vertex) };
+            offset += if place == 0 {
+                0
+            } else {
+                self.distance(layer[place - 1], vertex)
+            };
             let (wish, weight) = self.wish(vertex, side);
-            let mut pool = Pool { weight, weighted: weight * (wish - f64::from(offset)), vertices: 1 };
+            let mut pool = Pool {
+                weight,
+                weighted: weight * (wish - f64::from(offset)),
+                vertices: 1,
+            };
             while let Some(above) = self.pools.pop_if(|above| above.mean() > pool.mean()) {
                 pool.weight += above.weight;
                 pool.weighted += above.weighted;
@@ -148,7 +184,11 @@ impl Placing<'_> {
 
     /// Whole middles from top to bottom, the highest upper side at 0.
     fn rounded(&self) -> Vec<i32> {
-        let mut rows: Vec<i32> = self.middles.iter().map(|middle| middle.floor() as i32).collect();
+        let mut rows: Vec<i32> = self
+            .middles
+            .iter()
+            .map(|middle| middle.floor() as i32)
+            .collect();
         for layer in &self.layered.layers {
             // Distances are whole, but sums of large floats may be a little short of them.
             for pair in layer.windows(2) {
@@ -168,9 +208,17 @@ pub(super) fn columns(layered: &Layered, widths: &[i32], rows: &[i32], margin: i
     let width = |&vertex: &u32| widths.get(vertex as usize).copied().unwrap_or(0);
     let mut left = margin;
     let columns = layered.layers.iter().map(|layer| {
-        let column = Column { left, width: layer.iter().map(width).max().unwrap_or(0) };
-        let lines = layer.iter().flat_map(|&from| layered.after.of(from).iter().map(move |&to| (from, to)));
-        let farthest = lines.map(|(from, to)| rows[from as usize].abs_diff(rows[to as usize])).max().unwrap_or(0);
+        let column = Column {
+            left,
+            width: layer.iter().map(width).max().unwrap_or(0),
+        };
+        let lines = layer
+            .iter()
+            .flat_map(|&from| layered.after.of(from).iter().map(move |&to| (from, to)));
+        let farthest = lines
+            .map(|(from, to)| rows[from as usize].abs_diff(rows[to as usize]))
+            .max()
+            .unwrap_or(0);
         let gap = (LEAST_GAP + farthest as i32 / RISE).min(MOST_GAP);
         left = column.right() + gap;
         column

@@ -54,10 +54,18 @@ impl Units {
         let count = graph.jobs.len();
         let jobs = (0..count as u32).map(JobIndex);
         if alike == Alike::Apart {
-            return Self { list: jobs.map(Unit::Job).collect(), of_job: (0..count as u32).collect() };
+            return Self {
+                list: jobs.map(Unit::Job).collect(),
+                of_job: (0..count as u32).collect(),
+            };
         }
-        let classes = Classes::of(jobs.map(|job| (&graph.jobs[job.index()].parents[..], graph.children(job))));
-        let mut units = Self { list: Vec::new(), of_job: Vec::with_capacity(count) };
+        let classes = Classes::of(
+            jobs.map(|job| (&graph.jobs[job.index()].parents[..], graph.children(job))),
+        );
+        let mut units = Self {
+            list: Vec::new(),
+            of_job: Vec::with_capacity(count),
+        };
         let mut blocks: Vec<Option<u32>> = vec![None; classes.sizes.len()];
         for (at, &class) in classes.of.iter().enumerate() {
             let (job, next) = (JobIndex(at as u32), units.list.len() as u32);

@@ -22,7 +22,11 @@ pub(super) fn write(picture: &Picture<'_>, out: &mut impl Write) -> fmt::Result 
             None => writeln!(out, "\"];")?,
             Some(look) => {
                 let (fill, rim) = look.light;
-                writeln!(out, "\", tooltip=\"{}\", fillcolor=\"{fill}\", color=\"{rim}\"];", look.word)?;
+                writeln!(
+                    out,
+                    "\", tooltip=\"{}\", fillcolor=\"{fill}\", color=\"{rim}\"];",
+                    look.word
+                )?;
             }
         }
     }

@@ -15,19 +15,48 @@ const MAX_JOBS: usize = 10;
 const MAX_PARENTS: usize = 3;
 
 pub(super) fn write(picture: &Picture<'_>, terminal: &Terminal, out: &mut String) -> fmt::Result {
-    line(terminal, out, &format!("{}, {}", picture.graph.label.name, picture.summary(picture.jobs())), None)?;
+    line(
+        terminal,
+        out,
+        &format!(
+            "{}, {}",
+            picture.graph.label.name,
+            picture.summary(picture.jobs())
+        ),
+        None,
+    )?;
     let layered = Layered::of(picture.graph, Alike::Apart);
-    let units = |layer: &Vec<u32>| -> Vec<&Unit> { layer.iter().filter_map(|&vertex| layered.unit(vertex)).collect() };
-    let jobs =
-        |layer: &Vec<u32>| -> Vec<JobIndex> { units(layer).iter().flat_map(|unit| unit.jobs()).copied().collect() };
-    let layers: Vec<Vec<JobIndex>> = layered.layers.iter().map(jobs).filter(|jobs| !jobs.is_empty()).collect();
+    let units = |layer: &Vec<u32>| -> Vec<&Unit> {
+        layer
+            .iter()
+            .filter_map(|&vertex| layered.unit(vertex))
+            .collect()
+    };
+    let jobs = |layer: &Vec<u32>| -> Vec<JobIndex> {
+        units(layer)
+            .iter()
+            .flat_map(|unit| unit.jobs())
+            .copied()
+            .collect()
+    };
+    let layers: Vec<Vec<JobIndex>> = layered
+        .layers
+        .iter()
+        .map(jobs)
+        .filter(|jobs| !jobs.is_empty())
+        .collect();
     let (shown, rest) = layers.split_at(layers.len().min(MAX_LAYERS));
     for (place, layer) in shown.iter().enumerate() {
         self::layer(picture, terminal, out, (place + 1, layer))?;
     }
     if !rest.is_empty() {
         let jobs: Vec<JobIndex> = rest.concat();
-        let text = format!("{} {} more layers, {}", dots(terminal), rest.len(), picture.summary(jobs.iter().copied()));
+        let text = format!(
+            "{} {} more layers, {}",
+            dots(terminal),
+            rest.len(),
+            picture.summary(jobs.iter().copied())
+        );
         line(terminal, out, &text, None)?;
     }
     Ok(())
@@ -40,19 +69,43 @@ fn layer(
     (number, jobs): (usize, &[JobIndex]),
 ) -> fmt::Result {
     if let [job] = *jobs {
-        let text = format!("layer {number}: {}{}", label(picture, terminal, job), after(picture, job));
-        return line(terminal, out, &text, picture.look(job).map(|look| look.ansi));
+        let text = format!(
+            "layer {number}: {}{}",
+            label(picture, terminal, job),
+            after(picture, job)
+        );
+        return line(
+            terminal,
+            out,
+            &text,
+            picture.look(job).map(|look| look.ansi),
+        );
     }
-    line(terminal, out, &format!("layer {number}, {}", picture.summary(jobs.iter().copied())), None)?;
+    line(
+        terminal,
+        out,
+        &format!("layer {number}, {}", picture.summary(jobs.iter().copied())),
+        None,
+    )?;
     let mut jobs = jobs.to_vec();
     jobs.sort_by_key(|&job| picture.state(job).map(interest));
     for &job in jobs.iter().take(MAX_JOBS) {
         let text = format!("  {}{}", label(picture, terminal, job), after(picture, job));
-        line(terminal, out, &text, picture.look(job).map(|look| look.ansi))?;
+        line(
+            terminal,
+            out,
+            &text,
+            picture.look(job).map(|look| look.ansi),
+        )?;
     }
     match jobs.len().saturating_sub(MAX_JOBS) {
         0 => Ok(()),
-        more => line(terminal, out, &format!("  {} {more} more", dots(terminal)), None),
+        more => line(
+            terminal,
+            out,
+            &format!("  {} {more} more", dots(terminal)),
+            None,
+        ),
     }
 }
 
@@ -110,5 +163,8 @@ fn wrapped(text: &str, most: usize) -> Vec<String> {
         }
     }
     lines.push(line);
-    lines.iter().map(|line| line.trim_end().to_owned()).collect()
+    lines
+        .iter()
+        .map(|line| line.trim_end().to_owned())
+        .collect()
 }

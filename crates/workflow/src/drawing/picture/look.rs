@@ -24,19 +24,74 @@ const fn look(
     light: (&'static str, &'static str),
     dark: (&'static str, &'static str),
 ) -> Look {
-    Look { word: JobState::WORDS[state], mark, ascii, ansi, light, dark }
+    Look {
+        word: JobState::WORDS[state],
+        mark,
+        ascii,
+        ansi,
+        light,
+        dark,
+    }
 }
 
 /// In the order of [`JobState::WORDS`].
 pub(super) const LOOKS: [Look; 8] = [
-    look(0, ('…', '.'), "90", ("#f6f7f9", "#768195"), ("#20242c", "#7d889b")),
-    look(1, ('◷', '~'), "35", ("#f3eefc", "#7e57c2"), ("#2a2338", "#a583e0")),
-    look(2, ('•', 'o'), "36", ("#e6f1fd", "#1f78d1"), ("#172a40", "#58a6f5")),
-    look(3, ('▶', '>'), "33", ("#fff4d9", "#b97a00"), ("#3a2e0f", "#f0b429")),
-    look(4, ('✓', '+'), "32", ("#e5f6ea", "#23913f"), ("#14301c", "#4cc46a")),
-    look(5, ('✗', 'X'), "31", ("#fde8e8", "#d1242f"), ("#3d1619", "#ff6b6b")),
-    look(6, ('⊘', '-'), "90", ("#ececec", "#5f6670"), ("#2b2d31", "#9aa0aa")),
-    look(7, ('»', '/'), "90", ("#fbfbfc", "#8b93a1"), ("#1b1e24", "#778191")),
+    look(
+        0,
+        ('…', '.'),
+        "90",
+        ("#f6f7f9", "#768195"),
+        ("#20242c", "#7d889b"),
+    ),
+    look(
+        1,
+        ('◷', '~'),
+        "35",
+        ("#f3eefc", "#7e57c2"),
+        ("#2a2338", "#a583e0"),
+    ),
+    look(
+        2,
+        ('•', 'o'),
+        "36",
+        ("#e6f1fd", "#1f78d1"),
+        ("#172a40", "#58a6f5"),
+    ),
+    look(
+        3,
+        ('▶', '>'),
+        "33",
+        ("#fff4d9", "#b97a00"),
+        ("#3a2e0f", "#f0b429"),
+    ),
+    look(
+        4,
+        ('✓', '+'),
+        "32",
+        ("#e5f6ea", "#23913f"),
+        ("#14301c", "#4cc46a"),
+    ),
+    look(
+        5,
+        ('✗', 'X'),
+        "31",
+        ("#fde8e8", "#d1242f"),
+        ("#3d1619", "#ff6b6b"),
+    ),
+    look(
+        6,
+        ('⊘', '-'),
+        "90",
+        ("#ececec", "#5f6670"),
+        ("#2b2d31", "#9aa0aa"),
+    ),
+    look(
+        7,
+        ('»', '/'),
+        "90",
+        ("#fbfbfc", "#8b93a1"),
+        ("#1b1e24", "#778191"),
+    ),
 ];
 
 impl Look {

@@ -20,10 +20,18 @@ pub(super) fn write(picture: &Picture<'_>, out: &mut impl Write) -> fmt::Result 
         }
     }
     for look in &LOOKS {
-        let mut jobs = picture.jobs().filter(|&job| picture.look(job).is_some_and(|other| other.word == look.word));
+        let mut jobs = picture.jobs().filter(|&job| {
+            picture
+                .look(job)
+                .is_some_and(|other| other.word == look.word)
+        });
         let Some(first) = jobs.next() else { continue };
         let (fill, rim) = look.light;
-        writeln!(out, "  classDef {} fill:{fill},stroke:{rim},color:#1b2330", look.word)?;
+        writeln!(
+            out,
+            "  classDef {} fill:{fill},stroke:{rim},color:#1b2330",
+            look.word
+        )?;
         write!(out, "  class j{first}")?;
         jobs.try_for_each(|job| write!(out, ",j{job}"))?;
         writeln!(out, " {}", look.word)?;

@@ -24,14 +24,17 @@ impl<'a> Picture<'a> {
     }
 
     pub(super) fn state(&self, job: JobIndex) -> Option<JobState> {
-        self.states.map(|states| states.get(job.index()).copied().unwrap_or_default())
+        self.states
+            .map(|states| states.get(job.index()).copied().unwrap_or_default())
     }
 
     /// "3 jobs: 2 succeeded, 1 running".
     pub(super) fn summary(&self, jobs: impl ExactSizeIterator<Item = JobIndex>) -> String {
         let count = jobs.len();
         let mut text = format!("{count} {}", if count == 1 { "job" } else { "jobs" });
-        let Some(counts) = self.counts(jobs) else { return text };
+        let Some(counts) = self.counts(jobs) else {
+            return text;
+        };
         let present = counts.each().filter(|&(_, number)| number > 0);
         for (place, (word, number)) in present.enumerate() {
             text.push_str(if place == 0 { ": " } else { ", " });
@@ -43,7 +46,8 @@ impl<'a> Picture<'a> {
     pub(super) fn counts(&self, jobs: impl Iterator<Item = JobIndex>) -> Option<Counts> {
         self.states?;
         let mut counts = Counts::default();
-        jobs.filter_map(|job| self.state(job)).for_each(|state| counts.0[state.place()] += 1);
+        jobs.filter_map(|job| self.state(job))
+            .for_each(|state| counts.0[state.place()] += 1);
         Some(counts)
     }
 

@@ -20,21 +20,35 @@ const SMALL_ADVANCE: i32 = 6;
 pub(super) fn write(picture: &Picture<'_>, out: &mut impl Write) -> fmt::Result {
     let layout = Layout::of(picture.graph);
     let legend = Legend::of(picture, &layout);
-    let (width, height) = (layout.width.max(legend.width()), layout.height + legend.height());
+    let (width, height) = (
+        layout.width.max(legend.width()),
+        layout.height + legend.height(),
+    );
     let name = Escaped(&picture.graph.label.name);
     write!(
         out,
         r#"<svg xmlns="http://www.w3.org/2000/svg" class="tidegate-graph" role="graphics-document document" width="{width}" height="{height}" viewBox="0 0 {width} {height}">"#
     )?;
-    write!(out, "<title>{name}</title><desc>{}</desc>", picture.summary(picture.jobs()))?;
+    write!(
+        out,
+        "<title>{name}</title><desc>{}</desc>",
+        picture.summary(picture.jobs())
+    )?;
     style(out)?;
     out.write_str(r#"<g class="lines">"#)?;
     layout.edges.iter().try_for_each(|edge| line(edge, out))?;
     for junction in &layout.junctions {
-        write!(out, r#"<circle cx="{}" cy="{}" r="3"/>"#, junction.x, junction.y)?;
+        write!(
+            out,
+            r#"<circle cx="{}" cy="{}" r="3"/>"#,
+            junction.x, junction.y
+        )?;
     }
     out.write_str("</g>")?;
-    layout.blocks.iter().try_for_each(|block| frame(picture, block, out))?;
+    layout
+        .blocks
+        .iter()
+        .try_for_each(|block| frame(picture, block, out))?;
     for (job, node) in picture.jobs().zip(&layout.nodes) {
         job_box(picture, job, *node, out)?;
     }
@@ -55,7 +69,10 @@ fn style(out: &mut impl Write) -> fmt::Result {
     )?;
     for look in &LOOKS {
         let (word, (fill, rim)) = (look.word, look.light);
-        write!(out, "{OF} .{word} rect{{fill:{fill};stroke:{rim}}}{OF} .{word} .mark{{fill:{rim}}}")?;
+        write!(
+            out,
+            "{OF} .{word} rect{{fill:{fill};stroke:{rim}}}{OF} .{word} .mark{{fill:{rim}}}"
+        )?;
     }
     write!(
         out,
@@ -64,7 +81,10 @@ fn style(out: &mut impl Write) -> fmt::Result {
     )?;
     for look in &LOOKS {
         let (word, (fill, rim)) = (look.word, look.dark);
-        write!(out, "{OF} .{word} rect{{fill:{fill};stroke:{rim}}}{OF} .{word} .mark{{fill:{rim}}}")?;
+        write!(
+            out,
+            "{OF} .{word} rect{{fill:{fill};stroke:{rim}}}{OF} .{word} .mark{{fill:{rim}}}"
+        )?;
     }
     out.write_str(
         "}</style><defs><marker id=\"tidegate-head\" class=\"head\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" \
@@ -74,7 +94,9 @@ fn style(out: &mut impl Write) -> fmt::Result {
 
 /// Level pieces are straight, the others are curves that leave and arrive level.
 fn line(edge: &Edge, out: &mut impl Write) -> fmt::Result {
-    let [first, rest @ ..] = &edge.points[..] else { return Ok(()) };
+    let [first, rest @ ..] = &edge.points[..] else {
+        return Ok(());
+    };
     write!(out, r#"<path d="M{} {}"#, first.x, first.y)?;
     let mut last = *first;
     for &Point { x, y } in rest {
@@ -86,53 +108,113 @@ fn line(edge: &Edge, out: &mut impl Write) -> fmt::Result {
         }
         last = Point { x, y };
     }
-    let head = if matches!(edge.to, End::Junction(_)) { "" } else { r#"" marker-end="url(#tidegate-head)"# };
+    let head = if matches!(edge.to, End::Junction(_)) {
+        ""
+    } else {
+        r#"" marker-end="url(#tidegate-head)"#
+    };
     write!(out, r#"{head}"/>"#)
 }
 
 /// Around the jobs of a block, with their number, and their states if there is room.
 fn frame(picture: &Picture<'_>, block: &Block, out: &mut impl Write) -> fmt::Result {
-    let Node { x, y, width, height, .. } = block.frame;
+    let Node {
+        x,
+        y,
+        width,
+        height,
+        ..
+    } = block.frame;
     let summary = picture.summary(block.jobs.iter().copied());
     let fits = summary.len() as i32 * SMALL_ADVANCE <= width - 2 * FRAME_RIM;
-    let text = if fits { &*summary } else { summary.split(':').next().unwrap_or_default() };
+    let text = if fits {
+        &*summary
+    } else {
+        summary.split(':').next().unwrap_or_default()
+    };
     write!(
         out,
         r#"<g><title>{summary}</title><rect class="frame" x="{x}" y="{y}" width="{width}" height="{height}" rx="6"/>"#
     )?;
-    write!(out, r#"<text class="small" x="{}" y="{}">{text}</text></g>"#, x + FRAME_RIM, y + 19)
+    write!(
+        out,
+        r#"<text class="small" x="{}" y="{}">{text}</text></g>"#,
+        x + FRAME_RIM,
+        y + 19
+    )
 }
 
 fn job_box(picture: &Picture<'_>, job: JobIndex, node: Node, out: &mut impl Write) -> fmt::Result {
-    let Node { x, y, width, height, .. } = node;
+    let Node {
+        x,
+        y,
+        width,
+        height,
+        ..
+    } = node;
     let definition = &picture.graph.jobs[job.index()];
     let (name, handler) = (Escaped(&definition.name), Escaped(&definition.handler));
     let look = picture.look(job);
     match look {
         Some(look) => {
             let word = look.word;
-            write!(out, r#"<g class="{word}" role="img"><title>{name}, handler {handler}, {word}</title>"#)?;
+            write!(
+                out,
+                r#"<g class="{word}" role="img"><title>{name}, handler {handler}, {word}</title>"#
+            )?;
         }
-        None => write!(out, r#"<g role="img"><title>{name}, handler {handler}</title>"#)?,
+        None => write!(
+            out,
+            r#"<g role="img"><title>{name}, handler {handler}</title>"#
+        )?,
     }
     let is_square = width == height;
     let radius = if is_square { 3 } else { 6 };
-    write!(out, r#"<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="{radius}"/>"#)?;
+    write!(
+        out,
+        r#"<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="{radius}"/>"#
+    )?;
     if let Some(look) = look {
-        let (class, left, down) = if is_square { ("mark square", 8, 4) } else { ("mark", 16, 5) };
+        let (class, left, down) = if is_square {
+            ("mark square", 8, 4)
+        } else {
+            ("mark", 16, 5)
+        };
         let (left, base) = (x + left, y + height / 2 + down);
-        write!(out, r#"<text class="{class}" x="{left}" y="{base}" text-anchor="middle">{}</text>"#, look.mark)?;
+        write!(
+            out,
+            r#"<text class="{class}" x="{left}" y="{base}" text-anchor="middle">{}</text>"#,
+            look.mark
+        )?;
     }
     if is_square {
         return out.write_str("</g>");
     }
     let left = x + if look.is_some() { 30 } else { 14 };
-    let (short, small) = (elided(&definition.name, '…'), elided(&definition.handler, '…'));
+    let (short, small) = (
+        elided(&definition.name, '…'),
+        elided(&definition.handler, '…'),
+    );
     if definition.name == definition.handler {
-        write!(out, r#"<text x="{left}" y="{}">{}</text></g>"#, y + height / 2 + 5, Escaped(&short))
+        write!(
+            out,
+            r#"<text x="{left}" y="{}">{}</text></g>"#,
+            y + height / 2 + 5,
+            Escaped(&short)
+        )
     } else {
-        write!(out, r#"<text x="{left}" y="{}">{}</text>"#, y + 18, Escaped(&short))?;
-        write!(out, r#"<text class="small" x="{left}" y="{}">{}</text></g>"#, y + 33, Escaped(&small))
+        write!(
+            out,
+            r#"<text x="{left}" y="{}">{}</text>"#,
+            y + 18,
+            Escaped(&short)
+        )?;
+        write!(
+            out,
+            r#"<text class="small" x="{left}" y="{}">{}</text></g>"#,
+            y + 33,
+            Escaped(&small)
+        )
     }
 }
 
@@ -145,9 +227,18 @@ struct Legend {
 impl Legend {
     fn of(picture: &Picture<'_>, layout: &Layout) -> Self {
         let counts = picture.counts(picture.jobs());
-        let entries = counts.iter().flat_map(|counts| counts.each()).zip(&LOOKS).filter(|((_, number), _)| *number > 0);
-        let entries = entries.map(|((word, number), look)| (word, look.mark, number)).collect();
-        Self { entries, undrawn: layout.undrawn }
+        let entries = counts
+            .iter()
+            .flat_map(|counts| counts.each())
+            .zip(&LOOKS)
+            .filter(|((_, number), _)| *number > 0);
+        let entries = entries
+            .map(|((word, number), look)| (word, look.mark, number))
+            .collect();
+        Self {
+            entries,
+            undrawn: layout.undrawn,
+        }
     }
 
     fn width(&self) -> i32 {
@@ -156,7 +247,11 @@ impl Legend {
     }
 
     fn height(&self) -> i32 {
-        if self.entries.is_empty() && self.undrawn == 0 { 0 } else { LEGEND_HEIGHT }
+        if self.entries.is_empty() && self.undrawn == 0 {
+            0
+        } else {
+            LEGEND_HEIGHT
+        }
     }
 
     fn write(&self, top: i32, out: &mut impl Write) -> fmt::Result {
@@ -197,7 +292,9 @@ impl fmt::Display for Escaped<'_> {
                 '"' => formatter.write_str("&quot;")?,
                 '\'' => formatter.write_str("&#39;")?,
                 // Not allowed in XML at all; names have no control characters, but handlers of stored graphs once might.
-                '\0'..='\u{1f}' | '\u{fffe}' | '\u{ffff}' => formatter.write_char(char::REPLACEMENT_CHARACTER)?,
+                '\0'..='\u{1f}' | '\u{fffe}' | '\u{ffff}' => {
+                    formatter.write_char(char::REPLACEMENT_CHARACTER)?
+                }
                 other => formatter.write_char(other)?,
             }
         }

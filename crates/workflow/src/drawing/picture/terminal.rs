@@ -35,11 +35,25 @@ pub enum Colour {
 
 /// The mark of a job, when there are states, and its name.
 pub(super) fn label(picture: &Picture<'_>, terminal: &Terminal, job: JobIndex) -> String {
-    let gap = if terminal.glyphs == Glyphs::Ascii { '~' } else { '…' };
-    marked(picture, terminal, job, &elided(&picture.graph.jobs[job.index()].name, gap))
+    let gap = if terminal.glyphs == Glyphs::Ascii {
+        '~'
+    } else {
+        '…'
+    };
+    marked(
+        picture,
+        terminal,
+        job,
+        &elided(&picture.graph.jobs[job.index()].name, gap),
+    )
 }
 
-pub(super) fn marked(picture: &Picture<'_>, terminal: &Terminal, job: JobIndex, text: &str) -> String {
+pub(super) fn marked(
+    picture: &Picture<'_>,
+    terminal: &Terminal,
+    job: JobIndex,
+    text: &str,
+) -> String {
     match picture.look(job) {
         Some(look) if terminal.glyphs == Glyphs::Ascii => format!("{} {text}", look.ascii),
         Some(look) => format!("{} {text}", look.mark),
@@ -50,8 +64,15 @@ pub(super) fn marked(picture: &Picture<'_>, terminal: &Terminal, job: JobIndex, 
 /// How many columns most terminals give a character: by blocks of Unicode, which is right for all but rare ones.
 pub(super) fn columns(character: char) -> usize {
     match u32::from(character) {
-        0x0300..=0x036f | 0x200b..=0x200f | 0x2028..=0x202e | 0x2060..=0x206f | 0xfe00..=0xfe0f | 0xfeff => 0,
-        0x1100..=0x115f | 0x2e80..=0xa4cf | 0xac00..=0xd7a3 | 0xf900..=0xfaff | 0xfe30..=0xfe6f => 2,
+        0x0300..=0x036f
+        | 0x200b..=0x200f
+        | 0x2028..=0x202e
+        | 0x2060..=0x206f
+        | 0xfe00..=0xfe0f
+        | 0xfeff => 0,
+        0x1100..=0x115f | 0x2e80..=0xa4cf | 0xac00..=0xd7a3 | 0xf900..=0xfaff | 0xfe30..=0xfe6f => {
+            2
+        }
         0xff00..=0xff60 | 0xffe0..=0xffe6 | 0x1f300..=0x1faff | 0x20000..=0x3fffd => 2,
         _ => 1,
     }

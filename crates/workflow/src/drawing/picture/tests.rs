@@ -13,22 +13,45 @@ fn graph(jobs: &[(&str, &str, &[&str])]) -> Graph {
         ..JobDefinition::new(name, handler)
     };
     let jobs = jobs.iter().map(job).collect();
-    Graph::build(Definition { name: "nightly".to_owned(), jobs, ..Definition::default() }).expect("a sound graph")
+    Graph::build(Definition {
+        name: "nightly".to_owned(),
+        jobs,
+        ..Definition::default()
+    })
+    .expect("a sound graph")
 }
 
 /// Jobs 0 to `count`, and arrows between them.
 fn numbered(count: usize, arrows: impl IntoIterator<Item = (usize, usize)>) -> Graph {
-    let mut jobs: Vec<JobDefinition> = (0..count).map(|at| JobDefinition::new(format!("n{at}"), "run")).collect();
-    arrows.into_iter().for_each(|(from, to)| jobs[to].after.push(format!("n{from}")));
-    Graph::build(Definition { name: "numbered".to_owned(), jobs, ..Definition::default() }).expect("arrows go up")
+    let mut jobs: Vec<JobDefinition> = (0..count)
+        .map(|at| JobDefinition::new(format!("n{at}"), "run"))
+        .collect();
+    arrows
+        .into_iter()
+        .for_each(|(from, to)| jobs[to].after.push(format!("n{from}")));
+    Graph::build(Definition {
+        name: "numbered".to_owned(),
+        jobs,
+        ..Definition::default()
+    })
+    .expect("arrows go up")
 }
 
 fn diamond() -> Graph {
-    graph(&[("a", "run", &[]), ("left", "run", &["a"]), ("right", "right", &["a"]), ("end", "run", &["left", "right"])])
+    graph(&[
+        ("a", "run", &[]),
+        ("left", "run", &["a"]),
+        ("right", "right", &["a"]),
+        ("end", "run", &["left", "right"]),
+    ])
 }
 
-const RUNNING: JobState = JobState::Running { expires: Timestamp::from_micros(1) };
-const SCHEDULED: JobState = JobState::Scheduled { due: Timestamp::from_micros(1) };
+const RUNNING: JobState = JobState::Running {
+    expires: Timestamp::from_micros(1),
+};
+const SCHEDULED: JobState = JobState::Scheduled {
+    due: Timestamp::from_micros(1),
+};
 const ALL: [JobState; 8] = [
     JobState::Waiting,
     SCHEDULED,
@@ -40,18 +63,35 @@ const ALL: [JobState; 8] = [
     JobState::Skipped,
 ];
 
-const PLAIN: Terminal = Terminal { width: 100, glyphs: Glyphs::Unicode, colour: Colour::None };
-const ASCII: Terminal = Terminal { width: 100, glyphs: Glyphs::Ascii, colour: Colour::None };
+const PLAIN: Terminal = Terminal {
+    width: 100,
+    glyphs: Glyphs::Unicode,
+    colour: Colour::None,
+};
+const ASCII: Terminal = Terminal {
+    width: 100,
+    glyphs: Glyphs::Ascii,
+    colour: Colour::None,
+};
 
 fn check(picture: Picture<'_>, terminal: &Terminal, expected: &str) {
     let text = picture.text(terminal);
-    assert_eq!(text.trim_end_matches('\n'), expected.trim_matches('\n'), "\n{text}");
+    assert_eq!(
+        text.trim_end_matches('\n'),
+        expected.trim_matches('\n'),
+        "\n{text}"
+    );
 }
 
 #[test]
 fn a_diamond_is_drawn_in_a_terminal() {
     let graph = diamond();
-    let states = [JobState::Succeeded, RUNNING, JobState::Failed, JobState::Waiting];
+    let states = [
+        JobState::Succeeded,
+        RUNNING,
+        JobState::Failed,
+        JobState::Waiting,
+    ];
     let picture = Picture::new(&graph, Some(&states));
     check(
         picture,
@@ -77,7 +117,10 @@ fn a_diamond_is_drawn_in_a_terminal() {
 a --+          +> end
     +> right --+",
     );
-    let coloured = picture.text(&Terminal { colour: Colour::Ansi, ..PLAIN });
+    let coloured = picture.text(&Terminal {
+        colour: Colour::Ansi,
+        ..PLAIN
+    });
     assert!(coloured.contains("\x1b[33m▶ left\x1b[0m ─"), "{coloured:?}");
     assert_eq!(coloured.matches("\x1b[0m").count(), 4);
 }
@@ -85,7 +128,10 @@ a --+          +> end
 #[test]
 fn lines_that_cross_are_not_joined() {
     check(
-        Picture::new(&numbered(6, [(0, 3), (0, 4), (1, 4), (1, 5), (2, 5), (2, 3)]), None),
+        Picture::new(
+            &numbered(6, [(0, 3), (0, 4), (1, 4), (1, 5), (2, 5), (2, 3)]),
+            None,
+        ),
         &PLAIN,
         "
 n0 ──┐   ┌─┌→ n4
@@ -99,7 +145,14 @@ n2 ────┴───└→ n5",
 #[test]
 fn wide_characters_keep_the_lines_together() {
     check(
-        Picture::new(&graph(&[("获取", "run", &[]), ("ab", "run", &[]), ("e\u{301}", "run", &["获取", "ab"])]), None),
+        Picture::new(
+            &graph(&[
+                ("获取", "run", &[]),
+                ("ab", "run", &[]),
+                ("e\u{301}", "run", &["获取", "ab"]),
+            ]),
+            None,
+        ),
         &PLAIN,
         "
 获取 ──┐
@@ -129,27 +182,48 @@ n3 ──┘",
 fn what_does_not_fit_becomes_a_list() {
     let chain = numbered(40, (1..40).map(|at| (at - 1, at)));
     let text = Picture::new(&chain, None).text(&PLAIN);
-    assert!(text.starts_with("numbered, 40 jobs\nlayer 1: n0\nlayer 2: n1  after n0\n"), "{text}");
+    assert!(
+        text.starts_with("numbered, 40 jobs\nlayer 1: n0\nlayer 2: n1  after n0\n"),
+        "{text}"
+    );
     assert!(text.ends_with("\n… 10 more layers, 10 jobs\n"), "{text}");
 
     // Each of the first three hundred has its own place, since they differ in what comes after them.
-    let graph = numbered(601, (0..300).flat_map(|at| [(at, 300 + at), (300 + at, 600)]));
-    let states: Vec<JobState> =
-        (0..601).map(|at| if at == 250 { JobState::Failed } else { JobState::Succeeded }).collect();
+    let graph = numbered(
+        601,
+        (0..300).flat_map(|at| [(at, 300 + at), (300 + at, 600)]),
+    );
+    let states: Vec<JobState> = (0..601)
+        .map(|at| {
+            if at == 250 {
+                JobState::Failed
+            } else {
+                JobState::Succeeded
+            }
+        })
+        .collect();
     let text = Picture::new(&graph, Some(&states)).text(&ASCII);
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines[1], "layer 1, 300 jobs: 299 succeeded, 1 failed");
     assert_eq!(lines[2], "  X n250", "what failed comes first");
     assert_eq!(lines[12], "  ... 290 more");
     assert_eq!(lines[23..25], ["  + n309  after n9", "  ... 290 more"]);
-    assert_eq!(lines[25], "layer 3: + n600  after n300, n301, n302 and 297 more");
+    assert_eq!(
+        lines[25],
+        "layer 3: + n600  after n300, n301, n302 and 297 more"
+    );
     let narrow = Picture::new(&graph, Some(&states)).text(&Terminal { width: 20, ..ASCII });
     assert!(narrow.lines().all(|line| line.len() <= 20), "{narrow}");
 }
 
 #[test]
 fn many_jobs_alike_are_one_in_a_terminal_when_they_do_not_fit() {
-    let fan = |count: usize| numbered(count + 2, (1..=count).flat_map(|at| [(0, at), (at, count + 1)]));
+    let fan = |count: usize| {
+        numbered(
+            count + 2,
+            (1..=count).flat_map(|at| [(0, at), (at, count + 1)]),
+        )
+    };
     let few = Picture::new(&fan(60), None).text(&PLAIN);
     assert_eq!((few.lines().count(), few.matches('n').count()), (60, 62));
     let mut states = vec![JobState::Waiting; 10_000];
@@ -157,11 +231,21 @@ fn many_jobs_alike_are_one_in_a_terminal_when_they_do_not_fit() {
     states[7] = JobState::Failed;
     let graph = fan(9_998);
     let picture = Picture::new(&graph, Some(&states));
-    check(picture, &PLAIN, "✓ n0 ──→ ✗ 9998 jobs: 4999 waiting, 4998 succeeded, 1 failed ──→ … n9999");
-    let coloured = picture.text(&Terminal { colour: Colour::Ansi, ..ASCII });
+    check(
+        picture,
+        &PLAIN,
+        "✓ n0 ──→ ✗ 9998 jobs: 4999 waiting, 4998 succeeded, 1 failed ──→ … n9999",
+    );
+    let coloured = picture.text(&Terminal {
+        colour: Colour::Ansi,
+        ..ASCII
+    });
     assert!(coloured.contains("\x1b[31mX 9998 jobs: "), "{coloured:?}");
     let narrow = picture.text(&Terminal { width: 40, ..PLAIN });
-    assert!(narrow.starts_with("numbered, 10000 jobs: 5000 waiting, 4999\n    succeeded, 1 failed\n"), "{narrow}");
+    assert!(
+        narrow.starts_with("numbered, 10000 jobs: 5000 waiting, 4999\n    succeeded, 1 failed\n"),
+        "{narrow}"
+    );
 }
 
 #[test]
@@ -170,11 +254,23 @@ fn many_jobs_alike_stand_in_a_frame_with_their_number() {
     let mut states = vec![JobState::Succeeded; 302];
     states[17] = JobState::Failed;
     let svg = Picture::new(&graph, Some(&states)).svg().unwrap();
-    assert!(svg.contains("<g><title>300 jobs: 299 succeeded, 1 failed</title><rect class=\"frame\""), "{svg}");
-    assert!(svg.contains(">300 jobs: 299 succeeded, 1 failed</text>"), "the frame has room for all of it");
+    assert!(
+        svg.contains("<g><title>300 jobs: 299 succeeded, 1 failed</title><rect class=\"frame\""),
+        "{svg}"
+    );
+    assert!(
+        svg.contains(">300 jobs: 299 succeeded, 1 failed</text>"),
+        "the frame has room for all of it"
+    );
     assert_eq!(svg.matches("marker-end").count(), 2);
-    assert!(svg.contains("<title>n17, handler run, failed</title>"), "squares say what they are");
-    assert!(!svg.contains(">n17</text>") && svg.contains(">n301</text>"), "and have no room for names");
+    assert!(
+        svg.contains("<title>n17, handler run, failed</title>"),
+        "squares say what they are"
+    );
+    assert!(
+        !svg.contains(">n17</text>") && svg.contains(">n301</text>"),
+        "and have no room for names"
+    );
 }
 
 #[test]
@@ -184,76 +280,144 @@ fn svg_shows_each_state_and_counts_it() {
     let svg = Picture::new(&graph, Some(&states)).svg().unwrap();
     for (at, state) in states.iter().enumerate() {
         let word = state.word();
-        let title = format!(r#"<g class="{word}" role="img"><title>n{at}, handler run, {word}</title>"#);
+        let title =
+            format!(r#"<g class="{word}" role="img"><title>n{at}, handler run, {word}</title>"#);
         assert!(svg.contains(&title), "{title}");
         let number = if word == "failed" { 2 } else { 1 };
-        assert!(svg.contains(&format!(">{word} {number}</text>")), "legend of {word}");
+        assert!(
+            svg.contains(&format!(">{word} {number}</text>")),
+            "legend of {word}"
+        );
     }
     assert_eq!(svg.matches("marker-end").count(), 8);
     let without = Picture::new(&graph, None).svg().unwrap();
-    assert!(!without.contains(r#"class="mark""#) && !without.contains(r#"<g class="waiting""#), "no states, no legend");
+    assert!(
+        !without.contains(r#"class="mark""#) && !without.contains(r#"<g class="waiting""#),
+        "no states, no legend"
+    );
 }
 
 #[test]
 fn svg_follows_the_colour_scheme_of_its_reader() {
     let svg = Picture::new(&diamond(), None).svg().unwrap();
     assert!(svg.contains("@media (prefers-color-scheme:dark){"));
-    let rules = svg.split_once("<style>").and_then(|(_, rest)| rest.split_once("</style>")).expect("a style").0;
+    let rules = svg
+        .split_once("<style>")
+        .and_then(|(_, rest)| rest.split_once("</style>"))
+        .expect("a style")
+        .0;
     assert_eq!(rules.matches('{').count(), rules.matches('}').count());
 }
 
 #[test]
 fn a_job_without_a_state_is_waiting() {
     let graph = diamond();
-    let svg = Picture::new(&graph, Some(&[JobState::Ready])).svg().unwrap();
-    assert!(svg.contains(">waiting 3</text>") && svg.contains(">ready 1</text>"), "{svg}");
+    let svg = Picture::new(&graph, Some(&[JobState::Ready]))
+        .svg()
+        .unwrap();
+    assert!(
+        svg.contains(">waiting 3</text>") && svg.contains(">ready 1</text>"),
+        "{svg}"
+    );
 }
 
 #[test]
 fn lines_beyond_the_bound_are_counted() {
     // Each job comes after a different choice of the first 300, so that no junction can stand for the lines.
-    let arrows =
-        (300..600_usize).flat_map(|to| (0..300).filter(move |from| (from + to) % 300 > 1).map(move |from| (from, to)));
+    let arrows = (300..600_usize).flat_map(|to| {
+        (0..300)
+            .filter(move |from| (from + to) % 300 > 1)
+            .map(move |from| (from, to))
+    });
     let graph = numbered(600, arrows);
     let dependencies: usize = graph.jobs.iter().map(|job| job.parents.len()).sum();
     let svg = Picture::new(&graph, None).svg().unwrap();
     let drawn = svg.matches("marker-end").count();
     assert!((39_000..=40_000).contains(&drawn), "{drawn}");
-    assert!(svg.contains(&format!(">{} more lines are not drawn</text>", dependencies - drawn)));
+    assert!(svg.contains(&format!(
+        ">{} more lines are not drawn</text>",
+        dependencies - drawn
+    )));
 }
 
 #[test]
 fn a_picture_that_would_be_too_large_is_refused() {
     // Names of the longest kind, of characters that have to be written as codes.
-    let names: Vec<String> = (0..30_000).map(|at| format!("{at:05}{}", "\"".repeat(195))).collect();
+    let names: Vec<String> = (0..30_000)
+        .map(|at| format!("{at:05}{}", "\"".repeat(195)))
+        .collect();
     let jobs = names.iter().enumerate().map(|(at, name)| {
-        let after = if at == 0 { Vec::new() } else { vec![names[at - 1].clone()] };
-        JobDefinition { after, ..JobDefinition::new(name, "\"".repeat(200)) }
+        let after = if at == 0 {
+            Vec::new()
+        } else {
+            vec![names[at - 1].clone()]
+        };
+        JobDefinition {
+            after,
+            ..JobDefinition::new(name, "\"".repeat(200))
+        }
     });
-    let graph =
-        Graph::build(Definition { name: "long".to_owned(), jobs: jobs.collect(), ..Definition::default() }).unwrap();
+    let graph = Graph::build(Definition {
+        name: "long".to_owned(),
+        jobs: jobs.collect(),
+        ..Definition::default()
+    })
+    .unwrap();
     let picture = Picture::new(&graph, None);
-    assert_eq!((picture.svg(), picture.mermaid()), (Err(TooLarge), Err(TooLarge)));
+    assert_eq!(
+        (picture.svg(), picture.mermaid()),
+        (Err(TooLarge), Err(TooLarge))
+    );
     assert_eq!(TooLarge.to_string(), "the picture has more than 32 MiB");
     let dot = picture.dot().unwrap();
-    assert!(dot.len() < MAX_PICTURE && dot.ends_with("}\n"), "quotes are two characters here");
+    assert!(
+        dot.len() < MAX_PICTURE && dot.ends_with("}\n"),
+        "quotes are two characters here"
+    );
     assert!(picture.text(&PLAIN).len() < 100_000);
 }
 
 #[test]
 fn dot_and_mermaid_have_every_job_and_dependency() {
     let graph = diamond();
-    let states = [JobState::Succeeded, JobState::Succeeded, RUNNING, JobState::Waiting];
+    let states = [
+        JobState::Succeeded,
+        JobState::Succeeded,
+        RUNNING,
+        JobState::Waiting,
+    ];
     let picture = Picture::new(&graph, Some(&states));
     let (dot, mermaid) = (picture.dot().unwrap(), picture.mermaid().unwrap());
-    for line in ["j0 -> j1;", "j0 -> j2;", "j1 -> j3;", "j2 -> j3;", r#"j2 [label="right", tooltip="running", fill"#] {
+    for line in [
+        "j0 -> j1;",
+        "j0 -> j2;",
+        "j1 -> j3;",
+        "j2 -> j3;",
+        r#"j2 [label="right", tooltip="running", fill"#,
+    ] {
         assert!(dot.contains(&format!("\n  {line}")), "{line}: {dot}");
     }
-    for line in ["j0 --> j1", "j2 --> j3", r#"j0["a<br/>run"]"#, r#"j2["right"]"#, "class j0,j1 succeeded"] {
-        assert!(mermaid.contains(&format!("\n  {line}\n")), "{line}: {mermaid}");
+    for line in [
+        "j0 --> j1",
+        "j2 --> j3",
+        r#"j0["a<br/>run"]"#,
+        r#"j2["right"]"#,
+        "class j0,j1 succeeded",
+    ] {
+        assert!(
+            mermaid.contains(&format!("\n  {line}\n")),
+            "{line}: {mermaid}"
+        );
     }
-    assert_eq!((dot.matches("->").count(), mermaid.matches("-->").count()), (4, 4));
-    assert_eq!(mermaid.matches("classDef").count(), 3, "only states that occur");
+    assert_eq!(
+        (dot.matches("->").count(), mermaid.matches("-->").count()),
+        (4, 4)
+    );
+    assert_eq!(
+        mermaid.matches("classDef").count(),
+        3,
+        "only states that occur"
+    );
 }
 
 #[test]
@@ -266,24 +430,43 @@ fn text_never_becomes_syntax() {
         "<title>&lt;a href=&quot;x&quot;&gt;&amp;amp;&#39;\\&quot;]:::`%%{init: {}}%%`#quot;, handler \\N\u{fffd}"
     ));
     assert!(
-        picture.dot().unwrap().contains(r#"[label="<a href=\"x\">&amp;amp;'\\\"]:::`%%{init: {}}%%`#quot;\n\\N"#),
+        picture
+            .dot()
+            .unwrap()
+            .contains(r#"[label="<a href=\"x\">&amp;amp;'\\\"]:::`%%{init: {}}%%`#quot;\n\\N"#),
         "{}",
         picture.dot().unwrap()
     );
     let mermaid = picture.mermaid().unwrap();
-    let label = mermaid.split('"').nth(1).expect("a label in quotes").replace("<br/>", "");
+    let label = mermaid
+        .split('"')
+        .nth(1)
+        .expect("a label in quotes")
+        .replace("<br/>", "");
     let plain = |character: char| character.is_alphanumeric() || " -_.,/+=#;".contains(character);
     assert!(label.chars().all(plain), "{label}");
-    assert!(label.starts_with("#60;a href=#34;x#34;#62;#38;amp#59;#39;#92;"), "{label}");
+    assert!(
+        label.starts_with("#60;a href=#34;x#34;#62;#38;amp#59;#39;#92;"),
+        "{label}"
+    );
 }
 
 /// The jobs that lines lead to from each job, by what a reader sees: lines go right, or up and down in between, and go on behind
 /// glyphs that have no arm towards them.
 fn seen(text: &str) -> Vec<(usize, usize)> {
     let cells: Vec<Vec<char>> = text.lines().map(|line| line.chars().collect()).collect();
-    let at = |row: usize, column: usize| cells.get(row).and_then(|row| row.get(column)).copied().unwrap_or(' ');
+    let at = |row: usize, column: usize| {
+        cells
+            .get(row)
+            .and_then(|row| row.get(column))
+            .copied()
+            .unwrap_or(' ')
+    };
     let number = |row: usize, from: usize| -> usize {
-        let digits: String = cells[row][from..].iter().take_while(|cell| cell.is_ascii_digit()).collect();
+        let digits: String = cells[row][from..]
+            .iter()
+            .take_while(|cell| cell.is_ascii_digit())
+            .collect();
         digits.parse().expect("the number of a job")
     };
     let mut pairs = Vec::new();
@@ -304,7 +487,9 @@ fn seen(text: &str) -> Vec<(usize, usize)> {
                     _ => {}
                 }
                 let behind = way == 0 && !"─┘┐┤┴┬┼".contains(cell);
-                if behind || (way == 0 && "─┴┬┼".contains(cell)) || (way > 0 && "└┌├┴┬┼".contains(cell))
+                if behind
+                    || (way == 0 && "─┴┬┼".contains(cell))
+                    || (way > 0 && "└┌├┴┬┼".contains(cell))
                 {
                     ways.push((row, column + 1, 0));
                 }

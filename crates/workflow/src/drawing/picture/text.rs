@@ -63,21 +63,34 @@ impl Canvas {
     /// None when the picture is too large.
     fn of(picture: &Picture<'_>, terminal: &Terminal, alike: Alike) -> Option<Self> {
         let layered = Layered::of(picture.graph, alike);
-        if layered.units.len() > MAX_UNITS || layered.routes.iter().any(|route| matches!(route.via, Via::Rail)) {
+        if layered.units.len() > MAX_UNITS
+            || layered
+                .routes
+                .iter()
+                .any(|route| matches!(route.via, Via::Rail))
+        {
             return None;
         }
         let layered = ordered(layered);
         let heights = vec![1; layered.units.len()];
         let loose = rows(&layered, &heights, (1, 1));
         let height = |rows: &[i32]| rows.iter().max().map_or(0, |last| last + 1);
-        let rows = if height(&loose) <= MAX_LOOSE_ROWS { loose } else { rows(&layered, &heights, (1, 0)) };
+        let rows = if height(&loose) <= MAX_LOOSE_ROWS {
+            loose
+        } else {
+            rows(&layered, &heights, (1, 0))
+        };
         if height(&rows) > MAX_ROWS {
             return None;
         }
-        let mut canvas = Self { cells: vec![Vec::new(); height(&rows) as usize] };
+        let mut canvas = Self {
+            cells: vec![Vec::new(); height(&rows) as usize],
+        };
         let mut left = 0;
         for layer in &layered.layers {
-            let labels = layer.iter().map(|&vertex| Label::of(picture, terminal, &layered, vertex));
+            let labels = layer
+                .iter()
+                .map(|&vertex| Label::of(picture, terminal, &layered, vertex));
             let labels: Vec<Label> = labels.collect();
             let right = left + labels.iter().map(|label| label.width).max().unwrap_or(0);
             // A label ends with a space.
@@ -124,7 +137,9 @@ impl Canvas {
         let cell = self.cell(row, column);
         *cell = match (*cell, course) {
             (Cell::Line(_, Course::Turns), Course::Passes) => *cell,
-            (Cell::Line(there, before), _) if before == course => Cell::Line(there | directions, course),
+            (Cell::Line(there, before), _) if before == course => {
+                Cell::Line(there | directions, course)
+            }
             _ => Cell::Line(directions, course),
         };
     }
@@ -135,13 +150,26 @@ impl Canvas {
     }
 
     /// Draws the lines between a layer that ends at `right` and the next one. Gives the column where that begins.
-    fn gap(&mut self, layered: &Layered, rows: &[i32], layer: &[u32], right: usize) -> Option<usize> {
+    fn gap(
+        &mut self,
+        layered: &Layered,
+        rows: &[i32],
+        layer: &[u32],
+        right: usize,
+    ) -> Option<usize> {
         let (nets, arrivals) = nets(layered, rows, layer);
         let height = self.cells.len() as i32;
-        let used = |row: &i32| nets.iter().any(|net| net.left.contains(row) || net.right.contains(row));
+        let used = |row: &i32| {
+            nets.iter()
+                .any(|net| net.left.contains(row) || net.right.contains(row))
+        };
         let free: Vec<i32> = (0..height).filter(|row| !used(row)).collect();
         let nets = channel::assign(nets, free.into_iter())?;
-        let tracks = nets.iter().filter_map(|net| net.track).max().map_or(0, |last| last + 1);
+        let tracks = nets
+            .iter()
+            .filter_map(|net| net.track)
+            .max()
+            .map_or(0, |last| last + 1);
         let begin = right + 1;
         let end = begin + 2 * tracks + usize::from(tracks == 0);
         for net in &nets {
@@ -159,7 +187,9 @@ impl Canvas {
 
     fn net(&mut self, net: &Net, nets: &[Net], begin: usize, end: usize) {
         let Some(track) = net.track else {
-            net.right.iter().for_each(|&row| self.level(row, begin, end));
+            net.right
+                .iter()
+                .for_each(|&row| self.level(row, begin, end));
             return;
         };
         let at = |track: usize| begin + 2 * track + 1;
@@ -179,8 +209,10 @@ impl Canvas {
             self.level(row, column + 1, other);
             self.join(row, other, LEFT, Course::Turns);
         }
-        let came_from =
-            nets.iter().filter_map(|first| first.onward).find(|&(_, second)| std::ptr::eq(&nets[second], net));
+        let came_from = nets
+            .iter()
+            .filter_map(|first| first.onward)
+            .find(|&(_, second)| std::ptr::eq(&nets[second], net));
         if let Some((row, _)) = came_from {
             (top, bottom) = (top.min(row), bottom.max(row));
         }
@@ -227,19 +259,31 @@ fn nets(layered: &Layered, rows: &[i32], layer: &[u32]) -> (Vec<Net>, Vec<(i32, 
             continue;
         }
         children.sort_unstable();
-        arrivals.extend(children.iter().map(|&to| (rows[to as usize], layered.unit(to).is_some())));
+        arrivals.extend(
+            children
+                .iter()
+                .map(|&to| (rows[to as usize], layered.unit(to).is_some())),
+        );
         let leaves: Vec<i32> = children.iter().map(|&to| rows[to as usize]).collect();
         let place = *places.entry(children).or_insert(nets.len());
         match nets.get_mut(place) {
             Some(net) => net.left.push(rows[from as usize]),
-            None => nets.push(Net { left: vec![rows[from as usize]], right: leaves, ..Net::default() }),
+            None => nets.push(Net {
+                left: vec![rows[from as usize]],
+                right: leaves,
+                ..Net::default()
+            }),
         }
     }
     (nets, arrivals)
 }
 
 /// Changes the colour of what follows, if it has to.
-fn paint(lit: &mut Option<&'static str>, ansi: Option<&'static str>, out: &mut String) -> fmt::Result {
+fn paint(
+    lit: &mut Option<&'static str>,
+    ansi: Option<&'static str>,
+    out: &mut String,
+) -> fmt::Result {
     if *lit != ansi {
         write!(out, "\x1b[{}m", ansi.unwrap_or("0"))?;
         *lit = ansi;
@@ -249,9 +293,9 @@ fn paint(lit: &mut Option<&'static str>, ansi: Option<&'static str>, out: &mut S
 
 fn line_glyph(directions: u8, glyphs: Glyphs) -> char {
     match (glyphs, directions) {
-        (Glyphs::Unicode, _) => {
-            [' ', '│', '│', '│', '─', '┘', '┐', '┤', '─', '└', '┌', '├', '─', '┴', '┬', '┼'][usize::from(directions)]
-        }
+        (Glyphs::Unicode, _) => [
+            ' ', '│', '│', '│', '─', '┘', '┐', '┤', '─', '└', '┌', '├', '─', '┴', '┬', '┼',
+        ][usize::from(directions)],
         (Glyphs::Ascii, 1..=3) => '|',
         (Glyphs::Ascii, 4 | 8 | 12) => '-',
         (Glyphs::Ascii, _) => '+',
@@ -268,22 +312,56 @@ struct Label {
 impl Label {
     fn of(picture: &Picture<'_>, terminal: &Terminal, layered: &Layered, vertex: u32) -> Self {
         let (text, job) = match layered.unit(vertex) {
-            None => return Self { characters: Vec::new(), width: 0, ansi: None },
+            None => {
+                return Self {
+                    characters: Vec::new(),
+                    width: 0,
+                    ansi: None,
+                };
+            }
             Some(Unit::Job(job)) => (label(picture, terminal, *job), *job),
             Some(Unit::Block(jobs)) => block_label(picture, terminal, jobs),
         };
-        let characters: Vec<(char, usize)> = text.chars().map(|character| (character, columns(character))).collect();
+        let characters: Vec<(char, usize)> = text
+            .chars()
+            .map(|character| (character, columns(character)))
+            .collect();
         // Characters of no width belong to the cell before; a canvas of cells cannot hold them.
-        let characters: Vec<(char, usize)> = characters.into_iter().filter(|&(_, width)| width > 0).collect();
+        let characters: Vec<(char, usize)> = characters
+            .into_iter()
+            .filter(|&(_, width)| width > 0)
+            .collect();
         let width = characters.iter().map(|&(_, width)| width).sum::<usize>() + 1;
-        let ansi = picture.look(job).map(|look| look.ansi).filter(|_| terminal.colour == Colour::Ansi);
-        Self { characters, width, ansi }
+        let ansi = picture
+            .look(job)
+            .map(|look| look.ansi)
+            .filter(|_| terminal.colour == Colour::Ansi);
+        Self {
+            characters,
+            width,
+            ansi,
+        }
     }
 }
 
 /// "299 jobs: 298 succeeded, 1 failed", with the look of the job that a reader would look for; and that job.
-fn block_label(picture: &Picture<'_>, terminal: &Terminal, jobs: &[JobIndex]) -> (String, JobIndex) {
-    let first = jobs.iter().copied().min_by_key(|&job| picture.state(job).map(interest));
+fn block_label(
+    picture: &Picture<'_>,
+    terminal: &Terminal,
+    jobs: &[JobIndex],
+) -> (String, JobIndex) {
+    let first = jobs
+        .iter()
+        .copied()
+        .min_by_key(|&job| picture.state(job).map(interest));
     let first = first.expect("a block has jobs");
-    (marked(picture, terminal, first, &picture.summary(jobs.iter().copied())), first)
+    (
+        marked(
+            picture,
+            terminal,
+            first,
+            &picture.summary(jobs.iter().copied()),
+        ),
+        first,
+    )
 }

@@ -46,9 +46,12 @@ impl Engine {
         wanting: Wanting<'_>,
         taken: &mut Settling<'_>,
     ) -> Result<(), StoreError> {
-        let incomplete = self.queues().incomplete(wanting.queues, Where::Anywhere, Patience::None);
+        let incomplete = self
+            .queues()
+            .incomplete(wanting.queues, Where::Anywhere, Patience::None);
         if !incomplete.is_empty() {
-            self.refill_in(&incomplete, &self.few_away(), REFRESH).await?;
+            self.refill_in(&incomplete, &self.few_away(), REFRESH)
+                .await?;
             taken.add(self.queues().take(wanting, limit));
         }
         Ok(())
@@ -66,10 +69,15 @@ impl Engine {
             if pauses > 0 {
                 sleep(PAUSE).await;
             }
-            let incomplete = self.queues().incomplete(wanting.queues, Where::Anywhere, Patience::None);
+            let incomplete =
+                self.queues()
+                    .incomplete(wanting.queues, Where::Anywhere, Patience::None);
             let left = match incomplete.is_empty() {
                 true => 0,
-                false => self.refill_beyond(&incomplete, &self.few_away(), DEEP).await?,
+                false => {
+                    self.refill_beyond(&incomplete, &self.few_away(), DEEP)
+                        .await?
+                }
             };
             // Also what has become ready at home meanwhile.
             taken.add(self.queues().take(wanting, limit));
@@ -83,7 +91,10 @@ impl Engine {
     /// The partitions that other servers are the homes of.
     pub(super) fn away(&self) -> Vec<Partition> {
         let mine = &self.core.context.home.mine;
-        self.store().all_partitions().filter(|at| !mine.has(*at)).collect()
+        self.store()
+            .all_partitions()
+            .filter(|at| !mine.has(*at))
+            .collect()
     }
 
     fn few_away(&self) -> Vec<Partition> {
@@ -110,9 +121,17 @@ pub(super) fn beyond(rows: Vec<Row>) -> (Vec<Row>, usize) {
 
 fn beyond_in_lane(rows: Vec<Row>) -> (Vec<Row>, usize) {
     let priority = |row: &Row| ReadyRow::read(row).map(|row| row.place.priority());
-    let Some(first) = rows.first().map(priority) else { return (rows, 0) };
+    let Some(first) = rows.first().map(priority) else {
+        return (rows, 0);
+    };
     let left = rows.len().min(LEFT);
-    (rows.into_iter().skip(LEFT).take_while(|row| priority(row) == first).collect(), left)
+    (
+        rows.into_iter()
+            .skip(LEFT)
+            .take_while(|row| priority(row) == first)
+            .collect(),
+        left,
+    )
 }
 
 #[cfg(test)]
@@ -139,9 +158,17 @@ mod tests {
             }
             .row(Format::Second)
         };
-        let rows = |urgent: usize, all: usize| (0..all).map(|at| row(at, u8::from(at < urgent))).collect::<Vec<_>>();
+        let rows = |urgent: usize, all: usize| {
+            (0..all)
+                .map(|at| row(at, u8::from(at < urgent)))
+                .collect::<Vec<_>>()
+        };
         let check = |urgent, all, found: std::ops::Range<usize>, left| {
-            assert_eq!(beyond(rows(urgent, all)), (rows(urgent, all)[found].to_vec(), left), "{urgent} of {all}");
+            assert_eq!(
+                beyond(rows(urgent, all)),
+                (rows(urgent, all)[found].to_vec(), left),
+                "{urgent} of {all}"
+            );
         };
         check(0, 0, 0..0, 0);
         check(9, 9, 9..9, 9);

@@ -34,28 +34,72 @@ impl Engine {
             }
         }
         let found = self.read(missing.into_iter().collect()).await?;
-        let each = leases.jobs.into_iter().map(|(id, leased, omitted)| self.claimed(id, leased, omitted, &found));
+        let each = leases
+            .jobs
+            .into_iter()
+            .map(|(id, leased, omitted)| self.claimed(id, leased, omitted, &found));
         Ok(each.collect())
     }
 
     /// Makes the answer to the worker. From now on the job is not given back, unless the worker says that it did not begin it.
-    fn claimed(&self, workflow: WorkflowId, leased: Leased, omitted: Vec<JobIndex>, found: &Results) -> Claimed {
-        let Leased { job, token, expires, attempt, fence, suspect, graph, inputs, mut undelivered } = leased;
-        let lease = LeaseRef { workflow, job, token };
+    fn claimed(
+        &self,
+        workflow: WorkflowId,
+        leased: Leased,
+        omitted: Vec<JobIndex>,
+        found: &Results,
+    ) -> Claimed {
+        let Leased {
+            job,
+            token,
+            expires,
+            attempt,
+            fence,
+            suspect,
+            graph,
+            inputs,
+            mut undelivered,
+        } = leased;
+        let lease = LeaseRef {
+            workflow,
+            job,
+            token,
+        };
         if let Some(charged) = undelivered.settle() {
-            self.core.unbegun.keep(lease, charged, expires, self.queues().now());
+            self.core
+                .unbegun
+                .keep(lease, charged, expires, self.queues().now());
         }
-        let inputs = inputs.into_iter().filter_map(|returned| input(workflow, returned, found)).collect();
-        Claimed { lease, expires, attempt, fence, suspect, inputs, omitted, graph }
+        let inputs = inputs
+            .into_iter()
+            .filter_map(|returned| input(workflow, returned, found))
+            .collect();
+        Claimed {
+            lease,
+            expires,
+            attempt,
+            fence,
+            suspect,
+            inputs,
+            omitted,
+            graph,
+        }
     }
 
-    async fn read(&self, fields: Vec<(WorkflowId, Vec<ResultField>)>) -> Result<Results, EngineError> {
+    async fn read(
+        &self,
+        fields: Vec<(WorkflowId, Vec<ResultField>)>,
+    ) -> Result<Results, EngineError> {
         let mut found = Results::new();
         if !fields.is_empty() {
             let results = self.store().results(&fields).await?;
             for ((id, fields), results) in fields.into_iter().zip(results) {
-                found
-                    .extend(fields.into_iter().zip(results).filter_map(|(field, result)| Some(((id, field), result?))));
+                found.extend(
+                    fields
+                        .into_iter()
+                        .zip(results)
+                        .filter_map(|(field, result)| Some(((id, field), result?))),
+                );
             }
         }
         Ok(found)
@@ -63,13 +107,25 @@ impl Engine {
 }
 
 fn input(workflow: WorkflowId, returned: Returned, found: &Results) -> Option<Input> {
-    let Returned { job, state, output, error, .. } = returned;
+    let Returned {
+        job,
+        state,
+        output,
+        error,
+        ..
+    } = returned;
     let result = |field| found.get(&(workflow, field));
     let output = output.or_else(|| result(ResultField::Output(job)).cloned());
     let output = output.or_else(|| state.map(|_| Bytes::from_static(b"null")))?;
     // An error that cannot be read must not keep the job from its worker.
-    let error = error.and_then(|field| decode(result(field)?, || format!("an error of job {job}")).ok());
-    Some(Input { job, output, state, error: error.map(shortened) })
+    let error =
+        error.and_then(|field| decode(result(field)?, || format!("an error of job {job}")).ok());
+    Some(Input {
+        job,
+        output,
+        state,
+        error: error.map(shortened),
+    })
 }
 
 /// An error that takes no more of an answer than it was counted for: a message of control characters takes six bytes for each of them.
@@ -82,7 +138,10 @@ fn shortened(mut error: AttemptError) -> AttemptError {
         !fits
     };
     if let Some((end, _)) = error.message.bytes().enumerate().find(fits) {
-        let end = (0..=end.min(error.message.len())).rev().find(|&at| error.message.is_char_boundary(at)).unwrap_or(0);
+        let end = (0..=end.min(error.message.len()))
+            .rev()
+            .find(|&at| error.message.is_char_boundary(at))
+            .unwrap_or(0);
         error.message.truncate(end);
     }
     error
@@ -97,7 +156,14 @@ mod tests {
     fn an_error_takes_no_more_than_it_was_counted_for() {
         let check = |message: String, expected: usize| {
             let (at, kind) = (Timestamp::from_micros(0), "\"é\"".to_owned());
-            let error = AttemptError { attempt: 1, at, worker: None, kind, message, trace: None };
+            let error = AttemptError {
+                attempt: 1,
+                at,
+                worker: None,
+                kind,
+                message,
+                trace: None,
+            };
             let kept = shortened(error);
             assert_eq!(kept.message.len(), expected);
             assert!(written(&kept.kind) + written(&kept.message) <= ERROR_BYTES);

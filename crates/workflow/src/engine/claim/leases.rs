@@ -62,7 +62,11 @@ impl Leases {
         for (id, mut leased) in leased {
             let (values, names) = of_job(&leased);
             let input = |input: &Returned| (input.bytes(), of_input(&leased.graph, input));
-            let inputs = leased.inputs.iter().map(input).fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
+            let inputs = leased
+                .inputs
+                .iter()
+                .map(input)
+                .fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
             let mut omitted = Vec::new();
             if self.has_room(values + inputs.0, names + inputs.1) {
                 self.take(values + inputs.0, names + inputs.1);
@@ -88,7 +92,10 @@ impl Leases {
             if fits {
                 self.take(values, names);
             } else {
-                self.take(0, written(&graph.jobs[input.job.index()].name) + AROUND_NAME);
+                self.take(
+                    0,
+                    written(&graph.jobs[input.job.index()].name) + AROUND_NAME,
+                );
                 omitted.push(input.job);
             }
             fits
@@ -109,10 +116,25 @@ impl Leases {
 /// What a job takes without its inputs: its params, and all the rest.
 fn of_job(leased: &Leased) -> (usize, usize) {
     let job = &leased.graph.jobs[leased.job.index()];
-    let params = [leased.graph.globals.as_ref(), leased.graph.params(leased.job)];
-    let params = params.into_iter().flatten().map(|json| json.text().len()).sum();
-    let names = [&leased.graph.label.name, &job.name, &job.handler, &job.queue];
-    (params, AROUND_JOB + names.map(|name| written(name)).iter().sum::<usize>())
+    let params = [
+        leased.graph.globals.as_ref(),
+        leased.graph.params(leased.job),
+    ];
+    let params = params
+        .into_iter()
+        .flatten()
+        .map(|json| json.text().len())
+        .sum();
+    let names = [
+        &leased.graph.label.name,
+        &job.name,
+        &job.handler,
+        &job.queue,
+    ];
+    (
+        params,
+        AROUND_JOB + names.map(|name| written(name)).iter().sum::<usize>(),
+    )
 }
 
 /// What an input takes besides its output and error.

@@ -58,8 +58,17 @@ impl Engine {
         self.refill_up_to(&queues, REFILL).await
     }
 
-    pub(super) async fn refill_up_to(&self, queues: &[ToRead], most: usize) -> Result<usize, StoreError> {
-        self.refill_in(queues, &self.store().all_partitions().collect::<Vec<_>>(), most).await
+    pub(super) async fn refill_up_to(
+        &self,
+        queues: &[ToRead],
+        most: usize,
+    ) -> Result<usize, StoreError> {
+        self.refill_in(
+            queues,
+            &self.store().all_partitions().collect::<Vec<_>>(),
+            most,
+        )
+        .await
     }
 
     /// Reads ready rows of queues, at most so many of each of these partitions. Returns how many jobs were not known.
@@ -69,7 +78,10 @@ impl Engine {
         wanted: &[Partition],
         most: usize,
     ) -> Result<usize, StoreError> {
-        Ok(self.read_ready(queues, wanted, (most, Reads::All)).await?.new)
+        Ok(self
+            .read_ready(queues, wanted, (most, Reads::All))
+            .await?
+            .new)
     }
 
     /// [`Engine::refill_in`] for a claim. One that is patient reads only the first rows of a queue: the others are read beside it.
@@ -80,7 +92,10 @@ impl Engine {
         wanted: &[Partition],
         most: usize,
     ) -> Result<(), StoreError> {
-        let (whole, lanes): (Vec<ToRead>, _) = queues.iter().cloned().partition(|to_read| to_read.lanes.is_none());
+        let (whole, lanes): (Vec<ToRead>, _) = queues
+            .iter()
+            .cloned()
+            .partition(|to_read| to_read.lanes.is_none());
         let reads = match patience {
             Patience::None => (most, Reads::All),
             Patience::Some => (REFRESH, Reads::First),
@@ -91,10 +106,15 @@ impl Engine {
     }
 
     /// Reads the first ready rows of queues in each partition. The others of queues that have more are read beside it.
-    pub(in crate::engine) async fn refill_first(&self, names: Vec<String>) -> Result<usize, StoreError> {
+    pub(in crate::engine) async fn refill_first(
+        &self,
+        names: Vec<String>,
+    ) -> Result<usize, StoreError> {
         let queues: Vec<ToRead> = names.iter().cloned().map(ToRead::from).collect();
         let all: Vec<Partition> = self.store().all_partitions().collect();
-        let found = self.read_ready(&queues, &all, (REFRESH, Reads::First)).await?;
+        let found = self
+            .read_ready(&queues, &all, (REFRESH, Reads::First))
+            .await?;
         self.refill_beside(&found.cut, Where::Anywhere);
         Ok(found.new)
     }
@@ -106,10 +126,15 @@ impl Engine {
         queues: Vec<ToRead>,
         wanted: &[Partition],
     ) -> Result<usize, StoreError> {
-        let (whole, lanes): (Vec<ToRead>, Vec<ToRead>) =
-            queues.into_iter().partition(|to_read| to_read.lanes.is_none());
-        let of_lanes = self.read_ready(&lanes, wanted, (REFRESH, Reads::All)).await?;
-        let first = self.read_ready(&whole, wanted, (REFRESH, Reads::First)).await?;
+        let (whole, lanes): (Vec<ToRead>, Vec<ToRead>) = queues
+            .into_iter()
+            .partition(|to_read| to_read.lanes.is_none());
+        let of_lanes = self
+            .read_ready(&lanes, wanted, (REFRESH, Reads::All))
+            .await?;
+        let first = self
+            .read_ready(&whole, wanted, (REFRESH, Reads::First))
+            .await?;
         // What became ready may be behind the first rows of those that have more. Of the others all is known there.
         self.queues().look_again(&first.cut);
         self.refill_beside(&first.cut, Where::Anywhere);
@@ -121,11 +146,17 @@ impl Engine {
     pub(super) fn refill_beside(&self, names: &[String], place: Where) {
         let queues = self.queues().overdue(names, place);
         if !queues.is_empty() {
-            let beside = Beside { engine: self.clone(), queues };
+            let beside = Beside {
+                engine: self.clone(),
+                queues,
+            };
             self.core.tasks.spawn(async move {
                 let all: Vec<Partition> = beside.engine.store().all_partitions().collect();
                 // What cannot be read now is read by a claim later.
-                let _later = beside.engine.read_ready(&beside.queues, &all, (REFRESH, Reads::Beside)).await;
+                let _later = beside
+                    .engine
+                    .read_ready(&beside.queues, &all, (REFRESH, Reads::Beside))
+                    .await;
             });
         }
     }
@@ -137,7 +168,10 @@ impl Engine {
         wanted: &[Partition],
         most: usize,
     ) -> Result<usize, StoreError> {
-        Ok(self.read_ready(queues, wanted, (most, Reads::Beyond)).await?.left)
+        Ok(self
+            .read_ready(queues, wanted, (most, Reads::Beyond))
+            .await?
+            .left)
     }
 
     async fn read_ready(
@@ -155,17 +189,27 @@ impl Engine {
         let (mut partitions, _) = self.readable();
         partitions.retain(|partition| wanted.contains(partition));
         // What is remembered of a partition that does not answer cannot be claimed, and is read again when it does.
-        let partitioned =
-            || (0..self.store().partitions()).map(|at| wanted.contains(&Partition(at)).then(Read::default));
+        let partitioned = || {
+            (0..self.store().partitions())
+                .map(|at| wanted.contains(&Partition(at)).then(Read::default))
+        };
         let skipped = self.queues().closed_lanes(queues).into_iter();
-        let mut found: Vec<Found> =
-            skipped.map(|skipped| Found { partitions: partitioned().collect(), skipped }).collect();
+        let mut found: Vec<Found> = skipped
+            .map(|skipped| Found {
+                partitions: partitioned().collect(),
+                skipped,
+            })
+            .collect();
         let mut left = 0;
         if !partitions.is_empty() {
-            let rows = self.store().ready(&asked.prefixes, asked.limit, &partitions).await;
+            let rows = self
+                .store()
+                .ready(&asked.prefixes, asked.limit, &partitions)
+                .await;
             let (answered, _) = self.answered(&partitions, rows)?;
             for (partition, rows) in answered {
-                for ((at, read), found) in asked.reads(rows).into_iter().enumerate().zip(&mut found) {
+                for ((at, read), found) in asked.reads(rows).into_iter().enumerate().zip(&mut found)
+                {
                     let (read, first) = match reads {
                         Reads::All | Reads::Beside | Reads::First => (read, 0),
                         Reads::Beyond => beyond(read),
@@ -182,17 +226,29 @@ impl Engine {
             };
             for partitions in partitions.chunks(together) {
                 for _ in 0..calls {
-                    if !self.read_other_lanes((queues, partitions), (&asked, lanes), &mut found).await? {
+                    if !self
+                        .read_other_lanes((queues, partitions), (&asked, lanes), &mut found)
+                        .await?
+                    {
                         break;
                     }
                 }
             }
         }
         let is_cut = |found: &Found| found.partitions.iter().flatten().any(Read::is_cut);
-        let cut = names.iter().zip(&found).filter(|(_, found)| is_cut(found)).map(|(name, _)| name.clone()).collect();
+        let cut = names
+            .iter()
+            .zip(&found)
+            .filter(|(_, found)| is_cut(found))
+            .map(|(name, _)| name.clone())
+            .collect();
         let refilled = reading.finish(found);
         self.bury_rows(refilled.stale).await;
-        Ok(Done { new: refilled.new.len(), left, cut })
+        Ok(Done {
+            new: refilled.new.len(),
+            left,
+            cut,
+        })
     }
 
     /// Reads the lanes that come after the last row where a queue has more rows than were asked for. Returns whether there may be more.
@@ -205,7 +261,11 @@ impl Engine {
         let mut after: BTreeMap<Partition, Vec<(usize, Row)>> = BTreeMap::new();
         for (at, (to_read, found)) in queues.iter().zip(&*found).enumerate() {
             for (partition, read) in (0..).map(Partition).zip(&found.partitions) {
-                if let Some(Read { rows, lanes: Looked::UpTo(last), .. }) = read
+                if let Some(Read {
+                    rows,
+                    lanes: Looked::UpTo(last),
+                    ..
+                }) = read
                     && rows.len() >= asked.limit
                     && partitions.contains(&partition)
                 {
@@ -220,14 +280,24 @@ impl Engine {
             return Ok(false);
         }
         let each = (EACH_LANE / usize::from(self.store().partitions())).max(EACH_LANE_OF_ONE);
-        let wanted: Vec<(Partition, Vec<Walk>)> =
-            after.iter().map(|(at, lanes)| (*at, lanes.iter().map(|(_, lane)| Walk::behind(lane)).collect())).collect();
+        let wanted: Vec<(Partition, Vec<Walk>)> = after
+            .iter()
+            .map(|(at, lanes)| {
+                (
+                    *at,
+                    lanes.iter().map(|(_, lane)| Walk::behind(lane)).collect(),
+                )
+            })
+            .collect();
         let read = self.store().lanes(&wanted, each, most).await;
         let mut more = false;
         for ((partition, places), lanes) in after.into_iter().zip(read) {
             for ((at, _), (rows, all)) in places.into_iter().zip(lanes?) {
                 more |= !all && !rows.is_empty();
-                let Found { partitions, skipped } = &mut found[at];
+                let Found {
+                    partitions,
+                    skipped,
+                } = &mut found[at];
                 if let Some(read) = &mut partitions[usize::from(partition.0)] {
                     read.add_lanes(rows, all, (each, skipped));
                 }
@@ -264,13 +334,20 @@ impl Asked {
         for ToRead { queue, lanes: only } in queues {
             match only {
                 None => prefixes.push(queue_rows(queue)),
-                Some(only) => prefixes.extend(only.iter().map(|lane| lane_rows(queue, &lane.handler, &lane.limits))),
+                Some(only) => prefixes.extend(
+                    only.iter()
+                        .map(|lane| lane_rows(queue, &lane.handler, &lane.limits)),
+                ),
             }
             lanes.push(only.as_ref().map(|only| only.as_slice().into()));
         }
         // Fewer rows of each when there are many: the read stays small.
         let limit = (most / prefixes.len().max(1)).max(LEAST.min(most)) + passed_over;
-        Self { prefixes, lanes, limit }
+        Self {
+            prefixes,
+            lanes,
+            limit,
+        }
     }
 
     /// What was found of each queue in one partition.
@@ -279,7 +356,10 @@ impl Asked {
         let read = |lanes: &Option<Arc<[LaneKey]>>| match lanes {
             None => self.whole(rows.next().unwrap_or_default()),
             Some(lanes) => {
-                let mut read = Read { lanes: Looked::Only(Arc::clone(lanes)), ..Read::default() };
+                let mut read = Read {
+                    lanes: Looked::Only(Arc::clone(lanes)),
+                    ..Read::default()
+                };
                 for (lane, rows) in lanes.iter().zip(rows.by_ref()) {
                     if rows.len() >= self.limit {
                         read.more.insert(lane.clone());
@@ -293,10 +373,20 @@ impl Asked {
     }
 
     fn whole(&self, rows: Vec<Row>) -> Read {
-        let last = rows.last().filter(|_| rows.len() >= self.limit).and_then(|row| lane_of(row));
+        let last = rows
+            .last()
+            .filter(|_| rows.len() >= self.limit)
+            .and_then(|row| lane_of(row));
         match last {
-            None => Read { rows, ..Read::default() },
-            Some(last) => Read { more: HashSet::from([last.clone()]), lanes: Looked::UpTo(last), rows },
+            None => Read {
+                rows,
+                ..Read::default()
+            },
+            Some(last) => Read {
+                more: HashSet::from([last.clone()]),
+                lanes: Looked::UpTo(last),
+                rows,
+            },
         }
     }
 }
@@ -304,7 +394,12 @@ impl Asked {
 impl Read {
     /// Rows of lanes that come after those that were read, at most so many of each, and whether these are all lanes. Those of the lanes that are
     /// skipped are left out.
-    fn add_lanes(&mut self, rows: Vec<Row>, all: bool, (each, skipped): (usize, &HashSet<LaneKey>)) {
+    fn add_lanes(
+        &mut self,
+        rows: Vec<Row>,
+        all: bool,
+        (each, skipped): (usize, &HashSet<LaneKey>),
+    ) {
         let mut last: Option<(LaneKey, usize)> = None;
         for row in rows {
             let Some(lane) = lane_of(&row) else { continue };
@@ -332,10 +427,20 @@ impl Read {
 fn beyond(read: Read) -> (Read, usize) {
     let more = read.rows.iter().filter_map(|row| lane_of(row)).collect();
     let (rows, left) = elsewhere::beyond(read.rows);
-    (Read { rows, lanes: Looked::Some, more }, left)
+    (
+        Read {
+            rows,
+            lanes: Looked::Some,
+            more,
+        },
+        left,
+    )
 }
 
 fn lane_of(row: &[u8]) -> Option<LaneKey> {
     let row = ReadyRow::read(row)?;
-    Some(LaneKey { limits: row.limit_key.into(), handler: row.handler.into() })
+    Some(LaneKey {
+        limits: row.limit_key.into(),
+        handler: row.handler.into(),
+    })
 }

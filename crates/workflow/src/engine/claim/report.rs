@@ -76,9 +76,16 @@ pub fn given_back(reports: &[Report]) -> Vec<LeaseRef> {
     let given_back = |report: &&Report| match report.outcome {
         Outcome::GivenBack { pause } => pause.is_zero(),
         Outcome::NotBegun => true,
-        Outcome::Succeeded { .. } | Outcome::Failed { .. } | Outcome::Throttled { .. } | Outcome::Crashed(_) => false,
+        Outcome::Succeeded { .. }
+        | Outcome::Failed { .. }
+        | Outcome::Throttled { .. }
+        | Outcome::Crashed(_) => false,
     };
-    reports.iter().filter(given_back).map(|report| report.lease).collect()
+    reports
+        .iter()
+        .filter(given_back)
+        .map(|report| report.lease)
+        .collect()
 }
 
 impl Engine {
@@ -92,7 +99,10 @@ impl Engine {
         reports: Vec<Report>,
         then: Option<&Claim>,
         now: Timestamp,
-    ) -> (Vec<Result<Reported, EngineError>>, Result<Vec<Claimed>, EngineError>) {
+    ) -> (
+        Vec<Result<Reported, EngineError>>,
+        Result<Vec<Claimed>, EngineError>,
+    ) {
         let then = then.map(|claim| (claim, Patience::None));
         let (reported, leases) = self.report_and_lease(reports, then, now).await;
         let claimed = match leases {
@@ -108,22 +118,43 @@ impl Engine {
         mut reports: Vec<Report>,
         then: Option<(&Claim, Patience)>,
         now: Timestamp,
-    ) -> (Vec<Result<Reported, EngineError>>, Result<Leases, EngineError>) {
+    ) -> (
+        Vec<Result<Reported, EngineError>>,
+        Result<Leases, EngineError>,
+    ) {
         let throttled = self.throttled(&mut reports).await;
         let each: Vec<LeaseRef> = reports.iter().map(|report| report.lease).collect();
-        let not_begun: Vec<bool> = reports.iter().map(|report| report.outcome == Outcome::NotBegun).collect();
+        let not_begun: Vec<bool> = reports
+            .iter()
+            .map(|report| report.outcome == Outcome::NotBegun)
+            .collect();
         let hand_over = then.map(|(claim, _)| Arc::new(HandOver::of(claim, &reports)));
         let ids: Vec<WorkflowId> = reports.iter().map(|report| report.lease.workflow).collect();
         let mut seen = HashSet::new();
         let requests = reports.into_iter().map(|Report { lease, outcome }| {
-            let LeaseRef { workflow, job, token } = lease;
+            let LeaseRef {
+                workflow,
+                job,
+                token,
+            } = lease;
             // What a report made ready is handed over once, however often the call has the report.
             let hand_over = hand_over.clone().filter(|_| seen.insert(lease));
-            (workflow, Request::Report { job, token, outcome, hand_over })
+            (
+                workflow,
+                Request::Report {
+                    job,
+                    token,
+                    outcome,
+                    hand_over,
+                },
+            )
         });
         let mut leased = Vec::new();
         let mut reported = Vec::with_capacity(ids.len());
-        for (id, answer) in ids.into_iter().zip(self.ask_all(requests.collect(), now).await) {
+        for (id, answer) in ids
+            .into_iter()
+            .zip(self.ask_all(requests.collect(), now).await)
+        {
             reported.push(answer.map(|mut answer| {
                 leased.extend(answer.leased.drain(..).map(|leased| (id, leased)));
                 Reported::of(&answer)
@@ -133,8 +164,10 @@ impl Engine {
             self.settle_charge(*lease, not_begun, reported.as_ref());
         }
         for throttled in throttled {
-            let accepted =
-                each.iter().zip(&reported).any(|(lease, reported)| *lease == throttled.lease && reported.is_ok());
+            let accepted = each
+                .iter()
+                .zip(&reported)
+                .any(|(lease, reported)| *lease == throttled.lease && reported.is_ok());
             if accepted {
                 self.throttle(throttled).await;
             }
@@ -150,11 +183,23 @@ impl Engine {
         then: Option<((&Claim, Patience), Arc<HandOver>)>,
         now: Timestamp,
     ) -> Result<Leases, EngineError> {
-        let Some(((claim, patience), hand_over)) = then else { return Ok(Leases::default()) };
+        let Some(((claim, patience), hand_over)) = then else {
+            return Ok(Leases::default());
+        };
         let mut leases = Leases::of(leased);
         let limit = hand_over.left.load(Relaxed);
         if limit > 0 && !leases.is_full() {
-            match self.lease(&Claim { limit, ..claim.clone() }, (&hand_over.except, patience), now).await {
+            match self
+                .lease(
+                    &Claim {
+                        limit,
+                        ..claim.clone()
+                    },
+                    (&hand_over.except, patience),
+                    now,
+                )
+                .await
+            {
                 Ok(others) => leases.add(others),
                 Err(error) if leases.is_empty() => return Err(error),
                 Err(_) => {}
@@ -164,7 +209,11 @@ impl Engine {
     }
 
     /// Extends leases, independently of each other, for a worker that goes on.
-    pub async fn extend(&self, extensions: Vec<Extension>, now: Timestamp) -> Vec<Result<(), EngineError>> {
+    pub async fn extend(
+        &self,
+        extensions: Vec<Extension>,
+        now: Timestamp,
+    ) -> Vec<Result<(), EngineError>> {
         self.extend_for(extensions, Intent::GoOn, now).await
     }
 
@@ -177,18 +226,39 @@ impl Engine {
     ) -> Vec<Result<(), EngineError>> {
         // A place under a limit must not end before its lease does.
         let places = self.extend_places(&extensions, now).await;
-        let known =
-            extensions.iter().zip(&places).filter_map(|(extension, place)| Some((extension, place.as_ref().ok()?)));
+        let known = extensions
+            .iter()
+            .zip(&places)
+            .filter_map(|(extension, place)| Some((extension, place.as_ref().ok()?)));
         let requests = known.map(|(&(lease, expires), place)| {
-            let LeaseRef { workflow, job, token } = lease;
+            let LeaseRef {
+                workflow,
+                job,
+                token,
+            } = lease;
             // Whoever has lost a place has lost the lease before it. The desk refuses it, and says why.
-            let expires = if *place == Extended::Gone { now } else { expires };
-            (workflow, Request::Extend { job, token, expires, intent })
+            let expires = if *place == Extended::Gone {
+                now
+            } else {
+                expires
+            };
+            (
+                workflow,
+                Request::Extend {
+                    job,
+                    token,
+                    expires,
+                    intent,
+                },
+            )
         });
         let mut answers = self.ask_all(requests.collect(), now).await.into_iter();
         let answer = |place: Result<Extended, EngineError>| {
             place?;
-            answers.next().expect("each of the others was asked for").map(|_| ())
+            answers
+                .next()
+                .expect("each of the others was asked for")
+                .map(|_| ())
         };
         places.into_iter().map(answer).collect()
     }

@@ -21,7 +21,11 @@ enum Asked {
 
 impl<'a> Settling<'a> {
     pub(super) fn new(queues: &'a Queues, taken: Vec<Taken>) -> Self {
-        Self { queues, taken, asked: Asked::NotYet }
+        Self {
+            queues,
+            taken,
+            asked: Asked::NotYet,
+        }
     }
 
     /// The jobs that were taken out.

@@ -13,7 +13,10 @@ pub(in crate::engine) struct Told {
 
 impl Told {
     pub(in crate::engine) fn at(now: Timestamp) -> Self {
-        Self { then: now, began: Instant::now() }
+        Self {
+            then: now,
+            began: Instant::now(),
+        }
     }
 
     /// When the call began.

@@ -17,7 +17,10 @@ pub(crate) struct Served {
 
 impl Served {
     pub(super) fn new(partitions: u16) -> Self {
-        Self { each: (0..partitions).map(|_| AtomicU64::new(0)).collect(), watched: AtomicBool::new(false) }
+        Self {
+            each: (0..partitions).map(|_| AtomicU64::new(0)).collect(),
+            watched: AtomicBool::new(false),
+        }
     }
 
     fn entry(&self, partition: Partition) -> Option<&AtomicU64> {
@@ -32,7 +35,9 @@ impl Served {
     /// All partitions are served from `now` on, after a gap.
     pub(crate) fn begin(&self, now: Timestamp) {
         self.watched.store(true, Relaxed);
-        self.each.iter().for_each(|since| _ = since.fetch_max(now.micros(), Relaxed));
+        self.each
+            .iter()
+            .for_each(|since| _ = since.fetch_max(now.micros(), Relaxed));
     }
 
     /// A partition that could not be reached is served again.
@@ -56,7 +61,9 @@ impl Served {
     /// Since when all partitions have been served. None: no server looks for gaps.
     pub(crate) fn all_since(&self) -> Option<Timestamp> {
         let latest = self.each.iter().map(|since| since.load(Relaxed)).max();
-        latest.filter(|_| self.watched.load(Relaxed)).map(Timestamp::from_micros)
+        latest
+            .filter(|_| self.watched.load(Relaxed))
+            .map(Timestamp::from_micros)
     }
 }
 
@@ -72,18 +79,31 @@ mod tests {
     fn a_gap_is_one_only_if_no_server_was_there() {
         let served = Served::new(2);
         served.begin_again(Partition(0), at(1));
-        assert_eq!((served.since(Partition(0)), served.all_since()), (at(0), None), "nobody looks for gaps");
+        assert_eq!(
+            (served.since(Partition(0)), served.all_since()),
+            (at(0), None),
+            "nobody looks for gaps"
+        );
         served.begin(at(100));
         served.begin_again(Partition(1), at(150));
-        assert_eq!([0, 1].map(|at| served.since(Partition(at))), [at(100), at(150)]);
+        assert_eq!(
+            [0, 1].map(|at| served.since(Partition(at))),
+            [at(100), at(150)]
+        );
         assert_eq!(served.all_since(), Some(at(150)));
         // One that may have died before this one began proves nothing.
         served.learn(at(99), at(5));
         assert_eq!(served.since(Partition(0)), at(100));
         // This one was there all the time for one of them.
         served.learn(at(120), at(5));
-        assert_eq!([0, 1].map(|at| served.since(Partition(at))), [at(5), at(150)]);
+        assert_eq!(
+            [0, 1].map(|at| served.since(Partition(at))),
+            [at(5), at(150)]
+        );
         served.learn(at(151), at(110));
-        assert_eq!([0, 1].map(|at| served.since(Partition(at))), [at(5), at(110)]);
+        assert_eq!(
+            [0, 1].map(|at| served.since(Partition(at))),
+            [at(5), at(110)]
+        );
     }
 }

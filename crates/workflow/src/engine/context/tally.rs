@@ -84,7 +84,9 @@ impl Tally {
             Some(times) => times,
             None => {
                 let room = handler.len() <= NAME && self.has_room(&mut handlers, now);
-                handlers.entry_ref(if room { handler } else { OTHERS }).or_default()
+                handlers
+                    .entry_ref(if room { handler } else { OTHERS })
+                    .or_default()
             }
         };
         times.ended[ended as usize].add(took);
@@ -107,7 +109,13 @@ impl Tally {
     #[must_use]
     pub fn handlers(&self) -> Vec<HandlerTimes> {
         let handlers = self.handlers.lock().unwrap_or_else(PoisonError::into_inner);
-        let times = |(handler, &Times { ended: [succeeded, failed], .. }): (&String, &Times)| HandlerTimes {
+        let times = |(
+            handler,
+            &Times {
+                ended: [succeeded, failed],
+                ..
+            },
+        ): (&String, &Times)| HandlerTimes {
             handler: handler.clone(),
             succeeded,
             failed,
@@ -141,7 +149,12 @@ mod tests {
         let all = tally.handlers();
         assert_eq!(all.len(), HANDLERS + 1);
         assert_eq!(all[0].handler, OTHERS);
-        assert_eq!(all.iter().map(|times| times.succeeded.classes[0]).sum::<u64>(), 10_003);
+        assert_eq!(
+            all.iter()
+                .map(|times| times.succeeded.classes[0])
+                .sum::<u64>(),
+            10_003
+        );
     }
 
     #[test]
@@ -149,7 +162,12 @@ mod tests {
         let tally = Tally::default();
         let minute = |minute: u64| tally.set_time(Timestamp::from_micros(minute * 60_000_000));
         let count = |handler: &str| tally.add_attempt(handler, Ended::Succeeded, Duration::ZERO);
-        let known = |handler: &str| tally.handlers().iter().any(|times| times.handler == handler);
+        let known = |handler: &str| {
+            tally
+                .handlers()
+                .iter()
+                .any(|times| times.handler == handler)
+        };
         minute(100);
         (0..HANDLERS).for_each(|number| count(&format!("old{number}")));
         minute(130);

@@ -41,9 +41,16 @@ impl Watchers {
 
     pub(in crate::engine) fn watch(self: &Arc<Self>, workflow: WorkflowId) -> Watching {
         let mut each = self.each();
-        let notices = each.entry(workflow).or_insert_with(|| watch::Sender::new(None)).subscribe();
+        let notices = each
+            .entry(workflow)
+            .or_insert_with(|| watch::Sender::new(None))
+            .subscribe();
         self.number.store(each.len(), Relaxed);
-        Watching { watchers: Arc::clone(self), workflow, notices }
+        Watching {
+            watchers: Arc::clone(self),
+            workflow,
+            notices,
+        }
     }
 
     /// Tells those who watch this workflow.
@@ -77,7 +84,10 @@ impl Drop for Watching {
     fn drop(&mut self) {
         let mut each = self.watchers.each();
         // This one still counts.
-        if each.get(&self.workflow).is_some_and(|notices| notices.receiver_count() <= 1) {
+        if each
+            .get(&self.workflow)
+            .is_some_and(|notices| notices.receiver_count() <= 1)
+        {
             each.remove(&self.workflow);
             self.watchers.number.store(each.len(), Relaxed);
         }
@@ -93,10 +103,14 @@ mod tests {
     #[tokio::test]
     async fn who_watches_hears_of_one_workflow_and_is_forgotten() {
         let watchers = Arc::new(Watchers::default());
-        let [one, other] = [1, 2].map(|number| WorkflowId::new(Timestamp::default(), Partition(0), number));
+        let [one, other] =
+            [1, 2].map(|number| WorkflowId::new(Timestamp::default(), Partition(0), number));
         let (mut first, second) = (watchers.watch(one), watchers.watch(one));
         let others = watchers.watch(other);
-        let notice = |version| Notice { version, status: Some(Status::Running) };
+        let notice = |version| Notice {
+            version,
+            status: Some(Status::Running),
+        };
         watchers.tell(other, notice(7));
         watchers.tell(one, notice(1));
         watchers.tell(one, notice(2));
@@ -104,6 +118,9 @@ mod tests {
         drop(first);
         assert_eq!(watchers.each().len(), 2);
         drop((second, others));
-        assert_eq!((watchers.each().len(), watchers.number.load(Relaxed)), (0, 0));
+        assert_eq!(
+            (watchers.each().len(), watchers.number.load(Relaxed)),
+            (0, 0)
+        );
     }
 }

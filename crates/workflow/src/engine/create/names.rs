@@ -69,7 +69,12 @@ impl Known {
         }
     }
 
-    fn note(&mut self, register: Register, names: impl IntoIterator<Item = String>, at: Option<Timestamp>) {
+    fn note(
+        &mut self,
+        register: Register,
+        names: impl IntoIterator<Item = String>,
+        at: Option<Timestamp>,
+    ) {
         for name in names {
             let bytes = name.len() + EACH;
             if self.of(register).insert(name, at).is_none() {
@@ -88,7 +93,12 @@ impl Names {
     }
 
     /// Notes that names are in a register, and that this process entered them at `at`, if it did.
-    pub(crate) fn note(&self, register: Register, names: impl IntoIterator<Item = String>, at: Option<Timestamp>) {
+    pub(crate) fn note(
+        &self,
+        register: Register,
+        names: impl IntoIterator<Item = String>,
+        at: Option<Timestamp>,
+    ) {
         self.known().note(register, names, at);
     }
 
@@ -123,7 +133,9 @@ impl Names {
                 unknown.workflows.insert(graph.label.name.clone());
             }
             for job in graph.jobs.iter() {
-                if !unknown.queues.contains(&job.queue) && !is_trusted(known.queues.get(&job.queue), now) {
+                if !unknown.queues.contains(&job.queue)
+                    && !is_trusted(known.queues.get(&job.queue), now)
+                {
                     unknown.queues.insert(job.queue.clone());
                 }
             }
@@ -149,7 +161,11 @@ impl Engine {
         let unpaused = |name: &String| (name.clone(), Paused::No.value().to_owned());
         tokio::try_join!(
             self.enter(Register::Queues, queues.iter().map(unpaused), now),
-            self.enter(Register::Names, workflows.iter().map(|name| unvalued(name)), now),
+            self.enter(
+                Register::Names,
+                workflows.iter().map(|name| unvalued(name)),
+                now
+            ),
         )?;
         if !queues.is_empty() || !workflows.is_empty() {
             self.core.names.note(Register::Queues, queues, Some(now));
@@ -168,16 +184,31 @@ impl Engine {
         after: Option<&str>,
         limit: usize,
     ) -> Result<Vec<(String, String)>, StoreError> {
-        match self.store().register_page(Register::Queues, after, limit).await {
+        match self
+            .store()
+            .register_page(Register::Queues, after, limit)
+            .await
+        {
             Err(StoreError::Unavailable { .. }) if self.works_in_part() => {
                 let paused: HashSet<String> = self.queues().paused().into_iter().collect();
-                let value =
-                    |name: &str| if paused.contains(name) { Paused::Yes } else { Paused::No }.value().to_owned();
-                let mut known: Vec<String> = self.core.names.known().queues.keys().cloned().collect();
+                let value = |name: &str| {
+                    if paused.contains(name) {
+                        Paused::Yes
+                    } else {
+                        Paused::No
+                    }
+                    .value()
+                    .to_owned()
+                };
+                let mut known: Vec<String> =
+                    self.core.names.known().queues.keys().cloned().collect();
                 known.retain(|name| after.is_none_or(|after| name.as_str() > after));
                 known.sort_unstable();
                 known.truncate(limit);
-                Ok(known.into_iter().map(|name| (name.clone(), value(&name))).collect())
+                Ok(known
+                    .into_iter()
+                    .map(|name| (name.clone(), value(&name)))
+                    .collect())
             }
             read => read,
         }
@@ -202,11 +233,19 @@ impl Engine {
             let mut last = None::<String>;
             let mut bytes = 0;
             while bytes < MOST_BYTES / 4 {
-                let page = self.store().register_page(register, last.as_deref(), READ).await?;
+                let page = self
+                    .store()
+                    .register_page(register, last.as_deref(), READ)
+                    .await?;
                 let is_last = page.len() < READ;
                 last = page.last().map(|(name, _)| name.clone());
-                bytes += page.iter().map(|(name, _)| name.len() + EACH).sum::<usize>();
-                self.core.names.note(register, page.into_iter().map(|(name, _)| name), None);
+                bytes += page
+                    .iter()
+                    .map(|(name, _)| name.len() + EACH)
+                    .sum::<usize>();
+                self.core
+                    .names
+                    .note(register, page.into_iter().map(|(name, _)| name), None);
                 if is_last {
                     break;
                 }
@@ -223,21 +262,37 @@ impl Engine {
         now: Timestamp,
     ) -> Result<(), StoreError> {
         let names = &self.core.names;
-        let lost = before.iter().zip(found.names).any(|(&before, found)| found < before as u64);
+        let lost = before
+            .iter()
+            .zip(found.names)
+            .any(|(&before, found)| found < before as u64);
         if !lost && names.restored.load(Relaxed) == found.losses {
             return Ok(());
         }
         let paused: HashSet<String> = self.queues().paused().into_iter().collect();
         let (queues, workflows): (HashSet<String>, Vec<String>) = {
             let known = names.known();
-            (known.queues.keys().chain(&paused).cloned().collect(), known.workflows.keys().cloned().collect())
+            (
+                known.queues.keys().chain(&paused).cloned().collect(),
+                known.workflows.keys().cloned().collect(),
+            )
         };
         let entry = |name: &String| {
-            let value = if paused.contains(name) { Paused::Yes } else { Paused::No };
+            let value = if paused.contains(name) {
+                Paused::Yes
+            } else {
+                Paused::No
+            };
             (name.clone(), value.value().to_owned())
         };
-        self.enter(Register::Queues, queues.iter().map(entry), now).await?;
-        self.enter(Register::Names, workflows.iter().map(|name| unvalued(name)), now).await?;
+        self.enter(Register::Queues, queues.iter().map(entry), now)
+            .await?;
+        self.enter(
+            Register::Names,
+            workflows.iter().map(|name| unvalued(name)),
+            now,
+        )
+        .await?;
         names.restored.store(found.losses, Relaxed);
         warn!(
             queues = queues.len(),

@@ -55,10 +55,21 @@ pub(crate) struct Returned {
 
 impl Returned {
     /// What a job gets of a parent. None: nothing.
-    pub(super) fn of(workflow: &Workflow, rule: TriggerRule, job: JobIndex, output: Option<Bytes>) -> Option<Self> {
+    pub(super) fn of(
+        workflow: &Workflow,
+        rule: TriggerRule,
+        job: JobIndex,
+        output: Option<Bytes>,
+    ) -> Option<Self> {
         let output_bytes = workflow.job(job).output_bytes;
         if rule == TriggerRule::AllSuccess {
-            return (output_bytes > 0).then_some(Self { job, state: None, output_bytes, output, error: None });
+            return (output_bytes > 0).then_some(Self {
+                job,
+                state: None,
+                output_bytes,
+                output,
+                error: None,
+            });
         }
         let (state, error) = match workflow.job(job).state {
             JobState::Waiting if workflow.prospect(job) == Prospect::Doomed => ("doomed", None),
@@ -66,12 +77,19 @@ impl Returned {
             JobState::Failed => (JobState::Failed.word(), Some(workflow.latest_error(job))),
             state => (state.word(), None),
         };
-        Some(Self { job, state: Some(state), output_bytes, output: output.filter(|_| output_bytes > 0), error })
+        Some(Self {
+            job,
+            state: Some(state),
+            output_bytes,
+            output: output.filter(|_| output_bytes > 0),
+            error,
+        })
     }
 
     /// What must be read from the store.
     pub(crate) fn missing(&self) -> impl Iterator<Item = ResultField> + use<> {
-        let output = (self.output_bytes > 0 && self.output.is_none()).then_some(ResultField::Output(self.job));
+        let output = (self.output_bytes > 0 && self.output.is_none())
+            .then_some(ResultField::Output(self.job));
         output.into_iter().chain(self.error)
     }
 

@@ -32,26 +32,43 @@ pub(super) fn may_end(workflow: &Workflow, event: &Event, now: Timestamp) -> Vec
         {
             Some(*job).filter(running).map(cloned).into_iter().collect()
         }
-        Event::Tick { served_since } if !fails_fast => {
-            workflow.due_by(now, *served_since).into_iter().filter(running).map(cloned).collect()
-        }
+        Event::Tick { served_since } if !fails_fast => workflow
+            .due_by(now, *served_since)
+            .into_iter()
+            .filter(running)
+            .map(cloned)
+            .collect(),
         // A lease that did not reach its worker was no attempt.
-        Event::Claim { .. } | Event::GiveBack { .. } | Event::Extend { .. } | Event::Start => Vec::new(),
+        Event::Claim { .. } | Event::GiveBack { .. } | Event::Extend { .. } | Event::Start => {
+            Vec::new()
+        }
         Event::Pause | Event::Resume | Event::Keep(_) | Event::Delete(_) => Vec::new(),
-        _ => (0..workflow.jobs.len()).map(|at| JobIndex(at as u32)).filter(running).map(cloned).collect(),
+        _ => (0..workflow.jobs.len())
+            .map(|at| JobIndex(at as u32))
+            .filter(running)
+            .map(cloned)
+            .collect(),
     }
 }
 
 impl Ended {
     /// Those of them that `event` has ended.
-    pub(super) fn of(workflow: &Workflow, event: &Event, before: Vec<(JobIndex, Job)>) -> Vec<Self> {
+    pub(super) fn of(
+        workflow: &Workflow,
+        event: &Event,
+        before: Vec<(JobIndex, Job)>,
+    ) -> Vec<Self> {
         let ended = |(job, during): (JobIndex, Job)| {
             let now = workflow.job(job);
             if matches!(now.state, JobState::Running { .. }) {
                 return None;
             }
             let reported = matches!(event, Event::Report { job: reported, .. } if *reported == job);
-            Some(Self { job, during, by: now.ended_by.filter(|_| !reported) })
+            Some(Self {
+                job,
+                during,
+                by: now.ended_by.filter(|_| !reported),
+            })
         };
         before.into_iter().filter_map(ended).collect()
     }
@@ -60,12 +77,19 @@ impl Ended {
         match (self.by, request) {
             (Some(by), _) => Some(AttemptOutcome::Revoked(by)),
             // It was none.
-            (None, Request::Report { outcome: Outcome::NotBegun, .. }) => None,
+            (
+                None,
+                Request::Report {
+                    outcome: Outcome::NotBegun,
+                    ..
+                },
+            ) => None,
             (None, Request::Report { outcome, .. }) => Some(match outcome {
                 Outcome::Succeeded { .. } => AttemptOutcome::Succeeded,
-                Outcome::Failed { failure, .. } => {
-                    AttemptOutcome::Failed { kind: &failure.kind, message: &failure.message }
-                }
+                Outcome::Failed { failure, .. } => AttemptOutcome::Failed {
+                    kind: &failure.kind,
+                    message: &failure.message,
+                },
                 Outcome::GivenBack { .. } | Outcome::NotBegun => AttemptOutcome::GivenBack,
                 Outcome::Throttled { .. } => AttemptOutcome::Throttled,
                 Outcome::Crashed(_) => AttemptOutcome::Crashed,
@@ -76,11 +100,23 @@ impl Ended {
 }
 
 /// Tells of the attempts that a request ended.
-pub(super) fn tell(attempts: &Attempts, workflow: &Workflow, (request, at): (&Request, Timestamp), answer: &Answer) {
+pub(super) fn tell(
+    attempts: &Attempts,
+    workflow: &Workflow,
+    (request, at): (&Request, Timestamp),
+    answer: &Answer,
+) {
     for ended in &answer.ended {
         if let Some(outcome) = ended.outcome(request) {
             let (job, during, graph) = (ended.job, &ended.during, &*workflow.graph);
-            attempts.tell(&AttemptEnd { workflow: workflow.id, graph, job, during, at, outcome });
+            attempts.tell(&AttemptEnd {
+                workflow: workflow.id,
+                graph,
+                job,
+                during,
+                at,
+                outcome,
+            });
         }
     }
 }

@@ -49,8 +49,12 @@ pub(super) struct LookedAt {
 
 impl Kept {
     pub(super) fn looked_at(graph: &Arc<Graph>) -> Self {
-        let bytes = KEPT + allocated(size_of::<LookedAt>() + size_of::<Graph>()) + graph.allocated();
-        Self::Graph(Box::new(LookedAt { graph: Arc::clone(graph), bytes }))
+        let bytes =
+            KEPT + allocated(size_of::<LookedAt>() + size_of::<Graph>()) + graph.allocated();
+        Self::Graph(Box::new(LookedAt {
+            graph: Arc::clone(graph),
+            bytes,
+        }))
     }
 
     pub(super) fn graph(&self) -> Option<&Arc<Graph>> {
@@ -79,7 +83,12 @@ impl Weighter<WorkflowId, Kept> for Weight {
 impl Entry {
     pub(super) fn new(workflow: Workflow) -> Box<Self> {
         let rest_bytes = KEPT + allocated(size_of::<Self>()) + workflow.allocated();
-        Box::new(Self { workflow, outputs: HashMap::new(), output_bytes: 0, rest_bytes })
+        Box::new(Self {
+            workflow,
+            outputs: HashMap::new(),
+            output_bytes: 0,
+            rest_bytes,
+        })
     }
 
     /// How much memory it uses, in bytes.
@@ -89,7 +98,12 @@ impl Entry {
 
     /// The same entry with a state that another server wrote. Outputs are not kept: their jobs may have run again.
     pub(super) fn rebuilt(&self, workflow: Workflow) -> Box<Self> {
-        Box::new(Self { workflow, outputs: HashMap::new(), output_bytes: 0, rest_bytes: self.rest_bytes })
+        Box::new(Self {
+            workflow,
+            outputs: HashMap::new(),
+            output_bytes: 0,
+            rest_bytes: self.rest_bytes,
+        })
     }
 
     /// The state that another server wrote, from what it changed. False: the workflow must be read. Outputs of jobs that changed are not
@@ -145,17 +159,32 @@ mod tests {
     /// So many entries of workflows with so many jobs, each after the first.
     fn entries(number: usize, jobs: usize) -> Vec<Entry> {
         let job = |at: usize| {
-            let after = if at > 0 { vec!["job-0".to_owned()] } else { Vec::new() };
-            JobDefinition { after, ..JobDefinition::new(format!("job-{at}"), "some.handler") }
+            let after = if at > 0 {
+                vec!["job-0".to_owned()]
+            } else {
+                Vec::new()
+            };
+            JobDefinition {
+                after,
+                ..JobDefinition::new(format!("job-{at}"), "some.handler")
+            }
         };
         let jobs = (0..jobs).map(job).collect();
-        let graph = Graph::build(Definition { name: "a workflow".to_owned(), jobs, ..Definition::default() }).unwrap();
+        let graph = Graph::build(Definition {
+            name: "a workflow".to_owned(),
+            jobs,
+            ..Definition::default()
+        })
+        .unwrap();
         let bytes = encode(&graph, Format::LATEST);
         let entry = |at: usize| {
             let graph: Graph = decode(&bytes, String::new).unwrap();
             let id = WorkflowId::new(Timestamp::default(), Partition(0), at as u128);
             let mut workflow = Workflow::new(id, graph.into(), Timestamp::default());
-            let style = Style { format: Format::LATEST, most: usize::MAX };
+            let style = Style {
+                format: Format::LATEST,
+                most: usize::MAX,
+            };
             workflow.change(1, style, Timestamp::default()).unwrap();
             workflow.settle_written();
             *Entry::new(workflow)
@@ -165,8 +194,15 @@ mod tests {
 
     fn resident() -> usize {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-        line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .unwrap();
+        line.trim()
+            .trim_end_matches(" kB")
+            .parse::<usize>()
+            .unwrap()
+            * 1024
     }
 
     /// Set in the process that measures.
@@ -180,25 +216,41 @@ mod tests {
             let took = resident() - before;
             let weights: usize = entries.iter().map(Entry::weight).sum();
             let ratio = weights as f64 / took as f64;
-            println!("{number} workflows of {jobs} jobs weigh {weights} and take {took}: {ratio:.2}");
+            println!(
+                "{number} workflows of {jobs} jobs weigh {weights} and take {took}: {ratio:.2}"
+            );
             // What is freed would be used again by the next ones.
             kept.push(entries);
-            assert!((0.85..1.3).contains(&ratio), "{number} workflows of {jobs} jobs: {ratio}");
+            assert!(
+                (0.85..1.3).contains(&ratio),
+                "{number} workflows of {jobs} jobs: {ratio}"
+            );
         }
     }
 
     /// A million small workflows took one and a half times the memory that they were allowed. Other tests take memory too, so this one runs
     /// itself again in a process of its own.
     #[test]
-    #[expect(clippy::disallowed_methods, reason = "nothing else tells the process apart in which it runs itself")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "nothing else tells the process apart in which it runs itself"
+    )]
     fn a_weight_is_near_the_truth() {
         if std::env::var_os(ALONE).is_some() {
             return weigh();
         }
         let test = "engine::desk::entry::tests::a_weight_is_near_the_truth";
         let mut command = Command::new(std::env::current_exe().unwrap());
-        let ran = command.args(["--exact", test, "--nocapture"]).env(ALONE, "1").output().unwrap();
-        let told = String::from_utf8_lossy(&ran.stdout).into_owned() + &String::from_utf8_lossy(&ran.stderr);
-        assert!(ran.status.success() && told.contains("1 passed") && told.contains("65000 jobs weigh"), "{told}");
+        let ran = command
+            .args(["--exact", test, "--nocapture"])
+            .env(ALONE, "1")
+            .output()
+            .unwrap();
+        let told = String::from_utf8_lossy(&ran.stdout).into_owned()
+            + &String::from_utf8_lossy(&ran.stderr);
+        assert!(
+            ran.status.success() && told.contains("1 passed") && told.contains("65000 jobs weigh"),
+            "{told}"
+        );
     }
 }

@@ -72,7 +72,10 @@ impl Group {
 
     /// Whether its state is not in memory. A request that creates a workflow contains its state.
     pub(super) fn needs_state(&self) -> bool {
-        let creates = || self.basis != Basis::Doubtful && matches!(self.posted[0].request, Request::Create { .. });
+        let creates = || {
+            self.basis != Basis::Doubtful
+                && matches!(self.posted[0].request, Request::Create { .. })
+        };
         self.entry.is_none() && !creates()
     }
 
@@ -108,7 +111,9 @@ impl Group {
         }
         let now = self.posted[0].now;
         self.handed = player.hand_out(entry, now);
-        let mut change = entry.workflow.change(fastrand::u32(..), player.store.style(), now)?;
+        let mut change = entry
+            .workflow
+            .change(fastrand::u32(..), player.store.style(), now)?;
         if let formats @ [_, _, ..] = player.store.formats_of_rows() {
             change.remove_rows_of(formats, &entry.workflow.graph);
         }
@@ -118,7 +123,15 @@ impl Group {
     /// Creates the workflow if it does not exist and a request creates it.
     fn begin(&mut self, at: usize, player: &Player<'_>) {
         let posted = &self.posted[at];
-        if let (Request::Create { graph, begin, created_at }, None) = (&posted.request, &self.entry) {
+        if let (
+            Request::Create {
+                graph,
+                begin,
+                created_at,
+            },
+            None,
+        ) = (&posted.request, &self.entry)
+        {
             let mut workflow = Workflow::new(self.id, Arc::clone(graph), *created_at);
             if let Begin::As(imported) = begin {
                 workflow.take_over(imported, player.context.retention, posted.now);
@@ -131,7 +144,11 @@ impl Group {
     /// Takes out the second half of its requests, if there are more than `few`. None of them has an answer.
     pub(super) fn halve(&mut self, few: usize) -> Vec<Posted> {
         debug_assert!(self.answers.is_empty());
-        let kept = if self.refused.is_some() { self.posted.len() } else { self.posted.len().div_ceil(2).max(few) };
+        let kept = if self.refused.is_some() {
+            self.posted.len()
+        } else {
+            self.posted.len().div_ceil(2).max(few)
+        };
         self.posted.split_off(kept.min(self.posted.len()))
     }
 
@@ -152,7 +169,9 @@ impl Group {
     /// Returns to the state that the store has, which others have made of the one in memory.
     pub(super) fn catch_up(&mut self, later: &Later) -> Result<(), StoreError> {
         self.take_back();
-        let Some(entry) = &mut self.entry else { return Ok(()) };
+        let Some(entry) = &mut self.entry else {
+            return Ok(());
+        };
         match entry.catch_up(later)? {
             true => self.basis = Basis::Store,
             false => self.forget(),
@@ -162,12 +181,20 @@ impl Group {
 
     /// The bytes of the meta that the store has.
     pub(super) fn stored_meta(&self) -> Option<Vec<u8>> {
-        self.entry.as_ref()?.workflow.stored_meta().map(<[u8]>::to_vec)
+        self.entry
+            .as_ref()?
+            .workflow
+            .stored_meta()
+            .map(<[u8]>::to_vec)
     }
 
     /// Its state, which is in the store, may be outdated: it is read again.
     pub(super) fn doubt(&mut self) {
-        self.outdated(self.entry.as_ref().and_then(|entry| entry.workflow.stored_stamp()));
+        self.outdated(
+            self.entry
+                .as_ref()
+                .and_then(|entry| entry.workflow.stored_stamp()),
+        );
     }
 
     /// Others have changed its state since this write, after which nothing was written here. It is read again, of a large workflow what they
@@ -191,13 +218,22 @@ impl Group {
     /// Gives back the jobs that the answers contain. Workers that wait look for themselves.
     fn take_back(&mut self) {
         for HandedOut { leased, .. } in &mut self.handed {
-            leased.iter_mut().for_each(|leased| drop(leased.undelivered.settle()));
+            leased
+                .iter_mut()
+                .for_each(|leased| drop(leased.undelivered.settle()));
         }
         self.handed.clear();
         for (posted, answer) in self.posted.iter().zip(self.answers.drain(..)) {
             let Ok(mut answer) = answer else { continue };
-            answer.leased.iter_mut().for_each(|leased| drop(leased.undelivered.settle()));
-            if let Request::Report { hand_over: Some(hand_over), .. } = &posted.request {
+            answer
+                .leased
+                .iter_mut()
+                .for_each(|leased| drop(leased.undelivered.settle()));
+            if let Request::Report {
+                hand_over: Some(hand_over),
+                ..
+            } = &posted.request
+            {
                 hand_over.give_back(answer.leased.len());
             }
         }
@@ -213,7 +249,10 @@ impl Group {
     pub(super) fn key_taken(mut self, taken: WorkflowId) {
         self.take_back();
         for posted in self.posted {
-            posted.answer(Ok(Answer { existing: Some(taken), ..Answer::default() }));
+            posted.answer(Ok(Answer {
+                existing: Some(taken),
+                ..Answer::default()
+            }));
         }
     }
 }
@@ -232,8 +271,18 @@ mod tests {
         let mut group = Group::new(workflow, None);
         let posted = |token: u64| {
             let (expires, intent) = (Timestamp::default(), Intent::GoOn);
-            let request = Request::Extend { job: JobIndex(0), token, expires, intent };
-            Posted { workflow, request, now: Timestamp::default(), answer: Replies::new(1).reply(0) }
+            let request = Request::Extend {
+                job: JobIndex(0),
+                token,
+                expires,
+                intent,
+            };
+            Posted {
+                workflow,
+                request,
+                now: Timestamp::default(),
+                answer: Replies::new(1).reply(0),
+            }
         };
         group.posted = (0..50).map(posted).collect();
         let mut left = Vec::new();

@@ -60,18 +60,29 @@ impl Player<'_> {
             }
             let about = &graph.jobs[job.index()];
             let (queue, handler) = (&*about.queue, &*about.handler);
-            let for_whom = ForWhom { queue, handler, priority: about.priority, workflow: entry.workflow.id, job };
+            let for_whom = ForWhom {
+                queue,
+                handler,
+                priority: about.priority,
+                workflow: entry.workflow.id,
+                job,
+            };
             let line = lines.entry((queue, handler)).or_default();
             if !line.is_complete {
                 match self.context.queues.choose(for_whom) {
                     Some(chosen) => {
                         line.chosen.push_front(handed.len());
-                        handed.push(HandedOut { chosen, leased: Vec::with_capacity(1) });
+                        handed.push(HandedOut {
+                            chosen,
+                            leased: Vec::with_capacity(1),
+                        });
                     }
                     None => line.is_complete = true,
                 }
             }
-            let Some(at) = line.chosen.pop_front() else { continue };
+            let Some(at) = line.chosen.pop_front() else {
+                continue;
+            };
             let HandedOut { chosen, leased } = &mut handed[at];
             if chosen.takes(for_whom) {
                 leased.extend(self.lease_to(entry, job, chosen, now));
@@ -83,11 +94,27 @@ impl Player<'_> {
         handed
     }
 
-    fn lease_to(&self, entry: &mut Entry, job: JobIndex, chosen: &Chosen, now: Timestamp) -> Option<Leased> {
+    fn lease_to(
+        &self,
+        entry: &mut Entry,
+        job: JobIndex,
+        chosen: &Chosen,
+        now: Timestamp,
+    ) -> Option<Leased> {
         let lessee = chosen.lessee();
-        let lease = Lease { token: new_token(), worker: lessee.worker.clone(), expires: now + lessee.lease };
+        let lease = Lease {
+            token: new_token(),
+            worker: lessee.worker.clone(),
+            expires: now + lessee.lease,
+        };
         let (token, expires) = (lease.token, lease.expires);
-        transition(&mut entry.workflow, &Event::Claim { job, lease }, self.context.retention, now).ok()?;
+        transition(
+            &mut entry.workflow,
+            &Event::Claim { job, lease },
+            self.context.retention,
+            now,
+        )
+        .ok()?;
         Some(self.leased(entry, job, (token, expires), now))
     }
 }

@@ -19,7 +19,11 @@ const PIECE: u64 = 4 << 20;
 
 /// Divides the groups of a round into pieces. What must be read for one piece is bounded in bytes.
 pub(super) async fn pieces(store: &Store, groups: Vec<Group>) -> Vec<Vec<Group>> {
-    let missing: Vec<WorkflowId> = groups.iter().filter(|group| group.needs_state()).map(|group| group.id).collect();
+    let missing: Vec<WorkflowId> = groups
+        .iter()
+        .filter(|group| group.needs_state())
+        .map(|group| group.id)
+        .collect();
     if missing.len() <= UNMEASURED {
         return vec![groups];
     }
@@ -40,11 +44,20 @@ pub(super) async fn pieces(store: &Store, groups: Vec<Group>) -> Vec<Vec<Group>>
 }
 
 /// Brings the states that may be outdated up to date, and reads those that are not in memory.
-pub(super) async fn load_missing(store: &Store, shapes: &Shapes, groups: &mut [Group]) -> Result<(), StoreError> {
-    for group in groups.iter_mut().filter(|group| group.basis == Basis::Doubtful) {
+pub(super) async fn load_missing(
+    store: &Store,
+    shapes: &Shapes,
+    groups: &mut [Group],
+) -> Result<(), StoreError> {
+    for group in groups
+        .iter_mut()
+        .filter(|group| group.basis == Basis::Doubtful)
+    {
         catch_up(store, group).await?;
     }
-    let missing: Vec<usize> = (0..groups.len()).filter(|&at| groups[at].needs_state()).collect();
+    let missing: Vec<usize> = (0..groups.len())
+        .filter(|&at| groups[at].needs_state())
+        .collect();
     if missing.is_empty() {
         return Ok(());
     }
@@ -53,7 +66,11 @@ pub(super) async fn load_missing(store: &Store, shapes: &Shapes, groups: &mut [G
         let group = &mut groups[at];
         group.basis = Basis::Store;
         let graph = group.graph.take();
-        match stored.and_then(|stored| stored.map(|stored| read(group.id, graph, (&stored, shapes))).transpose()) {
+        match stored.and_then(|stored| {
+            stored
+                .map(|stored| read(group.id, graph, (&stored, shapes)))
+                .transpose()
+        }) {
             Ok(entry) => group.entry = entry,
             Err(error) => group.broken = Some(error.into()),
         }
@@ -63,8 +80,13 @@ pub(super) async fn load_missing(store: &Store, shapes: &Shapes, groups: &mut [G
 
 /// Reads what has changed in a state that is in memory. If that is not told, the state is forgotten.
 async fn catch_up(store: &Store, group: &mut Group) -> Result<(), StoreError> {
-    let (Some(since), Some(entry)) = (group.since.take(), &group.entry) else { return Ok(()) };
-    let caught_up = match store.later(group.id, entry.workflow.jobs.len(), since).await {
+    let (Some(since), Some(entry)) = (group.since.take(), &group.entry) else {
+        return Ok(());
+    };
+    let caught_up = match store
+        .later(group.id, entry.workflow.jobs.len(), since)
+        .await
+    {
         Ok(later) => later.is_some_and(|later| group.catch_up(&later).is_ok()),
         Err(StoreError::Corrupt { .. }) => false,
         Err(error) => return Err(error),
@@ -129,7 +151,12 @@ mod tests {
         let group = |&workflow: &WorkflowId| {
             let answer = Replies::new(1).reply(0);
             let mut group = Group::new(workflow, None);
-            group.posted.push(Posted { workflow, request: Request::Purge, now: Timestamp::default(), answer });
+            group.posted.push(Posted {
+                workflow,
+                request: Request::Purge,
+                now: Timestamp::default(),
+                answer,
+            });
             group
         };
         ids.iter().map(group).collect()
@@ -142,9 +169,21 @@ mod tests {
         let mut ids = Vec::new();
         for (number, size) in (0..200).zip([10, LARGE].into_iter().cycle()) {
             let id = WorkflowId::new(Timestamp::default(), Partition(0), number);
-            let birth = Birth { graph: vec![0; size], ..Birth::default() };
-            let put = Put { meta: vec![1], birth: Some(birth), ..Put::default() };
-            let change = Change { workflow: id, expected: None, small: false, write: Write::Put(Box::new(put)) };
+            let birth = Birth {
+                graph: vec![0; size],
+                ..Birth::default()
+            };
+            let put = Put {
+                meta: vec![1],
+                birth: Some(birth),
+                ..Put::default()
+            };
+            let change = Change {
+                workflow: id,
+                expected: None,
+                small: false,
+                write: Write::Put(Box::new(put)),
+            };
             store.apply(Partition(0), &[change]).await.unwrap();
             ids.push(id);
         }
@@ -156,6 +195,11 @@ mod tests {
             let bytes: u64 = store.sizes(&ids).await.unwrap().iter().sum();
             assert!(bytes <= PIECE + LARGE as u64, "{bytes}");
         }
-        assert_eq!(super::pieces(&store, groups(&ids[..UNMEASURED])).await.len(), 1);
+        assert_eq!(
+            super::pieces(&store, groups(&ids[..UNMEASURED]))
+                .await
+                .len(),
+            1
+        );
     }
 }

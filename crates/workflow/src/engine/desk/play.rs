@@ -34,7 +34,9 @@ impl Player<'_> {
         let Posted { request, now, .. } = posted;
         let now = *now;
         if entry.workflow.is_deleted() {
-            return Err(EngineError::NoWorkflow { workflow: entry.workflow.id });
+            return Err(EngineError::NoWorkflow {
+                workflow: entry.workflow.id,
+            });
         }
         let Some(event) = event(&entry.workflow, request)? else {
             if matches!(request, Request::MendKey) {
@@ -45,16 +47,35 @@ impl Player<'_> {
         if matches!(event, Event::Tick { .. }) {
             entry.workflow.settle_rows();
         }
-        let started = request.job().and_then(|job| entry.workflow.jobs.get(job.index())?.started_at);
+        let started = request
+            .job()
+            .and_then(|job| entry.workflow.jobs.get(job.index())?.started_at);
         let known = entry.workflow.newly_ready().len();
-        let may_end = self.context.attempts.as_ref().map(|_| may_end(&entry.workflow, &event, now));
+        let may_end = self
+            .context
+            .attempts
+            .as_ref()
+            .map(|_| may_end(&entry.workflow, &event, now));
         let effect = transition(&mut entry.workflow, &event, self.context.retention, now)?;
-        let ended = may_end.map_or_else(Vec::new, |before| Ended::of(&entry.workflow, &event, before));
+        let ended = may_end.map_or_else(Vec::new, |before| {
+            Ended::of(&entry.workflow, &event, before)
+        });
         let leased = match request {
-            Request::Claim { job, lease } => vec![self.leased(entry, *job, (lease.token, lease.expires), now)],
+            Request::Claim { job, lease } => {
+                vec![self.leased(entry, *job, (lease.token, lease.expires), now)]
+            }
             // Nothing is handed over to a caller who has left.
-            Request::Report { job, token, hand_over: Some(hand_over), .. } if !posted.answer.is_unwanted() => {
-                let reported = LeaseRef { workflow: entry.workflow.id, job: *job, token: *token };
+            Request::Report {
+                job,
+                token,
+                hand_over: Some(hand_over),
+                ..
+            } if !posted.answer.is_unwanted() => {
+                let reported = LeaseRef {
+                    workflow: entry.workflow.id,
+                    job: *job,
+                    token: *token,
+                };
                 match effect {
                     Effect::Done => self.hand_over(entry, known, (reported, hand_over), now),
                     Effect::Already => self.hand_over_again(entry, (reported, hand_over), now),
@@ -63,14 +84,22 @@ impl Player<'_> {
             _ => Vec::new(),
         };
         let reported = matches!(request, Request::Report { .. }) && effect == Effect::Done;
-        let took = started.filter(|_| reported).map(|started| now.since(started));
+        let took = started
+            .filter(|_| reported)
+            .map(|started| now.since(started));
         let spared = match event {
             Event::Tick { served_since } if entry.workflow.graph.has_limits() => {
                 entry.workflow.spared(served_since, now)
             }
             _ => Vec::new(),
         };
-        Ok(Answer { leased, took, ended, spared, ..answer(&entry.workflow, request.job(), effect) })
+        Ok(Answer {
+            leased,
+            took,
+            ended,
+            spared,
+            ..answer(&entry.workflow, request.job(), effect)
+        })
     }
 
     /// Leases jobs that have just become ready to the worker whose report made them ready, so that they do not enter the queue. Jobs
@@ -82,7 +111,10 @@ impl Player<'_> {
         (reported, hand_over): (LeaseRef, &HandOver),
         now: Timestamp,
     ) -> Vec<Leased> {
-        let ready = by_priority(&entry.workflow.graph, &entry.workflow.newly_ready()[known..]);
+        let ready = by_priority(
+            &entry.workflow.graph,
+            &entry.workflow.newly_ready()[known..],
+        );
         let mut leased = Vec::new();
         for job in ready {
             // A job that is tried again at once waits behind those that were there before, so that it does not keep its worker for itself.
@@ -93,8 +125,15 @@ impl Player<'_> {
                 break;
             }
             let (token, worker) = (reported.successor(job).token, hand_over.worker.clone());
-            let lease = Lease { token, worker, expires: now + hand_over.lease };
-            let event = Event::Claim { job, lease: lease.clone() };
+            let lease = Lease {
+                token,
+                worker,
+                expires: now + hand_over.lease,
+            };
+            let event = Event::Claim {
+                job,
+                lease: lease.clone(),
+            };
             if transition(&mut entry.workflow, &event, self.context.retention, now).is_ok() {
                 leased.push(self.leased(entry, job, (lease.token, lease.expires), now));
             }
@@ -120,9 +159,17 @@ impl Player<'_> {
             }
             _ => None,
         };
-        let found: Vec<_> = entry.workflow.jobs.iter().enumerate().filter_map(again).collect();
+        let found: Vec<_> = entry
+            .workflow
+            .jobs
+            .iter()
+            .enumerate()
+            .filter_map(again)
+            .collect();
         let mut leased = Vec::new();
-        for (LeaseRef { job, token, .. }, expires) in found.into_iter().take_while(|_| hand_over.take_one()) {
+        for (LeaseRef { job, token, .. }, expires) in
+            found.into_iter().take_while(|_| hand_over.take_one())
+        {
             entry.workflow.job_mut(job).fence += 1;
             let mut again = self.leased(entry, job, (token, expires), now);
             again.undelivered.settle();
@@ -155,14 +202,30 @@ impl Player<'_> {
         let about = &workflow.graph.jobs[job.index()];
         let output = |job| entry.outputs.get(&job).cloned();
         let inputs = about.parents.iter();
-        let inputs = inputs.filter_map(|&job| Returned::of(workflow, about.rule, job, output(job))).collect();
+        let inputs = inputs
+            .filter_map(|&job| Returned::of(workflow, about.rule, job, output(job)))
+            .collect();
         let Job { attempt, fence, .. } = *workflow.job(job);
         let suspect = workflow.job(job).is_suspect();
         let graph = Arc::clone(&workflow.graph);
-        let lease = LeaseRef { workflow: workflow.id, job, token };
+        let lease = LeaseRef {
+            workflow: workflow.id,
+            job,
+            token,
+        };
         let undelivered = Undelivered::new(self.give_back, (lease, fence), now);
         let fence = (self.store.format() > Format::First).then_some(fence);
-        Leased { job, token, expires, attempt, fence, suspect, graph, inputs, undelivered }
+        Leased {
+            job,
+            token,
+            expires,
+            attempt,
+            fence,
+            suspect,
+            graph,
+            inputs,
+            undelivered,
+        }
     }
 }
 

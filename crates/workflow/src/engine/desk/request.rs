@@ -179,7 +179,9 @@ pub(crate) struct HandOver {
 impl HandOver {
     /// Counts one more job. Returns false when the worker wants no more.
     pub(super) fn take_one(&self) -> bool {
-        self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok()
+        self.left
+            .fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1))
+            .is_ok()
     }
 
     pub(crate) fn give_back(&self, jobs: usize) {

@@ -64,12 +64,22 @@ impl Round<'_> {
 
     /// Applies requests and writes changes. Returns the groups that must be applied again.
     pub(super) async fn run(&self, mut groups: Vec<Group>) -> Vec<Group> {
-        if let Err(error) = load_missing(self.player.store, &self.states.shapes, &mut groups).await {
-            self.context().troubles.note(self.partition, Asked::Read, Err::<(), _>(&error));
-            groups.into_iter().for_each(|group| self.fail(group, &error));
+        if let Err(error) = load_missing(self.player.store, &self.states.shapes, &mut groups).await
+        {
+            self.context()
+                .troubles
+                .note(self.partition, Asked::Read, Err::<(), _>(&error));
+            groups
+                .into_iter()
+                .for_each(|group| self.fail(group, &error));
             return Vec::new();
         }
-        let Played { mut again, freeing, changed, unchanged } = self.play(groups);
+        let Played {
+            mut again,
+            freeing,
+            changed,
+            unchanged,
+        } = self.play(groups);
         again.extend(self.finish_unchanged(unchanged).await);
         // What frees memory goes first and alone: a store that is full refuses the rest.
         for (asked, changed) in [(Asked::Removal, freeing), (Asked::Write, changed)] {
@@ -79,15 +89,30 @@ impl Round<'_> {
     }
 
     /// Writes changes. Returns the groups that must be applied again.
-    async fn write(&self, asked: Asked, Changed { groups: changed, changes }: Changed) -> Vec<Group> {
+    async fn write(
+        &self,
+        asked: Asked,
+        Changed {
+            groups: changed,
+            changes,
+        }: Changed,
+    ) -> Vec<Group> {
         if changed.is_empty() {
             return Vec::new();
         }
         let changes: Arc<[Change]> = changes.into();
         let applied = self.apply(&changes).await;
         let outcome = match &applied {
-            Ok(Tried { applied, refused: None, .. }) => Ok(applied),
-            Ok(Tried { refused: Some(error), .. }) | Err(error) => Err(error),
+            Ok(Tried {
+                applied,
+                refused: None,
+                ..
+            }) => Ok(applied),
+            Ok(Tried {
+                refused: Some(error),
+                ..
+            })
+            | Err(error) => Err(error),
         };
         // A refusal for another version proves nothing.
         if outcome.map_or(true, |applied| applied.contains(&Applied::Done)) {
@@ -95,8 +120,14 @@ impl Round<'_> {
         }
         let mut again = Vec::new();
         match applied {
-            Ok(Tried { applied, refused, unanswered }) => {
-                for ((mut group, change), applied) in changed.into_iter().zip(&*changes).zip(applied) {
+            Ok(Tried {
+                applied,
+                refused,
+                unanswered,
+            }) => {
+                for ((mut group, change), applied) in
+                    changed.into_iter().zip(&*changes).zip(applied)
+                {
                     match &refused {
                         Some(error) if applied != Applied::Done => self.fail(group, error),
                         _ => {
@@ -108,7 +139,9 @@ impl Round<'_> {
                     }
                 }
             }
-            Err(error) => changed.into_iter().for_each(|group| self.fail(group, &error)),
+            Err(error) => changed
+                .into_iter()
+                .for_each(|group| self.fail(group, &error)),
         }
         again
     }
@@ -118,13 +151,25 @@ impl Round<'_> {
         if groups.len() > 1 && self.context().queues.have_takers() {
             groups.sort_by_cached_key(Group::urgency);
         }
-        let changed = Changed { groups: Vec::with_capacity(groups.len()), changes: Vec::with_capacity(groups.len()) };
-        let mut played = Played { again: Vec::new(), freeing: Changed::default(), changed, unchanged: Vec::new() };
+        let changed = Changed {
+            groups: Vec::with_capacity(groups.len()),
+            changes: Vec::with_capacity(groups.len()),
+        };
+        let mut played = Played {
+            again: Vec::new(),
+            freeing: Changed::default(),
+            changed,
+            unchanged: Vec::new(),
+        };
         for mut group in groups {
             group.strays = self.torn.strays(group.id).map(Box::new);
             match group.play(&self.player) {
                 Some(change) => {
-                    let changed = if is_delete(&change) { &mut played.freeing } else { &mut played.changed };
+                    let changed = if is_delete(&change) {
+                        &mut played.freeing
+                    } else {
+                        &mut played.changed
+                    };
                     changed.groups.push(group);
                     changed.changes.push(change);
                 }
@@ -141,10 +186,21 @@ impl Round<'_> {
 
     async fn apply(&self, changes: &Arc<[Change]>) -> Result<Tried, StoreError> {
         let store = self.player.store;
-        match store.apply_as(self.partition, changes, Some(&self.context().home.announcer)).await {
+        match store
+            .apply_as(
+                self.partition,
+                changes,
+                Some(&self.context().home.announcer),
+            )
+            .await
+        {
             Err(error @ StoreError::Unknown { .. }) => match recover(store, changes).await {
                 Ok(applied) if confirm_written(store, self.partition, changes, &applied).await => {
-                    Ok(Tried { applied, refused: None, unanswered: Some(error) })
+                    Ok(Tried {
+                        applied,
+                        refused: None,
+                        unanswered: Some(error),
+                    })
                 }
                 _ => Err(error),
             },
@@ -154,9 +210,17 @@ impl Round<'_> {
                 if !confirm_written(store, self.partition, changes, &applied).await {
                     return Err(error);
                 }
-                Ok(Tried { applied, refused: Some(error), unanswered: None })
+                Ok(Tried {
+                    applied,
+                    refused: Some(error),
+                    unanswered: None,
+                })
             }
-            applied => Ok(Tried { applied: applied?, refused: None, unanswered: None }),
+            applied => Ok(Tried {
+                applied: applied?,
+                refused: None,
+                unanswered: None,
+            }),
         }
     }
 
@@ -164,15 +228,24 @@ impl Round<'_> {
     /// groups that must be applied again.
     async fn finish_unchanged(&self, groups: Vec<Group>) -> Vec<Group> {
         let store = self.player.store;
-        let acknowledges = |group: &Group| store.waits_for_replicas() && group.answers.iter().any(Result::is_ok);
-        let (acknowledging, others): (Vec<Group>, Vec<Group>) = groups.into_iter().partition(acknowledges);
-        others.into_iter().for_each(|group| self.finish(group, None));
+        let acknowledges =
+            |group: &Group| store.waits_for_replicas() && group.answers.iter().any(Result::is_ok);
+        let (acknowledging, others): (Vec<Group>, Vec<Group>) =
+            groups.into_iter().partition(acknowledges);
+        others
+            .into_iter()
+            .for_each(|group| self.finish(group, None));
         if acknowledging.is_empty() {
             return Vec::new();
         }
-        let states: Vec<_> = acknowledging.iter().map(|group| (group.id, group.stored_meta())).collect();
+        let states: Vec<_> = acknowledging
+            .iter()
+            .map(|group| (group.id, group.stored_meta()))
+            .collect();
         match store.confirm(self.partition, &states).await {
-            Ok(true) => acknowledging.into_iter().for_each(|group| self.finish(group, None)),
+            Ok(true) => acknowledging
+                .into_iter()
+                .for_each(|group| self.finish(group, None)),
             Ok(false) => {
                 let forgotten = acknowledging.into_iter().map(|mut group| {
                     group.doubt();
@@ -180,7 +253,9 @@ impl Round<'_> {
                 });
                 return forgotten.collect();
             }
-            Err(error) => acknowledging.into_iter().for_each(|group| self.fail(group, &error)),
+            Err(error) => acknowledging
+                .into_iter()
+                .for_each(|group| self.fail(group, &error)),
         }
         Vec::new()
     }
@@ -206,7 +281,11 @@ impl Round<'_> {
     }
 
     /// The group, to be applied again to the state that `rebuild` gives it.
-    fn rebuilt(&self, mut group: Group, rebuild: impl FnOnce(&mut Group) -> Result<(), StoreError>) -> Option<Group> {
+    fn rebuilt(
+        &self,
+        mut group: Group,
+        rebuild: impl FnOnce(&mut Group) -> Result<(), StoreError>,
+    ) -> Option<Group> {
         self.context().conflicts.fetch_add(1, Relaxed);
         match rebuild(&mut group) {
             Ok(()) => Some(group),
@@ -223,22 +302,35 @@ impl Round<'_> {
         if let Some(attempts) = &self.context().attempts {
             for (posted, answer) in group.posted.iter().zip(&group.answers) {
                 if let Ok(answer) = answer {
-                    tell(attempts, &entry.workflow, (&posted.request, posted.now), answer);
+                    tell(
+                        attempts,
+                        &entry.workflow,
+                        (&posted.request, posted.now),
+                        answer,
+                    );
                 }
             }
         }
         for (posted, answer) in group.posted.iter().zip(&group.answers) {
-            if let (Some((job, ended)), Some(took)) =
-                (ended(&posted.request), answer.as_ref().ok().and_then(|answer| answer.took))
-            {
-                self.context().tally.add_attempt(&entry.workflow.graph.jobs[job.index()].handler, ended, took);
+            if let (Some((job, ended)), Some(took)) = (
+                ended(&posted.request),
+                answer.as_ref().ok().and_then(|answer| answer.took),
+            ) {
+                self.context().tally.add_attempt(
+                    &entry.workflow.graph.jobs[job.index()].handler,
+                    ended,
+                    took,
+                );
             }
         }
     }
 
     /// Frees the places of leases that ended.
     fn free(&self, group: &Group) {
-        let ended = group.entry.as_ref().map_or_else(Vec::new, |entry| entry.workflow.freed());
+        let ended = group
+            .entry
+            .as_ref()
+            .map_or_else(Vec::new, |entry| entry.workflow.freed());
         if !ended.is_empty() {
             self.player.give_back.free(ended);
         }
@@ -256,12 +348,24 @@ impl Round<'_> {
             if let (Some(entry), Write::Put(put)) = (&mut group.entry, &change.write) {
                 entry.workflow.settle_written();
                 entry.keep_outputs(&put.results);
-                group.answers.iter_mut().flatten().for_each(|answer| entry.fill_inputs(&mut answer.leased));
-                group.handed.iter_mut().for_each(|handed| entry.fill_inputs(&mut handed.leased));
+                group
+                    .answers
+                    .iter_mut()
+                    .flatten()
+                    .for_each(|answer| entry.fill_inputs(&mut answer.leased));
+                group
+                    .handed
+                    .iter_mut()
+                    .for_each(|handed| entry.fill_inputs(&mut handed.leased));
             }
         }
         for HandedOut { chosen, leased } in group.handed {
-            chosen.give(leased.into_iter().map(|leased| (group.id, leased)).collect());
+            chosen.give(
+                leased
+                    .into_iter()
+                    .map(|leased| (group.id, leased))
+                    .collect(),
+            );
         }
         for (posted, outcome) in group.posted.into_iter().zip(group.answers) {
             posted.answer(outcome);
@@ -282,8 +386,16 @@ impl Round<'_> {
 /// How the attempt ended that a request reports. None: it does not count.
 fn ended(request: &Request) -> Option<(JobIndex, Ended)> {
     match request {
-        Request::Report { job, outcome: Outcome::Succeeded { .. }, .. } => Some((*job, Ended::Succeeded)),
-        Request::Report { job, outcome: Outcome::Failed { .. }, .. } => Some((*job, Ended::Failed)),
+        Request::Report {
+            job,
+            outcome: Outcome::Succeeded { .. },
+            ..
+        } => Some((*job, Ended::Succeeded)),
+        Request::Report {
+            job,
+            outcome: Outcome::Failed { .. },
+            ..
+        } => Some((*job, Ended::Failed)),
         _ => None,
     }
 }
@@ -298,7 +410,13 @@ fn publish(context: &Context, group: &Group, change: &Change) {
         Write::Put(put) => publish_put(context, group, put),
         Write::Delete(delete) => {
             context.queues.change(&delete.ready, &[]);
-            context.watchers.tell(group.id, Notice { version: 0, status: None });
+            context.watchers.tell(
+                group.id,
+                Notice {
+                    version: 0,
+                    status: None,
+                },
+            );
         }
     }
 }
@@ -307,7 +425,13 @@ fn publish_put(context: &Context, group: &Group, put: &Put) {
     context.queues.change(&put.ready.remove, &put.ready.add);
     let Some(entry) = &group.entry else { return };
     let meta = entry.workflow.meta();
-    context.watchers.tell(group.id, Notice { version: meta.version, status: Some(meta.status) });
+    context.watchers.tell(
+        group.id,
+        Notice {
+            version: meta.version,
+            status: Some(meta.status),
+        },
+    );
     for due in [meta.timer, meta.expires_at].into_iter().flatten() {
         context.expect_by(group.id.partition(), due);
     }
@@ -315,11 +439,19 @@ fn publish_put(context: &Context, group: &Group, put: &Put) {
 
 /// Whether what was written is as safe as if the answer had not been lost. When nothing was written and replicas are missing, to apply it
 /// again would only wait for them again.
-async fn confirm_written(store: &Store, partition: Partition, changes: &[Change], applied: &[Applied]) -> bool {
+async fn confirm_written(
+    store: &Store,
+    partition: Partition,
+    changes: &[Change],
+    applied: &[Applied],
+) -> bool {
     if store.waits_for_replicas() && !applied.contains(&Applied::Done) {
         return false;
     }
-    let written = changes.iter().zip(applied).filter(|(_, applied)| **applied == Applied::Done);
+    let written = changes
+        .iter()
+        .zip(applied)
+        .filter(|(_, applied)| **applied == Applied::Done);
     let states: Vec<_> = written
         .map(|(change, _)| match &change.write {
             Write::Put(put) => (change.workflow, Some(put.meta.clone())),
@@ -333,10 +465,13 @@ async fn confirm_written(store: &Store, partition: Partition, changes: &[Change]
 async fn recover(store: &Store, changes: &[Change]) -> Result<Vec<Applied>, StoreError> {
     let ids: Vec<_> = changes.iter().map(|change| change.workflow).collect();
     let stored = store.load(&ids).await?;
-    let became = changes.iter().zip(stored).map(|(change, stored)| match (&change.write, stored) {
-        (Write::Put(put), Some(stored)) if stored.state.meta == put.meta => Applied::Done,
-        (Write::Delete(_), None) => Applied::Done,
-        (_, stored) => Applied::Conflict(stored.map(|stored| stored.state)),
-    });
+    let became = changes
+        .iter()
+        .zip(stored)
+        .map(|(change, stored)| match (&change.write, stored) {
+            (Write::Put(put), Some(stored)) if stored.state.meta == put.meta => Applied::Done,
+            (Write::Delete(_), None) => Applied::Done,
+            (_, stored) => Applied::Conflict(stored.map(|stored| stored.state)),
+        });
     Ok(became.collect())
 }

@@ -42,8 +42,17 @@ impl States {
         /// About the least that a workflow takes.
         const SMALL: u64 = 2_048;
         let number = (memory / SMALL) as usize;
-        let entries = Cache::with(number, memory, Weight, DefaultHashBuilder::default(), Collect);
-        Self { entries: Mutex::new(entries), shapes: Shapes::default() }
+        let entries = Cache::with(
+            number,
+            memory,
+            Weight,
+            DefaultHashBuilder::default(),
+            Collect,
+        );
+        Self {
+            entries: Mutex::new(entries),
+            shapes: Shapes::default(),
+        }
     }
 
     fn entries(&self) -> MutexGuard<'_, Entries> {
@@ -52,7 +61,9 @@ impl States {
 
     /// The graph of a workflow.
     pub(crate) fn graph(&self, id: WorkflowId) -> Option<Arc<Graph>> {
-        self.entries().get(&id).and_then(|kept| kept.graph().cloned())
+        self.entries()
+            .get(&id)
+            .and_then(|kept| kept.graph().cloned())
     }
 
     /// Keeps a graph that was looked at, for whoever looks or works next.
@@ -74,7 +85,9 @@ impl States {
         for posted in posted {
             let id = posted.workflow;
             let place = *places.entry(id).or_insert_with(|| {
-                let kept = entries.get_mut(&id).map(|mut kept| std::mem::replace(&mut *kept, Kept::Taken));
+                let kept = entries
+                    .get_mut(&id)
+                    .map(|mut kept| std::mem::replace(&mut *kept, Kept::Taken));
                 groups.push(Group::new(id, kept));
                 groups.len() - 1
             });
@@ -90,12 +103,14 @@ impl States {
             return self.give_up(id);
         }
         let mut evicted = Vec::new();
-        self.entries().insert_with_lifecycle(id, Kept::State(entry), &mut evicted);
+        self.entries()
+            .insert_with_lifecycle(id, Kept::State(entry), &mut evicted);
         drop(evicted);
     }
 
     /// Nothing is kept of one that was worked on.
     pub(super) fn give_up(&self, id: WorkflowId) {
-        self.entries().remove_if(&id, |kept| matches!(kept, Kept::Taken));
+        self.entries()
+            .remove_if(&id, |kept| matches!(kept, Kept::Taken));
     }
 }

@@ -40,9 +40,16 @@ impl Torn {
         }
         let strays = known.each.entry(change.workflow).or_default();
         if let Write::Put(put) = &change.write {
-            strays.ready.extend(put.ready.add.iter().chain(&put.ready.remove).cloned());
-            strays.index.extend(put.index.add.iter().chain(&put.index.remove).cloned());
-            strays.idempotency_key = put.birth.as_ref().and_then(|birth| birth.idempotency_key.clone());
+            strays
+                .ready
+                .extend(put.ready.add.iter().chain(&put.ready.remove).cloned());
+            strays
+                .index
+                .extend(put.index.add.iter().chain(&put.index.remove).cloned());
+            strays.idempotency_key = put
+                .birth
+                .as_ref()
+                .and_then(|birth| birth.idempotency_key.clone());
         }
         if let Write::Delete(delete) = &change.write {
             strays.ready.extend(delete.ready.iter().cloned());
@@ -63,7 +70,11 @@ impl Torn {
     /// What may be there of a workflow and should not. None: its rows are those of its state.
     pub(crate) fn strays(&self, workflow: WorkflowId) -> Option<Delete> {
         let known = self.known();
-        if known.each.is_empty() { None } else { known.each.get(&workflow).cloned() }
+        if known.each.is_empty() {
+            None
+        } else {
+            known.each.get(&workflow).cloned()
+        }
     }
 
     /// All rows of a workflow were written, or it is gone with all of them.
@@ -82,7 +93,10 @@ impl Torn {
     /// Workflows to mend now, at most `most` and every 5 s.
     pub(crate) fn due(&self, now: Timestamp, most: usize) -> Vec<WorkflowId> {
         let mut known = self.known();
-        if most == 0 || known.each.is_empty() || known.tried.is_some_and(|tried| now.since(tried) < MEND) {
+        if most == 0
+            || known.each.is_empty()
+            || known.tried.is_some_and(|tried| now.since(tried) < MEND)
+        {
             return Vec::new();
         }
         known.tried = Some(now);

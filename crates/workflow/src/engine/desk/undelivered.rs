@@ -33,8 +33,18 @@ pub(crate) struct Undelivered {
 }
 
 impl Undelivered {
-    pub(super) fn new(give_back: &GiveBack, (lease, fence): (LeaseRef, u64), now: Timestamp) -> Self {
-        Self { give_back: Some(Arc::clone(give_back)), lease, fence, now, charged: None }
+    pub(super) fn new(
+        give_back: &GiveBack,
+        (lease, fence): (LeaseRef, u64),
+        now: Timestamp,
+    ) -> Self {
+        Self {
+            give_back: Some(Arc::clone(give_back)),
+            lease,
+            fence,
+            now,
+            charged: None,
+        }
     }
 
     /// What was taken under rate limits is given back with the job.
@@ -53,7 +63,10 @@ impl Undelivered {
 
 impl fmt::Debug for Undelivered {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Undelivered").field("lease", &self.lease).finish_non_exhaustive()
+        formatter
+            .debug_struct("Undelivered")
+            .field("lease", &self.lease)
+            .finish_non_exhaustive()
     }
 }
 
@@ -61,7 +74,10 @@ impl Drop for Undelivered {
     fn drop(&mut self) {
         if let Some(give_back) = self.give_back.take() {
             give_back.give_back((self.lease, self.fence), self.now);
-            self.charged.take().into_iter().for_each(|charged| give_back.refund(charged));
+            self.charged
+                .take()
+                .into_iter()
+                .for_each(|charged| give_back.refund(charged));
         }
     }
 }

@@ -54,7 +54,8 @@ impl Engine {
     /// # Cancellation
     /// What was heard and not looked at yet is found by the next look.
     pub async fn listen(&self, now: impl Fn() -> Timestamp) {
-        self.listen_asking(now, || ASKED.mul_f64(0.75 + fastrand::f64() / 2.0)).await;
+        self.listen_asking(now, || ASKED.mul_f64(0.75 + fastrand::f64() / 2.0))
+            .await;
     }
 
     async fn listen_asking(&self, now: impl Fn() -> Timestamp, apart: impl Fn() -> Duration) {
@@ -73,8 +74,15 @@ impl Engine {
 
     async fn hear(&self, ears: Ears, now: impl Fn() -> Timestamp) {
         let (topics, heard) = (Vec::new(), HashSet::new());
-        let mut listener =
-            Listener { engine: self, ears, topics, heard, attentive: false, to_read: ToRead::default(), late: 0 };
+        let mut listener = Listener {
+            engine: self,
+            ears,
+            topics,
+            heard,
+            attentive: false,
+            to_read: ToRead::default(),
+            late: 0,
+        };
         let _deaf = Deaf(self);
         listener.choose_topics();
         listener.run(now).await;
@@ -154,10 +162,17 @@ impl Listener<'_> {
 
     /// Listens to what is of use now.
     fn choose_topics(&mut self) {
-        let audiences: &[Audience] =
-            if self.attentive { &[Audience::All, Audience::Waiting] } else { &[Audience::All] };
+        let audiences: &[Audience] = if self.attentive {
+            &[Audience::All, Audience::Waiting]
+        } else {
+            &[Audience::All]
+        };
         let partitions = self.engine.store().all_partitions();
-        let about = partitions.flat_map(|at| audiences.iter().map(move |audience| Topic::Partition(at, *audience)));
+        let about = partitions.flat_map(|at| {
+            audiences
+                .iter()
+                .map(move |audience| Topic::Partition(at, *audience))
+        });
         self.topics = [Topic::Servers].into_iter().chain(about).collect();
         self.heard.retain(|topic| self.topics.contains(topic));
         self.ears.listen_to(&self.topics);
@@ -166,7 +181,11 @@ impl Listener<'_> {
 
     fn note_hearing(&self) {
         let all = self.topics.iter().all(|topic| self.heard.contains(topic));
-        self.engine.core.context.home.set_hears(all, all && self.attentive);
+        self.engine
+            .core
+            .context
+            .home
+            .set_hears(all, all && self.attentive);
         self.engine.trust_queues();
     }
 
@@ -180,9 +199,15 @@ impl Listener<'_> {
         let (busy, shared) = (queues.busy(), queues.are_shared());
         if !busy.is_empty() && shared {
             let mine = &self.engine.core.context.home.mine;
-            let away: Vec<Partition> = self.engine.store().all_partitions().filter(|at| !mine.has(*at)).collect();
+            let away: Vec<Partition> = self
+                .engine
+                .store()
+                .all_partitions()
+                .filter(|at| !mine.has(*at))
+                .collect();
             // The next glance finds what this one does not.
-            let busy: Vec<queues::ToRead> = busy.iter().cloned().map(queues::ToRead::from).collect();
+            let busy: Vec<queues::ToRead> =
+                busy.iter().cloned().map(queues::ToRead::from).collect();
             let _later = self.engine.refill_in(&busy, &away, GLANCED).await;
         }
         !busy.is_empty()
@@ -200,15 +225,27 @@ impl Listener<'_> {
                     Topic::Partition(partition, _) => self.missed(&[partition], now),
                 }
             }
-            Heard::Deaf { topic, reason, refused } => {
+            Heard::Deaf {
+                topic,
+                reason,
+                refused,
+            } => {
                 self.heard.remove(&topic);
                 self.note_hearing();
-                engine.core.context.home.note_deaf(refused.then_some(reason));
+                engine
+                    .core
+                    .context
+                    .home
+                    .note_deaf(refused.then_some(reason));
             }
             Heard::Missed => self.missed(&engine.store().all_partitions().collect::<Vec<_>>(), now),
             Heard::Called(by, call) if by != engine.server() => self.called(call, now).await,
-            Heard::Announced(partition, said) if said.by != engine.server() => self.announced(partition, said),
-            Heard::Released(release) if release.by != engine.server() => engine.queues().open(&release.set),
+            Heard::Announced(partition, said) if said.by != engine.server() => {
+                self.announced(partition, said)
+            }
+            Heard::Released(release) if release.by != engine.server() => {
+                engine.queues().open(&release.set)
+            }
             Heard::Called(..) | Heard::Announced(..) | Heard::Released(_) => {}
         }
     }
@@ -216,7 +253,10 @@ impl Listener<'_> {
     async fn called(&mut self, call: CallOut, now: Timestamp) {
         match call {
             CallOut::Servers => self.engine.core.context.home.changed.notify_one(),
-            CallOut::Look => self.missed(&self.engine.store().all_partitions().collect::<Vec<_>>(), now),
+            CallOut::Look => self.missed(
+                &self.engine.store().all_partitions().collect::<Vec<_>>(),
+                now,
+            ),
             // Else the next look does it.
             CallOut::Queues => {
                 self.engine.core.context.called_out.notify_one();
@@ -237,12 +277,19 @@ impl Listener<'_> {
         self.look_for(&News::AllQueues, partitions, GIVES_WAY);
     }
 
-    fn announced(&mut self, partition: Partition, Announcement { ready, due, taken, .. }: Announcement) {
+    fn announced(
+        &mut self,
+        partition: Partition,
+        Announcement {
+            ready, due, taken, ..
+        }: Announcement,
+    ) {
         let context = &self.engine.core.context;
         if context.home.mine.has(partition) {
             self.engine.queues().note_taken(&taken);
         }
-        due.into_iter().for_each(|due| context.expect_by(partition, due));
+        due.into_iter()
+            .for_each(|due| context.expect_by(partition, due));
         let pause = match context.home.mine.has(partition) {
             true => Duration::ZERO,
             false => {
@@ -265,8 +312,13 @@ impl Listener<'_> {
     }
 
     async fn read(&mut self) {
-        let ToRead { queues, partitions, .. } = std::mem::take(&mut self.to_read);
-        let (queues, partitions): (Vec<_>, Vec<_>) = (queues.into_iter().collect(), partitions.into_iter().collect());
+        let ToRead {
+            queues, partitions, ..
+        } = std::mem::take(&mut self.to_read);
+        let (queues, partitions): (Vec<_>, Vec<_>) = (
+            queues.into_iter().collect(),
+            partitions.into_iter().collect(),
+        );
         match self.engine.refill_news(queues, &partitions).await {
             Ok(0) => self.late = (self.late + 1).min(DOUBLINGS),
             Ok(_) => self.late = 0,
@@ -296,30 +348,49 @@ mod tests {
     async fn until(done: impl Fn() -> bool) {
         let begin = Instant::now();
         while !done() {
-            assert!(begin.elapsed() < Duration::from_secs(10), "it does not come about");
+            assert!(
+                begin.elapsed() < Duration::from_secs(10),
+                "it does not come about"
+            );
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
 
     async fn open(redis: &RedisServer) -> Engine {
         let options = RedisOptions::new("t:", 4, Duration::from_secs(5)).unwrap();
-        let store = RedisStore::open(Client::new(redis.config()).unwrap(), options).await.unwrap();
-        Engine::start(Store::Redis(store), EngineOptions::default()).await.unwrap()
+        let store = RedisStore::open(Client::new(redis.config()).unwrap(), options)
+            .await
+            .unwrap();
+        Engine::start(Store::Redis(store), EngineOptions::default())
+            .await
+            .unwrap()
     }
 
     async fn beat(engine: &Engine) {
-        engine.beat(&AboutServer::default(), now(), Asks::Nothing).await.unwrap();
+        engine
+            .beat(&AboutServer::default(), now(), Asks::Nothing)
+            .await
+            .unwrap();
     }
 
     /// It asked when it opened the store, and never again.
     #[tokio::test]
     async fn what_redis_permits_may_change() {
         let redis = RedisServer::start().await;
-        let acl = |rule: &str| assert_eq!(redis.raw(&format!("ACL SETUSER default {rule}")), "+OK\r\n");
+        let acl =
+            |rule: &str| assert_eq!(redis.raw(&format!("ACL SETUSER default {rule}")), "+OK\r\n");
         acl("resetchannels");
         let (one, other) = (open(&redis).await, open(&redis).await);
-        let asks = |engine: Engine| async move { engine.listen_asking(now, || Duration::from_millis(20)).await };
-        let _listening = [tokio::spawn(asks(one.clone())), tokio::spawn(asks(other.clone()))].map(Aborted);
+        let asks = |engine: Engine| async move {
+            engine
+                .listen_asking(now, || Duration::from_millis(20))
+                .await
+        };
+        let _listening = [
+            tokio::spawn(asks(one.clone())),
+            tokio::spawn(asks(other.clone())),
+        ]
+        .map(Aborted);
         beat(&one).await;
         beat(&other).await;
         beat(&one).await;
@@ -353,7 +424,10 @@ mod tests {
         assert_eq!(redis.raw("ACL SETUSER default -spublish"), "+OK\r\n");
         let begin = Instant::now();
         while one.store().listen().is_some() {
-            assert!(begin.elapsed() < Duration::from_secs(10), "it does not notice");
+            assert!(
+                begin.elapsed() < Duration::from_secs(10),
+                "it does not notice"
+            );
             let graph = crate::graph::definition::Definition {
                 name: "w".to_owned(),
                 jobs: vec![crate::graph::definition::JobDefinition::new("a", "handler")],
@@ -361,7 +435,11 @@ mod tests {
             };
             let graph = crate::graph::Graph::build(graph).unwrap();
             let begin = crate::engine::desk::request::Begin::Now;
-            let new = crate::engine::create::NewWorkflow { graph, begin, created_at: None };
+            let new = crate::engine::create::NewWorkflow {
+                graph,
+                begin,
+                created_at: None,
+            };
             assert!(one.create(vec![new], now()).await[0].is_ok());
             tokio::time::sleep(Duration::from_millis(10)).await;
         }

@@ -15,12 +15,16 @@ impl Mine {
     }
 
     pub(crate) fn has(&self, partition: Partition) -> bool {
-        self.0.get(usize::from(partition.0)).is_none_or(|mine| mine.load(Relaxed))
+        self.0
+            .get(usize::from(partition.0))
+            .is_none_or(|mine| mine.load(Relaxed))
     }
 
     /// Returns whether that is another than before.
     pub(crate) fn set(&self, partition: Partition, mine: bool) -> bool {
-        self.0.get(usize::from(partition.0)).is_some_and(|before| before.swap(mine, Relaxed) != mine)
+        self.0
+            .get(usize::from(partition.0))
+            .is_some_and(|before| before.swap(mine, Relaxed) != mine)
     }
 
     /// Whether some are not.
@@ -30,6 +34,10 @@ impl Mine {
 
     /// Those that are.
     pub(crate) fn each(&self) -> impl Iterator<Item = Partition> + '_ {
-        (0..).map(Partition).zip(&self.0).filter(|(_, mine)| mine.load(Relaxed)).map(|(partition, _)| partition)
+        (0..)
+            .map(Partition)
+            .zip(&self.0)
+            .filter(|(_, mine)| mine.load(Relaxed))
+            .map(|(partition, _)| partition)
     }
 }

@@ -94,7 +94,14 @@ impl Ahead {
                      counts as gone until it is heard of again"
                 );
             }
-            self.0.insert(id, Said { at, read: now, again });
+            self.0.insert(
+                id,
+                Said {
+                    at,
+                    read: now,
+                    again,
+                },
+            );
         }
         let said = &self.0[&id];
         match Standing::since(said.read, now) {
@@ -106,20 +113,41 @@ impl Ahead {
 
 /// The living servers of these entries, with their homes, and those that are to be forgotten. An entry that cannot be read is not one of a
 /// server that shares partitions out in this way.
-pub(super) fn roster(entries: Vec<(String, String)>, partitions: u16, ahead: &mut Ahead, now: Timestamp) -> Roster {
+pub(super) fn roster(
+    entries: Vec<(String, String)>,
+    partitions: u16,
+    ahead: &mut Ahead,
+    now: Timestamp,
+) -> Roster {
     let mut roster = Roster::default();
     let mut seen = Vec::new();
     for (id, entry) in entries.into_iter().take(MOST) {
-        let (Ok(id), Ok(entry)) = (id.parse::<ServerId>(), serde_json::from_str::<Entry>(&entry)) else {
+        let (Ok(id), Ok(entry)) = (
+            id.parse::<ServerId>(),
+            serde_json::from_str::<Entry>(&entry),
+        ) else {
             continue;
         };
         seen.push(id);
-        let Entry { at, began, about, mute, served } = entry;
+        let Entry {
+            at,
+            began,
+            about,
+            mute,
+            served,
+        } = entry;
         let (heard, began) = (Timestamp::from_micros(at), Timestamp::from_micros(began));
         match ahead.standing(id, at, now) {
             Standing::Lives => {
                 let served_since = served.map(Timestamp::from_micros);
-                roster.living.push(LivingServer { id, about, began, heard, served_since, homes: Vec::new() });
+                roster.living.push(LivingServer {
+                    id,
+                    about,
+                    began,
+                    heard,
+                    served_since,
+                    homes: Vec::new(),
+                });
                 roster.mute |= mute;
             }
             Standing::Silent => {}
@@ -130,7 +158,10 @@ pub(super) fn roster(entries: Vec<(String, String)>, partitions: u16, ahead: &mu
     let ids: Vec<ServerId> = roster.living.iter().map(|server| server.id).collect();
     for (partition, home) in (0..).zip(share_out(partitions, &ids)) {
         let server = roster.living.iter_mut().find(|server| server.id == home);
-        server.expect("homes are shared out among them").homes.push(Partition(partition));
+        server
+            .expect("homes are shared out among them")
+            .homes
+            .push(Partition(partition));
     }
     roster
 }
@@ -144,16 +175,29 @@ mod tests {
     }
 
     fn entry(id: u64, seconds: u64) -> (String, String) {
-        let text = format!(r#"{{"at":{},"began":0,"version":"1","address":"a","new":1}}"#, seconds * 1_000_000);
+        let text = format!(
+            r#"{{"at":{},"began":0,"version":"1","address":"a","new":1}}"#,
+            seconds * 1_000_000
+        );
         (ServerId(id).to_string(), text)
     }
 
     #[test]
     fn only_who_was_heard_of_lately_has_homes() {
         let unknown = (ServerId(9).to_string(), "?".to_owned());
-        let entries = vec![entry(1, 100), entry(2, 95), entry(3, 90), entry(4, 30), unknown];
+        let entries = vec![
+            entry(1, 100),
+            entry(2, 95),
+            entry(3, 90),
+            entry(4, 30),
+            unknown,
+        ];
         let roster = roster(entries, 16, &mut Ahead::default(), at(100));
-        let found: Vec<_> = roster.living.iter().map(|server| (server.id.0, server.homes.len())).collect();
+        let found: Vec<_> = roster
+            .living
+            .iter()
+            .map(|server| (server.id.0, server.homes.len()))
+            .collect();
         assert_eq!(found, [(1, 8), (2, 8)]);
         assert_eq!(roster.gone, [ServerId(4)]);
     }
@@ -163,11 +207,24 @@ mod tests {
     fn who_was_heard_of_in_the_future_has_homes_when_it_is_heard_of_again() {
         let mut ahead = Ahead::default();
         let mut check = |now: u64, others: [u64; 3], living: &[u64], gone: &[u64]| {
-            let entries = [entry(1, now), entry(2, others[0]), entry(3, others[1]), entry(4, others[2])];
+            let entries = [
+                entry(1, now),
+                entry(2, others[0]),
+                entry(3, others[1]),
+                entry(4, others[2]),
+            ];
             let roster = roster(entries.into(), 16, &mut ahead, at(now));
             let found: Vec<_> = roster.living.iter().map(|server| server.id.0).collect();
             assert_eq!(found, living, "at {now}");
-            assert_eq!(roster.gone.iter().map(|server| server.0).collect::<Vec<_>>(), gone, "at {now}");
+            assert_eq!(
+                roster
+                    .gone
+                    .iter()
+                    .map(|server| server.0)
+                    .collect::<Vec<_>>(),
+                gone,
+                "at {now}"
+            );
         };
         check(100, [700, 700, 140], &[1], &[]);
         check(102, [702, 700, 140], &[1, 2], &[]);

@@ -7,8 +7,12 @@ use crate::store::announcement::ServerId;
 /// servers agree, and when one comes or leaves, few others move. Without servers it is empty.
 pub(crate) fn share_out(partitions: u16, servers: &[ServerId]) -> Vec<ServerId> {
     let most = usize::from(partitions).div_ceil(servers.len().max(1));
-    let claim = |partition: u16| move |&server: &ServerId| (weight(Partition(partition), server), partition, server);
-    let mut claims: Vec<_> = (0..partitions).flat_map(|partition| servers.iter().map(claim(partition))).collect();
+    let claim = |partition: u16| {
+        move |&server: &ServerId| (weight(Partition(partition), server), partition, server)
+    };
+    let mut claims: Vec<_> = (0..partitions)
+        .flat_map(|partition| servers.iter().map(claim(partition)))
+        .collect();
     // The heaviest claim of all is granted first.
     claims.sort_unstable_by(|left, right| right.cmp(left));
     let mut homes: Vec<Option<ServerId>> = vec![None; partitions.into()];
@@ -23,7 +27,10 @@ pub(crate) fn share_out(partitions: u16, servers: &[ServerId]) -> Vec<ServerId> 
 
 /// The weight of a server's claim to a partition: a number as good as random. All servers must compute the same.
 fn weight(Partition(partition): Partition, ServerId(server): ServerId) -> u64 {
-    let mut mixed = server ^ u64::from(partition).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut mixed = server
+        ^ u64::from(partition)
+            .wrapping_add(1)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15);
     // The finalizer of splitmix64.
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -66,8 +73,14 @@ mod tests {
     /// How many partitions move when the last of so many servers leaves; as many move when it comes.
     fn moves(partitions: u16, number: u64) -> usize {
         let servers = servers(number);
-        let (all, rest) = (share_out(partitions, &servers), share_out(partitions, &servers[..servers.len() - 1]));
-        all.iter().zip(&rest).filter(|(with, without)| with != without).count()
+        let (all, rest) = (
+            share_out(partitions, &servers),
+            share_out(partitions, &servers[..servers.len() - 1]),
+        );
+        all.iter()
+            .zip(&rest)
+            .filter(|(with, without)| with != without)
+            .count()
     }
 
     #[test]
@@ -75,7 +88,10 @@ mod tests {
         for number in 2..12 {
             let share = 256_usize.div_ceil(number);
             let moved = moves(256, number as u64);
-            assert!(moved <= 2 * share, "{moved} moved with {number} servers, each of which has {share}");
+            assert!(
+                moved <= 2 * share,
+                "{moved} moved with {number} servers, each of which has {share}"
+            );
         }
     }
 }

@@ -17,11 +17,16 @@ impl Engine {
     pub(in crate::engine) async fn close_ahead(&self, queues: &[String], times: usize, told: Told) {
         let Some(units) = self.units() else { return };
         let asked = self.queues().returned();
-        let next = self.queues().next_limited(queues, MOST.min(4 << times.min(16)));
+        let next = self
+            .queues()
+            .next_limited(queues, MOST.min(4 << times.min(16)));
         if next.is_empty() {
             return;
         }
-        let wanted = next.iter().map(|(_, _, limits)| Wanted { limits: Arc::clone(limits), jobs: 0 });
+        let wanted = next.iter().map(|(_, _, limits)| Wanted {
+            limits: Arc::clone(limits),
+            jobs: 0,
+        });
         let asking = told.now();
         let looked = units.take(wanted.collect()).await;
         for ((queue, lane, limits), granted) in next.iter().zip(looked) {
@@ -29,7 +34,8 @@ impl Engine {
                 && let Some(limit) = limits.each().get(no_room.limit)
             {
                 let closing = without_units(no_room, asking);
-                self.queues().close((queue, lane), &name_of(limit), closing, asked);
+                self.queues()
+                    .close((queue, lane), &name_of(limit), closing, asked);
             }
         }
     }

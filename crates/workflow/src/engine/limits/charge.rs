@@ -33,7 +33,11 @@ const RELEASES: u32 = 600;
 /// A rate limit without room, by what it answered when it was asked at that time.
 pub(super) fn without_units(no_room: NoRoom, asked: Timestamp) -> Closing {
     let until = asked + no_room.again.unwrap_or_else(|| patience(no_room.after));
-    Closing { until, room: None, turns_at: Some(asked + no_room.after) }
+    Closing {
+        until,
+        room: None,
+        turns_at: Some(asked + no_room.after),
+    }
 }
 
 /// What was taken for jobs.
@@ -69,7 +73,13 @@ struct Part {
 
 impl Part {
     fn new(limits: Arc<Limits>) -> Self {
-        Self { limits, jobs: Vec::new(), leases: Vec::new(), receipt: None, held: Vec::new() }
+        Self {
+            limits,
+            jobs: Vec::new(),
+            leases: Vec::new(),
+            receipt: None,
+            held: Vec::new(),
+        }
     }
 
     fn sets(&self) -> impl Iterator<Item = (&String, u32)> {
@@ -84,7 +94,10 @@ impl Part {
     }
 
     fn has_units(&self) -> bool {
-        self.limits.each().iter().any(|limit| matches!(limit, Limit::Units { .. }))
+        self.limits
+            .each()
+            .iter()
+            .any(|limit| matches!(limit, Limit::Units { .. }))
     }
 
     /// The places of all but so many leases, which are given up.
@@ -102,9 +115,19 @@ impl Part {
 impl Engine {
     /// Takes what these jobs need under their limits. Those for which there is no room go back to their queues, where they wait until there is
     /// some.
-    pub(in crate::engine) async fn charge(&self, taken: &mut Settling<'_>, lease: Duration, told: Told) -> Charge {
-        let mut charge =
-            Charge { engine: self.clone(), tokens: Vec::new(), parts: Vec::new(), denied: 0, asked: Asked::NotYet };
+    pub(in crate::engine) async fn charge(
+        &self,
+        taken: &mut Settling<'_>,
+        lease: Duration,
+        told: Told,
+    ) -> Charge {
+        let mut charge = Charge {
+            engine: self.clone(),
+            tokens: Vec::new(),
+            parts: Vec::new(),
+            denied: 0,
+            asked: Asked::NotYet,
+        };
         charge.begin(taken.jobs());
         if !charge.parts.is_empty() {
             let asked = self.queues().returned();
@@ -123,11 +146,21 @@ impl Engine {
     ) -> Vec<Result<Extended, EngineError>> {
         let mut results = vec![Ok(Extended::Yes); extensions.len()];
         let mut by_lease: BTreeMap<Duration, Vec<(usize, String, LeaseRef)>> = BTreeMap::new();
-        for (at, (lease, expires)) in extensions.iter().enumerate().filter(|(_, (lease, _))| has_places(lease.token)) {
+        for (at, (lease, expires)) in extensions
+            .iter()
+            .enumerate()
+            .filter(|(_, (lease, _))| has_places(lease.token))
+        {
             match self.graph(lease.workflow).await {
                 Ok(Some((graph, _))) => {
-                    let places = graph.sets(lease.workflow, lease.job).into_iter().map(|set| (at, set, *lease));
-                    by_lease.entry(expires.since(now)).or_default().extend(places);
+                    let places = graph
+                        .sets(lease.workflow, lease.job)
+                        .into_iter()
+                        .map(|set| (at, set, *lease));
+                    by_lease
+                        .entry(expires.since(now))
+                        .or_default()
+                        .extend(places);
                 }
                 // The desk says so.
                 Ok(None) => {}
@@ -135,15 +168,22 @@ impl Engine {
             }
         }
         for (length, places) in by_lease {
-            let each: Vec<(&str, LeaseRef)> = places.iter().map(|(_, set, lease)| (set.as_str(), *lease)).collect();
-            for ((at, ..), extended) in places.iter().zip(self.store().extend_holds(&each, now, length).await) {
+            let each: Vec<(&str, LeaseRef)> = places
+                .iter()
+                .map(|(_, set, lease)| (set.as_str(), *lease))
+                .collect();
+            for ((at, ..), extended) in places
+                .iter()
+                .zip(self.store().extend_holds(&each, now, length).await)
+            {
                 match (extended, &results[*at]) {
                     (Ok(Extended::Yes), _) | (_, Err(_)) => {}
                     (other, Ok(_)) => results[*at] = other.map_err(EngineError::from),
                 }
             }
         }
-        self.hold_again_after_gap(extensions, &mut results, now).await;
+        self.hold_again_after_gap(extensions, &mut results, now)
+            .await;
         results
     }
 
@@ -155,8 +195,13 @@ impl Engine {
         now: Timestamp,
     ) {
         let is_gone = |result: &Result<Extended, EngineError>| matches!(result, Ok(Extended::Gone));
-        let gone = extensions.iter().zip(&*results).filter(|(_, result)| is_gone(result));
-        let gone = gone.filter(|((lease, until), _)| self.had_gap(lease.workflow.partition(), until.since(now), now));
+        let gone = extensions
+            .iter()
+            .zip(&*results)
+            .filter(|(_, result)| is_gone(result));
+        let gone = gone.filter(|((lease, until), _)| {
+            self.had_gap(lease.workflow.partition(), until.since(now), now)
+        });
         let gone: Vec<(LeaseRef, Timestamp)> = gone.map(|(extension, _)| *extension).collect();
         if gone.is_empty() {
             return;
@@ -177,9 +222,15 @@ impl Engine {
 
     /// Frees places. While the store does not take it, that is tried again: a place outlives its job otherwise, by as long as the lease was to last.
     async fn release(&self, places: &[(String, LeaseRef)]) {
-        let mut each: Vec<(&str, LeaseRef)> = places.iter().map(|(set, lease)| (set.as_str(), *lease)).collect();
+        let mut each: Vec<(&str, LeaseRef)> = places
+            .iter()
+            .map(|(set, lease)| (set.as_str(), *lease))
+            .collect();
         for tries in 1..=RELEASES {
-            let released = self.store().release(&each, self.server(), self.queues().now()).await;
+            let released = self
+                .store()
+                .release(&each, self.server(), self.queues().now())
+                .await;
             let mut failed = Vec::new();
             for ((set, lease), released) in each.into_iter().zip(released) {
                 match released {
@@ -235,19 +286,25 @@ impl Charge {
             let key = &job.lane.limits;
             let part = (!key.is_empty()).then(|| {
                 let next = || {
-                    self.parts.push(Part::new(self.engine.queues().limits_of(job)));
+                    self.parts
+                        .push(Part::new(self.engine.queues().limits_of(job)));
                     self.parts.len() - 1
                 };
                 let part = *places.entry(&**key).or_insert_with(next);
                 self.parts[part].jobs.push(at);
                 part
             });
-            self.tokens.push(token(part.is_some_and(|part| self.parts[part].has_sets())));
+            self.tokens
+                .push(token(part.is_some_and(|part| self.parts[part].has_sets())));
         }
         for part in &mut self.parts {
             let lease = |&at: &usize| {
                 let job = &taken[at];
-                LeaseRef { workflow: job.workflow(), job: job.job(), token: self.tokens[at] }
+                LeaseRef {
+                    workflow: job.workflow(),
+                    job: job.job(),
+                    token: self.tokens[at],
+                }
             };
             part.leases = part.jobs.iter().map(lease).collect();
         }
@@ -255,7 +312,9 @@ impl Charge {
 
     /// Takes places.
     async fn hold(&mut self, taken: &[Taken], (lease, told): (Duration, Told), asked: u64) {
-        let parts: Vec<usize> = (0..self.parts.len()).filter(|&part| self.parts[part].has_sets()).collect();
+        let parts: Vec<usize> = (0..self.parts.len())
+            .filter(|&part| self.parts[part].has_sets())
+            .collect();
         if parts.is_empty() {
             return;
         }
@@ -269,7 +328,11 @@ impl Charge {
             })
         });
         let (of, holds): (Vec<(usize, u32)>, Vec<Hold<'_>>) = holds.unzip();
-        let held = self.engine.store().hold(&holds, self.engine.server(), told.then(), lease).await;
+        let held = self
+            .engine
+            .store()
+            .hold(&holds, self.engine.server(), told.then(), lease)
+            .await;
         let mut granted: Vec<usize> = self.parts.iter().map(|part| part.jobs.len()).collect();
         let (mut closed, mut taken_places, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
         for (((part, own), hold), held) in of.iter().zip(&holds).zip(held) {
@@ -277,13 +340,21 @@ impl Charge {
                 Ok(held) => {
                     let next = held.next.unwrap_or(AGAIN).min(LONGEST);
                     // Who does not hear of places that others free has to look.
-                    let next = if self.engine.hears_of_places() { next } else { next.min(AGAIN) };
+                    let next = if self.engine.hears_of_places() {
+                        next
+                    } else {
+                        next.min(AGAIN)
+                    };
                     (held.granted, (held.free == 0).then_some(next))
                 }
                 Err(error) => {
                     tracing::warn!(set = hold.set, %error, "places under a limit of jobs could not be taken");
                     // They may have been. Nobody waits for them: their time will be over.
-                    unknown.extend(hold.leases.iter().map(|lease| (hold.set.to_owned(), *lease)));
+                    unknown.extend(
+                        hold.leases
+                            .iter()
+                            .map(|lease| (hold.set.to_owned(), *lease)),
+                    );
                     (0, Some(AGAIN))
                 }
             };
@@ -291,12 +362,18 @@ impl Charge {
             taken_places.push((*part, hold.set.to_owned(), number));
             closed.extend(after.map(|after| (*part, name_of_set(hold.set, *own), after)));
         }
-        taken_places.into_iter().for_each(|(part, set, number)| self.parts[part].held.push((set, number)));
+        taken_places
+            .into_iter()
+            .for_each(|(part, set, number)| self.parts[part].held.push((set, number)));
         for (part, set, after) in closed {
             self.close(
                 &taken[self.parts[part].jobs[0]],
                 &set,
-                Closing { until: told.now() + after, room: Some(1), turns_at: None },
+                Closing {
+                    until: told.now() + after,
+                    room: Some(1),
+                    turns_at: None,
+                },
                 asked,
             );
         }
@@ -311,19 +388,38 @@ impl Charge {
     /// Takes units of rate limits.
     async fn take_units(&mut self, taken: &[Taken], told: Told, asked: u64) {
         let wants = |part: &Part| part.has_units() && !part.leases.is_empty();
-        let parts: Vec<usize> = (0..self.parts.len()).filter(|&part| wants(&self.parts[part])).collect();
-        let Some(units) = self.engine.units().filter(|_| !parts.is_empty()).cloned() else { return };
+        let parts: Vec<usize> = (0..self.parts.len())
+            .filter(|&part| wants(&self.parts[part]))
+            .collect();
+        let Some(units) = self.engine.units().filter(|_| !parts.is_empty()).cloned() else {
+            return;
+        };
         let wanted = parts.iter().map(|&part| {
             let Part { limits, leases, .. } = &self.parts[part];
-            Wanted { limits: Arc::clone(limits), jobs: leases.len() as u32 }
+            Wanted {
+                limits: Arc::clone(limits),
+                jobs: leases.len() as u32,
+            }
         });
         // An earlier moment would open limits before their windows turn, and all who wait would ask in vain.
         let asking = told.now();
         let granted = units.take(wanted.collect()).await;
-        for (part, Granted { jobs, receipt, no_room }) in parts.into_iter().zip(granted) {
+        for (
+            part,
+            Granted {
+                jobs,
+                receipt,
+                no_room,
+            },
+        ) in parts.into_iter().zip(granted)
+        {
             self.parts[part].receipt = receipt;
             if let Some(no_room) = no_room
-                && let Some(limit) = self.parts[part].limits.each().get(no_room.limit).map(name_of)
+                && let Some(limit) = self.parts[part]
+                    .limits
+                    .each()
+                    .get(no_room.limit)
+                    .map(name_of)
             {
                 let closing = without_units(no_room, asking);
                 self.close(&taken[self.parts[part].jobs[0]], &limit, closing, asked);
@@ -338,7 +434,9 @@ impl Charge {
     }
 
     fn close(&self, taken: &Taken, limit: &Arc<str>, closing: Closing, asked: u64) {
-        self.engine.queues().close((&taken.queue, &taken.lane), limit, closing, asked);
+        self.engine
+            .queues()
+            .close((&taken.queue, &taken.lane), limit, closing, asked);
     }
 
     /// Frees what was taken for all but the first jobs of a part. Their units are not among what was granted.
@@ -361,7 +459,9 @@ impl Charge {
         }
         let mut keep = vec![true; taken.jobs().len()];
         for part in &mut self.parts {
-            part.jobs.drain(part.leases.len()..).for_each(|at| keep[at] = false);
+            part.jobs
+                .drain(part.leases.len()..)
+                .for_each(|at| keep[at] = false);
         }
         // Where those that are left are now.
         let mut place = 0;
@@ -372,7 +472,10 @@ impl Charge {
                 place.saturating_sub(1)
             })
             .collect();
-        self.parts.iter_mut().flat_map(|part| &mut part.jobs).for_each(|at| *at = places[*at]);
+        self.parts
+            .iter_mut()
+            .flat_map(|part| &mut part.jobs)
+            .for_each(|at| *at = places[*at]);
         let mut kept = keep.iter();
         self.tokens.retain(|_| *kept.next().expect("one for each"));
         taken.put_back_unless(&keep);
@@ -387,21 +490,32 @@ impl Charge {
                 match &mut answers[at] {
                     Ok(answer) => {
                         for leased in &mut answer.leased {
-                            let Some(receipt) = receipt.clone() else { continue };
-                            leased.undelivered.with_charge(Charged { limits: Arc::clone(&part.limits), receipt });
+                            let Some(receipt) = receipt.clone() else {
+                                continue;
+                            };
+                            leased.undelivered.with_charge(Charged {
+                                limits: Arc::clone(&part.limits),
+                                receipt,
+                            });
                         }
                     }
                     Err(_) => vain.push(*lease),
                 }
             }
             // The places of those that were leased are freed when their leases end.
-            let places = part.held.iter().flat_map(|(set, _)| vain.iter().map(|lease| (set.clone(), *lease)));
+            let places = part
+                .held
+                .iter()
+                .flat_map(|(set, _)| vain.iter().map(|lease| (set.clone(), *lease)));
             let places: Vec<_> = places.collect();
             if !places.is_empty() {
                 self.engine.release_later(places);
             }
             if let Some(receipt) = receipt {
-                let charged = Charged { limits: Arc::clone(&part.limits), receipt };
+                let charged = Charged {
+                    limits: Arc::clone(&part.limits),
+                    receipt,
+                };
                 self.engine.refund(charged, vain.len() as u32);
             }
         }
@@ -420,7 +534,10 @@ impl Drop for Charge {
                 self.engine.release_later(places);
             }
             if let Some(receipt) = part.receipt.take() {
-                let charged = Charged { limits: Arc::clone(&part.limits), receipt };
+                let charged = Charged {
+                    limits: Arc::clone(&part.limits),
+                    receipt,
+                };
                 self.engine.refund(charged, part.leases.len() as u32);
             }
         }
@@ -437,7 +554,10 @@ impl Engine {
         self.spawn(async move {
             if let Some(units) = task.units() {
                 units.give_back(receipt, jobs).await;
-                let counted = limits.each().iter().filter(|limit| matches!(limit, Limit::Units { .. }));
+                let counted = limits
+                    .each()
+                    .iter()
+                    .filter(|limit| matches!(limit, Limit::Units { .. }));
                 counted.for_each(|limit| task.queues().open(&name_of(limit)));
             }
         });

@@ -73,7 +73,12 @@ impl Engine {
         told: usize,
         now: Timestamp,
     ) -> Result<Vec<Option<Full>>, EngineError> {
-        Ok(self.look(jobs, told, now).await?.into_iter().map(|look| look.full).collect())
+        Ok(self
+            .look(jobs, told, now)
+            .await?
+            .into_iter()
+            .map(|look| look.full)
+            .collect())
     }
 
     /// Looks at the limits of several jobs at once. At most so many holders of a set are told.
@@ -83,7 +88,11 @@ impl Engine {
         told: usize,
         now: Timestamp,
     ) -> Result<Vec<Look>, StoreError> {
-        let sets: Vec<&str> = jobs.iter().flat_map(|limits| limits.each()).filter_map(set).collect();
+        let sets: Vec<&str> = jobs
+            .iter()
+            .flat_map(|limits| limits.each())
+            .filter_map(set)
+            .collect();
         let mut found = self.store().holders(&sets, now, told).await.into_iter();
         let (mut names, terms) = (HashMap::new(), self.terms());
         let mut looks = Vec::with_capacity(jobs.len());
@@ -96,8 +105,11 @@ impl Engine {
                     None => None,
                 });
             }
-            let full =
-                limits.each().iter().zip(&holders).find_map(|(limit, holders)| no_place(limit, &terms, holders, now));
+            let full = limits
+                .each()
+                .iter()
+                .zip(&holders)
+                .find_map(|(limit, holders)| no_place(limit, &terms, holders, now));
             looks.push(Look { holders, full });
         }
         self.look_for_units(jobs, &mut looks, now).await;
@@ -105,7 +117,11 @@ impl Engine {
     }
 
     /// With the names of the jobs, as far as their graphs are among `known`, in memory, or few.
-    async fn with_names(&self, holders: Holders, known: &mut HashMap<WorkflowId, Option<Arc<Graph>>>) -> Holdings {
+    async fn with_names(
+        &self,
+        holders: Holders,
+        known: &mut HashMap<WorkflowId, Option<Arc<Graph>>>,
+    ) -> Holdings {
         let mut first = Vec::with_capacity(holders.first.len());
         for (lease, until) in holders.first {
             if !known.contains_key(&lease.workflow) && known.len() < READ {
@@ -119,18 +135,34 @@ impl Engine {
             let job = graph.and_then(|graph| Some(graph.jobs.get(lease.job.index())?.name.clone()));
             first.push(Holding { lease, until, job });
         }
-        Holdings { number: holders.number, first }
+        Holdings {
+            number: holders.number,
+            first,
+        }
     }
 
     /// Asks for the rate limits of the jobs that no set keeps waiting.
     async fn look_for_units(&self, jobs: &[&Limits], looks: &mut [Look], now: Timestamp) {
         let Some(units) = self.units() else { return };
-        let counted = |limits: &Limits| limits.each().iter().any(|limit| matches!(limit, Limit::Units { .. }));
+        let counted = |limits: &Limits| {
+            limits
+                .each()
+                .iter()
+                .any(|limit| matches!(limit, Limit::Units { .. }))
+        };
         let (places, wanted): (Vec<usize>, Vec<Wanted>) = jobs
             .iter()
             .enumerate()
             .filter(|(at, limits)| looks[*at].full.is_none() && counted(limits))
-            .map(|(at, limits)| (at, Wanted { limits: (*limits).clone().into(), jobs: 0 }))
+            .map(|(at, limits)| {
+                (
+                    at,
+                    Wanted {
+                        limits: (*limits).clone().into(),
+                        jobs: 0,
+                    },
+                )
+            })
             .unzip();
         if wanted.is_empty() {
             return;
@@ -142,7 +174,9 @@ impl Engine {
                 running: 0,
                 holders: Vec::new(),
             };
-            looks[at].full = granted.no_room.and_then(|none| Some(full(jobs[at].each().get(none.limit)?, none.after)));
+            looks[at].full = granted
+                .no_room
+                .and_then(|none| Some(full(jobs[at].each().get(none.limit)?, none.after)));
         }
     }
 }
@@ -156,12 +190,24 @@ fn set(limit: &Limit) -> Option<&str> {
 }
 
 /// Why a job has no place under a limit; none if it has one.
-fn no_place(limit: &Limit, terms: &Terms, holders: &Option<Holdings>, now: Timestamp) -> Option<Full> {
-    let (Limit::Concurrency { most, name }, Some(holders)) = (limit, holders) else { return None };
+fn no_place(
+    limit: &Limit,
+    terms: &Terms,
+    holders: &Option<Holdings>,
+    now: Timestamp,
+) -> Option<Full> {
+    let (Limit::Concurrency { most, name }, Some(holders)) = (limit, holders) else {
+        return None;
+    };
     let most = terms.lowest_concurrency(None, None, name, *most);
     let until = holders.first.first().map_or(now, |first| first.until);
     let (running, holders) = (holders.number, holders.first.clone());
-    (running >= most).then(|| Full { limit: limit.clone(), until, running, holders })
+    (running >= most).then(|| Full {
+        limit: limit.clone(),
+        until,
+        running,
+        holders,
+    })
 }
 
 /// How long a limit that is closed stays so at most before somebody asks again.

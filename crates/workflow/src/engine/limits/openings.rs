@@ -13,7 +13,11 @@ const LOOK: Duration = Duration::from_millis(500);
 impl Engine {
     /// Wakes workers when the windows of limits turn for which jobs wait, and when there are other limits: `changed` says whether there are since
     /// it was last called. Only one task at a time may do this. Until one does, jobs under limits are found by whoever claims next. Never returns.
-    pub async fn open_limits(&self, now: impl Fn() -> Timestamp, mut changed: impl FnMut() -> bool) {
+    pub async fn open_limits(
+        &self,
+        now: impl Fn() -> Timestamp,
+        mut changed: impl FnMut() -> bool,
+    ) {
         let mut looked = Instant::now();
         loop {
             let next = self.queues().next_opening();

@@ -31,8 +31,12 @@ impl Engine {
         let mut sets: BTreeMap<(String, u32), Vec<LeaseRef>> = BTreeMap::new();
         let mut complete: HashSet<LeaseRef> = HashSet::new();
         for (lease, _) in spared.iter().filter(|(lease, _)| has_places(lease.token)) {
-            let Ok(Some((graph, _))) = self.graph(lease.workflow).await else { continue };
-            let Some(limits) = graph.limits(lease.job) else { continue };
+            let Ok(Some((graph, _))) = self.graph(lease.workflow).await else {
+                continue;
+            };
+            let Some(limits) = graph.limits(lease.job) else {
+                continue;
+            };
             complete.insert(*lease);
             for limit in limits.within(lease.workflow).each() {
                 if let Limit::Concurrency { most, name } = limit {
@@ -40,10 +44,21 @@ impl Engine {
                 }
             }
         }
-        let longest = spared.iter().map(|(_, until)| until.since(now)).max().unwrap_or(Duration::ZERO);
-        let holds = sets.iter().map(|((set, most), leases)| Hold { set, most: *most, leases });
+        let longest = spared
+            .iter()
+            .map(|(_, until)| until.since(now))
+            .max()
+            .unwrap_or(Duration::ZERO);
+        let holds = sets.iter().map(|((set, most), leases)| Hold {
+            set,
+            most: *most,
+            leases,
+        });
         let holds: Vec<Hold<'_>> = holds.collect();
-        for (hold, held) in holds.iter().zip(self.store().hold(&holds, self.server(), now, longest).await) {
+        for (hold, held) in holds
+            .iter()
+            .zip(self.store().hold(&holds, self.server(), now, longest).await)
+        {
             let granted = match held {
                 Ok(held) => held.granted,
                 Err(error) => {
@@ -51,7 +66,9 @@ impl Engine {
                     0
                 }
             };
-            hold.leases[granted..].iter().for_each(|lease| _ = complete.remove(lease));
+            hold.leases[granted..]
+                .iter()
+                .for_each(|lease| _ = complete.remove(lease));
         }
         complete
     }

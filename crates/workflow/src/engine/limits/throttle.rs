@@ -28,15 +28,29 @@ impl Engine {
     pub(in crate::engine) async fn throttled(&self, reports: &mut [Report]) -> Vec<Throttled> {
         let mut throttled = Vec::new();
         for report in reports {
-            let Outcome::Throttled { pause } = report.outcome else { continue };
+            let Outcome::Throttled { pause } = report.outcome else {
+                continue;
+            };
             let lease = report.lease;
             // What cannot be read is refused with the report.
             let graph = self.graph(lease.workflow).await.ok().flatten();
-            let limits =
-                graph.and_then(|(graph, _)| Some(graph.limits(lease.job)?.within(lease.workflow).into_owned()));
-            let counted = |limits: &Limits| limits.each().iter().any(|limit| matches!(limit, Limit::Units { .. }));
+            let limits = graph.and_then(|(graph, _)| {
+                Some(graph.limits(lease.job)?.within(lease.workflow).into_owned())
+            });
+            let counted = |limits: &Limits| {
+                limits
+                    .each()
+                    .iter()
+                    .any(|limit| matches!(limit, Limit::Units { .. }))
+            };
             let limits = limits.filter(|limits| counted(limits) && self.units().is_some());
-            report.outcome = Outcome::GivenBack { pause: if limits.is_some() { pause.min(ASIDE) } else { pause } };
+            report.outcome = Outcome::GivenBack {
+                pause: if limits.is_some() {
+                    pause.min(ASIDE)
+                } else {
+                    pause
+                },
+            };
             throttled.extend(limits.map(|limits| Throttled {
                 lease,
                 limits: limits.into(),

@@ -49,7 +49,13 @@ impl Unbegun {
     }
 
     /// Remembers the units of a job that a worker gets now.
-    pub(in crate::engine) fn keep(&self, lease: LeaseRef, charged: Charged, expires: Timestamp, now: Timestamp) {
+    pub(in crate::engine) fn keep(
+        &self,
+        lease: LeaseRef,
+        charged: Charged,
+        expires: Timestamp,
+        now: Timestamp,
+    ) {
         let charges = &mut *self.lock();
         if charges.by_lease.len() >= MAX_LEASES && now.since(charges.purged_at) >= PURGE_INTERVAL {
             charges.purged_at = now;
@@ -116,17 +122,37 @@ mod tests {
     fn what_is_remembered_is_bounded_and_told_once() {
         let unbegun = Unbegun::default();
         let now = Timestamp::from_micros(1_795_000_000_000_000);
-        let lease = |token| LeaseRef { workflow: WorkflowId::new(now, Partition(0), 1), job: JobIndex(0), token };
-        let limits: Arc<Limits> = Limits::read(r#"[["vendor",1,"tenant","acme"]]"#).unwrap().into();
-        let charged = || Charged { limits: Arc::clone(&limits), receipt: Arc::new(()) };
+        let lease = |token| LeaseRef {
+            workflow: WorkflowId::new(now, Partition(0), 1),
+            job: JobIndex(0),
+            token,
+        };
+        let limits: Arc<Limits> = Limits::read(r#"[["vendor",1,"tenant","acme"]]"#)
+            .unwrap()
+            .into();
+        let charged = || Charged {
+            limits: Arc::clone(&limits),
+            receipt: Arc::new(()),
+        };
         for token in 0..MAX_LEASES as u64 + 1 {
             unbegun.keep(lease(token), charged(), now + PURGE_INTERVAL, now);
         }
-        assert!(unbegun.take(lease(MAX_LEASES as u64)).is_none(), "there was no room");
+        assert!(
+            unbegun.take(lease(MAX_LEASES as u64)).is_none(),
+            "there was no room"
+        );
         assert!(unbegun.take(lease(0)).is_some() && unbegun.take(lease(0)).is_none());
         unbegun.keep(lease(0), charged(), now + PURGE_INTERVAL, now);
-        unbegun.keep(lease(7), charged(), now + PURGE_INTERVAL * 3, now + PURGE_INTERVAL * 2);
-        assert!(unbegun.take(lease(7)).is_some(), "leases that have ended made room");
+        unbegun.keep(
+            lease(7),
+            charged(),
+            now + PURGE_INTERVAL * 3,
+            now + PURGE_INTERVAL * 2,
+        );
+        assert!(
+            unbegun.take(lease(7)).is_some(),
+            "leases that have ended made room"
+        );
         assert_eq!(unbegun.number.load(Relaxed), 0);
     }
 }

@@ -39,15 +39,29 @@ impl Engine {
         let (statuses, mut missing) = (filter.wanted_statuses(), Missing::default());
         if filter.needs_labels() {
             let number = |counts: &[u64; STATUSES], status: Status| (status, counts[place(status)]);
-            let counts = self.walk(filter, &mut missing).await?.into_values().next().unwrap_or_default();
+            let counts = self
+                .walk(filter, &mut missing)
+                .await?
+                .into_values()
+                .next()
+                .unwrap_or_default();
             return Ok(Partial {
-                found: statuses.into_iter().map(|status| number(&counts, status)).collect(),
+                found: statuses
+                    .into_iter()
+                    .map(|status| number(&counts, status))
+                    .collect(),
                 missing,
             });
         }
-        let spans: Vec<Span> = statuses.iter().flat_map(|&status| filter.only(status)).collect();
+        let spans: Vec<Span> = statuses
+            .iter()
+            .flat_map(|&status| filter.only(status))
+            .collect();
         let counts = self.counted(&spans, &mut missing).await?;
-        Ok(Partial { found: statuses.into_iter().zip(counts).collect(), missing })
+        Ok(Partial {
+            found: statuses.into_iter().zip(counts).collect(),
+            missing,
+        })
     }
 
     /// The same for each name that has workflows: those of at most `limit` names after `after`, which need not have any.
@@ -66,11 +80,21 @@ impl Engine {
             let from = after.map_or(Bound::Unbounded, Bound::Excluded);
             let mut names = Vec::new();
             for (name, counts) in counts.range::<str, _>((from, Bound::Unbounded)).take(limit) {
-                names.push((name.clone(), statuses.iter().map(|&status| (status, counts[place(status)])).collect()));
+                names.push((
+                    name.clone(),
+                    statuses
+                        .iter()
+                        .map(|&status| (status, counts[place(status)]))
+                        .collect(),
+                ));
             }
             let last = names.last().map(|(name, _): &(String, _)| name.clone());
-            let next = last.filter(|last| counts.last_key_value().is_some_and(|(name, _)| name > last));
-            return Ok(Partial { found: CountPage { names, next }, missing });
+            let next =
+                last.filter(|last| counts.last_key_value().is_some_and(|(name, _)| name > last));
+            return Ok(Partial {
+                found: CountPage { names, next },
+                missing,
+            });
         }
         let (names, more) = match &filter.name {
             Some(name) => (vec![name.clone()], false),
@@ -78,15 +102,26 @@ impl Engine {
         };
         let mut named = Vec::new();
         for some in names.chunks(COUNTED) {
-            self.count_names(some, filter, (&mut named, &mut missing)).await?;
+            self.count_names(some, filter, (&mut named, &mut missing))
+                .await?;
         }
         let next = names.into_iter().last().filter(|_| more);
-        Ok(Partial { found: CountPage { names: named, next }, missing })
+        Ok(Partial {
+            found: CountPage { names: named, next },
+            missing,
+        })
     }
 
     /// At most `limit` names after `after`, and whether there are more.
-    async fn some_names(&self, after: Option<&str>, limit: usize) -> Result<(Vec<String>, bool), EngineError> {
-        let mut page = self.store().register_page(Register::Names, after, limit + 1).await?;
+    async fn some_names(
+        &self,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<(Vec<String>, bool), EngineError> {
+        let mut page = self
+            .store()
+            .register_page(Register::Names, after, limit + 1)
+            .await?;
         let more = page.len() > limit;
         page.truncate(limit);
         Ok((page.into_iter().map(|(name, _)| name).collect(), more))
@@ -100,13 +135,25 @@ impl Engine {
         (named, missing): (&mut NumbersByName, &mut Missing),
     ) -> Result<(), EngineError> {
         let statuses = filter.wanted_statuses();
-        let one = |name: &String| Filter { name: Some(name.clone()), ..filter.clone() };
+        let one = |name: &String| Filter {
+            name: Some(name.clone()),
+            ..filter.clone()
+        };
         let filters: Vec<Filter> = names.iter().map(one).collect();
-        let each = filters.iter().flat_map(|filter| statuses.iter().flat_map(|&status| filter.only(status)));
+        let each = filters
+            .iter()
+            .flat_map(|filter| statuses.iter().flat_map(|&status| filter.only(status)));
         let numbers = self.counted(&each.collect::<Vec<_>>(), missing).await?;
         for (name, numbers) in names.iter().zip(numbers.chunks(statuses.len())) {
             if numbers.iter().any(|&number| number > 0) {
-                named.push((name.clone(), statuses.iter().copied().zip(numbers.iter().copied()).collect()));
+                named.push((
+                    name.clone(),
+                    statuses
+                        .iter()
+                        .copied()
+                        .zip(numbers.iter().copied())
+                        .collect(),
+                ));
             }
         }
         Ok(())
@@ -119,7 +166,11 @@ impl Engine {
         missing: &mut Missing,
     ) -> Result<BTreeMap<String, [u64; STATUSES]>, EngineError> {
         let mut counts: BTreeMap<String, [u64; STATUSES]> = BTreeMap::new();
-        let mut query = Query { filter: filter.clone(), limit: WALKED, ..Query::default() };
+        let mut query = Query {
+            filter: filter.clone(),
+            limit: WALKED,
+            ..Query::default()
+        };
         for _ in 0..MOST_WALKED / WALKED {
             let page = self.list(&query).await?;
             missing.add(page.missing);

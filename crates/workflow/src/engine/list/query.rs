@@ -72,12 +72,23 @@ impl Filter {
             }
             (_, None) => {}
         }
-        self.sections().into_iter().map(|section| Span { prefix: section.prefix(), from, to }).collect()
+        self.sections()
+            .into_iter()
+            .map(|section| Span {
+                prefix: section.prefix(),
+                from,
+                to,
+            })
+            .collect()
     }
 
     /// The spans of the index for one status.
     pub(super) fn only(&self, status: Status) -> Vec<Span> {
-        Self { statuses: vec![status], ..self.clone() }.spans(Order::OldestFirst, None)
+        Self {
+            statuses: vec![status],
+            ..self.clone()
+        }
+        .spans(Order::OldestFirst, None)
     }
 
     /// Whether the index leaves something to look at.

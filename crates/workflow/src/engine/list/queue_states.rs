@@ -43,25 +43,48 @@ impl Engine {
     ///
     /// # Errors
     /// The store cannot be read.
-    pub async fn queue_page(&self, after: Option<&str>, limit: usize) -> Result<Partial<QueuePage>, EngineError> {
+    pub async fn queue_page(
+        &self,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Partial<QueuePage>, EngineError> {
         let mut queues = self.queue_names(after, limit + 1).await?;
         let more = queues.len() > limit;
         queues.truncate(limit);
-        let Partial { found: queues, missing } = self.states_of(queues).await?;
-        Ok(Partial { found: QueuePage { queues, more }, missing })
+        let Partial {
+            found: queues,
+            missing,
+        } = self.states_of(queues).await?;
+        Ok(Partial {
+            found: QueuePage { queues, more },
+            missing,
+        })
     }
 
     /// Those of these queues that there are.
     ///
     /// # Errors
     /// The store cannot be read.
-    pub async fn queues_named(&self, names: Vec<String>) -> Result<Partial<Vec<QueueState>>, EngineError> {
+    pub async fn queues_named(
+        &self,
+        names: Vec<String>,
+    ) -> Result<Partial<Vec<QueueState>>, EngineError> {
         let values = self.store().registered(Register::Queues, &names).await?;
-        self.states_of(names.into_iter().zip(values).filter_map(|(name, value)| Some((name, value?))).collect()).await
+        self.states_of(
+            names
+                .into_iter()
+                .zip(values)
+                .filter_map(|(name, value)| Some((name, value?)))
+                .collect(),
+        )
+        .await
     }
 
     /// The states of queues with these values.
-    async fn states_of(&self, queues: Vec<(String, String)>) -> Result<Partial<Vec<QueueState>>, EngineError> {
+    async fn states_of(
+        &self,
+        queues: Vec<(String, String)>,
+    ) -> Result<Partial<Vec<QueueState>>, EngineError> {
         let prefixes: Vec<_> = queues.iter().map(|(name, _)| queue_rows(name)).collect();
         let (partitions, mut missing) = self.readable();
         let depths = self.store().ready_depth(&prefixes, &partitions).await;
@@ -69,12 +92,23 @@ impl Engine {
         missing.add(others);
         let state = |(at, (name, value)): (usize, (String, String))| {
             let each = || depths.iter().map(|(_, depths)| &depths[at]);
-            let oldest = each().filter_map(|(_, row)| Some(ReadyEntry::read(row.as_ref()?)?.since)).min();
+            let oldest = each()
+                .filter_map(|(_, row)| Some(ReadyEntry::read(row.as_ref()?)?.since))
+                .min();
             let waiting_workers = self.queues().waiting_workers(&name);
             let ready = each().map(|(ready, _)| ready).sum();
-            QueueState { name, paused: Paused::read(&value), ready, oldest, waiting_workers }
+            QueueState {
+                name,
+                paused: Paused::read(&value),
+                ready,
+                oldest,
+                waiting_workers,
+            }
         };
-        Ok(Partial { found: queues.into_iter().enumerate().map(state).collect(), missing })
+        Ok(Partial {
+            found: queues.into_iter().enumerate().map(state).collect(),
+            missing,
+        })
     }
 
     /// All queues, by name.
@@ -99,8 +133,14 @@ impl Engine {
     /// # Errors
     /// The store cannot be read.
     pub async fn has_queue(&self, name: &str) -> Result<bool, EngineError> {
-        match self.store().registered(Register::Queues, &[name.to_owned()]).await {
-            Err(StoreError::Unavailable { .. }) if self.works_in_part() => Ok(self.core.names.has_queue(name)),
+        match self
+            .store()
+            .registered(Register::Queues, &[name.to_owned()])
+            .await
+        {
+            Err(StoreError::Unavailable { .. }) if self.works_in_part() => {
+                Ok(self.core.names.has_queue(name))
+            }
             found => Ok(found?.iter().any(Option::is_some)),
         }
     }
@@ -110,7 +150,9 @@ impl Engine {
     /// # Errors
     /// The store cannot be written.
     pub async fn set_queue_paused(&self, name: &str, paused: Paused) -> Result<(), EngineError> {
-        self.store().enter(Register::Queues, name, Some(paused.value())).await?;
+        self.store()
+            .enter(Register::Queues, name, Some(paused.value()))
+            .await?;
         self.queues().set_paused(name, paused);
         self.store().call_out(self.server(), CallOut::Queues).await;
         // Those who wait are woken by what is read. If that fails, the next sweep does it.

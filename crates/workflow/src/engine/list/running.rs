@@ -59,7 +59,10 @@ impl Engine {
     /// The store cannot be read.
     pub async fn running_jobs(&self, from: RunningCursor) -> Result<RunningJobs, EngineError> {
         let (mut found, mut left, mut bytes) = (RunningJobs::default(), WORKFLOWS, BYTES);
-        let RunningCursor { mut partition, mut after } = from;
+        let RunningCursor {
+            mut partition,
+            mut after,
+        } = from;
         let (readable, _) = self.readable();
         while partition < self.store().partitions() {
             if left == 0 || bytes == 0 {
@@ -67,7 +70,10 @@ impl Engine {
                 return Ok(found);
             }
             let rows = match readable.contains(&Partition(partition)) {
-                true => self.timers(Partition(partition), after.as_deref(), left).await?,
+                true => {
+                    self.timers(Partition(partition), after.as_deref(), left)
+                        .await?
+                }
                 false => Vec::new(),
             };
             let (looked_at, cost) = self.add_running(&rows, bytes, &mut found).await?;
@@ -80,8 +86,16 @@ impl Engine {
         Ok(found)
     }
 
-    async fn timers(&self, partition: Partition, after: Option<&[u8]>, limit: usize) -> Result<Vec<Row>, EngineError> {
-        Ok(self.store().rows(partition, RowSet::Due(Clockwork::Timers), after, limit).await?)
+    async fn timers(
+        &self,
+        partition: Partition,
+        after: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<Vec<Row>, EngineError> {
+        Ok(self
+            .store()
+            .rows(partition, RowSet::Due(Clockwork::Timers), after, limit)
+            .await?)
     }
 
     /// Adds the running jobs of the workflows of these rows, until so many bytes were read. Returns of how many, and the bytes.
@@ -91,7 +105,11 @@ impl Engine {
         bytes: u64,
         found: &mut RunningJobs,
     ) -> Result<(usize, u64), EngineError> {
-        let id = |row: &Row| read_due_row(row).expect("a store has rows of a time and an id").1;
+        let id = |row: &Row| {
+            read_due_row(row)
+                .expect("a store has rows of a time and an id")
+                .1
+        };
         let ids: Vec<WorkflowId> = rows.iter().map(id).collect();
         let (mut small, mut looked_at, mut cost) = (Vec::new(), 0, 0);
         for (&id, head) in ids.iter().zip(self.store().heads(&ids).await) {
@@ -100,7 +118,9 @@ impl Engine {
             }
             looked_at += 1;
             // It may have been removed, or nobody can read it.
-            let Ok(Some(Ok(listed))) = head.map(|head| head.map(|head| listed(id, &head))) else { continue };
+            let Ok(Some(Ok(listed))) = head.map(|head| head.map(|head| listed(id, &head))) else {
+                continue;
+            };
             let (running, graph) = (listed.meta.counts.of("running"), self.core.states.graph(id));
             if running == 0 {
             } else if let Some(queue) = graph.as_ref().and_then(|graph| only_queue(graph)) {
@@ -120,7 +140,11 @@ impl Engine {
     }
 
     /// Adds the running jobs of a workflow that is not small. Returns how many bytes that took, about.
-    async fn add_running_of(&self, id: WorkflowId, found: &mut RunningJobs) -> Result<u64, EngineError> {
+    async fn add_running_of(
+        &self,
+        id: WorkflowId,
+        found: &mut RunningJobs,
+    ) -> Result<u64, EngineError> {
         match self.show(id).await {
             Ok(snapshot) => {
                 found.add_jobs(snapshot.graph(), snapshot.jobs());

@@ -67,7 +67,9 @@ impl Engine {
         for _ in 0..ROUNDS {
             let walk = queue.map_or_else(Walk::of_all, Walk::of_queue);
             let walk = from.iter().fold(walk, |walk, lane| walk.after(lane));
-            let found = self.limited_lanes(&walk, limit + 1 - lanes.len(), &partitions, &mut missing).await?;
+            let found = self
+                .limited_lanes(&walk, limit + 1 - lanes.len(), &partitions, &mut missing)
+                .await?;
             lanes.extend(found.limited);
             from = found.seen;
             if from.is_none() || lanes.len() > limit {
@@ -79,7 +81,10 @@ impl Engine {
             from = lanes.last().cloned();
         }
         let keys = self.keys_of(&lanes, &partitions, &mut missing, now).await?;
-        Ok(Partial { found: WaitingKeyPage { keys, next: from }, missing })
+        Ok(Partial {
+            found: WaitingKeyPage { keys, next: from },
+            missing,
+        })
     }
 
     async fn limited_lanes(
@@ -89,12 +94,19 @@ impl Engine {
         partitions: &[Partition],
         missing: &mut Missing,
     ) -> Result<Lanes, EngineError> {
-        let wanted: Vec<(Partition, Vec<Walk>)> = partitions.iter().map(|at| (*at, vec![walk.clone()])).collect();
+        let wanted: Vec<(Partition, Vec<Walk>)> = partitions
+            .iter()
+            .map(|at| (*at, vec![walk.clone()]))
+            .collect();
         let read = self.store().lanes(&wanted, 1, number).await;
         let (read, others) = self.answered(partitions, read)?;
         missing.add(others);
         // Behind the last lane of a partition that has more, others may be missing.
-        let last = |(rows, all): &(Vec<Row>, bool)| rows.last().filter(|_| !all).map(|row| lane_of(row).to_vec());
+        let last = |(rows, all): &(Vec<Row>, bool)| {
+            rows.last()
+                .filter(|_| !all)
+                .map(|row| lane_of(row).to_vec())
+        };
         let walks = || read.iter().flat_map(|(_, walks)| walks);
         let seen = walks().filter_map(last).min();
         let known = |lane: &Row| seen.as_ref().is_none_or(|seen| lane <= seen);
@@ -126,14 +138,28 @@ impl Engine {
             // None: they were all taken in the meantime.
             let Some(one) = first().next() else { continue };
             // Nobody but another version writes what cannot be read.
-            let Some(limits) = Limits::read(&one.limit_key) else { continue };
-            found.push((one, limits, each().map(|(number, _)| number).sum(), first().map(|entry| entry.since).min()));
+            let Some(limits) = Limits::read(&one.limit_key) else {
+                continue;
+            };
+            found.push((
+                one,
+                limits,
+                each().map(|(number, _)| number).sum(),
+                first().map(|entry| entry.since).min(),
+            ));
         }
         let limits: Vec<&Limits> = found.iter().map(|(_, limits, ..)| limits).collect();
         let looks = self.look(&limits, TOLD, now).await?;
         let key = |((one, limits, waiting, oldest), look)| {
             let ReadyEntry { queue, handler, .. } = one;
-            WaitingKey { queue, handler, limits, waiting, oldest, look }
+            WaitingKey {
+                queue,
+                handler,
+                limits,
+                waiting,
+                oldest,
+                look,
+            }
         };
         Ok(found.into_iter().zip(looks).map(key).collect())
     }

@@ -28,15 +28,23 @@ pub(in crate::engine) struct Place {
 impl Default for Places {
     fn default() -> Self {
         let places = || Arc::new(Semaphore::new(AT_A_TIME));
-        Self { work: places(), large: places() }
+        Self {
+            work: places(),
+            large: places(),
+        }
     }
 }
 
 impl Engine {
     /// Waits for a place for a large workflow. Work apart never waits for one, so whoever has one can wait for work apart.
     pub(in crate::engine) async fn place(&self) -> Place {
-        let permit = Arc::clone(&self.core.apart.large).acquire_owned().await.expect("nobody closes it");
-        Place { _permit: Arc::new(permit) }
+        let permit = Arc::clone(&self.core.apart.large)
+            .acquire_owned()
+            .await
+            .expect("nobody closes it");
+        Place {
+            _permit: Arc::new(permit),
+        }
     }
 
     /// Does work that takes long, such as to read or write a text of more than 128 KiB, apart from its threads. Two at a time; others wait.
@@ -47,7 +55,10 @@ impl Engine {
     /// # Cancellation
     /// When the future is dropped, work that has begun goes on, and keeps its place until its end.
     pub async fn apart<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
-        let place = Arc::clone(&self.core.apart.work).acquire_owned().await.expect("nobody closes it");
+        let place = Arc::clone(&self.core.apart.work)
+            .acquire_owned()
+            .await
+            .expect("nobody closes it");
         let done = spawn_blocking(move || {
             let _place = place;
             work()
@@ -81,21 +92,50 @@ mod tests {
     #[tokio::test]
     async fn a_large_workflow_is_not_read_before_there_is_room_for_it() {
         let store = MemoryStore::new(1);
-        let engine = Engine::start(Store::Memory(store.clone()), EngineOptions::default()).await.unwrap();
-        let jobs = (0..2_000).map(|at| JobDefinition::new(format!("{at:0100}"), "a")).collect();
-        let graph = Graph::build(Definition { name: "w".to_owned(), jobs, ..Definition::default() }).unwrap();
-        let new = NewWorkflow { graph, begin: Begin::Now, created_at: None };
-        let id = engine.create(vec![new], Timestamp::from_micros(1)).await.remove(0).unwrap().workflow;
+        let engine = Engine::start(Store::Memory(store.clone()), EngineOptions::default())
+            .await
+            .unwrap();
+        let jobs = (0..2_000)
+            .map(|at| JobDefinition::new(format!("{at:0100}"), "a"))
+            .collect();
+        let graph = Graph::build(Definition {
+            name: "w".to_owned(),
+            jobs,
+            ..Definition::default()
+        })
+        .unwrap();
+        let new = NewWorkflow {
+            graph,
+            begin: Begin::Now,
+            created_at: None,
+        };
+        let id = engine
+            .create(vec![new], Timestamp::from_micros(1))
+            .await
+            .remove(0)
+            .unwrap()
+            .workflow;
         let kept = engine.show(id).await.unwrap().released();
-        let looked = [engine.show(id).await.unwrap(), engine.show(id).await.unwrap()];
+        let looked = [
+            engine.show(id).await.unwrap(),
+            engine.show(id).await.unwrap(),
+        ];
         let before = store.calls();
         let mut others: Vec<_> = (0..100).map(|_| Box::pin(engine.show(id))).collect();
         let mut turns = 100;
         poll_fn(|context| {
-            assert!(others.iter_mut().all(|show| show.as_mut().poll(context).is_pending()));
+            assert!(
+                others
+                    .iter_mut()
+                    .all(|show| show.as_mut().poll(context).is_pending())
+            );
             context.waker().wake_by_ref();
             turns -= 1;
-            if turns > 0 { Poll::Pending } else { Poll::Ready(()) }
+            if turns > 0 {
+                Poll::Pending
+            } else {
+                Poll::Ready(())
+            }
         })
         .await;
         assert_eq!(store.calls() - before, 100, "only their sizes");
@@ -108,7 +148,9 @@ mod tests {
 
     #[tokio::test]
     async fn work_apart_is_bounded_and_holds_nobody_up() {
-        let engine = Engine::start(Store::Memory(MemoryStore::new(1)), EngineOptions::default()).await.unwrap();
+        let engine = Engine::start(Store::Memory(MemoryStore::new(1)), EngineOptions::default())
+            .await
+            .unwrap();
         let (ends, begun) = (mpsc::channel::<()>(), mpsc::channel());
         let end = std::sync::Mutex::new(ends.1);
         let end = Arc::new(end);

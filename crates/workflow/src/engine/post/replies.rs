@@ -50,7 +50,9 @@ impl Shared {
     fn put(&self, at: usize, outcome: Outcome) -> Option<Outcome> {
         let mut locked = self.state();
         let state = &mut *locked;
-        let Asker::Waits(waker) = &mut state.asker else { return Some(outcome) };
+        let Asker::Waits(waker) = &mut state.asker else {
+            return Some(outcome);
+        };
         state.each[at] = Some(outcome);
         state.missing -= 1;
         let waker = waker.take_if(|_| state.missing == 0);
@@ -64,13 +66,23 @@ impl Replies {
     /// For so many requests.
     pub(crate) fn new(number: usize) -> Self {
         let each = (0..number).map(|_| None).collect();
-        let state = State { each, missing: number, asker: Asker::Waits(None) };
-        Self { shared: Arc::new(Shared(Mutex::new(state))) }
+        let state = State {
+            each,
+            missing: number,
+            asker: Asker::Waits(None),
+        };
+        Self {
+            shared: Arc::new(Shared(Mutex::new(state))),
+        }
     }
 
     /// Where the answer to request `at` goes. To be made once for each.
     pub(crate) fn reply(&self, at: usize) -> Reply {
-        Reply { shared: Arc::clone(&self.shared), at, sent: false }
+        Reply {
+            shared: Arc::clone(&self.shared),
+            at,
+            sent: false,
+        }
     }
 
     /// Waits for all answers, which are in the order of the requests.
@@ -85,7 +97,11 @@ impl Replies {
                 return Poll::Pending;
             }
             let each = std::mem::take(&mut state.each);
-            Poll::Ready(each.into_iter().map(|outcome| outcome.expect("none is missing")).collect())
+            Poll::Ready(
+                each.into_iter()
+                    .map(|outcome| outcome.expect("none is missing"))
+                    .collect(),
+            )
         })
         .await
     }
@@ -157,7 +173,9 @@ mod tests {
         assert_eq!(woken.0.load(Relaxed), 0);
         drop(each);
         assert_eq!(woken.0.load(Relaxed), 1);
-        let Poll::Ready(all) = poll() else { panic!("all have answered") };
+        let Poll::Ready(all) = poll() else {
+            panic!("all have answered")
+        };
         assert!(matches!(all[..], [Ok(_), Ok(_), Err(EngineError::Closed)]));
     }
 

@@ -22,12 +22,19 @@ impl Spread {
     /// Over so many threads, at least one.
     pub(crate) fn new(partitions: u16, threads: usize) -> Self {
         let threads = u16::try_from(threads).unwrap_or(u16::MAX).max(1);
-        Self { threads, each: (0..partitions).map(|partition| AtomicU16::new(partition % threads)).collect() }
+        Self {
+            threads,
+            each: (0..partitions)
+                .map(|partition| AtomicU16::new(partition % threads))
+                .collect(),
+        }
     }
 
     /// The thread of a partition.
     pub(crate) fn of(&self, partition: Partition) -> usize {
-        self.each.get(usize::from(partition.0)).map_or(0, |thread| thread.load(Relaxed).into())
+        self.each
+            .get(usize::from(partition.0))
+            .map_or(0, |thread| thread.load(Relaxed).into())
     }
 
     /// Spreads those evenly that are at home here, and the others, too.
@@ -42,7 +49,10 @@ impl Spread {
 
     /// The thread of whoever asks.
     pub(crate) fn near(&self, thread: usize) -> Near<'_> {
-        Near { spread: self, thread }
+        Near {
+            spread: self,
+            thread,
+        }
     }
 }
 
@@ -60,14 +70,25 @@ mod tests {
     #[test]
     fn homes_and_others_are_spread_evenly() {
         let spread = Spread::new(16, 4);
-        let number = |thread: usize, at: &[u16]| at.iter().filter(|&&at| spread.of(Partition(at)) == thread).count();
+        let number = |thread: usize, at: &[u16]| {
+            at.iter()
+                .filter(|&&at| spread.of(Partition(at)) == thread)
+                .count()
+        };
         let (homes, others): (Vec<u16>, Vec<u16>) = (0..16).partition(|at| at % 4 == 0);
         assert_eq!((number(0, &homes), number(0, &others)), (4, 0));
         spread.settle(|partition| homes.contains(&partition.0));
         for thread in 0..4 {
-            assert_eq!((number(thread, &homes), number(thread, &others)), (1, 3), "{thread}");
+            assert_eq!(
+                (number(thread, &homes), number(thread, &others)),
+                (1, 3),
+                "{thread}"
+            );
             assert!(spread.near(thread).has(Partition(homes[thread])));
         }
-        assert!(Spread::new(16, 1).near(7).has(Partition(3)), "with one thread all is near");
+        assert!(
+            Spread::new(16, 1).near(7).has(Partition(3)),
+            "with one thread all is near"
+        );
     }
 }

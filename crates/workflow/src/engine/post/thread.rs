@@ -22,21 +22,36 @@ impl Thread {
     /// Desks are served on this runtime, which should have one thread, with this handle on the store.
     #[must_use]
     pub fn new(store: Store, runtime: Handle) -> Self {
-        Self { store, runtime: Some(runtime), units: None }
+        Self {
+            store,
+            runtime: Some(runtime),
+            units: None,
+        }
     }
 
     /// Desks are served on the runtime of whoever asks first.
     pub(crate) fn any(store: Store) -> Self {
-        Self { store, runtime: None, units: None }
+        Self {
+            store,
+            runtime: None,
+            units: None,
+        }
     }
 
     /// The units of rate limits come from there.
     #[must_use]
     pub fn with_units(self, units: Arc<dyn Units>) -> Self {
-        Self { units: Some(units), ..self }
+        Self {
+            units: Some(units),
+            ..self
+        }
     }
 
-    pub(super) fn spawn(&self, tasks: &TaskTracker, task: impl Future<Output = ()> + Send + 'static) {
+    pub(super) fn spawn(
+        &self,
+        tasks: &TaskTracker,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) {
         match &self.runtime {
             Some(runtime) => tasks.spawn_on(task, runtime),
             None => tasks.spawn(task),

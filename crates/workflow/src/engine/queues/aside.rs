@@ -46,12 +46,19 @@ impl Aside {
 
     /// The store works in these partitions. Returns whether workflows were passed over until then.
     pub(super) fn take_unwritten(&mut self, works: impl Fn(Partition) -> bool) -> bool {
-        self.unwritten.extract_if(|workflow| works(workflow.partition())).count() > 0
+        self.unwritten
+            .extract_if(|workflow| works(workflow.partition()))
+            .count()
+            > 0
     }
 
     pub(super) fn has(&self, workflow: WorkflowId, now: Timestamp) -> bool {
         self.unwritten.contains(&workflow)
-            || (!self.workflows.is_empty() && self.workflows.get(&workflow).is_some_and(|until| *until > now))
+            || (!self.workflows.is_empty()
+                && self
+                    .workflows
+                    .get(&workflow)
+                    .is_some_and(|until| *until > now))
     }
 
     /// Whether no workflow is passed over until the store works.

@@ -57,8 +57,16 @@ struct Closed {
 impl Closed {
     fn opened(self, name: &str) -> Opened {
         let Self { closing, parked } = self;
-        let place = if !is_set(name) && number_in(name) > 1 { OpenPosition::First } else { OpenPosition::Last };
-        Opened { closing, parked, place }
+        let place = if !is_set(name) && number_in(name) > 1 {
+            OpenPosition::First
+        } else {
+            OpenPosition::Last
+        };
+        Opened {
+            closing,
+            parked,
+            place,
+        }
     }
 }
 
@@ -81,7 +89,10 @@ impl Closings {
         if self.each.is_empty() {
             return None;
         }
-        limits.iter().find(|name| self.each.contains_key(&***name)).cloned()
+        limits
+            .iter()
+            .find(|name| self.each.contains_key(&***name))
+            .cloned()
     }
 
     /// A number that tells returns before from those after.
@@ -91,11 +102,24 @@ impl Closings {
 
     /// A limit has no room. Returns false if a unit has returned since `asked`: then nobody knows.
     pub(super) fn close(&mut self, limit: &Arc<str>, closing: Closing, asked: u64) -> bool {
-        let forgotten = if is_set(limit) { self.forgotten.max(self.freed) } else { self.forgotten };
-        if self.returns.get(counted_by(limit)).copied().unwrap_or(forgotten) > asked {
+        let forgotten = if is_set(limit) {
+            self.forgotten.max(self.freed)
+        } else {
+            self.forgotten
+        };
+        if self
+            .returns
+            .get(counted_by(limit))
+            .copied()
+            .unwrap_or(forgotten)
+            > asked
+        {
             return false;
         }
-        let new = || Closed { closing: closing.clone(), parked: HashSet::new() };
+        let new = || Closed {
+            closing: closing.clone(),
+            parked: HashSet::new(),
+        };
         let closed = self.each.entry(Arc::clone(limit)).or_insert_with(new);
         self.due.remove(&(closed.closing.until, Arc::clone(limit)));
         self.due.insert((closing.until, Arc::clone(limit)));
@@ -125,8 +149,12 @@ impl Closings {
     /// Takes the closed limits of one counter that may have room at `until`, or all of them, those first whose jobs take most.
     fn take_counted_by(&mut self, limit: &str, until: Option<Timestamp>) -> Vec<Opened> {
         let beginning = (Bound::Included(limit), Bound::Unbounded);
-        let counted = self.each.range::<str, _>(beginning).take_while(|(name, _)| is_counted_by(name, limit));
-        let counted = counted.filter(|(_, closed)| until.is_none_or(|until| closed.closing.until <= until));
+        let counted = self
+            .each
+            .range::<str, _>(beginning)
+            .take_while(|(name, _)| is_counted_by(name, limit));
+        let counted =
+            counted.filter(|(_, closed)| until.is_none_or(|until| closed.closing.until <= until));
         let mut names: Vec<Arc<str>> = counted.map(|(name, _)| Arc::clone(name)).collect();
         names.sort_by_key(|name| Reverse(number_in(name)));
         names.iter().filter_map(|name| self.take(name)).collect()
@@ -138,7 +166,10 @@ impl Closings {
         self.returns.clear();
         self.forgotten = self.returned;
         self.due.clear();
-        std::mem::take(&mut self.each).into_iter().map(|(name, closed)| closed.opened(&name)).collect()
+        std::mem::take(&mut self.each)
+            .into_iter()
+            .map(|(name, closed)| closed.opened(&name))
+            .collect()
     }
 
     /// Places may have been freed in any set. Returns who waited for each.
@@ -146,7 +177,12 @@ impl Closings {
         self.returned += 1;
         self.returns.retain(|limit, _| !is_set(limit));
         self.freed = self.returned;
-        let sets: Vec<Arc<str>> = self.each.keys().filter(|name| is_set(name)).cloned().collect();
+        let sets: Vec<Arc<str>> = self
+            .each
+            .keys()
+            .filter(|name| is_set(name))
+            .cloned()
+            .collect();
         sets.iter().filter_map(|name| self.take(name)).collect()
     }
 
@@ -158,7 +194,9 @@ impl Closings {
 
     /// Limits of one counter that may have room again by now, those first whose jobs take most. None: no limit has.
     pub(super) fn next_open(&mut self, now: Timestamp) -> Vec<Opened> {
-        let Some((until, limit)) = self.due.first().filter(|(until, _)| *until <= now) else { return Vec::new() };
+        let Some((until, limit)) = self.due.first().filter(|(until, _)| *until <= now) else {
+            return Vec::new();
+        };
         let (until, limit) = (*until, Arc::clone(limit));
         if is_set(&limit) {
             self.take(&limit).into_iter().collect()
@@ -169,7 +207,10 @@ impl Closings {
 
     /// When the first one has room by the passing of time alone. Looks at all of them.
     pub(super) fn next_turn(&self) -> Option<Timestamp> {
-        self.each.values().filter_map(|closed| closed.closing.turns_at).min()
+        self.each
+            .values()
+            .filter_map(|closed| closed.closing.turns_at)
+            .min()
     }
 
     /// When the next one may have room again.

@@ -12,7 +12,12 @@ pub(crate) struct Except(HashSet<(WorkflowId, JobIndex)>);
 
 impl Except {
     pub(crate) fn of(leases: &[LeaseRef]) -> Self {
-        Self(leases.iter().map(|lease| (lease.workflow, lease.job)).collect())
+        Self(
+            leases
+                .iter()
+                .map(|lease| (lease.workflow, lease.job))
+                .collect(),
+        )
     }
 
     pub(crate) fn has(&self, workflow: WorkflowId, job: JobIndex) -> bool {

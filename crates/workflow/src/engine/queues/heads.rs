@@ -36,7 +36,11 @@ fn turn_here(head: ReadyPlace) -> Turn {
 
 /// On another thread.
 fn turn_far(head: ReadyPlace) -> Turn {
-    (u8::MAX - head.priority(), head.since() + LEFT_TO_THREAD, head)
+    (
+        u8::MAX - head.priority(),
+        head.since() + LEFT_TO_THREAD,
+        head,
+    )
 }
 
 fn turn_away(head: ReadyPlace) -> Turn {
@@ -45,7 +49,11 @@ fn turn_away(head: ReadyPlace) -> Turn {
 
 impl Heads {
     fn of(&mut self, partition: Partition, mine: &Mine) -> &mut BTreeSet<ReadyPlace> {
-        if mine.has(partition) { &mut self.here } else { &mut self.away }
+        if mine.has(partition) {
+            &mut self.here
+        } else {
+            &mut self.away
+        }
     }
 
     pub(super) fn insert(&mut self, head: ReadyPlace, mine: &Mine, now: Timestamp) {
@@ -93,7 +101,10 @@ impl Heads {
 
     /// Sorts them again after other partitions have come home.
     pub(super) fn sort_out(&mut self, mine: &Mine) {
-        for head in std::mem::take(&mut self.here).into_iter().chain(std::mem::take(&mut self.away)) {
+        for head in std::mem::take(&mut self.here)
+            .into_iter()
+            .chain(std::mem::take(&mut self.away))
+        {
             self.of(head.workflow().partition(), mine).insert(head);
         }
     }
@@ -109,13 +120,23 @@ impl Heads {
     }
 
     /// All of them, those to be taken first first. Without stale ones, unless they go before what is here.
-    pub(super) fn in_turn<'a>(&'a self, now: Timestamp, near: Near<'a>) -> impl Iterator<Item = Turn> + 'a {
+    pub(super) fn in_turn<'a>(
+        &'a self,
+        now: Timestamp,
+        near: Near<'a>,
+    ) -> impl Iterator<Item = Turn> + 'a {
         let first_here = self.here.first().map(|head| turn_here(*head));
         let stale = self.are_stale(now);
         let believed = move |turn: &Turn| !stale || first_here.is_some_and(|here| *turn < here);
         let is_near = move |head: &ReadyPlace| near.has(head.workflow().partition());
         let here = near_first(self.here.iter().copied(), is_near);
-        merged(here, self.away.iter().map(|head| turn_away(*head)).take_while(believed))
+        merged(
+            here,
+            self.away
+                .iter()
+                .map(|head| turn_away(*head))
+                .take_while(believed),
+        )
     }
 }
 
@@ -144,7 +165,10 @@ fn near_first(
 }
 
 /// Two that are in order, as one.
-fn merged(one: impl Iterator<Item = Turn>, other: impl Iterator<Item = Turn>) -> impl Iterator<Item = Turn> {
+fn merged(
+    one: impl Iterator<Item = Turn>,
+    other: impl Iterator<Item = Turn>,
+) -> impl Iterator<Item = Turn> {
     let (mut one, mut other) = (one.peekable(), other.peekable());
     std::iter::from_fn(move || match (one.peek(), other.peek()) {
         (Some(first), Some(second)) if first <= second => one.next(),
@@ -165,7 +189,15 @@ mod tests {
         let since = Timestamp::from_micros(millis * 1_000);
         let workflow = WorkflowId::new(since, Partition(partition), 1);
         let (queue, handler, limit_key) = ("q".to_owned(), String::new(), String::new());
-        let entry = ReadyEntry { queue, handler, limit_key, priority, since, workflow, job: JobIndex(0) };
+        let entry = ReadyEntry {
+            queue,
+            handler,
+            limit_key,
+            priority,
+            since,
+            workflow,
+            job: JobIndex(0),
+        };
         ReadyRow::read(&entry.row(Format::Second)).unwrap().place
     }
 
@@ -175,29 +207,54 @@ mod tests {
         mine.set(Partition(1), false);
         let mut all = Heads::default();
         for &(partition, priority, millis) in heads {
-            all.insert(head(partition, priority, millis), &mine, Timestamp::from_micros(10_000_000));
+            all.insert(
+                head(partition, priority, millis),
+                &mine,
+                Timestamp::from_micros(10_000_000),
+            );
         }
         let found: Vec<ReadyPlace> = all
-            .in_turn(Timestamp::from_micros(now * 1_000), Spread::new(2, 1).near(0))
+            .in_turn(
+                Timestamp::from_micros(now * 1_000),
+                Spread::new(2, 1).near(0),
+            )
             .map(|(_, _, head)| head)
             .collect();
-        let expected: Vec<ReadyPlace> =
-            expected.iter().map(|&(at, priority, millis)| head(at, priority, millis)).collect();
+        let expected: Vec<ReadyPlace> = expected
+            .iter()
+            .map(|&(at, priority, millis)| head(at, priority, millis))
+            .collect();
         assert_eq!(found, expected, "{heads:?} at {now}");
     }
 
     #[test]
     fn what_is_at_home_goes_first_unless_another_is_more_urgent_or_much_older() {
-        check(&[(1, 0, 5_000), (0, 0, 6_000), (0, 0, 9_000)], 10_000, &[(0, 0, 6_000), (1, 0, 5_000), (0, 0, 9_000)]);
-        check(&[(1, 0, 8_000), (0, 0, 9_000)], 10_000, &[(0, 0, 9_000), (1, 0, 8_000)]);
-        check(&[(1, 1, 9_500), (0, 0, 1_000)], 10_000, &[(1, 1, 9_500), (0, 0, 1_000)]);
+        check(
+            &[(1, 0, 5_000), (0, 0, 6_000), (0, 0, 9_000)],
+            10_000,
+            &[(0, 0, 6_000), (1, 0, 5_000), (0, 0, 9_000)],
+        );
+        check(
+            &[(1, 0, 8_000), (0, 0, 9_000)],
+            10_000,
+            &[(0, 0, 9_000), (1, 0, 8_000)],
+        );
+        check(
+            &[(1, 1, 9_500), (0, 0, 1_000)],
+            10_000,
+            &[(1, 1, 9_500), (0, 0, 1_000)],
+        );
     }
 
     #[test]
     fn what_was_read_long_ago_is_read_again_before_it_is_taken_for_want_of_others() {
         check(&[(1, 0, 8_000), (0, 0, 9_000)], 10_100, &[(0, 0, 9_000)]);
         check(&[(1, 0, 8_000)], 10_100, &[]);
-        check(&[(1, 7, 9_900), (0, 0, 9_000)], 10_100, &[(1, 7, 9_900), (0, 0, 9_000)]);
+        check(
+            &[(1, 7, 9_900), (0, 0, 9_000)],
+            10_100,
+            &[(1, 7, 9_900), (0, 0, 9_000)],
+        );
     }
 
     #[test]
@@ -207,13 +264,25 @@ mod tests {
         for number in [0, 1, 2, 40, SPAN - 1, SPAN, SPAN + 60] {
             for share in [0, 1, 8, 15, 16] {
                 let mut next = |below: u64| {
-                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    random = random
+                        .wrapping_mul(6_364_136_223_846_793_005)
+                        .wrapping_add(1);
                     (random >> 33) % below
                 };
-                let one = |_| head(u16::from(next(16) >= share), next(2) as u8, 5_000 + next(100));
+                let one = |_| {
+                    head(
+                        u16::from(next(16) >= share),
+                        next(2) as u8,
+                        5_000 + next(100),
+                    )
+                };
                 let heads: BTreeSet<ReadyPlace> = (0..number).map(one).collect();
                 let turn = |(at, head): (usize, &ReadyPlace)| {
-                    if at < SPAN && is_near(head) { turn_here(*head) } else { turn_far(*head) }
+                    if at < SPAN && is_near(head) {
+                        turn_here(*head)
+                    } else {
+                        turn_far(*head)
+                    }
                 };
                 let mut expected: Vec<Turn> = heads.iter().enumerate().map(turn).collect();
                 expected.sort();
@@ -245,14 +314,27 @@ mod tests {
             heads.iter().for_each(|&(at, priority, millis)| {
                 all.insert(head(at, priority, millis), &mine, Timestamp::default());
             });
-            let found: Vec<ReadyPlace> =
-                all.in_turn(Timestamp::default(), spread.near(0)).map(|(.., head)| head).collect();
-            let expected: Vec<ReadyPlace> =
-                expected.iter().map(|&(at, priority, millis)| head(at, priority, millis)).collect();
+            let found: Vec<ReadyPlace> = all
+                .in_turn(Timestamp::default(), spread.near(0))
+                .map(|(.., head)| head)
+                .collect();
+            let expected: Vec<ReadyPlace> = expected
+                .iter()
+                .map(|&(at, priority, millis)| head(at, priority, millis))
+                .collect();
             assert_eq!(found, expected, "{heads:?}");
         };
-        check(&[(1, 0, 5_000), (0, 0, 5_010)], &[(0, 0, 5_010), (1, 0, 5_000)]);
-        check(&[(1, 0, 5_000), (0, 0, 5_030)], &[(1, 0, 5_000), (0, 0, 5_030)]);
-        check(&[(1, 1, 5_010), (0, 0, 5_000)], &[(1, 1, 5_010), (0, 0, 5_000)]);
+        check(
+            &[(1, 0, 5_000), (0, 0, 5_010)],
+            &[(0, 0, 5_010), (1, 0, 5_000)],
+        );
+        check(
+            &[(1, 0, 5_000), (0, 0, 5_030)],
+            &[(1, 0, 5_000), (0, 0, 5_030)],
+        );
+        check(
+            &[(1, 1, 5_010), (0, 0, 5_000)],
+            &[(1, 1, 5_010), (0, 0, 5_000)],
+        );
     }
 }

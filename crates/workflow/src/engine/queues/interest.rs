@@ -65,9 +65,16 @@ impl Queues {
         let mut wanted = Vec::new();
         let mut look = |name: &str, queue: &mut Queue, priority: u8, lane: Option<LaneKey>| {
             let busy = queue.asked.is_some_and(|asked| now.since(asked) <= BUSY);
-            let urgent = priority > 0 && queue.lanes.first_free().is_none_or(|head| head.priority() < priority);
+            let urgent = priority > 0
+                && queue
+                    .lanes
+                    .first_free()
+                    .is_none_or(|head| head.priority() < priority);
             if !queue.paused && ((busy && urgent) || queue.is_wanted()) {
-                wanted.push(ToRead { queue: name.to_owned(), lanes: lane.map(|lane| vec![lane]) });
+                wanted.push(ToRead {
+                    queue: name.to_owned(),
+                    lanes: lane.map(|lane| vec![lane]),
+                });
             } else if let Some(lane) = lane {
                 queue.doubt_everywhere(&lane);
             } else {
@@ -79,13 +86,17 @@ impl Queues {
                 for (name, priority) in queues {
                     let (name, lane) = read_name(name);
                     if let Some(queue) = each.get_mut(name) {
-                        let lane =
-                            lane.map(|(handler, limits)| LaneKey { limits: limits.into(), handler: handler.into() });
+                        let lane = lane.map(|(handler, limits)| LaneKey {
+                            limits: limits.into(),
+                            handler: handler.into(),
+                        });
                         look(name, queue, *priority, lane);
                     }
                 }
             }
-            News::AllQueues => each.iter_mut().for_each(|(name, queue)| look(name, queue, u8::MAX, None)),
+            News::AllQueues => each
+                .iter_mut()
+                .for_each(|(name, queue)| look(name, queue, u8::MAX, None)),
         }
         wanted
     }
@@ -100,7 +111,11 @@ impl Queues {
             let asked = queue.asked.is_some_and(|asked| now.since(asked) <= BUSY);
             asked && !queue.paused && queue.lanes.has_here()
         };
-        let busy: Vec<String> = each.iter().filter(|(_, queue)| busy(queue)).map(|(name, _)| name.clone()).collect();
+        let busy: Vec<String> = each
+            .iter()
+            .filter(|(_, queue)| busy(queue))
+            .map(|(name, _)| name.clone())
+            .collect();
         self.told_of_work.fetch_or(!busy.is_empty(), Relaxed);
         busy
     }

@@ -38,7 +38,8 @@ impl Complete {
     /// Whether it is time to look again: here, or everywhere if there is nothing to do here.
     pub(super) fn is_due(&self, place: Where, now: Timestamp) -> bool {
         let away = self.away.is_some() || place == Where::Anywhere;
-        !self.here(Patience::None, now) || (away && !self.is_believed(self.away, Patience::None, now))
+        !self.here(Patience::None, now)
+            || (away && !self.is_believed(self.away, Patience::None, now))
     }
 
     fn is_believed(&self, found: Option<Timestamp>, patience: Patience, now: Timestamp) -> bool {
@@ -60,7 +61,10 @@ pub(super) struct More {
 }
 
 impl More {
-    pub(super) const ALL: Self = Self { here: true, away: true };
+    pub(super) const ALL: Self = Self {
+        here: true,
+        away: true,
+    };
 
     pub(super) fn any(self) -> bool {
         self.here || self.away
@@ -107,7 +111,9 @@ impl Lane {
     /// Forgets all jobs behind the first ones.
     pub(super) fn forget_behind(&mut self, most: usize, mine: &Mine) {
         while self.heads.len() > most {
-            let Some(forgotten) = self.heads.pop_last() else { return };
+            let Some(forgotten) = self.heads.pop_last() else {
+                return;
+            };
             self.doubt(forgotten.workflow().partition(), mine);
         }
     }
@@ -116,7 +122,9 @@ impl Lane {
     pub(super) fn drop_others(&mut self, found: &[Option<LaneFound>], newer: &HashSet<ReadyPlace>) {
         let found = |partition: Partition| found.get(usize::from(partition.0))?.as_ref();
         self.heads.retain(|head| {
-            let Some(LaneFound { places, more }) = found(head.workflow().partition()) else { return true };
+            let Some(LaneFound { places, more }) = found(head.workflow().partition()) else {
+                return true;
+            };
             let beyond = || *more && places.last().is_some_and(|last| head > last);
             places.binary_search(head).is_ok() || newer.contains(head) || beyond()
         });
@@ -125,11 +133,17 @@ impl Lane {
     /// Notes whether there may be others than those that a read found.
     pub(super) fn note_more(&mut self, found: &[Option<LaneFound>], mine: &Mine) {
         let all = |here: bool| {
-            let mut partitions = found.iter().enumerate().filter(|(at, _)| mine.has(Partition(*at as u16)) == here);
+            let mut partitions = found
+                .iter()
+                .enumerate()
+                .filter(|(at, _)| mine.has(Partition(*at as u16)) == here);
             partitions.all(|(_, found)| found.as_ref().is_some_and(|found| !found.more))
         };
         let some = |here: bool| {
-            let mut partitions = found.iter().enumerate().filter(|(at, _)| mine.has(Partition(*at as u16)) == here);
+            let mut partitions = found
+                .iter()
+                .enumerate()
+                .filter(|(at, _)| mine.has(Partition(*at as u16)) == here);
             partitions.any(|(_, found)| found.as_ref().is_some_and(|found| found.more))
         };
         self.stale = false;

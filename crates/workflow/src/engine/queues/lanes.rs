@@ -84,12 +84,29 @@ pub(super) struct Group {
 
 impl Group {
     fn new(key: Arc<str>, weights: &Weights) -> Self {
-        let limits = if key.is_empty() { None } else { Limits::read(&key).map(Arc::new) };
+        let limits = if key.is_empty() {
+            None
+        } else {
+            Limits::read(&key).map(Arc::new)
+        };
         // Jobs under limits that this program cannot read wait for one that can.
         let closed = (limits.is_none() && !key.is_empty()).then(|| Arc::clone(&key));
         let weight = limits.as_ref().map_or(1, |limits| weights.of(limits));
-        let names = limits.iter().flat_map(|limits| limits.each()).map(name_of).collect();
-        Self { key, limits, names, lanes: HashMap::new(), pass: 0, weight, closed, known: 0 }
+        let names = limits
+            .iter()
+            .flat_map(|limits| limits.each())
+            .map(name_of)
+            .collect();
+        Self {
+            key,
+            limits,
+            names,
+            lanes: HashMap::new(),
+            pass: 0,
+            weight,
+            closed,
+            known: 0,
+        }
     }
 
     fn bytes(key: &str) -> usize {
@@ -113,8 +130,13 @@ impl Group {
     }
 
     pub(super) fn lane_keys(&self) -> impl Iterator<Item = (LaneKey, &Lane)> {
-        let key = |handler| LaneKey { limits: Arc::clone(&self.key), handler: Arc::clone(handler) };
-        self.lanes.iter().map(move |(handler, lane)| (key(handler), lane))
+        let key = |handler| LaneKey {
+            limits: Arc::clone(&self.key),
+            handler: Arc::clone(handler),
+        };
+        self.lanes
+            .iter()
+            .map(move |(handler, lane)| (key(handler), lane))
     }
 
     fn is_idle(&self) -> bool {
@@ -164,14 +186,19 @@ impl Lanes {
 
     /// How many jobs of a handler may be taken now, if there is room under their limits.
     pub(super) fn open_of(&self, handler: &str) -> usize {
-        let free = self.free.lanes.get(handler).map_or(0, |lane| lane.heads.len());
+        let free = self
+            .free
+            .lanes
+            .get(handler)
+            .map_or(0, |lane| lane.heads.len());
         free + self.open_of.get(handler).copied().unwrap_or(0)
     }
 
     /// Counts jobs of a limited key that may be taken. Those without limits are counted by their lanes.
     fn count_open(&mut self, handler: &Arc<str>, before: usize, now: usize) {
         let Some(number) = self.open_of.get_mut(handler) else {
-            self.open_of.insert(Arc::clone(handler), now.saturating_sub(before));
+            self.open_of
+                .insert(Arc::clone(handler), now.saturating_sub(before));
             return;
         };
         *number = (*number + now).saturating_sub(before);
@@ -195,12 +222,17 @@ impl Lanes {
     }
 
     pub(super) fn group(&self, limits: &str) -> Option<&Group> {
-        if limits.is_empty() { Some(&self.free) } else { self.limited.get(limits) }
+        if limits.is_empty() {
+            Some(&self.free)
+        } else {
+            self.limited.get(limits)
+        }
     }
 
     /// Whether the jobs of a key may be taken now, if there is room under their limits.
     pub(super) fn is_open(&self, limits: &str) -> bool {
-        self.group(limits).is_some_and(|group| group.closed.is_none())
+        self.group(limits)
+            .is_some_and(|group| group.closed.is_none())
     }
 
     pub(super) fn groups(&self) -> impl Iterator<Item = &Group> {
@@ -209,12 +241,17 @@ impl Lanes {
 
     /// The limited groups that are open and have jobs, in their order.
     pub(super) fn in_order(&self) -> impl Iterator<Item = &Group> {
-        self.order.iter().filter_map(|(_, key)| self.limited.get(key))
+        self.order
+            .iter()
+            .filter_map(|(_, key)| self.limited.get(key))
     }
 
     /// The lanes of which jobs may be taken now, in no order.
     pub(super) fn open_lanes(&self) -> impl Iterator<Item = (&Arc<str>, &Lane)> {
-        [&self.free].into_iter().chain(self.in_order()).flat_map(|group| &group.lanes)
+        [&self.free]
+            .into_iter()
+            .chain(self.in_order())
+            .flat_map(|group| &group.lanes)
     }
 
     /// How many jobs may be taken now, if there is room under their limits.
@@ -224,30 +261,42 @@ impl Lanes {
 
     /// The most urgent job without limits.
     pub(super) fn first_free(&self) -> Option<&ReadyPlace> {
-        self.free.lanes.values().filter_map(|lane| lane.heads.first()).min()
+        self.free
+            .lanes
+            .values()
+            .filter_map(|lane| lane.heads.first())
+            .min()
     }
 
     /// Whether a lane has jobs at home here that may be taken now.
     pub(super) fn has_here(&self) -> bool {
         let groups = [&self.free].into_iter().chain(self.in_order());
-        groups.flat_map(|group| group.lanes.values()).any(|lane| !lane.heads.here.is_empty())
+        groups
+            .flat_map(|group| group.lanes.values())
+            .any(|lane| !lane.heads.here.is_empty())
     }
 
     /// Whether what was read of other homes may be gone.
     pub(super) fn are_stale(&self, now: Timestamp) -> bool {
         let groups = [&self.free].into_iter().chain(self.in_order());
-        groups.flat_map(|group| group.lanes.values()).any(|lane| lane.heads.are_stale(now))
+        groups
+            .flat_map(|group| group.lanes.values())
+            .any(|lane| lane.heads.are_stale(now))
     }
 
     pub(super) fn has(&self, key: &LaneKey, head: &ReadyPlace) -> bool {
-        let lane = self.group(&key.limits).and_then(|group| group.lanes.get(&key.handler));
+        let lane = self
+            .group(&key.limits)
+            .and_then(|group| group.lanes.get(&key.handler));
         lane.is_some_and(|lane| lane.heads.contains(head))
     }
 
     /// The key of a row's lane, with the texts that are here already.
     pub(super) fn key_of(&self, row: &ReadyRow<'_>) -> LaneKey {
         let group = self.group(row.limit_key);
-        let handler = group.and_then(|group| group.lanes.get_key_value(row.handler)).map(|(handler, _)| handler);
+        let handler = group
+            .and_then(|group| group.lanes.get_key_value(row.handler))
+            .map(|(handler, _)| handler);
         LaneKey {
             limits: group.map_or_else(|| row.limit_key.into(), |group| Arc::clone(&group.key)),
             handler: handler.map_or_else(|| row.handler.into(), Arc::clone),
@@ -255,7 +304,11 @@ impl Lanes {
     }
 
     /// Changes a lane, which is made if there is room. None: there was none.
-    pub(super) fn change<T>(&mut self, key: &LaneKey, change: impl FnOnce(&mut Lane) -> T) -> Option<T> {
+    pub(super) fn change<T>(
+        &mut self,
+        key: &LaneKey,
+        change: impl FnOnce(&mut Lane) -> T,
+    ) -> Option<T> {
         if !key.limits.is_empty() && !self.limited.contains_key(&key.limits) {
             self.make_room(Group::bytes(&key.limits))?;
             let group = Group::new(Arc::clone(&key.limits), &self.weights);
@@ -264,7 +317,12 @@ impl Lanes {
         self.change_lane(key, Missing::Made, change)
     }
 
-    fn change_lane<T>(&mut self, key: &LaneKey, missing: Missing, change: impl FnOnce(&mut Lane) -> T) -> Option<T> {
+    fn change_lane<T>(
+        &mut self,
+        key: &LaneKey,
+        missing: Missing,
+        change: impl FnOnce(&mut Lane) -> T,
+    ) -> Option<T> {
         let group = match key.limits.is_empty() {
             true => &mut self.free,
             false => self.limited.get_mut(&key.limits)?,
@@ -346,14 +404,28 @@ impl Lanes {
             limits: Arc::clone(&group.key),
             handler: Arc::clone(handler),
         };
-        self.groups().flat_map(|group| group.lanes.keys().map(move |handler| key(group, handler))).collect()
+        self.groups()
+            .flat_map(|group| group.lanes.keys().map(move |handler| key(group, handler)))
+            .collect()
     }
 
     /// Adds a job. Returns false when another one had to be forgotten for it, or itself.
-    pub(super) fn insert(&mut self, key: &LaneKey, head: ReadyPlace, mine: &Mine, now: Timestamp) -> bool {
+    pub(super) fn insert(
+        &mut self,
+        key: &LaneKey,
+        head: ReadyPlace,
+        mine: &Mine,
+        now: Timestamp,
+    ) -> bool {
         // Those that wait take no room from those that may be taken.
-        let (known, lanes) = match self.group(&key.limits).is_some_and(|group| group.closed.is_some()) {
-            true => (self.closed, self.limited.len().saturating_sub(self.order.len())),
+        let (known, lanes) = match self
+            .group(&key.limits)
+            .is_some_and(|group| group.closed.is_some())
+        {
+            true => (
+                self.closed,
+                self.limited.len().saturating_sub(self.order.len()),
+            ),
             false => (self.open(), self.order.len() + self.free.lanes.len()),
         };
         let most = (KEPT / lanes.max(1)).max(KEPT_EACH);
@@ -396,13 +468,18 @@ impl Lanes {
 
     /// Closes a key: its jobs wait for room under a limit.
     pub(super) fn close(&mut self, key: &str, limit: &Arc<str>, mine: &Mine) {
-        let Some(group) = self.limited.get_mut(key) else { return };
+        let Some(group) = self.limited.get_mut(key) else {
+            return;
+        };
         self.order.remove(&(group.pass, Arc::clone(&group.key)));
         let was_open = group.closed.replace(Arc::clone(limit)).is_none();
         if was_open {
             self.closed += group.known;
         }
-        let lanes: Vec<(LaneKey, usize)> = group.lane_keys().map(|(key, lane)| (key, lane.heads.len())).collect();
+        let lanes: Vec<(LaneKey, usize)> = group
+            .lane_keys()
+            .map(|(key, lane)| (key, lane.heads.len()))
+            .collect();
         for (key, number) in &lanes {
             self.thirsty.remove(key);
             if was_open && *number > 0 {
@@ -417,7 +494,10 @@ impl Lanes {
     /// Notes of lanes that the store may have others of their jobs. They are read when those that are known are used up.
     pub(super) fn doubt(&mut self, lanes: &HashSet<LaneKey>) {
         for key in lanes {
-            if self.group(&key.limits).is_some_and(|group| group.lanes.contains_key(&key.handler)) {
+            if self
+                .group(&key.limits)
+                .is_some_and(|group| group.lanes.contains_key(&key.handler))
+            {
                 self.change(key, |lane| lane.more = More::ALL);
             }
         }
@@ -426,15 +506,28 @@ impl Lanes {
     /// The lanes whose jobs wait for room under a limit.
     pub(super) fn closed_lanes(&self) -> HashSet<LaneKey> {
         let closed = self.limited.values().filter(|group| group.closed.is_some());
-        closed.flat_map(|group| group.lane_keys().map(|(key, _)| key)).collect()
+        closed
+            .flat_map(|group| group.lane_keys().map(|(key, _)| key))
+            .collect()
     }
 
     /// Opens a key again. Returns how many of its jobs are known.
     pub(super) fn open_again(&mut self, key: &str, place: OpenPosition) -> usize {
-        let Some(group) = self.limited.get_mut(key).filter(|group| group.limits.is_some()) else { return 0 };
+        let Some(group) = self
+            .limited
+            .get_mut(key)
+            .filter(|group| group.limits.is_some())
+        else {
+            return 0;
+        };
         if group.closed.take().is_some() {
             self.closed -= group.known;
-            self.thirsty.extend(group.lane_keys().filter(|(_, lane)| lane.is_thirsty()).map(|(key, _)| key));
+            self.thirsty.extend(
+                group
+                    .lane_keys()
+                    .filter(|(_, lane)| lane.is_thirsty())
+                    .map(|(key, _)| key),
+            );
             group.pass = match place {
                 OpenPosition::First => self.clock.saturating_sub(1),
                 OpenPosition::Last => group.pass.max(self.clock + group.stride()),
@@ -442,8 +535,11 @@ impl Lanes {
             if group.is_active() {
                 self.order.insert((group.pass, Arc::clone(&group.key)));
             }
-            let lanes: Vec<(Arc<str>, usize)> =
-                group.lanes.iter().map(|(handler, lane)| (Arc::clone(handler), lane.heads.len())).collect();
+            let lanes: Vec<(Arc<str>, usize)> = group
+                .lanes
+                .iter()
+                .map(|(handler, lane)| (Arc::clone(handler), lane.heads.len()))
+                .collect();
             let known = group.known;
             for (handler, number) in lanes.into_iter().filter(|(_, number)| *number > 0) {
                 self.count_open(&handler, 0, number);
@@ -464,9 +560,13 @@ impl Lanes {
     /// Open lanes without known jobs of which the store may have some.
     pub(super) fn thirsty(&self, wants: impl Fn(More) -> bool) -> impl Iterator<Item = &LaneKey> {
         let more = |key: &LaneKey| {
-            self.group(&key.limits).and_then(|group| group.lanes.get(&key.handler)).map(|lane| lane.more)
+            self.group(&key.limits)
+                .and_then(|group| group.lanes.get(&key.handler))
+                .map(|lane| lane.more)
         };
-        self.thirsty.iter().filter(move |key| more(key).is_some_and(&wants))
+        self.thirsty
+            .iter()
+            .filter(move |key| more(key).is_some_and(&wants))
     }
 
     pub(super) fn has_thirsty(&self) -> bool {
@@ -480,7 +580,9 @@ impl Lanes {
 
 impl Drop for Lanes {
     fn drop(&mut self) {
-        self.limited.keys().for_each(|key| self.room.give_back(Group::bytes(key)));
+        self.limited
+            .keys()
+            .for_each(|key| self.room.give_back(Group::bytes(key)));
     }
 }
 

@@ -65,7 +65,9 @@ impl Queues {
             return None;
         }
         let mut each = self.each();
-        let queue = each.get_mut(job.queue).filter(|queue| queue.is_free_for(job.priority))?;
+        let queue = each
+            .get_mut(job.queue)
+            .filter(|queue| queue.is_free_for(job.priority))?;
         let chosen = queue.choose(job)?;
         queue.asked = Some(self.now());
         Some(chosen)

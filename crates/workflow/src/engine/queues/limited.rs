@@ -17,7 +17,13 @@ impl Queues {
     }
 
     /// A limit has no room, as an answer says that was asked for after `asked`. Jobs with this key wait for it; those of other keys under the same limit do, too, when they are looked at.
-    pub(crate) fn close(&self, (queue, lane): (&Arc<str>, &LaneKey), limit: &Arc<str>, closing: Closing, asked: u64) {
+    pub(crate) fn close(
+        &self,
+        (queue, lane): (&Arc<str>, &LaneKey),
+        limit: &Arc<str>,
+        closing: Closing,
+        asked: u64,
+    ) {
         let mut each = self.each();
         let mut closings = self.closings();
         if !closings.close(limit, closing, asked) {
@@ -32,15 +38,32 @@ impl Queues {
     }
 
     /// The first keys of these queues whose jobs may be taken now, if there is room: at most so many, in the order in which they take turns.
-    pub(crate) fn next_limited(&self, names: &[String], most: usize) -> Vec<(Arc<str>, LaneKey, Arc<Limits>)> {
+    pub(crate) fn next_limited(
+        &self,
+        names: &[String],
+        most: usize,
+    ) -> Vec<(Arc<str>, LaneKey, Arc<Limits>)> {
         let (each, closings) = (self.each(), self.closings());
         let mut next = Vec::new();
         for name in names {
-            let Some(queue) = each.get(name.as_str()).filter(|queue| !queue.paused) else { continue };
+            let Some(queue) = each.get(name.as_str()).filter(|queue| !queue.paused) else {
+                continue;
+            };
             let name: Arc<str> = name.as_str().into();
-            let open = queue.lanes.in_order().filter(|group| closings.closes(&group.names).is_none());
-            let keys = open.filter_map(|group| Some((group.lane_keys().next()?.0, Arc::clone(group.limits.as_ref()?))));
-            next.extend(keys.take(most - next.len()).map(|(lane, limits)| (Arc::clone(&name), lane, limits)));
+            let open = queue
+                .lanes
+                .in_order()
+                .filter(|group| closings.closes(&group.names).is_none());
+            let keys = open.filter_map(|group| {
+                Some((
+                    group.lane_keys().next()?.0,
+                    Arc::clone(group.limits.as_ref()?),
+                ))
+            });
+            next.extend(
+                keys.take(most - next.len())
+                    .map(|(lane, limits)| (Arc::clone(&name), lane, limits)),
+            );
         }
         next
     }
@@ -49,7 +72,10 @@ impl Queues {
     pub(crate) fn closed_lanes(&self, queues: &[ToRead]) -> Vec<HashSet<LaneKey>> {
         let each = self.each();
         let of = |to_read: &ToRead| match to_read.lanes {
-            None => each.get(&*to_read.queue).map(|queue| queue.lanes.closed_lanes()).unwrap_or_default(),
+            None => each
+                .get(&*to_read.queue)
+                .map(|queue| queue.lanes.closed_lanes())
+                .unwrap_or_default(),
             Some(_) => HashSet::new(),
         };
         queues.iter().map(of).collect()
@@ -89,10 +115,20 @@ impl Queues {
     fn open_parked(&self, opened: Vec<Opened>, room: impl Fn(&Closing) -> usize) {
         let mut each = self.each();
         let mut known = Vec::new();
-        for Opened { closing, parked, place } in opened {
+        for Opened {
+            closing,
+            parked,
+            place,
+        } in opened
+        {
             for (queue, key) in parked {
-                let Some(found) = each.get_mut(&*queue) else { continue };
-                known.push((found.lanes.open_again(&key, place).min(room(&closing)), queue));
+                let Some(found) = each.get_mut(&*queue) else {
+                    continue;
+                };
+                known.push((
+                    found.lanes.open_again(&key, place).min(room(&closing)),
+                    queue,
+                ));
             }
         }
         for (number, queue) in known {

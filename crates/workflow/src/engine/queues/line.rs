@@ -24,7 +24,8 @@ pub(super) struct Claimant<'a> {
 
 impl Claimant<'_> {
     fn can_run(&self, handler: &str) -> bool {
-        self.handlers.is_none_or(|handlers| handlers.iter().any(|known| known == handler))
+        self.handlers
+            .is_none_or(|handlers| handlers.iter().any(|known| known == handler))
     }
 }
 
@@ -53,19 +54,36 @@ pub(super) struct Line<'a> {
 
 impl<'a> Line<'a> {
     pub(super) fn new(lanes: &'a Lanes, claimant: Claimant<'a>, closings: &'a Closings) -> Self {
-        let any = claimant.handlers.is_none_or(|handlers| handlers.iter().any(|handler| lanes.open_of(handler) > 0));
-        let rest: Box<dyn Iterator<Item = &'a Group> + 'a> =
-            if any { Box::new(lanes.in_order()) } else { Box::new(std::iter::empty()) };
+        let any = claimant
+            .handlers
+            .is_none_or(|handlers| handlers.iter().any(|handler| lanes.open_of(handler) > 0));
+        let rest: Box<dyn Iterator<Item = &'a Group> + 'a> = if any {
+            Box::new(lanes.in_order())
+        } else {
+            Box::new(std::iter::empty())
+        };
         let free = (any && lanes.free.known() > 0).then_some(&lanes.free);
         let (parts, turns) = (Vec::new(), BinaryHeap::new());
-        Self { claimant, closings, rest: rest.peekable(), free, parts, turns, shut: Vec::new() }
+        Self {
+            claimant,
+            closings,
+            rest: rest.peekable(),
+            free,
+            parts,
+            turns,
+            shut: Vec::new(),
+        }
     }
 
     /// The next job.
     pub(super) fn peek(&mut self) -> Option<Turn> {
         loop {
             let first = self.turns.peek().map(|Reverse((pass, _))| *pass);
-            let next = [self.free, self.rest.peek().copied()].into_iter().flatten().map(Group::pass).min();
+            let next = [self.free, self.rest.peek().copied()]
+                .into_iter()
+                .flatten()
+                .map(Group::pass)
+                .min();
             match (first, next) {
                 (None, None) => return None,
                 (Some(first), next) if next.is_none_or(|next| first <= next) => {
@@ -87,12 +105,22 @@ impl<'a> Line<'a> {
         let Part { group, heads } = &mut self.parts[*at];
         let (turn, handler) = heads.next()?;
         *pass += group.stride();
-        Some((turn, LaneKey { limits: Arc::clone(&group.key), handler: Arc::clone(handler) }))
+        Some((
+            turn,
+            LaneKey {
+                limits: Arc::clone(&group.key),
+                handler: Arc::clone(handler),
+            },
+        ))
     }
 
     /// Looks at the key whose turn it is.
     fn open_one(&mut self) {
-        let free = self.free.filter(|free| self.rest.peek().is_none_or(|next| free.pass() <= next.pass()));
+        let free = self.free.filter(|free| {
+            self.rest
+                .peek()
+                .is_none_or(|next| free.pass() <= next.pass())
+        });
         let group = match free {
             Some(_) => self.free.take(),
             None => self.rest.next(),
@@ -102,28 +130,51 @@ impl<'a> Line<'a> {
             self.shut.push((Arc::clone(&group.key), limit));
             return;
         }
-        let Claimant { near, now, except, .. } = self.claimant;
+        let Claimant {
+            near, now, except, ..
+        } = self.claimant;
         let claimant = self.claimant;
-        let mut lanes =
-            group.lanes.iter().filter(move |(handler, lane)| !lane.heads.is_empty() && claimant.can_run(handler));
+        let mut lanes = group
+            .lanes
+            .iter()
+            .filter(move |(handler, lane)| !lane.heads.is_empty() && claimant.can_run(handler));
         let of = move |(handler, lane): (&'a Arc<str>, &'a super::lane::Lane)| {
             let allowed = move |turn: &Turn| except.allows(&turn.2);
-            lane.heads.in_turn(now, near).filter(allowed).map(move |turn| (turn, handler))
+            lane.heads
+                .in_turn(now, near)
+                .filter(allowed)
+                .map(move |turn| (turn, handler))
         };
-        let Some(first) = lanes.next().map(of) else { return };
-        let heads: Box<dyn Iterator<Item = (Turn, &'a Arc<str>)> + 'a> = match lanes.next().map(of) {
+        let Some(first) = lanes.next().map(of) else {
+            return;
+        };
+        let heads: Box<dyn Iterator<Item = (Turn, &'a Arc<str>)> + 'a> = match lanes.next().map(of)
+        {
             None => Box::new(first),
-            Some(second) => Box::new(merged(vec![first, second].into_iter().chain(lanes.map(of)).collect())),
+            Some(second) => Box::new(merged(
+                vec![first, second]
+                    .into_iter()
+                    .chain(lanes.map(of))
+                    .collect(),
+            )),
         };
         self.turns.push(Reverse((group.pass(), self.parts.len())));
-        self.parts.push(Part { group, heads: heads.peekable() });
+        self.parts.push(Part {
+            group,
+            heads: heads.peekable(),
+        });
     }
 }
 
 /// Many that are in order, as one.
-fn merged<'a, T: Iterator<Item = (Turn, &'a Arc<str>)>>(many: Vec<T>) -> impl Iterator<Item = (Turn, &'a Arc<str>)> {
+fn merged<'a, T: Iterator<Item = (Turn, &'a Arc<str>)>>(
+    many: Vec<T>,
+) -> impl Iterator<Item = (Turn, &'a Arc<str>)> {
     let mut many: Vec<Peekable<T>> = many.into_iter().map(Iterator::peekable).collect();
-    let first = many.iter_mut().enumerate().filter_map(|(at, one)| Some(Reverse((one.peek()?.0, at))));
+    let first = many
+        .iter_mut()
+        .enumerate()
+        .filter_map(|(at, one)| Some(Reverse((one.peek()?.0, at))));
     let mut turns: BinaryHeap<Reverse<(Turn, usize)>> = first.collect();
     std::iter::from_fn(move || {
         let Reverse((_, at)) = turns.pop()?;

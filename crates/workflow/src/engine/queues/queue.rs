@@ -73,7 +73,9 @@ impl Waiter {
     }
 
     pub(super) fn can_run(&self, handler: &str) -> bool {
-        self.handlers.as_ref().is_none_or(|known| known.iter().any(|known| known == handler))
+        self.handlers
+            .as_ref()
+            .is_none_or(|known| known.iter().any(|known| known == handler))
     }
 
     fn may_have(&self, head: &ReadyPlace, handler: &str) -> bool {
@@ -112,7 +114,11 @@ impl Queue {
 
     /// Whether a job of this priority may be leased without entering it: not when it is paused or has a more urgent job.
     pub(super) fn is_free_for(&self, priority: u8) -> bool {
-        !self.paused && self.lanes.first_free().is_none_or(|head| head.priority() <= priority)
+        !self.paused
+            && self
+                .lanes
+                .first_free()
+                .is_none_or(|head| head.priority() <= priority)
     }
 
     /// Adds a job.
@@ -217,7 +223,12 @@ impl Queue {
         let newer = self.changes.end(began.change);
         let mut by_lane = self.sorted(found);
         if found.is_of_all_lanes() {
-            for key in self.lanes.keys().into_iter().filter(|key| !found.skipped.contains(key)) {
+            for key in self
+                .lanes
+                .keys()
+                .into_iter()
+                .filter(|key| !found.skipped.contains(key))
+            {
                 by_lane.entry(key).or_default();
             }
         }
@@ -241,7 +252,10 @@ impl Queue {
             for (partition, head, row) in rows {
                 if aside.has(head.workflow(), now) {
                     passed[partition] += 1;
-                } else if newer.contains(&head) || self.claimed.contains(&head) || self.lanes.has(&key, &head) {
+                } else if newer.contains(&head)
+                    || self.claimed.contains(&head)
+                    || self.lanes.has(&key, &head)
+                {
                     // Known, or known to be over.
                 } else if aside.take_orphan(&head) {
                     refilled.stale.push(row.clone());
@@ -278,7 +292,9 @@ impl Queue {
     fn note_complete(&mut self, found: &Found, mine: &Mine, now: Timestamp) {
         let all = |here: bool| {
             let mut partitions = (0_u16..).map(Partition).zip(&found.partitions);
-            partitions.all(|(at, read)| mine.has(at) != here || read.as_ref().is_some_and(Read::has_all_lanes))
+            partitions.all(|(at, read)| {
+                mine.has(at) != here || read.as_ref().is_some_and(Read::has_all_lanes)
+            })
         };
         let (here, away) = (all(true), all(false));
         if here {
@@ -356,13 +372,17 @@ impl Queue {
 
     /// Whether it can be forgotten. If its name is used again, the store is read again.
     pub(super) fn is_idle(&mut self) -> bool {
-        let used = self.paused || !self.lanes.is_empty() || !self.claimed.is_empty() || self.changes.are_awaited();
+        let used = self.paused
+            || !self.lanes.is_empty()
+            || !self.claimed.is_empty()
+            || self.changes.are_awaited();
         !used && !self.is_wanted()
     }
 
     /// Whether a worker waits; forgets those that went away.
     pub(super) fn is_wanted(&mut self) -> bool {
-        self.waiting.retain(|waiter| !waiter.done.load(Ordering::Acquire));
+        self.waiting
+            .retain(|waiter| !waiter.done.load(Ordering::Acquire));
         !self.waiting.is_empty()
     }
 }
@@ -375,7 +395,11 @@ fn may_have_one(lanes: &Lanes, waiter: &Waiter) -> bool {
     match &waiter.handlers {
         // What is known of each handler says enough, unless the worker has been given some of these jobs already.
         Some(handlers) => {
-            let most = handlers.iter().map(|handler| lanes.open_of(handler)).max().unwrap_or(0);
+            let most = handlers
+                .iter()
+                .map(|handler| lanes.open_of(handler))
+                .max()
+                .unwrap_or(0);
             most > waiter.except.number() || (most > 0 && lanes.open_lanes().any(has_one))
         }
         None => waiter.has_more(lanes) || lanes.open_lanes().any(has_one),

@@ -35,14 +35,24 @@ impl Changes {
 
     /// Ends a read. Returns what came or went since it began.
     pub(super) fn end(&mut self, began: u64) -> HashSet<ReadyPlace> {
-        let since = self.log.iter().skip((began - self.before) as usize).copied().collect();
+        let since = self
+            .log
+            .iter()
+            .skip((began - self.before) as usize)
+            .copied()
+            .collect();
         if let Some(reads) = self.reads.get_mut(&began) {
             *reads -= 1;
             if *reads == 0 {
                 self.reads.remove(&began);
             }
         }
-        let oldest = self.reads.keys().next().copied().unwrap_or(self.before + self.log.len() as u64);
+        let oldest = self
+            .reads
+            .keys()
+            .next()
+            .copied()
+            .unwrap_or(self.before + self.log.len() as u64);
         self.log.drain(..(oldest - self.before) as usize);
         self.before = oldest;
         since
@@ -118,19 +128,38 @@ impl Read {
 impl Found {
     /// Whether it may say something about lanes of which it found no row.
     pub(super) fn is_of_all_lanes(&self) -> bool {
-        self.partitions.iter().flatten().any(|read| !matches!(read.lanes, Looked::Some))
+        self.partitions
+            .iter()
+            .flatten()
+            .any(|read| !matches!(read.lanes, Looked::Some))
     }
 
     /// What it found of a lane, by partition, of its rows in all partitions.
-    pub(super) fn of_lane(&self, key: &LaneKey, rows: &[(usize, ReadyPlace, &Row)]) -> Vec<Option<LaneFound>> {
+    pub(super) fn of_lane(
+        &self,
+        key: &LaneKey,
+        rows: &[(usize, ReadyPlace, &Row)],
+    ) -> Vec<Option<LaneFound>> {
         let of = |read: &Read| {
-            (read.looked_at(key) || read.more.contains(key))
-                .then(|| LaneFound { places: Vec::new(), more: read.more.contains(key) })
+            (read.looked_at(key) || read.more.contains(key)).then(|| LaneFound {
+                places: Vec::new(),
+                more: read.more.contains(key),
+            })
         };
-        let mut found: Vec<_> = self.partitions.iter().map(|read| read.as_ref().and_then(of)).collect();
+        let mut found: Vec<_> = self
+            .partitions
+            .iter()
+            .map(|read| read.as_ref().and_then(of))
+            .collect();
         for (at, place, _) in rows {
             // Of a lane that was not looked at completely it is known that there are these.
-            found[*at].get_or_insert_with(|| LaneFound { places: Vec::new(), more: true }).places.push(*place);
+            found[*at]
+                .get_or_insert_with(|| LaneFound {
+                    places: Vec::new(),
+                    more: true,
+                })
+                .places
+                .push(*place);
         }
         found
     }
@@ -159,9 +188,18 @@ impl Queues {
         let mut each = self.each();
         let begin = |name: &'a String| {
             let queue = self.entry(&mut each, name);
-            (name.as_str(), Began { change: queue.changes.begin(), doubts: queue.doubts })
+            (
+                name.as_str(),
+                Began {
+                    change: queue.changes.begin(),
+                    doubts: queue.doubts,
+                },
+            )
         };
-        Reading { queues: self, began: names.iter().map(begin).collect() }
+        Reading {
+            queues: self,
+            began: names.iter().map(begin).collect(),
+        }
     }
 }
 

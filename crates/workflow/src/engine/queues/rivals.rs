@@ -50,8 +50,15 @@ impl Queues {
     /// Whether other servers go for jobs of one of these queues that are not at home here.
     pub(crate) fn rivals(&self, names: &[String]) -> Rivals {
         let (each, now) = (self.each(), self.now());
-        let rivals = |name: &String| each.get(name.as_str()).map(|queue| queue.claims.rivals(now));
-        names.iter().filter_map(rivals).max().unwrap_or(Rivals::Unknown)
+        let rivals = |name: &String| {
+            each.get(name.as_str())
+                .map(|queue| queue.claims.rivals(now))
+        };
+        names
+            .iter()
+            .filter_map(rivals)
+            .max()
+            .unwrap_or(Rivals::Unknown)
     }
 }
 
@@ -68,7 +75,10 @@ mod tests {
         assert_eq!(claims.rivals(at(1_100)), Rivals::None);
         claims.note(ClaimEnd::Unknown, at(1_000));
         claims.note(ClaimEnd::Leased, at(1_500));
-        assert_eq!((claims.rivals(at(2_000)), claims.rivals(at(2_001))), (Rivals::Some, Rivals::None));
+        assert_eq!(
+            (claims.rivals(at(2_000)), claims.rivals(at(2_001))),
+            (Rivals::Some, Rivals::None)
+        );
         assert_eq!(claims.rivals(at(2_501)), Rivals::Unknown);
     }
 }

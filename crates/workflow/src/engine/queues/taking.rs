@@ -70,12 +70,17 @@ impl Queues {
         let mut closings = self.closings();
         let (taken, shut) = first_of(&each, wanting, limit, (&closings, self.now()));
         for (queue, (key, limit)) in shut {
-            each.get_mut(&*queue).expect("it was just looked at").lanes.close(&key, &limit, &self.mine);
+            each.get_mut(&*queue)
+                .expect("it was just looked at")
+                .lanes
+                .close(&key, &limit, &self.mine);
             closings.park(&limit, (queue, key));
         }
         drop(closings);
         for Taken { queue, lane, head } in &taken {
-            each.get_mut(&**queue).expect("it was just looked at").take(lane, *head);
+            each.get_mut(&**queue)
+                .expect("it was just looked at")
+                .take(lane, *head);
         }
         drop(each);
         if !taken.is_empty() {
@@ -87,7 +92,9 @@ impl Queues {
     /// A claim ended.
     pub(crate) fn settle(&self, taken: &Taken, end: ClaimEnd) {
         let mut each = self.each();
-        let Some(queue) = each.get_mut(&*taken.queue) else { return };
+        let Some(queue) = each.get_mut(&*taken.queue) else {
+            return;
+        };
         queue.changes.note(taken.head);
         queue.claimed.remove(&taken.head);
         if !self.mine.has(taken.workflow().partition()) {
@@ -96,7 +103,10 @@ impl Queues {
                 // Nor are the others that were read with it.
                 queue.lanes.change(&taken.lane, |lane| {
                     lane.heads.away.clear();
-                    lane.more = More { away: true, ..lane.more };
+                    lane.more = More {
+                        away: true,
+                        ..lane.more
+                    };
                 });
             }
         }
@@ -128,9 +138,16 @@ impl Queues {
     /// The limits of a job that was taken and has some.
     pub(crate) fn limits_of(&self, taken: &Taken) -> Arc<Limits> {
         let key = &taken.lane.limits;
-        let known = self.each().get(&*taken.queue).and_then(|queue| queue.lanes.group(key)?.limits.clone());
+        let known = self
+            .each()
+            .get(&*taken.queue)
+            .and_then(|queue| queue.lanes.group(key)?.limits.clone());
         // The queue may have forgotten the key since: no job of it was left.
-        known.unwrap_or_else(|| Limits::read(key).expect("keys that cannot be read are closed").into())
+        known.unwrap_or_else(|| {
+            Limits::read(key)
+                .expect("keys that cannot be read are closed")
+                .into()
+        })
     }
 }
 
@@ -144,23 +161,47 @@ fn first_of(
     limit: usize,
     (closings, now): (&Closings, Timestamp),
 ) -> (Vec<Taken>, Vec<Shut>) {
-    let Wanting { queues: names, handlers, except, near } = wanting;
-    let claimant = Claimant { except, handlers, near, now };
+    let Wanting {
+        queues: names,
+        handlers,
+        except,
+        near,
+    } = wanting;
+    let claimant = Claimant {
+        except,
+        handlers,
+        near,
+        now,
+    };
     let line = |(at, name): (usize, &String)| {
-        let queue = each.get(name.as_str()).filter(|queue| !queue.paused && !names[..at].contains(name))?;
+        let queue = each
+            .get(name.as_str())
+            .filter(|queue| !queue.paused && !names[..at].contains(name))?;
         Some((Line::new(&queue.lanes, claimant, closings), at))
     };
     let mut lines: Vec<_> = names.iter().enumerate().filter_map(line).collect();
     // With one key only, those are taken that one write can lease together.
-    let plain = names.iter().filter_map(|name| each.get(name.as_str())).all(|queue| !queue.lanes.has_limits());
-    let looked_at = if plain { together::looked_at(limit) } else { limit };
+    let plain = names
+        .iter()
+        .filter_map(|name| each.get(name.as_str()))
+        .all(|queue| !queue.lanes.has_limits());
+    let looked_at = if plain {
+        together::looked_at(limit)
+    } else {
+        limit
+    };
     let mut first: Vec<(Turn, (usize, LaneKey))> = Vec::new();
     while first.len() < looked_at {
         if first.len() == limit && together::are_of_one_partition(&first) {
             break;
         }
-        let turns = lines.iter_mut().enumerate().filter_map(|(at, (line, _))| Some((line.peek()?, at)));
-        let Some((turn, line)) = turns.min() else { break };
+        let turns = lines
+            .iter_mut()
+            .enumerate()
+            .filter_map(|(at, (line, _))| Some((line.peek()?, at)));
+        let Some((turn, line)) = turns.min() else {
+            break;
+        };
         if first.len() >= limit && first.last().is_some_and(|(last, _)| last.0 != turn.0) {
             break;
         }
@@ -168,9 +209,22 @@ fn first_of(
         first.extend(line.take().map(|(turn, lane)| (turn, (*at, lane))));
     }
     let names: Vec<Arc<str>> = names.iter().map(|name| name.as_str().into()).collect();
-    let chosen = if plain { together::choose(first, limit) } else { first };
-    let taken =
-        chosen.into_iter().map(|(turn, (at, lane))| Taken { queue: Arc::clone(&names[at]), lane, head: turn.2 });
-    let shut = lines.into_iter().flat_map(|(line, at)| line.shut.into_iter().map(move |shut| (at, shut)));
-    (taken.collect(), shut.map(|(at, shut)| (Arc::clone(&names[at]), shut)).collect())
+    let chosen = if plain {
+        together::choose(first, limit)
+    } else {
+        first
+    };
+    let taken = chosen.into_iter().map(|(turn, (at, lane))| Taken {
+        queue: Arc::clone(&names[at]),
+        lane,
+        head: turn.2,
+    });
+    let shut = lines
+        .into_iter()
+        .flat_map(|(line, at)| line.shut.into_iter().map(move |shut| (at, shut)));
+    (
+        taken.collect(),
+        shut.map(|(at, shut)| (Arc::clone(&names[at]), shut))
+            .collect(),
+    )
 }

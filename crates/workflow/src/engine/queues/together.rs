@@ -9,7 +9,11 @@ const TIMES: usize = 4;
 
 /// How many of the first jobs a claim of `limit` jobs looks at.
 pub(super) fn looked_at(limit: usize) -> usize {
-    if limit >= MANY { limit.saturating_mul(TIMES) } else { limit }
+    if limit >= MANY {
+        limit.saturating_mul(TIMES)
+    } else {
+        limit
+    }
 }
 
 /// Whether one write can lease all these jobs: of more jobs, [`choose`] would take the same.
@@ -21,7 +25,9 @@ pub(super) fn are_of_one_partition<T>(line: &[(Turn, T)]) -> bool {
 /// At most `limit` of these jobs, in their order. The first is always among them, and all that are more urgent than the last. The others are
 /// of few partitions, each with the oldest first: then a job that was not chosen is the oldest soon.
 pub(super) fn choose<T>(line: Vec<(Turn, T)>, limit: usize) -> Vec<(Turn, T)> {
-    let Some((last, _)) = line.last().filter(|_| line.len() > limit) else { return line };
+    let Some((last, _)) = line.last().filter(|_| line.len() > limit) else {
+        return line;
+    };
     let urgent = line.partition_point(|(turn, _)| turn.0 < last.0);
     let mut chosen: Vec<usize> = (0..urgent).collect();
     let partition = |at: usize| line[at].0.2.workflow().partition();
@@ -36,7 +42,9 @@ pub(super) fn choose<T>(line: Vec<(Turn, T)>, limit: usize) -> Vec<(Turn, T)> {
     chosen.sort_unstable();
     let mut chosen = chosen.into_iter().peekable();
     let line = line.into_iter().enumerate();
-    line.filter(|(at, _)| chosen.next_if_eq(at).is_some()).map(|(_, one)| one).collect()
+    line.filter(|(at, _)| chosen.next_if_eq(at).is_some())
+        .map(|(_, one)| one)
+        .collect()
 }
 
 #[cfg(test)]
@@ -53,17 +61,39 @@ mod tests {
             let since = Timestamp::from_micros(at as u64 * 1_000);
             let workflow = WorkflowId::new(since, Partition(partition), 1);
             let (queue, handler, limit_key) = ("q".to_owned(), String::new(), String::new());
-            let entry = ReadyEntry { queue, handler, limit_key, priority, since, workflow, job: JobIndex(0) };
-            ((u8::MAX - priority, since, ReadyRow::read(&entry.row(Format::Second)).unwrap().place), at)
+            let entry = ReadyEntry {
+                queue,
+                handler,
+                limit_key,
+                priority,
+                since,
+                workflow,
+                job: JobIndex(0),
+            };
+            (
+                (
+                    u8::MAX - priority,
+                    since,
+                    ReadyRow::read(&entry.row(Format::Second)).unwrap().place,
+                ),
+                at,
+            )
         };
         jobs.iter().enumerate().map(job).collect()
     }
 
     fn check(jobs: &[(u16, u8)], limit: usize, expected: &[usize]) {
-        let chosen: Vec<usize> = choose(line(jobs), limit).into_iter().map(|(_, at)| at).collect();
+        let chosen: Vec<usize> = choose(line(jobs), limit)
+            .into_iter()
+            .map(|(_, at)| at)
+            .collect();
         assert_eq!(chosen, expected, "{limit} of {jobs:?}");
         if jobs.len() > limit && are_of_one_partition(&line(jobs)[..limit]) {
-            assert_eq!(chosen, (0..limit).collect::<Vec<_>>(), "the first {limit} of {jobs:?}");
+            assert_eq!(
+                chosen,
+                (0..limit).collect::<Vec<_>>(),
+                "the first {limit} of {jobs:?}"
+            );
         }
     }
 

@@ -18,7 +18,10 @@ impl Turns {
             let next = names.partition_point(|name| *name <= *last);
             names.rotate_left(next);
             names.truncate(most);
-            names.last().into_iter().for_each(|name| last.clone_from(name));
+            names
+                .last()
+                .into_iter()
+                .for_each(|name| last.clone_from(name));
         }
         names
     }
@@ -33,7 +36,13 @@ mod tests {
         let turns = Turns::default();
         let names = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let next = |all: &str| turns.next(names(all), 2).join(" ");
-        assert_eq!(["b a", "c b a", "c b a", "c b a"].map(next), ["b a", "a b", "c a", "b c"]);
-        assert_eq!([next("d e f g"), next("f d e g"), next("a z y")], ["d e", "f g", "y z"]);
+        assert_eq!(
+            ["b a", "c b a", "c b a", "c b a"].map(next),
+            ["b a", "a b", "c a", "b c"]
+        );
+        assert_eq!(
+            [next("d e f g"), next("f d e g"), next("a z y")],
+            ["d e", "f g", "y z"]
+        );
     }
 }

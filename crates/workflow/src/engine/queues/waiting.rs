@@ -30,7 +30,12 @@ impl Queues {
         (except, lessee): (Except, Option<Lessee>),
     ) -> Waiting<'a> {
         let handlers = handlers.map(<[String]>::to_vec);
-        let waiter = Arc::new(Waiter { except, handlers, lessee, ..Waiter::default() });
+        let waiter = Arc::new(Waiter {
+            except,
+            handlers,
+            lessee,
+            ..Waiter::default()
+        });
         let mut each = self.each();
         for name in names {
             let queue = self.entry(&mut each, name);
@@ -40,7 +45,12 @@ impl Queues {
         }
         drop(each);
         self.note_waiting();
-        Waiting { queues: self, names, waiter, takes: false }
+        Waiting {
+            queues: self,
+            names,
+            waiter,
+            takes: false,
+        }
     }
 }
 
@@ -72,7 +82,9 @@ impl Drop for Waiting<'_> {
         // What it was chosen for goes back, and wakes others.
         if self.waiter.done.swap(true, AcqRel) && !self.waiter.is_chosen.load(Acquire) {
             // It was woken and leaves without the work: another worker must be woken.
-            self.names.iter().for_each(|name| self.queues.wake_one(name));
+            self.names
+                .iter()
+                .for_each(|name| self.queues.wake_one(name));
         }
         drop(self.waiter.leave());
     }

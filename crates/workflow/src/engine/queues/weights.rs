@@ -19,8 +19,13 @@ impl Weights {
     fn new(weights: &[Weight]) -> Self {
         let mut by_first: HashMap<(String, String), Vec<Weight>> = HashMap::new();
         for weight in weights {
-            let Some(first) = weight.entries.first() else { continue };
-            by_first.entry(first.clone()).or_default().push(weight.clone());
+            let Some(first) = weight.entries.first() else {
+                continue;
+            };
+            by_first
+                .entry(first.clone())
+                .or_default()
+                .push(weight.clone());
         }
         Self { by_first }
     }
@@ -33,8 +38,13 @@ impl Weights {
         let mut best: Option<&Weight> = None;
         for limit in limits.each() {
             let entries = limit.definition().into_entries();
-            let may = entries.iter().filter_map(|entry| self.by_first.get(entry)).flatten();
-            for weight in may.filter(|weight| weight.entries.iter().all(|entry| entries.contains(entry))) {
+            let may = entries
+                .iter()
+                .filter_map(|entry| self.by_first.get(entry))
+                .flatten();
+            for weight in
+                may.filter(|weight| weight.entries.iter().all(|entry| entries.contains(entry)))
+            {
                 if best.is_none_or(|best| weight.entries.len() > best.entries.len()) {
                     best = Some(weight);
                 }
@@ -53,21 +63,31 @@ impl Queues {
         for (name, weights) in weights {
             let weights = Weights::new(weights);
             let same = before.get(name).filter(|before| ***before == weights);
-            known.insert(name.clone(), same.cloned().unwrap_or_else(|| Arc::new(weights)));
+            known.insert(
+                name.clone(),
+                same.cloned().unwrap_or_else(|| Arc::new(weights)),
+            );
         }
         for name in before.keys().chain(known.keys()) {
             let weights = known.get(name);
             if before.get(name).map(Arc::as_ptr) != weights.map(Arc::as_ptr)
                 && let Some(queue) = each.get_mut(name)
             {
-                queue.lanes.set_weights(weights.cloned().unwrap_or_default());
+                queue
+                    .lanes
+                    .set_weights(weights.cloned().unwrap_or_default());
             }
         }
     }
 
     /// The weights of a queue that is new here. To be called with `each` locked or without.
     pub(super) fn weights_of(&self, name: &str) -> Arc<Weights> {
-        self.weights.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned().unwrap_or_default()
+        self.weights
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(name)
+            .cloned()
+            .unwrap_or_default()
     }
 }
 
@@ -77,7 +97,10 @@ mod tests {
     use crate::engine::queues::lanes::{Lanes, Room};
 
     fn weight(entries: &[(&str, &str)], weight: u32) -> Weight {
-        let entries = entries.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())).collect();
+        let entries = entries
+            .iter()
+            .map(|&(key, value)| (key.to_owned(), value.to_owned()))
+            .collect();
         Weight { entries, weight }
     }
 
@@ -94,7 +117,10 @@ mod tests {
             (r#"[["vendor",1,"tenant","iron"]]"#, 1),
             (r#"[["vendor",1,"tenant","gold","region","eu"]]"#, 9),
             (r#"[["vendor",1,"region","eu","tenant","gold"]]"#, 10),
-            (r#"[["vendor",1,"tenant","gold"],[3,"all","region","eu"]]"#, 5),
+            (
+                r#"[["vendor",1,"tenant","gold"],[3,"all","region","eu"]]"#,
+                5,
+            ),
             (r#"[[3,"queue:q","region","us"]]"#, 2),
             (r#"[["vendor",1,"gold","tenant"]]"#, 1),
         ] {
@@ -110,13 +136,18 @@ mod tests {
         };
         let mut lanes = Lanes::new(Room::new(1 << 20), Arc::default());
         let strides = |lanes: &Lanes| {
-            ["gold", "iron"]
-                .map(|tenant| lanes.group(&key(tenant).limits).map(|group| lanes.free.stride() / group.stride()))
+            ["gold", "iron"].map(|tenant| {
+                lanes
+                    .group(&key(tenant).limits)
+                    .map(|group| lanes.free.stride() / group.stride())
+            })
         };
         lanes.change(&key("gold"), |_| ());
         assert_eq!(strides(&lanes), [Some(1), None]);
-        lanes
-            .set_weights(Arc::new(Weights::new(&[weight(&[("tenant", "gold")], 4), weight(&[("tenant", "iron")], 2)])));
+        lanes.set_weights(Arc::new(Weights::new(&[
+            weight(&[("tenant", "gold")], 4),
+            weight(&[("tenant", "iron")], 2),
+        ])));
         lanes.change(&key("iron"), |_| ());
         assert_eq!(strides(&lanes), [Some(4), Some(2)]);
         lanes.set_weights(Arc::default());

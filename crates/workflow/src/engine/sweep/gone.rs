@@ -78,11 +78,21 @@ impl Engine {
 
     /// Takes those out that were not there in a sweep before, and removes what is left of them. At the first time another server
     /// may just have removed them. Returns how many were taken out.
-    pub(super) async fn bury_known(&self, due: impl Iterator<Item = &mut Vec<(WorkflowId, Timestamp)>>) -> usize {
-        let mut known = self.core.context.gone.known(|known| std::mem::take(&mut known.due));
+    pub(super) async fn bury_known(
+        &self,
+        due: impl Iterator<Item = &mut Vec<(WorkflowId, Timestamp)>>,
+    ) -> usize {
+        let mut known = self
+            .core
+            .context
+            .gone
+            .known(|known| std::mem::take(&mut known.due));
         let mut orphans = HashMap::new();
         for due in due.filter(|_| !known.is_empty()) {
-            orphans.extend(due.extract_if(.., |(id, _)| known.contains(id)).map(|(id, _)| (id, Delete::default())));
+            orphans.extend(
+                due.extract_if(.., |(id, _)| known.contains(id))
+                    .map(|(id, _)| (id, Delete::default())),
+            );
         }
         known.retain(|id| !orphans.contains_key(id));
         self.core.context.gone.note(known);
@@ -102,7 +112,9 @@ impl Engine {
         let mut orphans = HashMap::new();
         for (id, answer) in torn.iter().zip(self.ask_all(requests, now).await) {
             match answer {
-                Err(EngineError::NoWorkflow { .. }) => orphans.extend(self.strays(*id).map(|strays| (*id, strays))),
+                Err(EngineError::NoWorkflow { .. }) => {
+                    orphans.extend(self.strays(*id).map(|strays| (*id, strays)))
+                }
                 Err(error) => {
                     tracing::debug!(workflow = %id, %error, "the rows of a workflow could not be written again")
                 }
@@ -113,7 +125,9 @@ impl Engine {
     }
 
     fn strays(&self, id: WorkflowId) -> Option<Delete> {
-        self.core.desks[usize::from(id.partition().0)].torn.strays(id)
+        self.core.desks[usize::from(id.partition().0)]
+            .torn
+            .strays(id)
     }
 
     /// Removes what is left of workflows that are gone: these rows, and all that needs no look at the state. The
@@ -133,8 +147,16 @@ impl Engine {
         let mut changes: HashMap<Partition, Vec<Change>> = HashMap::new();
         for (workflow, delete) in orphans {
             let small = workflow.is_small();
-            let change = Change { workflow, expected: None, small, write: Write::Delete(Box::new(delete)) };
-            changes.entry(workflow.partition()).or_default().push(change);
+            let change = Change {
+                workflow,
+                expected: None,
+                small,
+                write: Write::Delete(Box::new(delete)),
+            };
+            changes
+                .entry(workflow.partition())
+                .or_default()
+                .push(change);
         }
         let mut removed = 0;
         for (partition, changes) in changes {
@@ -149,13 +171,21 @@ impl Engine {
     async fn bury_some(&self, partition: Partition, changes: &[Change]) -> u64 {
         let applied = self.store().apply(partition, changes).await;
         // That a workflow is there proves nothing.
-        if applied.as_ref().map_or(true, |applied| applied.contains(&Applied::Done)) {
-            self.core.context.troubles.note(partition, Asked::Removal, applied.as_ref());
+        if applied
+            .as_ref()
+            .map_or(true, |applied| applied.contains(&Applied::Done))
+        {
+            self.core
+                .context
+                .troubles
+                .note(partition, Asked::Removal, applied.as_ref());
         }
         let (torn, mut removed) = (&self.core.desks[usize::from(partition.0)].torn, 0);
         let mut there = Vec::new();
         for (at, change) in changes.iter().enumerate() {
-            let Write::Delete(delete) = &change.write else { continue };
+            let Write::Delete(delete) = &change.write else {
+                continue;
+            };
             match applied.as_ref().map(|applied| &applied[at]) {
                 Ok(Applied::Done) => {
                     removed += 1;
@@ -168,7 +198,11 @@ impl Engine {
                 }
                 // It is there, and what it has to do is done without this.
                 Ok(Applied::Conflict(Some(_)) | Applied::Elsewhere) => {}
-                Err(StoreError::Unavailable { .. } | StoreError::Unknown { .. } | StoreError::Torn { .. }) => {
+                Err(
+                    StoreError::Unavailable { .. }
+                    | StoreError::Unknown { .. }
+                    | StoreError::Torn { .. },
+                ) => {
                     self.queues().put_unwritten(change.workflow);
                 }
                 _ => _ = self.queues().put_aside(change.workflow),
@@ -181,10 +215,15 @@ impl Engine {
     /// Writes the rows of workflows again. Those that cannot be written now are passed over for a while.
     async fn mend(&self, workflows: Vec<WorkflowId>) {
         let requests = workflows.iter().map(|&id| (id, Request::Mend)).collect();
-        for (id, answer) in workflows.iter().zip(self.ask_all(requests, self.queues().now()).await) {
+        for (id, answer) in workflows
+            .iter()
+            .zip(self.ask_all(requests, self.queues().now()).await)
+        {
             match answer {
                 Ok(_) => {}
-                Err(EngineError::Store(StoreError::Corrupt { .. })) => _ = self.queues().put_aside(*id),
+                Err(EngineError::Store(StoreError::Corrupt { .. })) => {
+                    _ = self.queues().put_aside(*id)
+                }
                 Err(_) => self.queues().put_unwritten(*id),
             }
         }

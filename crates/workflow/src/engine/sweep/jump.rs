@@ -20,7 +20,11 @@ impl Engine {
     pub async fn next_wait(&self) -> Result<Option<Timestamp>, EngineError> {
         let partitions: Vec<_> = self.core.context.home.mine.each().collect();
         let mut timers: Vec<(WorkflowId, Timestamp)> = Vec::new();
-        for read in self.store().due(Clockwork::Timers, END, usize::MAX, &partitions).await {
+        for read in self
+            .store()
+            .due(Clockwork::Timers, END, usize::MAX, &partitions)
+            .await
+        {
             timers.extend(read?);
         }
         timers.sort_unstable_by_key(|&(_, at)| at);
@@ -30,7 +34,10 @@ impl Engine {
             if next.is_some_and(|next| next <= timer) {
                 break;
             }
-            next = next.into_iter().chain(self.first_scheduled(id).await?).min();
+            next = next
+                .into_iter()
+                .chain(self.first_scheduled(id).await?)
+                .min();
         }
         Ok(next)
     }
@@ -39,7 +46,9 @@ impl Engine {
     async fn first_scheduled(&self, id: WorkflowId) -> Result<Option<Timestamp>, EngineError> {
         let stored = self.store().load(&[id]).await?.pop().flatten();
         // It may have been removed meanwhile, or nobody can read it.
-        let Some(Ok(workflow)) = stored.map(|stored| Workflow::read(id, &stored)) else { return Ok(None) };
+        let Some(Ok(workflow)) = stored.map(|stored| Workflow::read(id, &stored)) else {
+            return Ok(None);
+        };
         let due = workflow.jobs.iter().filter_map(|job| match job.state {
             JobState::Scheduled { due } => Some(due),
             _ => None,

@@ -108,9 +108,14 @@ impl Engine {
         }
         let mut others = queues.paused();
         others.retain(|name| !paused.contains(name));
-        for (name, value) in others.iter().zip(self.store().registered(Register::Queues, &others).await?) {
+        for (name, value) in others
+            .iter()
+            .zip(self.store().registered(Register::Queues, &others).await?)
+        {
             // One that is not there at all was lost, and nobody resumed it.
-            value.into_iter().for_each(|value| queues.set_paused(name, Paused::read(&value)));
+            value
+                .into_iter()
+                .for_each(|value| queues.set_paused(name, Paused::read(&value)));
         }
         self.read_terms(looked).await
     }
@@ -118,14 +123,20 @@ impl Engine {
     /// Those of these queues that may have jobs: whoever creates a job enters the name of its queue first. All of them if the register cannot be
     /// read. A few by chance, when very many are not known here.
     pub(super) async fn named(&self, queues: Vec<String>) -> Vec<String> {
-        let (mut named, mut unknown): (Vec<_>, Vec<_>) =
-            queues.into_iter().partition(|name| self.core.names.has_queue(name));
+        let (mut named, mut unknown): (Vec<_>, Vec<_>) = queues
+            .into_iter()
+            .partition(|name| self.core.names.has_queue(name));
         if unknown.len() > ASKED {
             fastrand::shuffle(&mut unknown);
             unknown.truncate(ASKED);
         }
         match self.store().registered(Register::Queues, &unknown).await {
-            Ok(found) => named.extend(unknown.into_iter().zip(found).filter_map(|(name, found)| found.map(|_| name))),
+            Ok(found) => named.extend(
+                unknown
+                    .into_iter()
+                    .zip(found)
+                    .filter_map(|(name, found)| found.map(|_| name)),
+            ),
             Err(_) => named.extend(unknown),
         }
         named
@@ -139,7 +150,9 @@ impl Engine {
         if !is_home || !may || !self.core.context.troubles.is_none() {
             return;
         }
-        let Some(mut progress) = self.core.unused.begin(now) else { return };
+        let Some(mut progress) = self.core.unused.begin(now) else {
+            return;
+        };
         progress.next = Some(now + PAUSE);
         for register in [Register::Queues, Register::Names] {
             match self.look_after(register, &mut progress, now).await {
@@ -148,29 +161,61 @@ impl Engine {
                 Err(error) => debug!(%error, "unused names cannot be looked for"),
             }
         }
-        progress.next.into_iter().for_each(|next| self.core.context.expect_by(Partition(0), next));
+        progress
+            .next
+            .into_iter()
+            .for_each(|next| self.core.context.expect_by(Partition(0), next));
         self.core.unused.end(progress);
     }
 
     /// Returns how many names were removed.
-    async fn look_after(&self, register: Register, progress: &mut Progress, now: Timestamp) -> Result<u64, StoreError> {
-        let (looked, led) = (&mut progress.looked[register as usize], &mut progress.led[register as usize]);
+    async fn look_after(
+        &self,
+        register: Register,
+        progress: &mut Progress,
+        now: Timestamp,
+    ) -> Result<u64, StoreError> {
+        let (looked, led) = (
+            &mut progress.looked[register as usize],
+            &mut progress.led[register as usize],
+        );
         let names = self.names_of_rows(register, led).await?;
         self.bring_back(register, names, now).await?;
-        let page = self.store().register_page(register, looked.as_deref(), PAGE).await?;
-        *looked = page.last().filter(|_| page.len() == PAGE).map(|(name, _)| name.clone());
-        let open = page.into_iter().filter(|(_, value)| Paused::read(value) == Paused::No);
-        let entered = self.store().entered(register, open.map(|(name, _)| name).collect()).await?;
+        let page = self
+            .store()
+            .register_page(register, looked.as_deref(), PAGE)
+            .await?;
+        *looked = page
+            .last()
+            .filter(|_| page.len() == PAGE)
+            .map(|(name, _)| name.clone());
+        let open = page
+            .into_iter()
+            .filter(|(_, value)| Paused::read(value) == Paused::No);
+        let entered = self
+            .store()
+            .entered(register, open.map(|(name, _)| name).collect())
+            .await?;
         // A moment of nobody's clock is none.
         let is_noted = |(_, at): &Entered| at.is_some_and(|at| at > Timestamp::default());
-        let (noted, unnoted): (Vec<Entered>, Vec<Entered>) = entered.into_iter().partition(is_noted);
-        self.enter(register, unnoted.into_iter().map(|(name, _)| (name, String::new())), now).await?;
+        let (noted, unnoted): (Vec<Entered>, Vec<Entered>) =
+            entered.into_iter().partition(is_noted);
+        self.enter(
+            register,
+            unnoted.into_iter().map(|(name, _)| (name, String::new())),
+            now,
+        )
+        .await?;
         let unused = self.unused(register, noted, now).await?;
         let removed = self.store().forget(register, &unused).await?;
         if removed > 0 {
             let names: Vec<String> = unused.into_iter().map(|(name, _)| name).collect();
             self.core.names.drop(register, &names);
-            info!(removed, ?register, "names that nobody uses any more were removed");
+            info!(
+                removed,
+                ?register,
+                "names that nobody uses any more were removed"
+            );
         }
         Ok(removed)
     }
@@ -188,7 +233,9 @@ impl Engine {
         }
         if register == Register::Queues {
             let oldest = self.oldest().await?;
-            let is_before = |at: Timestamp| oldest.is_none_or(|oldest| at + TRUSTED + TRUSTED < oldest.created_at());
+            let is_before = |at: Timestamp| {
+                oldest.is_none_or(|oldest| at + TRUSTED + TRUSTED < oldest.created_at())
+            };
             names.retain(|(_, at)| at.is_some_and(|at| is_before(at) || now.since(at) > FORGOTTEN));
         }
         let used = self.used(register, &names).await?;
@@ -199,24 +246,46 @@ impl Engine {
     /// The oldest workflow that exists.
     async fn oldest(&self) -> Result<Option<WorkflowId>, StoreError> {
         let all = Span::of(Section::All.prefix());
-        let each: Vec<_> = self.store().all_partitions().map(|partition| (partition, all.clone())).collect();
+        let each: Vec<_> = self
+            .store()
+            .all_partitions()
+            .map(|partition| (partition, all.clone()))
+            .collect();
         let found = self.store().page(&each, Order::OldestFirst, 1).await;
         let found = found.into_iter().collect::<Result<Vec<_>, _>>()?;
-        Ok(found.into_iter().flatten().min_by_key(WorkflowId::created_at))
+        Ok(found
+            .into_iter()
+            .flatten()
+            .min_by_key(WorkflowId::created_at))
     }
 
     /// Those of these names, in their order, that some row has.
-    async fn used(&self, register: Register, names: &[Entered]) -> Result<HashSet<String>, StoreError> {
+    async fn used(
+        &self,
+        register: Register,
+        names: &[Entered],
+    ) -> Result<HashSet<String>, StoreError> {
         let (set, before) = rows_with(register);
         let mut used = HashSet::new();
         for partition in self.store().all_partitions() {
             let mut at = 0;
             // Reads on behind each name of which there are more rows than one read takes.
             while let Some((name, _)) = names.get(at) {
-                let rows = self.store().rows(partition, set, Some(&rows_of(before, name)), ROWS).await?;
-                used.extend(rows.iter().filter_map(|row| name_in(before, row)).map(str::to_owned));
-                let Some(last) = rows.last().filter(|_| rows.len() == ROWS) else { break };
-                at += names[at..].partition_point(|(name, _)| rows_of(before, name) <= *last).max(1);
+                let rows = self
+                    .store()
+                    .rows(partition, set, Some(&rows_of(before, name)), ROWS)
+                    .await?;
+                used.extend(
+                    rows.iter()
+                        .filter_map(|row| name_in(before, row))
+                        .map(str::to_owned),
+                );
+                let Some(last) = rows.last().filter(|_| rows.len() == ROWS) else {
+                    break;
+                };
+                at += names[at..]
+                    .partition_point(|(name, _)| rows_of(before, name) <= *last)
+                    .max(1);
             }
         }
         Ok(used)
@@ -230,13 +299,25 @@ impl Engine {
     ) -> Result<BTreeSet<String>, StoreError> {
         let (set, before) = rows_with(register);
         // Behind all rows of the last name: names have no such byte.
-        let after = led.as_ref().map_or(before.to_vec(), |name| [before, name.as_bytes(), &[1]].concat());
+        let after = led.as_ref().map_or(before.to_vec(), |name| {
+            [before, name.as_bytes(), &[1]].concat()
+        });
         let (mut names, mut end) = (BTreeSet::new(), None::<String>);
         for partition in self.store().all_partitions() {
-            let rows = self.store().rows(partition, set, Some(&after), ROWS).await?;
-            names.extend(rows.iter().filter_map(|row| name_in(before, row)).map(str::to_owned));
+            let rows = self
+                .store()
+                .rows(partition, set, Some(&after), ROWS)
+                .await?;
+            names.extend(
+                rows.iter()
+                    .filter_map(|row| name_in(before, row))
+                    .map(str::to_owned),
+            );
             // What is beyond the end of a read may have been missed in this partition.
-            let last = rows.last().filter(|_| rows.len() == ROWS).and_then(|row| name_in(before, row));
+            let last = rows
+                .last()
+                .filter(|_| rows.len() == ROWS)
+                .and_then(|row| name_in(before, row));
             if let Some(last) = last {
                 end = Some(end.map_or(last.to_owned(), |end| end.min(last.to_owned())));
             }
@@ -246,10 +327,23 @@ impl Engine {
     }
 
     /// Enters those names that are not in the register.
-    async fn bring_back(&self, register: Register, names: BTreeSet<String>, now: Timestamp) -> Result<(), StoreError> {
+    async fn bring_back(
+        &self,
+        register: Register,
+        names: BTreeSet<String>,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
         let names: Vec<String> = names.into_iter().collect();
         let found = self.store().registered(register, &names).await?;
-        let missing = names.into_iter().zip(found).filter(|(_, found)| found.is_none());
-        self.enter(register, missing.map(|(name, _)| (name, String::new())), now).await
+        let missing = names
+            .into_iter()
+            .zip(found)
+            .filter(|(_, found)| found.is_none());
+        self.enter(
+            register,
+            missing.map(|(name, _)| (name, String::new())),
+            now,
+        )
+        .await
     }
 }

@@ -18,7 +18,12 @@ impl Engine {
     ///
     /// # Cancellation
     /// When the future is dropped, it may take place all the same.
-    pub async fn repair(&self, workflow: WorkflowId, strays: Delete, now: Timestamp) -> Result<(), EngineError> {
+    pub async fn repair(
+        &self,
+        workflow: WorkflowId,
+        strays: Delete,
+        now: Timestamp,
+    ) -> Result<(), EngineError> {
         if let Some(desk) = self.core.desks.get(usize::from(workflow.partition().0)) {
             desk.torn.note_rows(workflow, &strays.ready, &strays.index);
         }
@@ -38,7 +43,11 @@ impl Engine {
     ///
     /// # Cancellation
     /// As [`Engine::repair`].
-    pub async fn repair_key(&self, workflow: WorkflowId, now: Timestamp) -> Result<(), EngineError> {
+    pub async fn repair_key(
+        &self,
+        workflow: WorkflowId,
+        now: Timestamp,
+    ) -> Result<(), EngineError> {
         self.ask(workflow, Request::MendKey, now).await.map(drop)
     }
 }

@@ -34,7 +34,13 @@ impl Sets {
         self
     }
 
-    fn hold(&mut self, hold: &Hold<'_>, by: ServerId, now: Timestamp, until: Timestamp) -> Standing {
+    fn hold(
+        &mut self,
+        hold: &Hold<'_>,
+        by: ServerId,
+        now: Timestamp,
+        until: Timestamp,
+    ) -> Standing {
         let holders = self.held.entry(hold.set.to_owned()).or_default();
         let mut granted = 0;
         for lease in hold.leases {
@@ -45,24 +51,38 @@ impl Sets {
             granted += 1;
         }
         let next = holders.values().min().map(|until| until.since(now));
-        let standing = Standing { granted, number: number(holders), next };
+        let standing = Standing {
+            granted,
+            number: number(holders),
+            next,
+        };
         // Who got the last one knows that none is left, and waits, too.
         if granted < hold.leases.len() || holders.len() >= hold.most as usize {
-            self.waiting.entry(hold.set.to_owned()).or_default().insert(by);
+            self.waiting
+                .entry(hold.set.to_owned())
+                .or_default()
+                .insert(by);
         }
         standing
     }
 
     fn extend(&mut self, set: &str, lease: LeaseRef, until: Timestamp) -> Extended {
-        let held = self.held.get_mut(set).filter(|holders| holders.contains_key(&lease));
-        let Some(holders) = held else { return Extended::Gone };
+        let held = self
+            .held
+            .get_mut(set)
+            .filter(|holders| holders.contains_key(&lease));
+        let Some(holders) = held else {
+            return Extended::Gone;
+        };
         prolong(holders, lease, until);
         Extended::Yes
     }
 
     /// Whether it had a place.
     fn release(&mut self, set: &str, lease: LeaseRef) -> bool {
-        self.held.get_mut(set).is_some_and(|holders| holders.remove(&lease).is_some())
+        self.held
+            .get_mut(set)
+            .is_some_and(|holders| holders.remove(&lease).is_some())
     }
 
     fn number(&self, set: &str) -> u32 {
@@ -70,8 +90,14 @@ impl Sets {
     }
 
     fn list(&self, set: &str, now: Timestamp, limit: usize) -> Holders {
-        let holders = self.held.get(set).into_iter().flatten().filter(|(_, until)| **until > now);
-        let mut first: Vec<(LeaseRef, Timestamp)> = holders.map(|(lease, until)| (*lease, *until)).collect();
+        let holders = self
+            .held
+            .get(set)
+            .into_iter()
+            .flatten()
+            .filter(|(_, until)| **until > now);
+        let mut first: Vec<(LeaseRef, Timestamp)> =
+            holders.map(|(lease, until)| (*lease, *until)).collect();
         let number = u32::try_from(first.len()).unwrap_or(u32::MAX);
         first.sort_by_key(|(_, until)| *until);
         first.truncate(limit);
@@ -92,7 +118,10 @@ fn prolong(holders: &mut HashMap<LeaseRef, Timestamp>, lease: LeaseRef, until: T
 fn tell(sets: &mut Sets, servers: &mut Servers, (partition, set): (Partition, &str), by: ServerId) {
     let waiting = sets.waiting.remove(set).unwrap_or_default();
     if waiting.iter().any(|server| *server != by) {
-        servers.tell(Topic::Partition(partition, Audience::Waiting), &Release::write(by, set));
+        servers.tell(
+            Topic::Partition(partition, Audience::Waiting),
+            &Release::write(by, set),
+        );
     }
 }
 
@@ -107,7 +136,10 @@ impl MemoryStore {
         let until = now + term(lease);
         self.write(|tables| {
             let sets = tables.holders.advance(now);
-            holds.iter().map(|hold| sets.hold(hold, by, now, until)).collect()
+            holds
+                .iter()
+                .map(|hold| sets.hold(hold, by, now, until))
+                .collect()
         })
         .await
     }
@@ -121,7 +153,10 @@ impl MemoryStore {
         let until = now + term(lease);
         self.write(|tables| {
             let sets = tables.holders.advance(now);
-            places.iter().map(|(set, lease)| sets.extend(set, *lease, until)).collect()
+            places
+                .iter()
+                .map(|(set, lease)| sets.extend(set, *lease, until))
+                .collect()
         })
         .await
     }
@@ -137,7 +172,12 @@ impl MemoryStore {
             let (sets, servers) = (tables.holders.advance(now), &mut tables.servers);
             for (set, lease) in places {
                 if sets.release(set, *lease) {
-                    tell(sets, servers, (Partition::of_text(set, partitions), set), by);
+                    tell(
+                        sets,
+                        servers,
+                        (Partition::of_text(set, partitions), set),
+                        by,
+                    );
                 }
             }
             places.iter().map(|(set, _)| sets.number(set)).collect()
@@ -152,6 +192,9 @@ impl MemoryStore {
         limit: usize,
     ) -> Result<Vec<Holders>, StoreError> {
         let tables = self.read().await?;
-        Ok(sets.iter().map(|set| tables.holders.list(set, now, limit)).collect())
+        Ok(sets
+            .iter()
+            .map(|set| tables.holders.list(set, now, limit))
+            .collect())
     }
 }

@@ -9,13 +9,17 @@ use crate::store::notes::{Noted, Written};
 
 impl MemoryStore {
     pub(crate) async fn note(&self, notes: &[Written]) -> Result<Vec<Noted>, StoreError> {
-        self.write(|tables: &mut Tables| notes.iter().map(|note| add(tables, note)).collect()).await
+        self.write(|tables: &mut Tables| notes.iter().map(|note| add(tables, note)).collect())
+            .await
     }
 }
 
 fn add(tables: &mut Tables, note: &Written) -> Noted {
-    let Some(entry) = tables.workflows.get_mut(&note.workflow) else { return Noted::Gone };
-    let puts = note.puts(|field| Ok::<_, Infallible>(entry.results.get(&field).map(|value| value.to_vec())));
+    let Some(entry) = tables.workflows.get_mut(&note.workflow) else {
+        return Noted::Gone;
+    };
+    let puts = note
+        .puts(|field| Ok::<_, Infallible>(entry.results.get(&field).map(|value| value.to_vec())));
     let puts = match puts {
         Ok(puts) => puts,
         Err(never) => match never {},

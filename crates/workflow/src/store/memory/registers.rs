@@ -22,8 +22,13 @@ impl MemoryStore {
     ) -> Result<Vec<(String, String)>, StoreError> {
         let mut tables = self.read().await?;
         let from = after.map_or(Bound::Unbounded, |name| Bound::Excluded(name.to_owned()));
-        let found = tables.register(register).range((from, Bound::Unbounded)).take(limit);
-        Ok(found.map(|(name, (value, _))| (name.clone(), value.clone())).collect())
+        let found = tables
+            .register(register)
+            .range((from, Bound::Unbounded))
+            .take(limit);
+        Ok(found
+            .map(|(name, (value, _))| (name.clone(), value.clone()))
+            .collect())
     }
 
     pub(crate) async fn registered(
@@ -33,16 +38,27 @@ impl MemoryStore {
     ) -> Result<Vec<Option<String>>, StoreError> {
         let mut tables = self.read().await?;
         let entries = tables.register(register);
-        Ok(names.iter().map(|name| entries.get(name).map(|(value, _)| value.clone())).collect())
+        Ok(names
+            .iter()
+            .map(|name| entries.get(name).map(|(value, _)| value.clone()))
+            .collect())
     }
 
     pub(crate) async fn paused_queues(&self) -> Result<Vec<String>, StoreError> {
         let mut tables = self.read().await?;
         let all = tables.register(Register::Queues).iter();
-        Ok(all.filter(|(_, (value, _))| value == PAUSED).map(|(name, _)| name.clone()).collect())
+        Ok(all
+            .filter(|(_, (value, _))| value == PAUSED)
+            .map(|(name, _)| name.clone())
+            .collect())
     }
 
-    pub(crate) async fn enter(&self, register: Register, name: &str, value: Option<&str>) -> Result<(), StoreError> {
+    pub(crate) async fn enter(
+        &self,
+        register: Register,
+        name: &str,
+        value: Option<&str>,
+    ) -> Result<(), StoreError> {
         self.write(|tables| {
             let entries = tables.register(register);
             match value {
@@ -62,7 +78,10 @@ impl MemoryStore {
         self.write(|tables| {
             let register = tables.register(register);
             for (name, value) in entries {
-                register.entry(name.clone()).or_insert_with(|| (value.clone(), None)).1 = Some(at);
+                register
+                    .entry(name.clone())
+                    .or_insert_with(|| (value.clone(), None))
+                    .1 = Some(at);
             }
         })
         .await
@@ -78,12 +97,19 @@ impl MemoryStore {
         Ok(names.iter().map(|name| entries.get(name)?.1).collect())
     }
 
-    pub(crate) async fn forget(&self, register: Register, names: &[Entered]) -> Result<u64, StoreError> {
+    pub(crate) async fn forget(
+        &self,
+        register: Register,
+        names: &[Entered],
+    ) -> Result<u64, StoreError> {
         self.write(|tables| {
             let entries = tables.register(register);
             let before = entries.len();
             for (name, at) in names {
-                if entries.get(name).is_some_and(|(value, entered)| entered == at && value != PAUSED) {
+                if entries
+                    .get(name)
+                    .is_some_and(|(value, entered)| entered == at && value != PAUSED)
+                {
                     entries.remove(name);
                 }
             }
@@ -95,7 +121,10 @@ impl MemoryStore {
     pub(crate) async fn look(&self) -> Result<Looked, StoreError> {
         let tables = self.read().await?;
         let names = [tables.queues.len() as u64, tables.names.len() as u64];
-        Ok(Looked { names, losses: tables.losses })
+        Ok(Looked {
+            names,
+            losses: tables.losses,
+        })
     }
 }
 

@@ -36,7 +36,8 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Servers {
     pub(super) fn listen(&mut self) -> Ears {
         let listener = Arc::new(Listener::default());
-        self.listeners.retain(|listener| listener.strong_count() > 0);
+        self.listeners
+            .retain(|listener| listener.strong_count() > 0);
         self.listeners.push(Arc::downgrade(&listener));
         Ears(listener)
     }
@@ -52,7 +53,9 @@ impl Servers {
             self.lost -= 1;
             return;
         }
-        let Some(heard) = Heard::of(topic, message) else { return };
+        let Some(heard) = Heard::of(topic, message) else {
+            return;
+        };
         for listener in self.listeners.iter().filter_map(Weak::upgrade) {
             if locked(&listener.topics).contains(&topic) {
                 listener.hear(heard.clone());
@@ -72,7 +75,9 @@ impl Ears {
     pub(crate) fn listen_to(&self, topics: &[Topic]) {
         let wanted: BTreeSet<Topic> = topics.iter().copied().collect();
         let before = std::mem::replace(&mut *locked(&self.0.topics), wanted.clone());
-        wanted.difference(&before).for_each(|topic| self.0.hear(Heard::Listening(*topic)));
+        wanted
+            .difference(&before)
+            .for_each(|topic| self.0.hear(Heard::Listening(*topic)));
     }
 
     pub(crate) async fn next(&mut self) -> Option<Heard> {

@@ -12,7 +12,8 @@ use super::registers::Names;
 use super::servers::Servers;
 use crate::id::{JobIndex, Partition, WorkflowId};
 use crate::record::change::{
-    Applied, Birth, Change, Delete, Later, Moved, Put, ResultField, RowChange, Stamp, StoredState, Write,
+    Applied, Birth, Change, Delete, Later, Moved, Put, ResultField, RowChange, Stamp, StoredState,
+    Write,
 };
 use crate::record::rows::Row;
 use crate::store::query::{Clockwork, Span};
@@ -55,35 +56,63 @@ pub(super) struct Entry {
 
 impl fmt::Debug for Tables {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Tables").field("workflows", &self.workflows.len()).finish_non_exhaustive()
+        formatter
+            .debug_struct("Tables")
+            .field("workflows", &self.workflows.len())
+            .finish_non_exhaustive()
     }
 }
 
 impl Entry {
     pub(super) fn state(&self) -> StoredState {
-        let jobs = self.jobs.iter().map(|(&job, state)| (job, state.clone())).collect();
-        StoredState { meta: self.meta.clone(), jobs, ..StoredState::default() }
+        let jobs = self
+            .jobs
+            .iter()
+            .map(|(&job, state)| (job, state.clone()))
+            .collect();
+        StoredState {
+            meta: self.meta.clone(),
+            jobs,
+            ..StoredState::default()
+        }
     }
 
     /// Notes which jobs a write changes.
     fn note(&mut self, put: &Put) {
         self.trail.truncate(TRAIL - 1);
         match &put.trail {
-            Some(trail) => self.trail.push_front((trail.stamp, put.jobs.iter().map(|(job, _)| *job).collect())),
+            Some(trail) => self
+                .trail
+                .push_front((trail.stamp, put.jobs.iter().map(|(job, _)| *job).collect())),
             None => self.trail.clear(),
         }
     }
 
     /// What has changed since the state that a change expects, if that is known.
     fn later(&self, change: &Change) -> Option<Later> {
-        let Write::Put(put) = &change.write else { return None };
+        let Write::Put(put) = &change.write else {
+            return None;
+        };
         let since = put.trail?.since?;
         let since = self.trail.iter().position(|(stamp, _)| *stamp == since)?;
-        let changed: BTreeSet<JobIndex> = self.trail.iter().take(since).flat_map(|(_, jobs)| jobs).copied().collect();
-        let jobs = changed.into_iter().map(|job| (job, self.jobs[&job].clone())).collect();
+        let changed: BTreeSet<JobIndex> = self
+            .trail
+            .iter()
+            .take(since)
+            .flat_map(|(_, jobs)| jobs)
+            .copied()
+            .collect();
+        let jobs = changed
+            .into_iter()
+            .map(|job| (job, self.jobs[&job].clone()))
+            .collect();
         Some(Later {
             stamp: self.trail[0].0,
-            state: StoredState { meta: self.meta.clone(), jobs, ..StoredState::default() },
+            state: StoredState {
+                meta: self.meta.clone(),
+                jobs,
+                ..StoredState::default()
+            },
         })
     }
 }
@@ -98,31 +127,55 @@ impl Tables {
             Clockwork::Timers => &self.timers,
             Clockwork::Expiries => &self.expiries,
         };
-        set.iter().filter(move |(_, id)| id.partition() == partition)
+        set.iter()
+            .filter(move |(_, id)| id.partition() == partition)
     }
 
-    pub(super) fn ready_with<'a>(&'a self, partition: Partition, prefix: &'a [u8]) -> impl Iterator<Item = &'a Row> {
-        let from = self.ready.range((partition, prefix.to_vec())..).map(move |(at, row)| (at, row));
-        from.take_while(move |&(&at, row)| at == partition && row.starts_with(prefix)).map(|(_, row)| row)
+    pub(super) fn ready_with<'a>(
+        &'a self,
+        partition: Partition,
+        prefix: &'a [u8],
+    ) -> impl Iterator<Item = &'a Row> {
+        let from = self
+            .ready
+            .range((partition, prefix.to_vec())..)
+            .map(move |(at, row)| (at, row));
+        from.take_while(move |&(&at, row)| at == partition && row.starts_with(prefix))
+            .map(|(_, row)| row)
     }
 
     /// Ready rows from one up to another one.
-    pub(super) fn ready_from(&self, partition: Partition, from: &Row, to: &Row) -> impl Iterator<Item = &Row> {
-        self.ready.range((partition, from.clone())..(partition, to.clone())).map(|(_, row)| row)
+    pub(super) fn ready_from(
+        &self,
+        partition: Partition,
+        from: &Row,
+        to: &Row,
+    ) -> impl Iterator<Item = &Row> {
+        self.ready
+            .range((partition, from.clone())..(partition, to.clone()))
+            .map(|(_, row)| row)
     }
 
-    pub(super) fn span(&self, partition: Partition, span: &Span) -> impl DoubleEndedIterator<Item = &(Partition, Row)> {
+    pub(super) fn span(
+        &self,
+        partition: Partition,
+        span: &Span,
+    ) -> impl DoubleEndedIterator<Item = &(Partition, Row)> {
         let (from, to) = ((partition, span.start()), (partition, span.end()));
         // A tree panics on a range that ends before it starts. Here such a range is empty.
         let to = to.max(from.clone());
-        self.index.range((Bound::Included(from), Bound::Excluded(to)))
+        self.index
+            .range((Bound::Included(from), Bound::Excluded(to)))
     }
 
     pub(super) fn apply(&mut self, partition: Partition, change: &Change) -> Applied {
         let id = change.workflow;
         if !change.expects(self.workflows.get(&id).map(|entry| entry.meta.as_slice())) {
             let entry = self.workflows.get(&id);
-            return match entry.filter(|_| !change.small).and_then(|entry| entry.later(change)) {
+            return match entry
+                .filter(|_| !change.small)
+                .and_then(|entry| entry.later(change))
+            {
                 Some(later) => Applied::Behind(later),
                 None => Applied::Conflict(entry.map(Entry::state)),
             };
@@ -135,7 +188,10 @@ impl Tables {
     }
 
     fn put(&mut self, partition: Partition, id: WorkflowId, put: &Put) -> Applied {
-        if let Some(key) = put.birth.as_ref().and_then(|birth| birth.idempotency_key.clone())
+        if let Some(key) = put
+            .birth
+            .as_ref()
+            .and_then(|birth| birth.idempotency_key.clone())
             && let Some(&taken) = self.keys.get(&(partition, key.clone()))
         {
             return Applied::KeyTaken(taken);
@@ -149,8 +205,14 @@ impl Tables {
         }
         entry.note(put);
         entry.jobs.extend(put.jobs.iter().cloned());
-        entry.results.extend(put.results.iter().map(|(field, value)| (*field, Bytes::from(value.clone()))));
-        entry.results.retain(|field, _| !put.dropped_results.contains(field));
+        entry.results.extend(
+            put.results
+                .iter()
+                .map(|(field, value)| (*field, Bytes::from(value.clone()))),
+        );
+        entry
+            .results
+            .retain(|field, _| !put.dropped_results.contains(field));
         moved(&mut self.timers, &mut entry.timer, put.timer, id);
         moved(&mut self.expiries, &mut entry.expiry, put.expiry, id);
         change_rows(&mut self.ready, partition, &put.ready);
@@ -167,7 +229,10 @@ impl Tables {
             self.timers.retain(|(_, due)| *due != id);
             self.expiries.retain(|(_, due)| *due != id);
         }
-        let away = |rows: &[Row]| RowChange { remove: rows.to_vec(), add: Vec::new() };
+        let away = |rows: &[Row]| RowChange {
+            remove: rows.to_vec(),
+            add: Vec::new(),
+        };
         change_rows(&mut self.ready, partition, &away(&delete.ready));
         change_rows(&mut self.index, partition, &away(&delete.index));
         if let Some(key) = &delete.idempotency_key {
@@ -176,7 +241,12 @@ impl Tables {
     }
 }
 
-fn moved(set: &mut BTreeSet<(Timestamp, WorkflowId)>, at: &mut Option<Timestamp>, to: Moved, id: WorkflowId) {
+fn moved(
+    set: &mut BTreeSet<(Timestamp, WorkflowId)>,
+    at: &mut Option<Timestamp>,
+    to: Moved,
+    id: WorkflowId,
+) {
     let to = match to {
         Moved::Unchanged => return,
         Moved::To(moment) => Some(moment),

@@ -11,26 +11,38 @@ use crate::store::error::StoreError;
 const KEPT: i64 = 86_400_000;
 
 impl RedisStore {
-    pub(crate) async fn post(&self, sheet: Sheet, name: &str, note: Option<&str>) -> Result<(), StoreError> {
+    pub(crate) async fn post(
+        &self,
+        sheet: Sheet,
+        name: &str,
+        note: Option<&str>,
+    ) -> Result<(), StoreError> {
         let key = self.keys.board(sheet);
         let (key, name) = (Arg::Key(key.as_bytes()), Arg::Bytes(name.as_bytes()));
         let mut batch = Batch::new();
         match note {
             Some(note) => {
-                let unit = batch.unit().repeatable("HSET", &[key, name, Arg::Bytes(note.as_bytes())]);
+                let unit = batch
+                    .unit()
+                    .repeatable("HSET", &[key, name, Arg::Bytes(note.as_bytes())]);
                 unit.repeatable("PEXPIRE", &[key, Arg::Integer(KEPT)]);
             }
             None => {
                 batch.unit().repeatable("HDEL", &[key, name]);
             }
         }
-        self.send(batch).await.iter().try_for_each(|outcome| answer(outcome).map(drop))
+        self.send(batch)
+            .await
+            .iter()
+            .try_for_each(|outcome| answer(outcome).map(drop))
     }
 
     pub(crate) async fn posted(&self, sheet: Sheet) -> Result<Vec<(String, String)>, StoreError> {
         let key = self.keys.board(sheet);
         let mut batch = Batch::new();
-        batch.unit().repeatable("HGETALL", &[Arg::Key(key.as_bytes())]);
+        batch
+            .unit()
+            .repeatable("HGETALL", &[Arg::Key(key.as_bytes())]);
         let outcomes = self.send(batch).await;
         reply::entries(answer(&outcomes[0])?)
     }

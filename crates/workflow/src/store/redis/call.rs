@@ -10,7 +10,9 @@ use super::keys::{self, Keys, META, Part, Set};
 use super::pieces::trail::{self, TRAILED};
 use super::reply::{self, unexpected};
 use crate::id::WorkflowId;
-use crate::record::change::{self, Applied, Birth, Change, Delete, Moved, Put, Stamp, Trail, Write};
+use crate::record::change::{
+    self, Applied, Birth, Change, Delete, Moved, Put, Stamp, Trail, Write,
+};
 use crate::record::rows::Row;
 use crate::store::error::StoreError;
 
@@ -108,11 +110,18 @@ pub(super) struct Call<'a> {
 pub(super) fn calls<'a>(keys: &Keys, changes: &'a [Change]) -> Vec<Call<'a>> {
     let mut calls: Vec<Call<'a>> = Vec::new();
     for small in [true, false] {
-        for (place, change) in changes.iter().enumerate().filter(|(_, change)| change.small == small) {
+        for (place, change) in changes
+            .iter()
+            .enumerate()
+            .filter(|(_, change)| change.small == small)
+        {
             if !calls.last().is_some_and(|call| call.has_room_for(change)) {
                 calls.push(Call::with_room_for(small, changes.len()));
             }
-            calls.last_mut().expect("there is one with room").add(keys, (place, change));
+            calls
+                .last_mut()
+                .expect("there is one with room")
+                .add(keys, (place, change));
         }
     }
     calls.iter_mut().for_each(Call::ask_for_room);
@@ -131,15 +140,35 @@ impl<'a> Call<'a> {
     /// For so many changes, or many of them.
     fn with_room_for(small: bool, changes: usize) -> Self {
         let most = changes.min(MANY);
-        let (places, expected, fields) = (Vec::with_capacity(most), Vec::with_capacity(most), Vec::with_capacity(most));
-        let (states, counts, workflows) =
-            (Vec::with_capacity(most), Vec::with_capacity(most), HashSet::with_capacity(most));
-        Self { small, places, expected, states, counts, fields, workflows, ..Self::default() }
+        let (places, expected, fields) = (
+            Vec::with_capacity(most),
+            Vec::with_capacity(most),
+            Vec::with_capacity(most),
+        );
+        let (states, counts, workflows) = (
+            Vec::with_capacity(most),
+            Vec::with_capacity(most),
+            HashSet::with_capacity(most),
+        );
+        Self {
+            small,
+            places,
+            expected,
+            states,
+            counts,
+            fields,
+            workflows,
+            ..Self::default()
+        }
     }
 
     /// How many arguments its states, strings and operations have.
     fn arguments(&self) -> usize {
-        let rows = self.removed.iter().chain(&self.added).map(|rows| rows.pieces.len());
+        let rows = self
+            .removed
+            .iter()
+            .chain(&self.added)
+            .map(|rows| rows.pieces.len());
         let own = self.own.iter().map(|own| own.arguments.len());
         self.fields.len() + self.strings.len() + own.chain(rows).sum::<usize>()
     }
@@ -157,8 +186,10 @@ impl<'a> Call<'a> {
         let id = &change.workflow;
         self.workflows.insert(*id);
         self.idempotency_keys.extend(idempotency_key(change));
-        self.expected.push(change.expected.as_deref().unwrap_or_default());
-        self.states.push(keys.part(*id, if self.small { Part::Small } else { Part::State }));
+        self.expected
+            .push(change.expected.as_deref().unwrap_or_default());
+        self.states
+            .push(keys.part(*id, if self.small { Part::Small } else { Part::State }));
         let before = self.fields.len();
         match &change.write {
             Write::Put(put) => self.put(keys, id, put),
@@ -168,12 +199,32 @@ impl<'a> Call<'a> {
     }
 
     /// A call that only adds rows to a set and removes some, if a state has this field; without one, if there is no such state.
-    pub(super) fn of_rows((state, mark): (&str, &'a str), set: Set, (add, remove): (&'a [Row], &'a [Row])) -> Self {
-        let (expected, states, marked) = (vec![mark.as_bytes()], vec![state.to_owned()], !mark.is_empty());
-        let mut call = Self { expected, states, marked, places: vec![0], ..Self::default() };
-        let rows = add.iter().flat_map(|row| [Piece::Bytes(b"0"), Piece::Bytes(row)]);
+    pub(super) fn of_rows(
+        (state, mark): (&str, &'a str),
+        set: Set,
+        (add, remove): (&'a [Row], &'a [Row]),
+    ) -> Self {
+        let (expected, states, marked) = (
+            vec![mark.as_bytes()],
+            vec![state.to_owned()],
+            !mark.is_empty(),
+        );
+        let mut call = Self {
+            expected,
+            states,
+            marked,
+            places: vec![0],
+            ..Self::default()
+        };
+        let rows = add
+            .iter()
+            .flat_map(|row| [Piece::Bytes(b"0"), Piece::Bytes(row)]);
         share(&mut call.added[set as usize], 0, rows);
-        share(&mut call.removed[set as usize], 0, remove.iter().map(|row| Piece::Bytes(row)));
+        share(
+            &mut call.removed[set as usize],
+            0,
+            remove.iter().map(|row| Piece::Bytes(row)),
+        );
         call.counts.push(0);
         call
     }
@@ -182,19 +233,34 @@ impl<'a> Call<'a> {
     /// each set and a row that is in none.
     pub(super) fn probe(scratch: [String; 2]) -> Self {
         let [hash, string] = scratch;
-        let mut call = Self { expected: vec![b""], states: vec![hash.clone()], places: vec![0], ..Self::default() };
+        let mut call = Self {
+            expected: vec![b""],
+            states: vec![hash.clone()],
+            places: vec![0],
+            ..Self::default()
+        };
         let nothing = || Piece::Bytes(b"");
         call.claims.push((0, 0));
         call.string(string.clone(), nothing());
-        call.own(Command::PutFields, hash.clone(), [Piece::Bytes(META), nothing()]);
+        call.own(
+            Command::PutFields,
+            hash.clone(),
+            [Piece::Bytes(META), nothing()],
+        );
         call.own(Command::Remove, hash.clone(), []);
         call.own(Command::Remove, string, []);
         call.own(Command::RemoveFields, hash.clone(), [Piece::Bytes(META)]);
         // As if it had been staged: the hash takes its own place.
-        call.fields.push(Piece::Integer((Set::ALL.len() + 2 + call.others.len()) as u64));
+        call.fields.push(Piece::Integer(
+            (Set::ALL.len() + 2 + call.others.len()) as u64,
+        ));
         call.others.push(hash);
         for set in Set::ALL {
-            share(&mut call.added[set as usize], 0, [Piece::Bytes(b"XX"), Piece::Integer(0), nothing()]);
+            share(
+                &mut call.added[set as usize],
+                0,
+                [Piece::Bytes(b"XX"), Piece::Integer(0), nothing()],
+            );
             share(&mut call.removed[set as usize], 0, [nothing()]);
         }
         call.counts.push(1);
@@ -207,7 +273,11 @@ impl<'a> Call<'a> {
         let own = !self.own[0].operations.is_empty() || !self.strings.is_empty();
         let adds = own || self.added.iter().any(|rows| !rows.pieces.is_empty());
         let removes = self.removed.iter().any(|rows| !rows.pieces.is_empty());
-        if let (false, true, Some(change)) = (adds, removes, self.counts.iter().position(|&fields| fields > 0)) {
+        if let (false, true, Some(change)) = (
+            adds,
+            removes,
+            self.counts.iter().position(|&fields| fields > 0),
+        ) {
             let nothing = [Piece::Bytes(b"XX"), Piece::Integer(0), Piece::Bytes(b"")];
             share(&mut self.added[Set::Timers as usize], change, nothing);
         }
@@ -216,8 +286,14 @@ impl<'a> Call<'a> {
     /// Adds the long row to the timers, if it adds timers at all. Returns whether it does.
     pub(super) fn lengthen_timers(&mut self) -> bool {
         let timers = &mut self.added[Set::Timers as usize];
-        let Some(&(change, _)) = timers.shares.last() else { return false };
-        share(timers, change, [Piece::Bytes(b"-1"), Piece::Bytes(LONG_ROW)]);
+        let Some(&(change, _)) = timers.shares.last() else {
+            return false;
+        };
+        share(
+            timers,
+            change,
+            [Piece::Bytes(b"-1"), Piece::Bytes(LONG_ROW)],
+        );
         true
     }
 
@@ -243,7 +319,10 @@ impl<'a> Call<'a> {
             _ => self.fields_of(put),
         }
         if !put.settled.is_empty() {
-            let marks = put.settled.iter().map(|&writer| Piece::Text(keys::owing_field(writer)));
+            let marks = put
+                .settled
+                .iter()
+                .map(|&writer| Piece::Text(keys::owing_field(writer)));
             self.own(Command::RemoveFields, keys.part(*id, Part::State), marks);
         }
         if let Some(birth) = &put.birth {
@@ -258,7 +337,10 @@ impl<'a> Call<'a> {
         for (set, change) in [(Set::Ready, &put.ready), (Set::Index, &put.index)] {
             self.remove_rows(set, &change.remove);
             // All rows have score 0 and sort by their bytes.
-            let rows = change.add.iter().flat_map(|row| [Piece::Bytes(b"0"), Piece::Bytes(row)]);
+            let rows = change
+                .add
+                .iter()
+                .flat_map(|row| [Piece::Bytes(b"0"), Piece::Bytes(row)]);
             share(&mut self.added[set as usize], self.counts.len(), rows);
         }
         self.move_row(Set::Timers, id, put.timer);
@@ -274,10 +356,15 @@ impl<'a> Call<'a> {
     }
 
     fn ask_for_trail(&mut self, put: &Put) {
-        if let Some(Trail { since: Some(since), jobs: jobs @ TRAILED.., .. }) = put.trail
+        if let Some(Trail {
+            since: Some(since),
+            jobs: jobs @ TRAILED..,
+            ..
+        }) = put.trail
             && u32::try_from(since.version).is_ok()
         {
-            self.since.push((self.current(), since, trail::length(jobs)));
+            self.since
+                .push((self.current(), since, trail::length(jobs)));
         }
     }
 
@@ -291,12 +378,20 @@ impl<'a> Call<'a> {
 
     fn results(&mut self, keys: &Keys, id: &WorkflowId, put: &'a Put) {
         if !put.results.is_empty() {
-            let result =
-                |(field, value): &'a (_, Vec<u8>)| [Piece::Text(keys::result_field(*field)), Piece::Bytes(value)];
-            self.own(Command::PutFields, keys.part(*id, Part::Results), put.results.iter().flat_map(result));
+            let result = |(field, value): &'a (_, Vec<u8>)| {
+                [Piece::Text(keys::result_field(*field)), Piece::Bytes(value)]
+            };
+            self.own(
+                Command::PutFields,
+                keys.part(*id, Part::Results),
+                put.results.iter().flat_map(result),
+            );
         }
         if !put.dropped_results.is_empty() {
-            let fields = put.dropped_results.iter().map(|&field| Piece::Text(keys::result_field(field)));
+            let fields = put
+                .dropped_results
+                .iter()
+                .map(|&field| Piece::Text(keys::result_field(field)));
             self.own(Command::RemoveFields, keys.part(*id, Part::Results), fields);
         }
     }
@@ -306,7 +401,11 @@ impl<'a> Call<'a> {
         let (row, change) = (Piece::Bytes(id.bytes()), self.counts.len());
         match moved {
             Moved::Unchanged => {}
-            Moved::To(at) => share(&mut self.added[set as usize], change, [Piece::Integer(at.micros()), row]),
+            Moved::To(at) => share(
+                &mut self.added[set as usize],
+                change,
+                [Piece::Integer(at.micros()), row],
+            ),
             Moved::Away => share(&mut self.removed[set as usize], change, [row]),
         }
     }
@@ -315,27 +414,38 @@ impl<'a> Call<'a> {
         self.string(keys.part(*id, Part::Graph), Piece::Bytes(&birth.graph));
         if let Some(name) = &birth.idempotency_key {
             self.claims.push((self.current(), self.others.len()));
-            self.string(keys.idempotency(id.partition(), name), Piece::Text(id.to_string()));
+            self.string(
+                keys.idempotency(id.partition(), name),
+                Piece::Text(id.to_string()),
+            );
         }
     }
 
     fn delete(&mut self, keys: &Keys, id: &'a WorkflowId, delete: &'a Delete) {
         // The script removes the state itself, after all else.
         let parts = [Part::Graph, Part::Results].map(|part| keys.part(*id, part));
-        let claimed = delete.idempotency_key.as_ref().map(|name| keys.idempotency(id.partition(), name));
+        let claimed = delete
+            .idempotency_key
+            .as_ref()
+            .map(|name| keys.idempotency(id.partition(), name));
         for key in parts.into_iter().chain(claimed) {
             self.own(Command::Remove, key, []);
         }
         self.remove_rows(Set::Ready, &delete.ready);
         self.remove_rows(Set::Index, &delete.index);
         for set in [Set::Timers, Set::Expiries] {
-            share(&mut self.removed[set as usize], self.counts.len(), [Piece::Bytes(id.bytes())]);
+            share(
+                &mut self.removed[set as usize],
+                self.counts.len(),
+                [Piece::Bytes(id.bytes())],
+            );
         }
     }
 
     fn string(&mut self, key: String, value: Piece<'a>) {
         self.bytes += value.len();
-        self.strings.push((self.current(), self.others.len(), value));
+        self.strings
+            .push((self.current(), self.others.len(), value));
         self.others.push(key);
     }
 
@@ -356,18 +466,33 @@ impl<'a> Call<'a> {
         own.arguments.extend(pieces);
         let added = &own.arguments[before..];
         self.bytes += added.iter().map(Piece::len).sum::<usize>();
-        own.operations.push(Operation { change, command, key: key_at, arguments: added.len() });
+        own.operations.push(Operation {
+            change,
+            command,
+            key: key_at,
+            arguments: added.len(),
+        });
         self.others.push(key);
     }
 
     fn remove_rows(&mut self, set: Set, rows: &'a [Row]) {
-        share(&mut self.removed[set as usize], self.counts.len(), rows.iter().map(|row| Piece::Bytes(row)));
+        share(
+            &mut self.removed[set as usize],
+            self.counts.len(),
+            rows.iter().map(|row| Piece::Bytes(row)),
+        );
     }
 
     /// The writes of rows that changes have in common, in the order of their arguments: key and rows.
     fn rows(&self, command: Command) -> impl Iterator<Item = (usize, &Rows<'a>)> {
-        let sets = if command.removes() { &self.removed } else { &self.added };
-        sets.iter().enumerate().filter(|(_, rows)| !rows.pieces.is_empty())
+        let sets = if command.removes() {
+            &self.removed
+        } else {
+            &self.added
+        };
+        sets.iter()
+            .enumerate()
+            .filter(|(_, rows)| !rows.pieces.is_empty())
     }
 
     /// The two packed arguments.
@@ -385,25 +510,52 @@ impl<'a> Call<'a> {
             for (set, rows) in self.rows(command) {
                 together.extend([command as usize, set + 1, rows.pieces.len()]);
                 let shares = rows.shares.iter();
-                one_by_one.extend(shares.flat_map(|&(change, count)| [command as usize, set + 1, count, change + 1]));
+                one_by_one.extend(
+                    shares.flat_map(|&(change, count)| {
+                        [command as usize, set + 1, count, change + 1]
+                    }),
+                );
             }
             if command == Command::AddRows {
                 adds = [together.len() / 3, one_by_one.len() / 4];
             }
         }
-        let mut head =
-            Vec::with_capacity(6 + 2 * (self.claims.len() + self.strings.len()) + self.counts.len() + together.len());
-        let kind = if self.marked { 2 } else { usize::from(self.small) };
-        head.extend([self.states.len(), kind, self.claims.len(), self.strings.len()]);
+        let mut head = Vec::with_capacity(
+            6 + 2 * (self.claims.len() + self.strings.len()) + self.counts.len() + together.len(),
+        );
+        let kind = if self.marked {
+            2
+        } else {
+            usize::from(self.small)
+        };
+        head.extend([
+            self.states.len(),
+            kind,
+            self.claims.len(),
+            self.strings.len(),
+        ]);
         head.extend([adds[0], together.len() / 3]);
-        head.extend(self.claims.iter().flat_map(|&(change, key)| [change + 1, other(key)]));
-        head.extend(self.strings.iter().flat_map(|&(change, key, _)| [change + 1, other(key)]));
+        head.extend(
+            self.claims
+                .iter()
+                .flat_map(|&(change, key)| [change + 1, other(key)]),
+        );
+        head.extend(
+            self.strings
+                .iter()
+                .flat_map(|&(change, key, _)| [change + 1, other(key)]),
+        );
         head.extend(&self.counts);
         head.append(&mut together);
         let mut refused = vec![adds[1], one_by_one.len() / 4, self.since.len()];
         refused.append(&mut one_by_one);
         for &(change, Stamp { version, writer }, length) in &self.since {
-            refused.extend([change + 1, version as usize, writer as usize, length as usize]);
+            refused.extend([
+                change + 1,
+                version as usize,
+                writer as usize,
+                length as usize,
+            ]);
         }
         [pack(&head), pack(&refused)]
     }
@@ -429,7 +581,8 @@ impl<'a> Call<'a> {
         args.extend(self.strings.iter().map(|(_, _, value)| value.arg()));
         for (own, command) in self.own.iter().zip([Command::AddRows, Command::RemoveRows]) {
             args.extend(own.arguments.iter().map(Piece::arg));
-            self.rows(command).for_each(|(_, rows)| args.extend(rows.pieces.iter().map(Piece::arg)));
+            self.rows(command)
+                .for_each(|(_, rows)| args.extend(rows.pieces.iter().map(Piece::arg)));
         }
         if let Some((command, channel, message)) = &self.announcement {
             args.extend([command.as_bytes(), channel.as_bytes(), message].map(Arg::Bytes));
@@ -440,16 +593,28 @@ impl<'a> Call<'a> {
     /// What became of each change, with its place among all changes.
     pub(super) fn answer(&self, answer: &Reply) -> Result<Vec<(usize, Applied)>, StoreError> {
         match answer {
-            Reply::Integer(_) => Ok(self.places.iter().map(|&place| (place, Applied::Done)).collect()),
+            Reply::Integer(_) => Ok(self
+                .places
+                .iter()
+                .map(|&place| (place, Applied::Done))
+                .collect()),
             Reply::Array(each) if each.len() == self.states.len() => {
                 let each = each.iter().zip(&self.states).zip(&self.places);
-                each.map(|((one, key), &place)| Ok((place, self.answer_one(key, one.as_ref().ok(), answer)?))).collect()
+                each.map(|((one, key), &place)| {
+                    Ok((place, self.answer_one(key, one.as_ref().ok(), answer)?))
+                })
+                .collect()
             }
             _ => Err(unexpected("what became of the changes", answer)),
         }
     }
 
-    fn answer_one(&self, key: &str, one: Option<&Reply>, answer: &Reply) -> Result<Applied, StoreError> {
+    fn answer_one(
+        &self,
+        key: &str,
+        one: Option<&Reply>,
+        answer: &Reply,
+    ) -> Result<Applied, StoreError> {
         match one {
             Some(Reply::Integer(0)) => Ok(Applied::Done),
             Some(Reply::Integer(_)) => Ok(Applied::Elsewhere),
@@ -457,7 +622,9 @@ impl<'a> Call<'a> {
             Some(Reply::Array(later)) if matches!(later.first(), Some(Ok(Reply::Integer(_)))) => {
                 Ok(Applied::Behind(reply::later(key, later)?))
             }
-            Some(state @ Reply::Array(_)) if self.small => Ok(Applied::Conflict(reply::small_in_array(state)?)),
+            Some(state @ Reply::Array(_)) if self.small => {
+                Ok(Applied::Conflict(reply::small_in_array(state)?))
+            }
             Some(state @ Reply::Array(_)) => Ok(Applied::Conflict(reply::state(key, state)?)),
             _ => Err(unexpected("what became of each change", answer)),
         }
@@ -468,9 +635,16 @@ impl<'a> Call<'a> {
 pub(super) fn state_fields(put: &Put) -> Vec<Piece<'_>> {
     let mut fields = Vec::with_capacity(2 * put.jobs.len() + 4);
     fields.extend([Piece::Bytes(META), Piece::Bytes(&put.meta)]);
-    fields.extend(put.jobs.iter().flat_map(|(job, state)| [Piece::Integer(job.0.into()), Piece::Bytes(state)]));
+    fields.extend(
+        put.jobs
+            .iter()
+            .flat_map(|(job, state)| [Piece::Integer(job.0.into()), Piece::Bytes(state)]),
+    );
     if let (Some(Trail { stamp, .. }), change::Rows::Follow) = (put.trail, put.rows) {
-        fields.extend([Piece::Text(keys::owing_field(stamp.writer)), Piece::Bytes(b"")]);
+        fields.extend([
+            Piece::Text(keys::owing_field(stamp.writer)),
+            Piece::Bytes(b""),
+        ]);
     }
     fields.extend(trail::entry(put).into_iter().flatten());
     fields

@@ -71,7 +71,13 @@ impl fmt::Display for Persistence {
 
 impl fmt::Display for NodeDurability {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { version, partitions, persistence, replicas, policy } = self;
+        let Self {
+            version,
+            partitions,
+            persistence,
+            replicas,
+            policy,
+        } = self;
         let policy = policy.as_deref().unwrap_or("unknown");
         write!(
             formatter,
@@ -84,7 +90,9 @@ impl Durability {
     /// What acknowledged work could be lost by, one line for each cause, when a write waits for so many replicas.
     #[must_use]
     pub fn risks(&self, replicas: u16) -> Vec<String> {
-        let of = |wanted: &dyn Fn(&NodeDurability) -> bool| self.nodes.iter().filter(|node| wanted(node)).count();
+        let of = |wanted: &dyn Fn(&NodeDurability) -> bool| {
+            self.nodes.iter().filter(|node| wanted(node)).count()
+        };
         let all = self.nodes.len();
         let persists = |kind: Persistence| of(&move |node| node.persistence == kind);
         let causes = [
@@ -102,7 +110,11 @@ impl Durability {
                  appendfsync everysec, or always",
             ),
             (
-                of(&|node| node.policy.as_deref().is_some_and(|policy| policy != KEEPS_ALL)),
+                of(&|node| {
+                    node.policy
+                        .as_deref()
+                        .is_some_and(|policy| policy != KEEPS_ALL)
+                }),
                 "redis removes keys when its memory is full, and workflows with them. Set maxmemory-policy noeviction",
             ),
             (
@@ -116,18 +128,29 @@ impl Durability {
         ];
         let found = causes.into_iter().filter(|(nodes, _)| *nodes > 0);
         found
-            .map(|(nodes, cause)| if all == 1 { cause.to_owned() } else { format!("{nodes} of {all} nodes: {cause}") })
+            .map(|(nodes, cause)| {
+                if all == 1 {
+                    cause.to_owned()
+                } else {
+                    format!("{nodes} of {all} nodes: {cause}")
+                }
+            })
             .collect()
     }
 }
 
 /// Values of INFO and of CONFIG GET, by name.
 fn fields(outcome: &Outcome) -> Vec<(String, String)> {
-    let Ok(reply) = answer(outcome) else { return Vec::new() };
+    let Ok(reply) = answer(outcome) else {
+        return Vec::new();
+    };
     if let Ok(entries) = reply::entries(reply) {
         return entries;
     }
-    let text = reply::bytes(reply).ok().flatten().map(|text| String::from_utf8_lossy(text).into_owned());
+    let text = reply::bytes(reply)
+        .ok()
+        .flatten()
+        .map(|text| String::from_utf8_lossy(text).into_owned());
     let text = text.unwrap_or_default();
     text.lines()
         .filter_map(|line| line.split_once(':'))
@@ -136,11 +159,18 @@ fn fields(outcome: &Outcome) -> Vec<(String, String)> {
 }
 
 fn value<'f>(fields: &'f [(String, String)], name: &str) -> Option<&'f str> {
-    fields.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_str())
+    fields
+        .iter()
+        .find(|(other, _)| other == name)
+        .map(|(_, value)| value.as_str())
 }
 
 fn persistence(fields: &[(String, String)]) -> Persistence {
-    match (value(fields, "aof_enabled"), value(fields, "appendfsync"), value(fields, "save")) {
+    match (
+        value(fields, "aof_enabled"),
+        value(fields, "appendfsync"),
+        value(fields, "save"),
+    ) {
         (Some("1"), Some("always"), _) => Persistence::LogAlways,
         (Some("1"), Some("everysec"), _) => Persistence::LogEverySecond,
         (Some("1"), Some("no"), _) => Persistence::LogUnsynced,
@@ -156,15 +186,34 @@ impl RedisStore {
     ///
     /// # Errors
     /// None at the moment: a node that does not answer, or does not allow the questions, is left out.
-    pub async fn durability_at(client: &Client, options: &RedisOptions) -> Result<Durability, StoreError> {
-        let RedisOptions { prefix, partitions, timeout } = options;
+    pub async fn durability_at(
+        client: &Client,
+        options: &RedisOptions,
+    ) -> Result<Durability, StoreError> {
+        let RedisOptions {
+            prefix,
+            partitions,
+            timeout,
+        } = options;
         let keys = Keys::new(prefix.clone(), *partitions);
-        Nodes { client, keys: &keys, timeout: *timeout }.durability().await
+        Nodes {
+            client,
+            keys: &keys,
+            timeout: *timeout,
+        }
+        .durability()
+        .await
     }
 
     /// As [`RedisStore::durability_at`], of the store as it is.
     pub(crate) async fn durability(&self) -> Result<Durability, StoreError> {
-        Nodes { client: &self.client, keys: &self.keys, timeout: self.timeout }.durability().await
+        Nodes {
+            client: &self.client,
+            keys: &self.keys,
+            timeout: self.timeout,
+        }
+        .durability()
+        .await
     }
 }
 
@@ -179,9 +228,13 @@ impl Nodes<'_> {
     /// Two round trips. Of a node that does not allow the questions nothing is told.
     async fn durability(&self) -> Result<Durability, StoreError> {
         let mut nodes: Vec<(String, String, Vec<Partition>)> = Vec::new();
-        for (partition, fields) in self.keys.all().zip(self.ask_nodes(self.keys.all(), &[("INFO", &["server"])]).await)
-        {
-            let (Some(id), Some(version)) = (value(&fields, "run_id"), value(&fields, "redis_version")) else {
+        for (partition, fields) in self.keys.all().zip(
+            self.ask_nodes(self.keys.all(), &[("INFO", &["server"])])
+                .await,
+        ) {
+            let (Some(id), Some(version)) =
+                (value(&fields, "run_id"), value(&fields, "redis_version"))
+            else {
                 continue;
             };
             match nodes.iter_mut().find(|(other, ..)| other == id) {
@@ -202,10 +255,14 @@ impl Nodes<'_> {
             version,
             partitions: partitions.len(),
             persistence: persistence(&fields),
-            replicas: value(&fields, "connected_slaves").and_then(|number| number.parse().ok()).unwrap_or_default(),
+            replicas: value(&fields, "connected_slaves")
+                .and_then(|number| number.parse().ok())
+                .unwrap_or_default(),
             policy: value(&fields, "maxmemory_policy").map(str::to_owned),
         };
-        Ok(Durability { nodes: nodes.into_iter().zip(told).map(of).collect() })
+        Ok(Durability {
+            nodes: nodes.into_iter().zip(told).map(of).collect(),
+        })
     }
 
     /// What the nodes of some partitions answer to these questions.
@@ -218,14 +275,18 @@ impl Nodes<'_> {
         for partition in partitions {
             // The key only selects the node.
             let key = self.keys.set(partition, Set::Ready);
-            let mut unit = batch.unit().repeatable("EXISTS", &[Arg::Key(key.as_bytes())]);
+            let mut unit = batch
+                .unit()
+                .repeatable("EXISTS", &[Arg::Key(key.as_bytes())]);
             for (name, args) in questions {
-                let args: Vec<Arg<'_>> = args.iter().map(|arg| Arg::Bytes(arg.as_bytes())).collect();
+                let args: Vec<Arg<'_>> =
+                    args.iter().map(|arg| Arg::Bytes(arg.as_bytes())).collect();
                 unit = unit.repeatable(name, &args);
             }
         }
         let outcomes = self.client.send(batch, Instant::now() + self.timeout).await;
         let each = outcomes.chunks(1 + questions.len());
-        each.map(|of_node| of_node[1..].iter().flat_map(fields).collect()).collect()
+        each.map(|of_node| of_node[1..].iter().flat_map(fields).collect())
+            .collect()
     }
 }

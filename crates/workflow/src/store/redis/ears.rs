@@ -6,7 +6,9 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use tidegate_pipeline::{Arg, Batch, Delivery, Outcome, Refusal, Subscriber, SubscriberEvent, SubscriberOptions};
+use tidegate_pipeline::{
+    Arg, Batch, Delivery, Outcome, Refusal, Subscriber, SubscriberEvent, SubscriberOptions,
+};
 
 use super::RedisStore;
 use super::call::Call;
@@ -55,15 +57,23 @@ impl RedisStore {
         unit.repeatable("HGET", &[key, field]);
         let outcomes = self.send(batch).await;
         let agreed = reply::bytes(answer(outcomes.last()?).ok()?).ok()??;
-        [Delivery::Sharded, Delivery::Broadcast].into_iter().find(|&delivery| word(delivery) == agreed.as_ref())
+        [Delivery::Sharded, Delivery::Broadcast]
+            .into_iter()
+            .find(|&delivery| word(delivery) == agreed.as_ref())
     }
 
     async fn publish(&self, delivery: Delivery, message: &[u8]) -> Outcome {
         let [_, channel] = self.keys.servers();
         let mut batch = Batch::new();
         // The channel is in the slot of a key of the same name.
-        batch.unit().repeatable(command(delivery), &[Arg::Key(channel.as_bytes()), Arg::Bytes(message)]);
-        self.send(batch).await.pop().expect("one answer for one command")
+        batch.unit().repeatable(
+            command(delivery),
+            &[Arg::Key(channel.as_bytes()), Arg::Bytes(message)],
+        );
+        self.send(batch)
+            .await
+            .pop()
+            .expect("one answer for one command")
     }
 
     /// Tells all servers that listen. If it is lost, they find out later.
@@ -81,11 +91,17 @@ impl RedisStore {
         announcer: &Announcer,
         calls: &mut [Call<'_>],
     ) {
-        let Some(delivery) = self.voice.delivery() else { return };
+        let Some(delivery) = self.voice.delivery() else {
+            return;
+        };
         let mut changes = changes.iter();
         for call in calls {
             if let Some(said) = announcer.of(partition, changes.by_ref().take(call.len())) {
-                call.announce(command(delivery), self.keys.channel(partition, said.audience()), said.write());
+                call.announce(
+                    command(delivery),
+                    self.keys.channel(partition, said.audience()),
+                    said.write(),
+                );
             }
         }
     }
@@ -99,7 +115,11 @@ impl RedisStore {
     pub(crate) fn listen(&self) -> Option<Ears> {
         let options = SubscriberOptions::new(self.voice.delivery()?);
         let subscriber = Subscriber::new(&self.client, Vec::<Bytes>::new(), options);
-        Some(Ears { store: self.clone(), subscriber, topics: Mutex::default() })
+        Some(Ears {
+            store: self.clone(),
+            subscriber,
+            topics: Mutex::default(),
+        })
     }
 }
 
@@ -114,7 +134,10 @@ impl Ears {
             Topic::Servers => keys.servers()[1].clone(),
             Topic::Partition(partition, audience) => keys.channel(partition, audience),
         };
-        let named: HashMap<Bytes, Topic> = topics.iter().map(|topic| (channel(topic).into(), *topic)).collect();
+        let named: HashMap<Bytes, Topic> = topics
+            .iter()
+            .map(|topic| (channel(topic).into(), *topic))
+            .collect();
         self.subscriber.set_channels(named.keys().cloned());
         *self.topics() = named;
     }
@@ -133,11 +156,19 @@ impl Ears {
         match event {
             SubscriberEvent::Subscribed { channel } => topic(&channel).map(Heard::Listening),
             SubscriberEvent::Unsubscribed { channel, reason } => {
-                topic(&channel).map(|topic| Heard::Deaf { topic, reason: reason.to_string(), refused: false })
+                topic(&channel).map(|topic| Heard::Deaf {
+                    topic,
+                    reason: reason.to_string(),
+                    refused: false,
+                })
             }
             SubscriberEvent::Refused { channel, refusal } => {
                 let refused = !matches!(refusal, Refusal::Other { .. });
-                topic(&channel).map(|topic| Heard::Deaf { topic, reason: refusal.to_string(), refused })
+                topic(&channel).map(|topic| Heard::Deaf {
+                    topic,
+                    reason: refusal.to_string(),
+                    refused,
+                })
             }
             SubscriberEvent::Message { channel, payload } => Heard::of(topic(&channel)?, &payload),
             SubscriberEvent::Missed { .. } => Some(Heard::Missed),

@@ -38,7 +38,11 @@ impl<'a> Ask<'a> {
         leases: impl IntoIterator<Item = LeaseRef>,
     ) -> Self {
         let leases = leases.into_iter().map(|lease| Piece::Text(lease.text()));
-        Self { set, word, pieces: how.into_iter().chain(leases).collect() }
+        Self {
+            set,
+            word,
+            pieces: how.into_iter().chain(leases).collect(),
+        }
     }
 }
 
@@ -69,13 +73,21 @@ fn of_each<T: Copy>(
 ) -> Vec<Result<T, StoreError>> {
     let mut each = vec![None; places];
     for (numbers, answer) in sets.values().zip(answers) {
-        numbers.iter().for_each(|&at| each[at] = Some(answer.clone()));
+        numbers
+            .iter()
+            .for_each(|&at| each[at] = Some(answer.clone()));
     }
-    each.into_iter().map(|one| one.expect("each place has a set")).collect()
+    each.into_iter()
+        .map(|one| one.expect("each place has a set"))
+        .collect()
 }
 
 fn millis(time: Duration) -> Piece<'static> {
-    Piece::Integer(u64::try_from(time.as_millis()).unwrap_or(LONGEST).min(LONGEST))
+    Piece::Integer(
+        u64::try_from(time.as_millis())
+            .unwrap_or(LONGEST)
+            .min(LONGEST),
+    )
 }
 
 /// What Redis answered, or why it did not.
@@ -92,7 +104,9 @@ fn answered(outcome: &Outcome) -> Result<Reply, StoreError> {
             Err(StoreError::Unknown { reason })
         }
         failed if wrote_nothing(failed) => Err(unavailable(failed)),
-        failed => Err(StoreError::Unknown { reason: reason(failed) }),
+        failed => Err(StoreError::Unknown {
+            reason: reason(failed),
+        }),
     }
 }
 
@@ -106,7 +120,11 @@ fn standing(reply: &Reply) -> Result<Standing, StoreError> {
         return Err(unexpected("places that were given", reply));
     };
     let next = u64::try_from(*next).ok().map(Duration::from_millis);
-    Ok(Standing { granted: count(granted)? as usize, number: number(taken)?, next })
+    Ok(Standing {
+        granted: count(granted)? as usize,
+        number: number(taken)?,
+        next,
+    })
 }
 
 fn extended(reply: &Reply, number: usize) -> Result<Vec<Extended>, StoreError> {
@@ -114,21 +132,38 @@ fn extended(reply: &Reply, number: usize) -> Result<Vec<Extended>, StoreError> {
     if places.len() != number {
         return Err(unexpected("which places last longer", reply));
     }
-    let one = |place: &Reply| Ok(if count(place)? > 0 { Extended::Yes } else { Extended::Gone });
+    let one = |place: &Reply| {
+        Ok(if count(place)? > 0 {
+            Extended::Yes
+        } else {
+            Extended::Gone
+        })
+    };
     places.iter().map(|place| one(place)).collect()
 }
 
 fn holders(reply: &Reply) -> Result<Holders, StoreError> {
-    let [taken, first] = array(reply)?[..] else { return Err(unexpected("who has places", reply)) };
+    let [taken, first] = array(reply)?[..] else {
+        return Err(unexpected("who has places", reply));
+    };
     let holder = |(name, until): &(String, String)| {
         // Redis 7.2 and later may write large scores with an exponent.
         let until: Option<f64> = until.parse().ok();
-        name.parse().ok().zip(until).map(|(lease, until)| (lease, Timestamp::from_micros(until as u64 * 1_000)))
+        name.parse()
+            .ok()
+            .zip(until)
+            .map(|(lease, until)| (lease, Timestamp::from_micros(until as u64 * 1_000)))
     };
     let read = |pair| holder(pair).ok_or_else(|| unexpected("leases and their times", reply));
-    let mut first = reply::entries(first)?.iter().map(read).collect::<Result<Vec<(LeaseRef, Timestamp)>, _>>()?;
+    let mut first = reply::entries(first)?
+        .iter()
+        .map(read)
+        .collect::<Result<Vec<(LeaseRef, Timestamp)>, _>>()?;
     first.sort_by_key(|(_, until)| *until);
-    Ok(Holders { number: number(taken)?, first })
+    Ok(Holders {
+        number: number(taken)?,
+        first,
+    })
 }
 
 impl RedisStore {
@@ -144,11 +179,18 @@ impl RedisStore {
         lease: Duration,
     ) -> Vec<Result<Standing, StoreError>> {
         let asks = holds.iter().map(|hold| {
-            let how = [Piece::Integer(hold.most.into()), millis(term(lease)), Piece::Text(by.to_string())];
+            let how = [
+                Piece::Integer(hold.most.into()),
+                millis(term(lease)),
+                Piece::Text(by.to_string()),
+            ];
             Ask::new((b"hold", hold.set), how, hold.leases.iter().copied())
         });
         let answers = self.ask(&asks.collect::<Vec<_>>(), now, Safe::Yes).await;
-        answers.into_iter().map(|answer| standing(&answer?)).collect()
+        answers
+            .into_iter()
+            .map(|answer| standing(&answer?))
+            .collect()
     }
 
     pub(crate) async fn extend_holds(
@@ -159,14 +201,21 @@ impl RedisStore {
     ) -> Vec<Result<Extended, StoreError>> {
         let sets = by_set(places);
         let asks = sets.iter().map(|(set, numbers)| {
-            Ask::new((b"extend", set), [millis(term(lease))], numbers.iter().map(|&at| places[at].1))
+            Ask::new(
+                (b"extend", set),
+                [millis(term(lease))],
+                numbers.iter().map(|&at| places[at].1),
+            )
         });
         let answers = self.ask(&asks.collect::<Vec<_>>(), now, Safe::Yes).await;
         let mut each: Vec<Result<Extended, StoreError>> = vec![Ok(Extended::Gone); places.len()];
         for (numbers, answer) in sets.values().zip(answers) {
             let found = answer.and_then(|answer| extended(&answer, numbers.len()));
             for (place, &at) in numbers.iter().enumerate() {
-                each[at] = found.as_ref().map(|found| found[place]).map_err(StoreError::clone);
+                each[at] = found
+                    .as_ref()
+                    .map(|found| found[place])
+                    .map_err(StoreError::clone);
             }
         }
         each
@@ -181,16 +230,29 @@ impl RedisStore {
         let sets = by_set(places);
         let command = self.how_to_tell().unwrap_or_default().as_bytes();
         let asks = sets.iter().map(|(set, numbers)| {
-            let channel = self.keys.channel(self.partition_of_set(set), Audience::Waiting);
+            let channel = self
+                .keys
+                .channel(self.partition_of_set(set), Audience::Waiting);
             let message = Piece::Packed(Release::write(by, set));
-            let how = [Piece::Text(by.to_string()), Piece::Bytes(command), Piece::Text(channel), message];
-            Ask::new((b"release", set), how, numbers.iter().map(|&at| places[at].1))
+            let how = [
+                Piece::Text(by.to_string()),
+                Piece::Bytes(command),
+                Piece::Text(channel),
+                message,
+            ];
+            Ask::new(
+                (b"release", set),
+                how,
+                numbers.iter().map(|&at| places[at].1),
+            )
         });
         // What a failover brings back is free when its time is over.
         let answers = self.ask(&asks.collect::<Vec<_>>(), now, Safe::No).await;
         let left = |answer: Result<Reply, StoreError>| {
             let answer = answer?;
-            let [taken, deaf] = array(&answer)?[..] else { return Err(unexpected("places that are taken", &answer)) };
+            let [taken, deaf] = array(&answer)?[..] else {
+                return Err(unexpected("places that are taken", &answer));
+            };
             if count(deaf)? > 0 {
                 self.voice.doubt();
             }
@@ -206,9 +268,14 @@ impl RedisStore {
         limit: usize,
     ) -> Vec<Result<Holders, StoreError>> {
         let limit = u32::try_from(limit).unwrap_or(u32::MAX);
-        let asks = sets.iter().map(|set| Ask::new((b"list", set), [Piece::Integer(limit.into())], []));
+        let asks = sets
+            .iter()
+            .map(|set| Ask::new((b"list", set), [Piece::Integer(limit.into())], []));
         let answers = self.ask(&asks.collect::<Vec<_>>(), now, Safe::No).await;
-        answers.into_iter().map(|answer| holders(&answer?)).collect()
+        answers
+            .into_iter()
+            .map(|answer| holders(&answer?))
+            .collect()
     }
 
     /// Calls the script once for each set.
@@ -220,14 +287,28 @@ impl RedisStore {
         let all: Vec<usize> = (0..asks.len()).collect();
         let digest = self.digest_of_holders(deadline).await;
         let mut outcomes = match &digest {
-            Some(digest) => self.run_asks(asks, &all, ("EVALSHA", digest), (now, safe, deadline)).await,
-            None => self.run_asks(asks, &all, ("EVAL", SCRIPT), (now, safe, deadline)).await,
+            Some(digest) => {
+                self.run_asks(asks, &all, ("EVALSHA", digest), (now, safe, deadline))
+                    .await
+            }
+            None => {
+                self.run_asks(asks, &all, ("EVAL", SCRIPT), (now, safe, deadline))
+                    .await
+            }
         };
-        let forgotten: Vec<usize> = all.into_iter().filter(|&at| is_forgotten(&outcomes[at].0)).collect();
+        let forgotten: Vec<usize> = all
+            .into_iter()
+            .filter(|&at| is_forgotten(&outcomes[at].0))
+            .collect();
         if !forgotten.is_empty() {
             // Sending the text also makes Redis keep the script.
-            let again = self.run_asks(asks, &forgotten, ("EVAL", SCRIPT), (now, safe, deadline)).await;
-            forgotten.into_iter().zip(again).for_each(|(at, outcome)| outcomes[at] = outcome);
+            let again = self
+                .run_asks(asks, &forgotten, ("EVAL", SCRIPT), (now, safe, deadline))
+                .await;
+            forgotten
+                .into_iter()
+                .zip(again)
+                .for_each(|(at, outcome)| outcomes[at] = outcome);
         }
         outcomes
             .into_iter()
@@ -245,7 +326,10 @@ impl RedisStore {
     ) -> Vec<(Outcome, Result<(), StoreError>)> {
         let mut partitions: BTreeMap<Partition, Vec<usize>> = BTreeMap::new();
         for (place, &at) in chosen.iter().enumerate() {
-            partitions.entry(self.partition_of_set(asks[at].set)).or_default().push(place);
+            partitions
+                .entry(self.partition_of_set(asks[at].set))
+                .or_default()
+                .push(place);
         }
         let add = |batch: &mut Batch, places: &[usize]| {
             let asks = places.iter().map(|&place| &asks[chosen[place]]);
@@ -254,20 +338,31 @@ impl RedisStore {
                 self.wait(unit);
             }
         };
-        let found: Vec<(Outcome, Result<(), StoreError>)> = if safe == Safe::Yes && self.replicas() > 0 {
-            // Waits of one connection would come one after the other.
-            let sent = partitions.values().map(|places| {
+        let found: Vec<(Outcome, Result<(), StoreError>)> =
+            if safe == Safe::Yes && self.replicas() > 0 {
+                // Waits of one connection would come one after the other.
+                let sent = partitions.values().map(|places| {
+                    let mut batch = Batch::new();
+                    add(&mut batch, places);
+                    self.send_to_replicas(batch, deadline)
+                });
+                let each = together(sent).await.into_iter();
+                each.flat_map(|(outcomes, enough)| {
+                    outcomes.into_iter().map(move |one| (one, enough.clone()))
+                })
+                .collect()
+            } else {
                 let mut batch = Batch::new();
-                add(&mut batch, places);
-                self.send_to_replicas(batch, deadline)
-            });
-            let each = together(sent).await.into_iter();
-            each.flat_map(|(outcomes, enough)| outcomes.into_iter().map(move |one| (one, enough.clone()))).collect()
-        } else {
-            let mut batch = Batch::new();
-            partitions.values().for_each(|places| add(&mut batch, places));
-            self.client.send(batch, deadline).await.into_iter().map(|outcome| (outcome, Ok(()))).collect()
-        };
+                partitions
+                    .values()
+                    .for_each(|places| add(&mut batch, places));
+                self.client
+                    .send(batch, deadline)
+                    .await
+                    .into_iter()
+                    .map(|outcome| (outcome, Ok(())))
+                    .collect()
+            };
         let mut found: Vec<_> = partitions.into_values().flatten().zip(found).collect();
         found.sort_unstable_by_key(|&(place, _)| place);
         found.into_iter().map(|(_, outcome)| outcome).collect()
@@ -285,7 +380,10 @@ impl RedisStore {
             let keys = self.keys.holders(self.partition_of_set(ask.set), ask.set);
             let mut args = vec![Arg::Bytes(script), Arg::Integer(keys.len() as i64)];
             args.extend(keys.iter().map(|key| Arg::Key(key.as_bytes())));
-            args.extend([Arg::Bytes(ask.word), Arg::Integer(i64::try_from(now.millis()).unwrap_or(i64::MAX))]);
+            args.extend([
+                Arg::Bytes(ask.word),
+                Arg::Integer(i64::try_from(now.millis()).unwrap_or(i64::MAX)),
+            ]);
             args.extend(ask.pieces.iter().map(Piece::arg));
             unit = unit.repeatable(command, &args);
         }
@@ -298,7 +396,9 @@ impl RedisStore {
             return Some(Arc::clone(known));
         }
         let mut batch = Batch::new();
-        batch.unit().repeatable("SCRIPT", &[Arg::Bytes(b"LOAD"), Arg::Bytes(SCRIPT)]);
+        batch
+            .unit()
+            .repeatable("SCRIPT", &[Arg::Bytes(b"LOAD"), Arg::Bytes(SCRIPT)]);
         let outcome = self.client.send(batch, deadline).await.pop()?;
         let digest: Arc<[u8]> = reply::bytes(outcome.reply().ok()?).ok()??.as_ref().into();
         Some(Arc::clone(self.holders_digest.get_or_init(|| digest)))

@@ -61,7 +61,9 @@ impl Identity {
 
     /// Whether the timers of a partition may lack their long row.
     pub(super) fn lacks_long_row(&self, partition: Partition) -> bool {
-        self.lengthened.get(usize::from(partition.0)).is_some_and(|has| !has.load(Relaxed))
+        self.lengthened
+            .get(usize::from(partition.0))
+            .is_some_and(|has| !has.load(Relaxed))
     }
 
     /// Whether the timers of a partition have their long row.
@@ -86,14 +88,25 @@ fn random() -> String {
 }
 
 /// Reads the id of the store behind `key`, after writing one if there is none. None: it cannot be written now.
-pub(super) async fn establish(client: &Client, key: &str, deadline: Instant) -> Result<Option<String>, StoreError> {
+pub(super) async fn establish(
+    client: &Client,
+    key: &str,
+    deadline: Instant,
+) -> Result<Option<String>, StoreError> {
     ask(client, key, &random(), deadline).await
 }
 
-async fn ask(client: &Client, key: &str, id: &str, deadline: Instant) -> Result<Option<String>, StoreError> {
+async fn ask(
+    client: &Client,
+    key: &str,
+    id: &str,
+    deadline: Instant,
+) -> Result<Option<String>, StoreError> {
     let (key, field) = (Arg::Key(key.as_bytes()), Arg::Bytes(ID));
     let mut batch = Batch::new();
-    let unit = batch.unit().repeatable("HSETNX", &[key, field, Arg::Bytes(id.as_bytes())]);
+    let unit = batch
+        .unit()
+        .repeatable("HSETNX", &[key, field, Arg::Bytes(id.as_bytes())]);
     unit.repeatable("HGET", &[key, field]);
     let outcomes = client.send(batch, deadline).await;
     text(&outcomes[1])
@@ -128,21 +141,32 @@ impl RedisStore {
         let mut batch = Batch::new();
         let [schema, partitions, from] = Facts::FIELDS.map(Arg::Bytes);
         let at = Arg::Key(key.as_bytes());
-        batch.unit().repeatable("HMGET", &[at, Arg::Bytes(ID), schema, partitions, from]);
-        REGISTERS.iter().for_each(|&register| self.ask_sizes(&mut batch, register));
+        batch
+            .unit()
+            .repeatable("HMGET", &[at, Arg::Bytes(ID), schema, partitions, from]);
+        REGISTERS
+            .iter()
+            .for_each(|&register| self.ask_sizes(&mut batch, register));
         let outcomes = self.client.send(batch, deadline).await;
         let values = reply::array(answer(&outcomes[0])?)?;
-        let [id, facts @ ..] = &values[..] else { return Err(unexpected("four values", answer(&outcomes[0])?)) };
+        let [id, facts @ ..] = &values[..] else {
+            return Err(unexpected("four values", answer(&outcomes[0])?));
+        };
         let found = reply::bytes(id)?.map(|id| String::from_utf8_lossy(id).into_owned());
         let known = self.identity.id().clone();
         match known {
-            Some(known) if found.as_ref() != Some(&known) => self.found_other(&key, found, known, deadline).await?,
+            Some(known) if found.as_ref() != Some(&known) => {
+                self.found_other(&key, found, known, deadline).await?
+            }
             Some(_) => self.adopt(Facts::read(facts, &key)?, &key)?,
             // The store was made by a version without ids, and Redis took no writes since.
             None => *self.identity.id() = ask(&self.client, &key, &random(), deadline).await?,
         }
         let names = self.look_at_registers(&outcomes[1..]).await;
-        Ok(Looked { names, losses: self.losses() })
+        Ok(Looked {
+            names,
+            losses: self.losses(),
+        })
     }
 
     /// Goes on with what a migration has changed.
@@ -172,7 +196,11 @@ impl RedisStore {
         // All servers of the store remember the same id, and those that make it anew at the same time agree on one.
         let agreed = ask(&self.client, key, &known, deadline).await?;
         identity.losses.fetch_add(1, Relaxed);
-        let by = if found.is_some() { "another server" } else { "this server" };
+        let by = if found.is_some() {
+            "another server"
+        } else {
+            "this server"
+        };
         error!(
             key,
             by,
@@ -199,7 +227,8 @@ impl RedisStore {
         match self.is_replaced() {
             false => Ok(()),
             true => Err(StoreError::Unavailable {
-                reason: "redis lost the store, and another server made it anew: it is opened again".to_owned(),
+                reason: "redis lost the store, and another server made it anew: it is opened again"
+                    .to_owned(),
             }),
         }
     }

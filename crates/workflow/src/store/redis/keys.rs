@@ -90,7 +90,8 @@ impl Keys {
 
     fn of(&self, partition: Partition, rest: usize) -> String {
         // An id may name a partition that this store does not have. Then the key is one that does not exist.
-        let tag = TAGS[usize::from(partition.0 % self.partitions) * (TAGS.len() / usize::from(self.partitions))];
+        let tag = TAGS[usize::from(partition.0 % self.partitions)
+            * (TAGS.len() / usize::from(self.partitions))];
         let mut key = String::with_capacity(self.prefix.len() + 6 + rest);
         key.push_str(&self.prefix);
         key.push('{');
@@ -178,7 +179,11 @@ impl Keys {
 
     /// The terms of queues and handlers, on the node of the names of queues: a server needs no other one to start.
     pub(super) fn terms(&self) -> String {
-        format!("{}{{{}}}:terms", self.prefix, self.register(Register::Queues))
+        format!(
+            "{}{{{}}}:terms",
+            self.prefix,
+            self.register(Register::Queues)
+        )
     }
 
     /// What is kept beside a register, on its node: its names in order, and when they were last entered.
@@ -220,7 +225,11 @@ pub(super) fn job_of(field: &[u8]) -> Option<JobIndex> {
 /// The fields of a label. One long value would make Redis store the whole hash in three times the memory, so a long label is divided
 /// into pieces. A very long one is not.
 pub(super) fn label_fields(label: &[u8]) -> impl Iterator<Item = (&'static [u8], &[u8])> {
-    let piece = if label.len() <= COMPACT * LABEL.len() { COMPACT } else { label.len() };
+    let piece = if label.len() <= COMPACT * LABEL.len() {
+        COMPACT
+    } else {
+        label.len()
+    };
     // An empty label has a field too.
     let pieces = label.chunks(piece).chain(label.is_empty().then_some(label));
     LABEL.into_iter().zip(pieces)
@@ -261,11 +270,18 @@ mod tests {
             let keys = Keys::new("tg:".to_owned(), partitions);
             let ready = |partition| format!("CLUSTER KEYSLOT {}", keys.set(partition, Set::Ready));
             let replies = server.raw(&keys.all().map(ready).collect::<Vec<_>>().join("\r\n"));
-            let slots: Vec<u16> = replies.lines().map(|slot| slot[1..].parse().unwrap()).collect();
+            let slots: Vec<u16> = replies
+                .lines()
+                .map(|slot| slot[1..].parse().unwrap())
+                .collect();
             assert_eq!(slots.len(), usize::from(partitions));
             let share = 16_384 / u32::from(partitions);
             for (partition, slot) in (0..).zip(slots) {
-                assert_eq!(u32::from(slot) / share, partition, "of {partitions} partitions, in slot {slot}");
+                assert_eq!(
+                    u32::from(slot) / share,
+                    partition,
+                    "of {partitions} partitions, in slot {slot}"
+                );
             }
         }
     }
@@ -277,9 +293,18 @@ mod tests {
         let last = TAGS[240];
         assert_eq!(keys.part(id, Part::State), format!("my:{{{last}}}:w:{id}"));
         assert_eq!(keys.part(id, Part::Graph), format!("my:{{{last}}}:d:{id}"));
-        assert_eq!(keys.part(id, Part::Results), format!("my:{{{last}}}:o:{id}"));
-        assert_eq!(keys.set(Partition(15), Set::Index), format!("my:{{{last}}}:ix"));
-        assert_eq!(keys.idempotency(Partition(15), "{a}"), format!("my:{{{last}}}:k:{{a}}"));
+        assert_eq!(
+            keys.part(id, Part::Results),
+            format!("my:{{{last}}}:o:{id}")
+        );
+        assert_eq!(
+            keys.set(Partition(15), Set::Index),
+            format!("my:{{{last}}}:ix")
+        );
+        assert_eq!(
+            keys.idempotency(Partition(15), "{a}"),
+            format!("my:{{{last}}}:k:{{a}}")
+        );
     }
 
     #[test]
@@ -287,8 +312,21 @@ mod tests {
         let check = |length: usize, pieces: &[usize]| {
             let label: Vec<u8> = (0..length).map(|at| at as u8).collect();
             let fields: Vec<_> = label_fields(&label).collect();
-            assert_eq!(fields.iter().map(|(_, value)| value.len()).collect::<Vec<_>>(), pieces, "{length}");
-            assert_eq!(fields.iter().flat_map(|(_, value)| value.iter().copied()).collect::<Vec<_>>(), label);
+            assert_eq!(
+                fields
+                    .iter()
+                    .map(|(_, value)| value.len())
+                    .collect::<Vec<_>>(),
+                pieces,
+                "{length}"
+            );
+            assert_eq!(
+                fields
+                    .iter()
+                    .flat_map(|(_, value)| value.iter().copied())
+                    .collect::<Vec<_>>(),
+                label
+            );
         };
         check(0, &[0]);
         check(64, &[64]);

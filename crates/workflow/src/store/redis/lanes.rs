@@ -29,23 +29,42 @@ impl RedisStore {
                 Arg::Integer(each as i64),
                 Arg::Integer(lanes as i64),
             ];
-            let bounds = bounds.iter().flat_map(|(from, to)| [Arg::Bytes(from), Arg::Bytes(to)]);
-            batch.unit().repeatable("EVAL", &head.into_iter().chain(bounds).collect::<Vec<_>>());
+            let bounds = bounds
+                .iter()
+                .flat_map(|(from, to)| [Arg::Bytes(from), Arg::Bytes(to)]);
+            batch
+                .unit()
+                .repeatable("EVAL", &head.into_iter().chain(bounds).collect::<Vec<_>>());
         }
         self.send(batch).await.iter().map(found).collect()
     }
 }
 
 fn bounds(Walk { from, to }: &Walk) -> (Vec<u8>, Vec<u8>) {
-    ([b"[", from.as_slice()].concat(), [b"(", to.as_slice()].concat())
+    (
+        [b"[", from.as_slice()].concat(),
+        [b"(", to.as_slice()].concat(),
+    )
 }
 
 fn found(outcome: &Outcome) -> Result<Vec<LaneRows>, StoreError> {
     let walk = |walk| {
         let values = reply::array(walk)?;
-        let Some((all, rows)) = values.split_first() else { return Ok((Vec::new(), true)) };
-        let rows = rows.iter().map(|row| Ok(reply::bytes(row)?.map(|row| row.to_vec()).unwrap_or_default()));
-        Ok((rows.collect::<Result<_, StoreError>>()?, reply::count(all)? == 1))
+        let Some((all, rows)) = values.split_first() else {
+            return Ok((Vec::new(), true));
+        };
+        let rows = rows.iter().map(|row| {
+            Ok(reply::bytes(row)?
+                .map(|row| row.to_vec())
+                .unwrap_or_default())
+        });
+        Ok((
+            rows.collect::<Result<_, StoreError>>()?,
+            reply::count(all)? == 1,
+        ))
     };
-    reply::array(answer(outcome)?)?.into_iter().map(walk).collect()
+    reply::array(answer(outcome)?)?
+        .into_iter()
+        .map(walk)
+        .collect()
 }

@@ -29,7 +29,10 @@ fn calls(notes: &[Written]) -> Vec<Call> {
     let mut partitions: BTreeMap<Partition, Vec<Call>> = BTreeMap::new();
     for (place, note) in notes.iter().enumerate() {
         let calls = partitions.entry(note.workflow.partition()).or_default();
-        if calls.last().is_none_or(|call| call.notes.len() >= MOST_NOTES || call.bytes >= MOST_OF_CALL) {
+        if calls
+            .last()
+            .is_none_or(|call| call.notes.len() >= MOST_NOTES || call.bytes >= MOST_OF_CALL)
+        {
             calls.push(Call::default());
         }
         let call = calls.last_mut().expect("there is one with room");
@@ -44,13 +47,23 @@ fn noted(outcome: &Outcome, number: usize) -> Result<Vec<Noted>, StoreError> {
     let reply = match outcome {
         Outcome::Reply(reply) => reply,
         failed if wrote_nothing(failed) => return Err(unavailable(failed)),
-        failed => return Err(StoreError::Unknown { reason: with_advice(reason(failed)) }),
+        failed => {
+            return Err(StoreError::Unknown {
+                reason: with_advice(reason(failed)),
+            });
+        }
     };
     let each = array(reply)?;
     if each.len() != number {
         return Err(unexpected("what became of notes", reply));
     }
-    let one = |one: &Reply| Ok(if count(one)? > 0 { Noted::Yes } else { Noted::Gone });
+    let one = |one: &Reply| {
+        Ok(if count(one)? > 0 {
+            Noted::Yes
+        } else {
+            Noted::Gone
+        })
+    };
     each.into_iter().map(one).collect()
 }
 
@@ -68,30 +81,57 @@ impl RedisStore {
         let mut all: Vec<Result<Noted, StoreError>> = vec![Ok(Noted::Gone); notes.len()];
         for (call, outcome) in calls.iter().zip(&outcomes) {
             match noted(outcome, call.notes.len()) {
-                Ok(each) => call.notes.iter().zip(each).for_each(|(&place, noted)| all[place] = Ok(noted)),
-                Err(error) => call.notes.iter().for_each(|&place| all[place] = Err(error.clone())),
+                Ok(each) => call
+                    .notes
+                    .iter()
+                    .zip(each)
+                    .for_each(|(&place, noted)| all[place] = Ok(noted)),
+                Err(error) => call
+                    .notes
+                    .iter()
+                    .for_each(|&place| all[place] = Err(error.clone())),
             }
         }
         all
     }
 
     /// Adds a call of the script. It is not repeated when nobody knows whether it ran: lines would be there twice.
-    fn append_notes<'a>(&self, batch: &mut Batch, notes: impl Iterator<Item = &'a Written> + Clone) {
+    fn append_notes<'a>(
+        &self,
+        batch: &mut Batch,
+        notes: impl Iterator<Item = &'a Written> + Clone,
+    ) {
         let mut workflows: BTreeMap<WorkflowId, i64> = BTreeMap::new();
         let mut keys: Vec<String> = Vec::new();
         for Written { workflow, .. } in notes.clone() {
             let next = workflows.len() as i64;
             workflows.entry(*workflow).or_insert_with(|| {
-                keys.extend([Part::Results, Part::State, Part::Small].map(|part| self.keys.part(*workflow, part)));
+                keys.extend(
+                    [Part::Results, Part::State, Part::Small]
+                        .map(|part| self.keys.part(*workflow, part)),
+                );
                 next
             });
         }
         let mut args = vec![Arg::Bytes(SCRIPT), Arg::Integer(keys.len() as i64)];
         args.extend(keys.iter().map(|key| Arg::Key(key.as_bytes())));
         args.extend([i64::from(SLOTS), MOST_BYTES as i64, FULL as i64].map(Arg::Integer));
-        for Written { workflow, job, progress, entry, lines } in notes {
-            args.extend([Arg::Integer(workflows[workflow]), Arg::Integer(job.0.into())]);
-            args.extend([Arg::Bytes(progress.as_deref().unwrap_or_default()), Arg::Bytes(entry)]);
+        for Written {
+            workflow,
+            job,
+            progress,
+            entry,
+            lines,
+        } in notes
+        {
+            args.extend([
+                Arg::Integer(workflows[workflow]),
+                Arg::Integer(job.0.into()),
+            ]);
+            args.extend([
+                Arg::Bytes(progress.as_deref().unwrap_or_default()),
+                Arg::Bytes(entry),
+            ]);
             args.push(Arg::Integer(*lines as i64));
         }
         batch.unit().command("EVAL", &args);

@@ -29,21 +29,37 @@ impl RedisStore {
     /// # Cancellation
     /// When the future is dropped, the store may have been made, empty.
     pub async fn open(client: Client, options: RedisOptions) -> Result<Self, StoreError> {
-        let RedisOptions { prefix, partitions, timeout } = options;
+        let RedisOptions {
+            prefix,
+            partitions,
+            timeout,
+        } = options;
         let key = Keys::meta(&prefix);
         let mut facts = Facts::ask(&client, &key, Instant::now() + timeout, &[]).await?;
         if facts.schema.is_none() {
-            let made = Facts { schema: Some(Format::LATEST.schema()), partitions: Some(partitions.into()), from: None };
+            let made = Facts {
+                schema: Some(Format::LATEST.schema()),
+                partitions: Some(partitions.into()),
+                from: None,
+            };
             facts = Facts::make(&client, &key, Instant::now() + timeout, made).await?;
             info!(partitions, key, "a store of workflows was made");
         }
         let (format, found) = (facts.format(&key)?, facts.partitions(&key)?);
         if found != partitions {
-            info!(found, asked = partitions, key, "the store keeps the number of partitions it was made with");
+            info!(
+                found,
+                asked = partitions,
+                key,
+                "the store keeps the number of partitions it was made with"
+            );
         }
         // Also for a store that was made by a version without ids.
         let id = identity::establish(&client, &key, Instant::now() + timeout).await?;
-        let (keys, identity) = (Arc::new(Keys::new(prefix, found)), Arc::new(Identity::new(facts, id)));
+        let (keys, identity) = (
+            Arc::new(Keys::new(prefix, found)),
+            Arc::new(Identity::new(facts, id)),
+        );
         let schema = Schema::new(format, facts.from);
         let mut store = Self {
             client,
@@ -77,17 +93,39 @@ impl RedisStore {
         let at = Arg::Key(key.as_bytes());
         let mut batch = Batch::new();
         let unit = batch.unit();
-        let unit = unit.repeatable("HSETNX", &[at, Arg::Bytes(MIGRATES_FROM), Arg::Integer(from.schema().into())]);
-        unit.repeatable("HSET", &[at, Arg::Bytes(SCHEMA), Arg::Integer(Format::LATEST.schema().into())]);
-        self.send(batch).await.iter().try_for_each(|outcome| answer(outcome).map(|_| ()))?;
-        Facts::ask(&self.client, &key, Instant::now() + self.timeout, &[]).await?.adopt(&key, &self.schema)
+        let unit = unit.repeatable(
+            "HSETNX",
+            &[
+                at,
+                Arg::Bytes(MIGRATES_FROM),
+                Arg::Integer(from.schema().into()),
+            ],
+        );
+        unit.repeatable(
+            "HSET",
+            &[
+                at,
+                Arg::Bytes(SCHEMA),
+                Arg::Integer(Format::LATEST.schema().into()),
+            ],
+        );
+        self.send(batch)
+            .await
+            .iter()
+            .try_for_each(|outcome| answer(outcome).map(|_| ()))?;
+        Facts::ask(&self.client, &key, Instant::now() + self.timeout, &[])
+            .await?
+            .adopt(&key, &self.schema)
     }
 
     /// Nothing of an earlier format is left.
     pub(crate) async fn end_migration(&self) -> Result<(), StoreError> {
         let key = Keys::meta(self.keys.prefix());
         let mut batch = Batch::new();
-        batch.unit().repeatable("HDEL", &[Arg::Key(key.as_bytes()), Arg::Bytes(MIGRATES_FROM)]);
+        batch.unit().repeatable(
+            "HDEL",
+            &[Arg::Key(key.as_bytes()), Arg::Bytes(MIGRATES_FROM)],
+        );
         answer(&self.send(batch).await[0])?;
         self.schema.set(Format::LATEST, None);
         Ok(())
@@ -97,15 +135,32 @@ impl RedisStore {
     async fn introduce(&self) -> Result<Arc<[u8]>, StoreError> {
         /// Of each partition.
         const COMMANDS: usize = 3;
-        let [least, most, by_name, limit] = [b"-".as_slice(), b"+", b"BYLEX", b"LIMIT"].map(Arg::Bytes);
+        let [least, most, by_name, limit] =
+            [b"-".as_slice(), b"+", b"BYLEX", b"LIMIT"].map(Arg::Bytes);
         let (none, one) = (Arg::Integer(0), Arg::Integer(1));
         let mut batch = Batch::new();
         for partition in self.keys.all() {
             let key = self.keys.set(partition, Set::Index);
             // Its key also selects the node for the others.
-            let unit = batch.unit().repeatable("EXISTS", &[Arg::Key(key.as_bytes())]);
-            unit.repeatable("SCRIPT", &[Arg::Bytes(b"LOAD"), Arg::Bytes(call::SCRIPT.as_bytes())])
-                .repeatable("ZRANGE", &[Arg::Key(key.as_bytes()), least, most, by_name, limit, none, one]);
+            let unit = batch
+                .unit()
+                .repeatable("EXISTS", &[Arg::Key(key.as_bytes())]);
+            unit.repeatable(
+                "SCRIPT",
+                &[Arg::Bytes(b"LOAD"), Arg::Bytes(call::SCRIPT.as_bytes())],
+            )
+            .repeatable(
+                "ZRANGE",
+                &[
+                    Arg::Key(key.as_bytes()),
+                    least,
+                    most,
+                    by_name,
+                    limit,
+                    none,
+                    one,
+                ],
+            );
         }
         let outcomes = self.send(batch).await;
         for outcome in outcomes.iter().skip(2).step_by(COMMANDS) {
@@ -117,7 +172,10 @@ impl RedisStore {
             return Err(unavailable(&outcomes[0]));
         };
         let loaded = answer(&answered[1])?;
-        Ok(reply::bytes(loaded)?.ok_or_else(|| unexpected("the digest of the script", loaded))?.as_ref().into())
+        Ok(reply::bytes(loaded)?
+            .ok_or_else(|| unexpected("the digest of the script", loaded))?
+            .as_ref()
+            .into())
     }
 }
 
@@ -125,7 +183,9 @@ impl RedisStore {
 fn knows_ranges(outcome: &Outcome) -> Result<(), StoreError> {
     match outcome {
         Outcome::ServerError(error) => {
-            let reason = format!("workflows need Redis 6.2 or later, and this one answers ZRANGE BYLEX with: {error}");
+            let reason = format!(
+                "workflows need Redis 6.2 or later, and this one answers ZRANGE BYLEX with: {error}"
+            );
             Err(StoreError::Unavailable { reason })
         }
         // A node that does not answer is told of by whoever needs it.
@@ -135,8 +195,15 @@ fn knows_ranges(outcome: &Outcome) -> Result<(), StoreError> {
 
 impl fmt::Display for Facts {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { schema, partitions, .. } = self;
-        write!(formatter, "schema {} and {} partitions", schema.unwrap_or_default(), partitions.unwrap_or_default())
+        let Self {
+            schema, partitions, ..
+        } = self;
+        write!(
+            formatter,
+            "schema {} and {} partitions",
+            schema.unwrap_or_default(),
+            partitions.unwrap_or_default()
+        )
     }
 }
 
@@ -154,7 +221,10 @@ impl Facts {
 
     /// The facts now of a store that had these when it was opened.
     pub(super) fn now(self, schema: &Schema) -> Self {
-        Self { schema: Some(schema.format().schema()), ..self }
+        Self {
+            schema: Some(schema.format().schema()),
+            ..self
+        }
     }
 
     /// Whether a process that opened a store with these facts can go on with one that has the others.
@@ -169,18 +239,29 @@ impl Facts {
     pub(super) fn adopt(self, key: &str, schema: &Schema) -> Result<(), StoreError> {
         let format = self.format(key)?;
         if format != schema.format() {
-            info!(schema = format.schema(), key, "the store of workflows is migrated");
+            info!(
+                schema = format.schema(),
+                key, "the store of workflows is migrated"
+            );
         }
         schema.set(format, self.from);
         Ok(())
     }
 
     fn fields(self) -> [(&'static [u8], u32); 2] {
-        [(PARTITIONS, self.partitions.unwrap_or_default()), (SCHEMA, self.schema.unwrap_or_default())]
+        [
+            (PARTITIONS, self.partitions.unwrap_or_default()),
+            (SCHEMA, self.schema.unwrap_or_default()),
+        ]
     }
 
     /// Reads the facts, after writing `made` as far as they are not there. When several servers do so at the same time, they read the same.
-    pub(super) async fn make(client: &Client, key: &str, deadline: Instant, made: Self) -> Result<Self, StoreError> {
+    pub(super) async fn make(
+        client: &Client,
+        key: &str,
+        deadline: Instant,
+        made: Self,
+    ) -> Result<Self, StoreError> {
         Self::ask(client, key, deadline, &made.fields()).await
     }
 
@@ -195,14 +276,20 @@ impl Facts {
         let mut batch = Batch::new();
         let mut unit = batch.unit();
         for &(field, value) in missing {
-            unit = unit.repeatable("HSETNX", &[at, Arg::Bytes(field), Arg::Integer(value.into())]);
+            unit = unit.repeatable(
+                "HSETNX",
+                &[at, Arg::Bytes(field), Arg::Integer(value.into())],
+            );
         }
         let [schema, partitions, from] = Self::FIELDS.map(Arg::Bytes);
         unit.repeatable("HMGET", &[at, schema, partitions, from]);
         let outcomes = client.send(batch, deadline).await;
         let (read, written) = outcomes.split_last().expect("HMGET was sent");
         if let Some(failed) = written.iter().find(|outcome| outcome.reply().is_err()) {
-            let reason = format!("redis does not take the first keys of the store: {}", reason(failed));
+            let reason = format!(
+                "redis does not take the first keys of the store: {}",
+                reason(failed)
+            );
             return Err(StoreError::Unavailable { reason });
         }
         Self::read(&reply::array(answer(read)?)?, key)
@@ -211,31 +298,54 @@ impl Facts {
     /// Reads the values of [`Facts::FIELDS`].
     pub(super) fn read(values: &[&Reply], key: &str) -> Result<Self, StoreError> {
         let number = |reply: &Reply| {
-            let Some(text) = reply::bytes(reply)? else { return Ok(None) };
-            let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+            let Some(text) = reply::bytes(reply)? else {
+                return Ok(None);
+            };
+            let number = std::str::from_utf8(text)
+                .ok()
+                .and_then(|text| text.parse().ok());
             let reason = || format!("'{}' is not a number", text.escape_ascii());
-            number.map(Some).ok_or_else(|| StoreError::Corrupt { what: key.to_owned(), reason: reason() })
+            number.map(Some).ok_or_else(|| StoreError::Corrupt {
+                what: key.to_owned(),
+                reason: reason(),
+            })
         };
         match values {
-            [schema, partitions, from] => {
-                Ok(Self { schema: number(schema)?, partitions: number(partitions)?, from: number(from)? })
-            }
-            _ => Err(StoreError::Corrupt { what: key.to_owned(), reason: "three values were expected".to_owned() }),
+            [schema, partitions, from] => Ok(Self {
+                schema: number(schema)?,
+                partitions: number(partitions)?,
+                from: number(from)?,
+            }),
+            _ => Err(StoreError::Corrupt {
+                what: key.to_owned(),
+                reason: "three values were expected".to_owned(),
+            }),
         }
     }
 
     /// How the store is written.
     fn format(self, key: &str) -> Result<Format, StoreError> {
-        let missing = || StoreError::Corrupt { what: key.to_owned(), reason: "it has no schema version".to_owned() };
+        let missing = || StoreError::Corrupt {
+            what: key.to_owned(),
+            reason: "it has no schema version".to_owned(),
+        };
         let schema = self.schema.ok_or_else(missing)?;
         Format::of_schema(schema).ok_or_else(|| StoreError::other_schema(schema))
     }
 
     /// The number of partitions.
     fn partitions(self, key: &str) -> Result<u16, StoreError> {
-        let corrupt = |reason: String| StoreError::Corrupt { what: key.to_owned(), reason };
+        let corrupt = |reason: String| StoreError::Corrupt {
+            what: key.to_owned(),
+            reason,
+        };
         let partitions = self.partitions.and_then(|found| u16::try_from(found).ok());
         let valid = |found: &u16| found.is_power_of_two() && *found <= keys::MAX_PARTITIONS;
-        partitions.filter(valid).ok_or_else(|| corrupt(format!("{:?} is not a number of partitions", self.partitions)))
+        partitions.filter(valid).ok_or_else(|| {
+            corrupt(format!(
+                "{:?} is not a number of partitions",
+                self.partitions
+            ))
+        })
     }
 }

@@ -31,7 +31,9 @@ const STAGE: &str = include_str!("pieces/stage.lua");
 
 pub(super) fn is_large(change: &Change) -> bool {
     match &change.write {
-        Write::Put(put) => put.whole.is_some() || put.rows == Rows::Follow || put.ready.remove.len() > LARGE,
+        Write::Put(put) => {
+            put.whole.is_some() || put.rows == Rows::Follow || put.ready.remove.len() > LARGE
+        }
         Write::Delete(_) => false,
     }
 }
@@ -47,15 +49,25 @@ impl RedisStore {
         changes: &[Change],
         announcer: Option<&Announcer>,
     ) -> Result<Written, StoreError> {
-        let mut all = Written { applied: Vec::with_capacity(changes.len()), suspicious: false };
+        let mut all = Written {
+            applied: Vec::with_capacity(changes.len()),
+            suspicious: false,
+        };
         for change in changes {
             let written = match &change.write {
-                Write::Put(put) if is_large(change) => self.write_large((partition, announcer), change, put).await,
-                _ => self.write(partition, std::slice::from_ref(change), announcer).await,
+                Write::Put(put) if is_large(change) => {
+                    self.write_large((partition, announcer), change, put).await
+                }
+                _ => {
+                    self.write(partition, std::slice::from_ref(change), announcer)
+                        .await
+                }
             };
             // Those before this one were written.
             let doubt = |error| match error {
-                StoreError::Unavailable { reason } if !all.applied.is_empty() => StoreError::Unknown { reason },
+                StoreError::Unavailable { reason } if !all.applied.is_empty() => {
+                    StoreError::Unknown { reason }
+                }
                 error => error,
             };
             let written = written.map_err(doubt)?;
@@ -72,14 +84,25 @@ impl RedisStore {
         put: &Put,
     ) -> Result<Written, StoreError> {
         if let (Some(label), Some(trail)) = (&put.whole, put.trail) {
-            self.stage(change.workflow, put, (label, trail.stamp)).await?;
+            self.stage(change.workflow, put, (label, trail.stamp))
+                .await?;
         }
         let follows = put.rows == Rows::Follow || put.ready.remove.len() > LARGE;
         // Rows that are added later are guarded by a mark of the state, which there is only when all of them follow.
-        let add = if put.rows == Rows::Follow { Vec::new() } else { put.ready.add.clone() };
-        let first = RowChange { add, remove: Vec::new() };
+        let add = if put.rows == Rows::Follow {
+            Vec::new()
+        } else {
+            put.ready.add.clone()
+        };
+        let first = RowChange {
+            add,
+            remove: Vec::new(),
+        };
         let ready = if follows { &first } else { &put.ready };
-        match self.take_place((partition, announcer), change, put, ready).await {
+        match self
+            .take_place((partition, announcer), change, put, ready)
+            .await
+        {
             // Whether rows must follow is not known, so all are written again if it was done.
             Err(StoreError::Unknown { reason }) if follows => Err(StoreError::Torn { reason }),
             Ok(written) if written.applied != [Applied::Done] => {
@@ -106,7 +129,11 @@ impl RedisStore {
             meta: put.meta.clone(),
             birth: put.birth.clone(),
             // Where none are staged there are few: only rows are many.
-            jobs: if put.whole.is_some() { Vec::new() } else { put.jobs.clone() },
+            jobs: if put.whole.is_some() {
+                Vec::new()
+            } else {
+                put.jobs.clone()
+            },
             results: put.results.clone(),
             dropped_results: put.dropped_results.clone(),
             ready: ready.clone(),
@@ -120,17 +147,29 @@ impl RedisStore {
             settled: put.settled.clone(),
         };
         let (workflow, expected) = (change.workflow, change.expected.clone());
-        let short = Change { workflow, expected, small: change.small, write: Write::Put(Box::new(short)) };
-        self.write(partition, std::slice::from_ref(&short), announcer).await
+        let short = Change {
+            workflow,
+            expected,
+            small: change.small,
+            write: Write::Put(Box::new(short)),
+        };
+        self.write(partition, std::slice::from_ref(&short), announcer)
+            .await
     }
 
     /// Puts all fields of a state under the key that only this write names.
-    async fn stage(&self, id: WorkflowId, put: &Put, (label, stamp): (&[u8], Stamp)) -> Result<(), StoreError> {
+    async fn stage(
+        &self,
+        id: WorkflowId,
+        put: &Put,
+        (label, stamp): (&[u8], Stamp),
+    ) -> Result<(), StoreError> {
         let key = self.keys.staged(id, stamp.writer);
         let key = Arg::Key(key.as_bytes());
         let fields = call::state_fields(put);
-        let mut args: Vec<Arg<'_>> =
-            keys::label_fields(label).flat_map(|(name, value)| [Arg::Bytes(name), Arg::Bytes(value)]).collect();
+        let mut args: Vec<Arg<'_>> = keys::label_fields(label)
+            .flat_map(|(name, value)| [Arg::Bytes(name), Arg::Bytes(value)])
+            .collect();
         args.extend(fields.iter().map(call::Piece::arg));
         // The first one alone: the others add only to what is there.
         let (first, others) = args.split_at(PIECE.min(args.len()));
@@ -138,10 +177,17 @@ impl RedisStore {
         for (at, part) in parts.enumerate() {
             let mut batch = Batch::new();
             for piece in part.chunks(PIECE) {
-                let head =
-                    [Arg::Bytes(STAGE.as_bytes()), Arg::Integer(1), key, Arg::Integer(STAGED.as_millis() as i64)];
+                let head = [
+                    Arg::Bytes(STAGE.as_bytes()),
+                    Arg::Integer(1),
+                    key,
+                    Arg::Integer(STAGED.as_millis() as i64),
+                ];
                 let head = head.into_iter().chain([Arg::Integer((at == 0).into())]);
-                batch.unit().repeatable("EVAL", &head.chain(piece.iter().copied()).collect::<Vec<_>>());
+                batch.unit().repeatable(
+                    "EVAL",
+                    &head.chain(piece.iter().copied()).collect::<Vec<_>>(),
+                );
             }
             self.send(batch).await.iter().try_for_each(staged)?;
         }
@@ -153,39 +199,73 @@ impl RedisStore {
         if let (Some(_), Some(trail)) = (&put.whole, put.trail) {
             let key = self.keys.staged(id, trail.stamp.writer);
             let mut batch = Batch::new();
-            batch.unit().repeatable("UNLINK", &[Arg::Key(key.as_bytes())]);
+            batch
+                .unit()
+                .repeatable("UNLINK", &[Arg::Key(key.as_bytes())]);
             let _expires = self.send(batch).await;
         }
     }
 
     /// Writes the rows of a state that is written, and then that they are there.
-    async fn follow(&self, (partition, announcer): Place<'_>, change: &Change, put: &Put) -> Result<(), StoreError> {
+    async fn follow(
+        &self,
+        (partition, announcer): Place<'_>,
+        change: &Change,
+        put: &Put,
+    ) -> Result<(), StoreError> {
         let state = self.keys.part(change.workflow, Part::State);
-        let mark = put.trail.filter(|_| put.rows == Rows::Follow).map(|trail| keys::owing_field(trail.stamp.writer));
+        let mark = put
+            .trail
+            .filter(|_| put.rows == Rows::Follow)
+            .map(|trail| keys::owing_field(trail.stamp.writer));
         let scratch = self.keys.scratch(partition)[0].clone();
         let add = |rows, mark| Call::of_rows((&state, mark), Set::Ready, (rows, &[]));
-        let added = mark.iter().flat_map(|mark| put.ready.add.chunks(PIECE / 2).map(move |rows| add(rows, mark)));
-        let removed = put.ready.remove.chunks(PIECE).map(|rows| Call::of_rows((&scratch, ""), Set::Ready, (&[], rows)));
+        let added = mark.iter().flat_map(|mark| {
+            put.ready
+                .add
+                .chunks(PIECE / 2)
+                .map(move |rows| add(rows, mark))
+        });
+        let removed = put
+            .ready
+            .remove
+            .chunks(PIECE)
+            .map(|rows| Call::of_rows((&scratch, ""), Set::Ready, (&[], rows)));
         let mut calls: Vec<Call<'_>> = added.chain(removed).collect();
         if let (Some(announcer), Some(last)) = (announcer, calls.last_mut()) {
             // When all rows are there, others may come for them.
-            self.announce(partition, std::slice::from_ref(change), announcer, std::slice::from_mut(last));
+            self.announce(
+                partition,
+                std::slice::from_ref(change),
+                announcer,
+                std::slice::from_mut(last),
+            );
         }
         let sets = Set::ALL.map(|set| self.keys.set(partition, set));
         for some in calls.chunks(TOGETHER) {
-            let Ran { outcomes, enough, .. } = self.run(some, &sets, Instant::now() + self.timeout).await;
+            let Ran {
+                outcomes, enough, ..
+            } = self.run(some, &sets, Instant::now() + self.timeout).await;
             if let Some(failed) = outcomes.iter().find(|outcome| outcome.reply().is_err()) {
-                return Err(StoreError::Torn { reason: reason(failed) });
+                return Err(StoreError::Torn {
+                    reason: reason(failed),
+                });
             }
             enough?;
-            if applied(some, &outcomes)?.iter().any(|applied| *applied != Applied::Done) {
+            if applied(some, &outcomes)?
+                .iter()
+                .any(|applied| *applied != Applied::Done)
+            {
                 // This server was away for so long that another one has seen to the rows.
                 return Ok(());
             }
         }
         if let Some(mark) = &mark {
             let mut batch = Batch::new();
-            batch.unit().repeatable("HDEL", &[Arg::Key(state.as_bytes()), Arg::Bytes(mark.as_bytes())]);
+            batch.unit().repeatable(
+                "HDEL",
+                &[Arg::Key(state.as_bytes()), Arg::Bytes(mark.as_bytes())],
+            );
             // If the mark stays, rows that are there are written again.
             let _told = self.send(batch).await;
         }
@@ -195,9 +275,13 @@ impl RedisStore {
 
 /// What became of a piece.
 fn staged(outcome: &Outcome) -> Result<(), StoreError> {
-    let there = answer(outcome).map_err(|_| StoreError::Unavailable { reason: with_advice(reason(outcome)) })?;
+    let there = answer(outcome).map_err(|_| StoreError::Unavailable {
+        reason: with_advice(reason(outcome)),
+    })?;
     match count(there)? {
-        0 => Err(StoreError::Unavailable { reason: "a state that is written in pieces took too long".to_owned() }),
+        0 => Err(StoreError::Unavailable {
+            reason: "a state that is written in pieces took too long".to_owned(),
+        }),
         _ => Ok(()),
     }
 }
@@ -232,30 +316,57 @@ mod tests {
     async fn open() -> (RedisStore, Engine, RedisServer) {
         let server = RedisServer::start().await;
         let options = RedisOptions::new("t:", 1, Duration::from_secs(5)).unwrap();
-        let store = RedisStore::open(Client::new(server.config()).unwrap(), options).await.unwrap();
-        let engine = Engine::start(Store::Redis(store.clone()), EngineOptions::default()).await.unwrap();
+        let store = RedisStore::open(Client::new(server.config()).unwrap(), options)
+            .await
+            .unwrap();
+        let engine = Engine::start(Store::Redis(store.clone()), EngineOptions::default())
+            .await
+            .unwrap();
         (store, engine, server)
     }
 
     /// A workflow of many jobs that starts, and the change that writes it.
     fn started() -> (WorkflowId, Change) {
-        let jobs = (0..JOBS).map(|at| JobDefinition::new(at.to_string(), "handler")).collect();
-        let graph = Graph::build(Definition { name: "w".to_owned(), jobs, ..Definition::default() }).unwrap();
+        let jobs = (0..JOBS)
+            .map(|at| JobDefinition::new(at.to_string(), "handler"))
+            .collect();
+        let graph = Graph::build(Definition {
+            name: "w".to_owned(),
+            jobs,
+            ..Definition::default()
+        })
+        .unwrap();
         let id = WorkflowId::new(at(0), Partition(0), 7);
         let mut workflow = Workflow::new(id, Arc::new(graph), at(0));
-        transition(&mut workflow, &Event::Start, RetentionDefaults::default(), at(0)).unwrap();
-        let style = crate::workflow::write::Style { format: crate::record::format::Format::LATEST, most: LARGE };
+        transition(
+            &mut workflow,
+            &Event::Start,
+            RetentionDefaults::default(),
+            at(0),
+        )
+        .unwrap();
+        let style = crate::workflow::write::Style {
+            format: crate::record::format::Format::LATEST,
+            most: LARGE,
+        };
         let change = workflow.change(5, style, at(0)).unwrap();
         (id, change)
     }
 
     fn put(change: &Change) -> &Put {
-        let Write::Put(put) = &change.write else { panic!("it removes") };
+        let Write::Put(put) = &change.write else {
+            panic!("it removes")
+        };
         put
     }
 
     fn rows(server: &RedisServer) -> usize {
-        server.raw("ZCARD t:{cv}:rq").trim_start_matches(':').trim().parse().unwrap()
+        server
+            .raw("ZCARD t:{cv}:rq")
+            .trim_start_matches(':')
+            .trim()
+            .parse()
+            .unwrap()
     }
 
     #[tokio::test]
@@ -263,23 +374,59 @@ mod tests {
         let (store, engine, server) = open().await;
         let (id, change) = started();
         let put = put(&change);
-        store.stage(id, put, (put.whole.as_deref().unwrap(), put.trail.unwrap().stamp)).await.unwrap();
+        store
+            .stage(
+                id,
+                put,
+                (put.whole.as_deref().unwrap(), put.trail.unwrap().stamp),
+            )
+            .await
+            .unwrap();
         assert!(engine.show(id).await.is_err());
         assert_eq!(rows(&server), 0);
         let left = server.raw(&format!("PTTL t:{{cv}}:n:{id}:00000005"));
         let left: u64 = left.trim_start_matches(':').trim().parse().unwrap();
         assert!(left > 0 && left <= STAGED.as_millis() as u64, "{left}");
         // Somebody creates it after all.
-        assert_eq!(store.apply(Partition(0), std::slice::from_ref(&change), None).await, Ok(vec![Applied::Done]));
+        assert_eq!(
+            store
+                .apply(Partition(0), std::slice::from_ref(&change), None)
+                .await,
+            Ok(vec![Applied::Done])
+        );
         assert_eq!(rows(&server), JOBS);
-        assert_eq!(server.raw(&format!("PTTL t:{{cv}}:w:{id}")).trim(), ":-1", "the state itself stays");
-        assert_eq!(server.raw(&format!("EXISTS t:{{cv}}:n:{id}:00000005")).trim(), ":0");
-        assert_eq!(server.raw(&format!("HEXISTS t:{{cv}}:w:{id} x00000005")).trim(), ":0");
-        assert_eq!(engine.show(id).await.unwrap().meta().counts.of("ready"), JOBS as u32);
+        assert_eq!(
+            server.raw(&format!("PTTL t:{{cv}}:w:{id}")).trim(),
+            ":-1",
+            "the state itself stays"
+        );
+        assert_eq!(
+            server
+                .raw(&format!("EXISTS t:{{cv}}:n:{id}:00000005"))
+                .trim(),
+            ":0"
+        );
+        assert_eq!(
+            server
+                .raw(&format!("HEXISTS t:{{cv}}:w:{id} x00000005"))
+                .trim(),
+            ":0"
+        );
+        assert_eq!(
+            engine.show(id).await.unwrap().meta().counts.of("ready"),
+            JOBS as u32
+        );
         // Once more: it is there.
-        let again = store.apply(Partition(0), std::slice::from_ref(&change), None).await.unwrap();
+        let again = store
+            .apply(Partition(0), std::slice::from_ref(&change), None)
+            .await
+            .unwrap();
         assert_eq!(again, [Applied::Elsewhere]);
-        assert_eq!(server.raw("KEYS t:{cv}:n:*").trim(), "*0", "what is refused leaves nothing");
+        assert_eq!(
+            server.raw("KEYS t:{cv}:n:*").trim(),
+            "*0",
+            "what is refused leaves nothing"
+        );
     }
 
     /// A server that dies or is kept from going on at any moment leaves nothing that stays.
@@ -288,17 +435,33 @@ mod tests {
         let (store, _engine, server) = open().await;
         let (id, change) = started();
         let put = put(&change);
-        let stage = || store.stage(id, put, (put.whole.as_deref().unwrap(), put.trail.unwrap().stamp));
+        let stage = || {
+            store.stage(
+                id,
+                put,
+                (put.whole.as_deref().unwrap(), put.trail.unwrap().stamp),
+            )
+        };
         let _ = server.raw("ACL SETUSER default -pexpire");
         assert!(stage().await.unwrap_err().to_string().contains("PEXPIRE"));
-        assert_eq!(server.raw("KEYS t:{cv}:n:*").trim(), "*0", "nothing is written that would not expire");
+        assert_eq!(
+            server.raw("KEYS t:{cv}:n:*").trim(),
+            "*0",
+            "nothing is written that would not expire"
+        );
         let _ = server.raw("ACL SETUSER default +pexpire");
         // One that has expired does not come into being again without its first fields.
         let key = store.keys.staged(id, 5);
         let later = [b"600000".as_slice(), b"0", b"1", b"x"].map(Arg::Bytes);
         let mut batch = Batch::new();
-        let head = [Arg::Bytes(STAGE.as_bytes()), Arg::Integer(1), Arg::Key(key.as_bytes())];
-        batch.unit().repeatable("EVAL", &head.into_iter().chain(later).collect::<Vec<_>>());
+        let head = [
+            Arg::Bytes(STAGE.as_bytes()),
+            Arg::Integer(1),
+            Arg::Key(key.as_bytes()),
+        ];
+        batch
+            .unit()
+            .repeatable("EVAL", &head.into_iter().chain(later).collect::<Vec<_>>());
         assert!(staged(&store.send(batch).await[0]).is_err());
         assert_eq!(server.raw("KEYS t:{cv}:n:*").trim(), "*0");
     }
@@ -311,8 +474,18 @@ mod tests {
         let put = put(&change);
         let place = (Partition(0), None);
         let begin = async || {
-            store.stage(id, put, (put.whole.as_deref().unwrap(), put.trail.unwrap().stamp)).await.unwrap();
-            let written = store.take_place(place, &change, put, &RowChange::default()).await.unwrap();
+            store
+                .stage(
+                    id,
+                    put,
+                    (put.whole.as_deref().unwrap(), put.trail.unwrap().stamp),
+                )
+                .await
+                .unwrap();
+            let written = store
+                .take_place(place, &change, put, &RowChange::default())
+                .await
+                .unwrap();
             assert_eq!(written.applied, [Applied::Done]);
         };
         begin().await;
@@ -335,9 +508,26 @@ mod tests {
         let (store, engine, server) = open().await;
         let (id, change) = started();
         let put = put(&change);
-        store.stage(id, put, (put.whole.as_deref().unwrap(), put.trail.unwrap().stamp)).await.unwrap();
-        let some = RowChange { add: put.ready.add[..100].to_vec(), remove: Vec::new() };
-        assert_eq!(store.take_place((Partition(0), None), &change, put, &some).await.unwrap().applied, [Applied::Done]);
+        store
+            .stage(
+                id,
+                put,
+                (put.whole.as_deref().unwrap(), put.trail.unwrap().stamp),
+            )
+            .await
+            .unwrap();
+        let some = RowChange {
+            add: put.ready.add[..100].to_vec(),
+            remove: Vec::new(),
+        };
+        assert_eq!(
+            store
+                .take_place((Partition(0), None), &change, put, &some)
+                .await
+                .unwrap()
+                .applied,
+            [Applied::Done]
+        );
         // Whoever works on it before that does not take it for settled.
         let claim = Claim {
             queues: vec!["default".to_owned()],
@@ -350,14 +540,32 @@ mod tests {
         assert_eq!(rows(&server), 90);
         engine.sweep(at(11)).await.unwrap();
         assert_eq!(rows(&server), JOBS - 10);
-        assert_eq!(server.raw(&format!("HEXISTS t:{{cv}}:w:{id} x00000005")).trim(), ":0");
+        assert_eq!(
+            server
+                .raw(&format!("HEXISTS t:{{cv}}:w:{id} x00000005"))
+                .trim(),
+            ":0"
+        );
         let mut known = 10;
         while known < JOBS {
-            let claimed = engine.claim(&Claim { limit: 1_000, ..claim.clone() }, at(12)).await.unwrap().len();
+            let claimed = engine
+                .claim(
+                    &Claim {
+                        limit: 1_000,
+                        ..claim.clone()
+                    },
+                    at(12),
+                )
+                .await
+                .unwrap()
+                .len();
             assert!(claimed > 0, "{known} of {JOBS} jobs were claimed");
             known += claimed;
         }
-        assert_eq!(engine.show(id).await.unwrap().meta().status, Status::Running);
+        assert_eq!(
+            engine.show(id).await.unwrap().meta().status,
+            Status::Running
+        );
         assert_eq!(rows(&server), 0);
     }
 }

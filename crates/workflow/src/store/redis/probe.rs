@@ -24,15 +24,28 @@ impl RedisStore {
         let sets = Set::ALL.map(|set| self.keys.set(partition, set));
         let scratch = self.keys.scratch(partition);
         // Replicas are waited for as long as by any write.
-        let patience = if self.replicas() == 0 { PATIENCE.min(self.timeout) } else { self.timeout };
+        let patience = if self.replicas() == 0 {
+            PATIENCE.min(self.timeout)
+        } else {
+            self.timeout
+        };
         let deadline = Instant::now() + patience;
         let asked = self.client.send(question(&sets, &scratch), deadline);
         let calls = [Call::probe(scratch.clone())];
-        let (asked, Ran { outcomes, enough, .. }) = tokio::join!(asked, self.run(&calls, &sets, deadline));
+        let (
+            asked,
+            Ran {
+                outcomes, enough, ..
+            },
+        ) = tokio::join!(asked, self.run(&calls, &sets, deadline));
         let (reads, others) = asked.split_at(READS);
         let (removals, others) = others.split_at(REMOVALS);
         let writes = all(&outcomes).and(all(others)).and(enough.clone());
-        Probe { reads: all(reads), removals: all(removals).and(enough), writes }
+        Probe {
+            reads: all(reads),
+            removals: all(removals).and(enough),
+            writes,
+        }
     }
 }
 
@@ -53,7 +66,10 @@ fn question(sets: &[String; Set::ALL.len()], scratch: &[String; 2]) -> Batch {
         .repeatable("ZRANGE", &[ready, least, most, by_name, limit, zero, one])
         .repeatable("ZLEXCOUNT", &[index, least, least])
         .repeatable("ZRANGE", &[timers, zero, zero, by_score, limit, zero, one])
-        .repeatable("ZRANGE", &[expiries, zero, zero, by_score, limit, zero, one])
+        .repeatable(
+            "ZRANGE",
+            &[expiries, zero, zero, by_score, limit, zero, one],
+        )
         // No row is empty, so nothing is removed.
         .repeatable("ZREM", &[expiries, nobody])
         .repeatable("UNLINK", &[string])
@@ -64,7 +80,9 @@ fn question(sets: &[String; Set::ALL.len()], scratch: &[String; 2]) -> Batch {
 
 fn all(outcomes: &[Outcome]) -> Result<(), StoreError> {
     match outcomes.iter().find(|outcome| answer(outcome).is_err()) {
-        Some(failed) => Err(StoreError::Unavailable { reason: with_advice(reason(failed)) }),
+        Some(failed) => Err(StoreError::Unavailable {
+            reason: with_advice(reason(failed)),
+        }),
         None => Ok(()),
     }
 }

@@ -25,7 +25,10 @@ pub(super) struct Replicas {
 impl Replicas {
     /// The same over connections of their own, on the current runtime.
     pub(super) fn again(&self) -> Self {
-        Self { number: self.number, client: self.client.again() }
+        Self {
+            number: self.number,
+            client: self.client.again(),
+        }
     }
 
     pub(super) fn client(&self) -> &Client {
@@ -44,15 +47,24 @@ impl RedisStore {
 
     /// How many replicas must have a write before it is acknowledged.
     pub(crate) fn replicas(&self) -> u16 {
-        self.replicas.as_ref().map_or(0, |replicas| replicas.number.get())
+        self.replicas
+            .as_ref()
+            .map_or(0, |replicas| replicas.number.get())
     }
 
     /// Adds the wait for replicas to a unit that writes.
     pub(super) fn wait<'u>(&self, unit: UnitBuilder<'u>) -> UnitBuilder<'u> {
-        let Some(Replicas { number, .. }) = &self.replicas else { return unit };
+        let Some(Replicas { number, .. }) = &self.replicas else {
+            return unit;
+        };
         // Half of the time, so that the answer, or its absence, is known before the caller leaves.
-        let timeout = i64::try_from((self.timeout / 2).min(LONGEST).as_millis()).unwrap_or(i64::MAX).max(1);
-        unit.confirmed_by("WAIT", &[Arg::Integer(number.get().into()), Arg::Integer(timeout)])
+        let timeout = i64::try_from((self.timeout / 2).min(LONGEST).as_millis())
+            .unwrap_or(i64::MAX)
+            .max(1);
+        unit.confirmed_by(
+            "WAIT",
+            &[Arg::Integer(number.get().into()), Arg::Integer(timeout)],
+        )
     }
 
     /// Sends a batch of one unit that [`RedisStore::wait`] completed. Returns the outcomes of the writes, and whether enough replicas have
@@ -87,7 +99,10 @@ impl RedisStore {
         if self.replicas.is_none() || states.is_empty() {
             return Ok(true);
         }
-        debug_assert!(states.iter().all(|(id, _)| id.partition() == partition), "all are on one node");
+        debug_assert!(
+            states.iter().all(|(id, _)| id.partition() == partition),
+            "all are on one node"
+        );
         let mut batch = Batch::new();
         let mut unit = batch.unit();
         for (id, _) in states {
@@ -97,7 +112,9 @@ impl RedisStore {
             unit = unit.repeatable("HGET", &[Arg::Key(hash.as_bytes()), Arg::Bytes(META)]);
         }
         self.wait(unit);
-        let (outcomes, enough) = self.send_to_replicas(batch, Instant::now() + self.timeout).await;
+        let (outcomes, enough) = self
+            .send_to_replicas(batch, Instant::now() + self.timeout)
+            .await;
         let mut same = true;
         for ((_, state), outcomes) in states.iter().zip(outcomes.chunks_exact(2)) {
             let [small, hash] = [0, 1].map(|at| reply::bytes(answer(&outcomes[at])?));

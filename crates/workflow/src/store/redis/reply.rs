@@ -15,18 +15,30 @@ use crate::time::Timestamp;
 /// An error for a reply of an unexpected type.
 pub(super) fn unexpected(expected: &str, reply: &Reply) -> StoreError {
     let found: String = format!("{reply:?}").chars().take(200).collect();
-    StoreError::Corrupt { what: format!("an answer of redis, {expected},"), reason: format!("it is {found}") }
+    StoreError::Corrupt {
+        what: format!("an answer of redis, {expected},"),
+        reason: format!("it is {found}"),
+    }
 }
 
 /// The error for a missing reply when nothing was written.
 pub(super) fn unavailable(outcome: &Outcome) -> StoreError {
-    StoreError::Unavailable { reason: reason(outcome) }
+    StoreError::Unavailable {
+        reason: reason(outcome),
+    }
 }
 
 pub(super) fn reason(outcome: &Outcome) -> String {
-    let reason = outcome.reply().err().map_or_else(|| "redis answered".to_owned(), |error| error.to_string());
+    let reason = outcome
+        .reply()
+        .err()
+        .map_or_else(|| "redis answered".to_owned(), |error| error.to_string());
     // Redis 7 adds the digest of the script and a line.
-    reason.split(" script: ").next().unwrap_or_default().to_owned()
+    reason
+        .split(" script: ")
+        .next()
+        .unwrap_or_default()
+        .to_owned()
 }
 
 /// The reply to a read.
@@ -36,8 +48,13 @@ pub(super) fn answer(outcome: &Outcome) -> Result<&Reply, StoreError> {
 
 /// The elements of an array.
 pub(super) fn array(reply: &Reply) -> Result<Vec<&Reply>, StoreError> {
-    let Reply::Array(elements) = reply else { return Err(unexpected("a list", reply)) };
-    elements.iter().map(|element| element.as_ref().map_err(|_| unexpected("a list", reply))).collect()
+    let Reply::Array(elements) = reply else {
+        return Err(unexpected("a list", reply));
+    };
+    elements
+        .iter()
+        .map(|element| element.as_ref().map_err(|_| unexpected("a list", reply)))
+        .collect()
 }
 
 /// A string; None for a null.
@@ -64,25 +81,43 @@ pub(super) fn count(reply: &Reply) -> Result<u64, StoreError> {
 /// A time in seconds and microseconds.
 pub(super) fn time(reply: &Reply) -> Result<Timestamp, StoreError> {
     let number = |part: &Reply| {
-        let number = std::str::from_utf8(string(part)?).ok().and_then(|text| text.parse::<u64>().ok());
+        let number = std::str::from_utf8(string(part)?)
+            .ok()
+            .and_then(|text| text.parse::<u64>().ok());
         number.ok_or_else(|| unexpected("a time", reply))
     };
     match array(reply)?.as_slice() {
-        [seconds, micros] => Ok(Timestamp::from_micros(number(seconds)? * 1_000_000 + number(micros)?)),
+        [seconds, micros] => Ok(Timestamp::from_micros(
+            number(seconds)? * 1_000_000 + number(micros)?,
+        )),
         _ => Err(unexpected("a time", reply)),
     }
 }
 
 /// A list of strings.
 pub(super) fn strings(reply: &Reply) -> Result<Vec<Vec<u8>>, StoreError> {
-    array(reply)?.into_iter().map(|element| Ok(string(element)?.to_vec())).collect()
+    array(reply)?
+        .into_iter()
+        .map(|element| Ok(string(element)?.to_vec()))
+        .collect()
 }
 
 /// What SCAN told of keys that end with ids: where to go on, and the ids.
 pub(super) fn scanned(reply: &Reply) -> Result<(u64, Vec<WorkflowId>), StoreError> {
-    let [cursor, found] = array(reply)?[..] else { return Err(unexpected("a cursor and keys", reply)) };
-    let id = |key: &[u8]| String::from_utf8_lossy(key).rsplit(':').next()?.parse().ok();
-    Ok((cursor_of(cursor)?, strings(found)?.iter().filter_map(|key| id(key)).collect()))
+    let [cursor, found] = array(reply)?[..] else {
+        return Err(unexpected("a cursor and keys", reply));
+    };
+    let id = |key: &[u8]| {
+        String::from_utf8_lossy(key)
+            .rsplit(':')
+            .next()?
+            .parse()
+            .ok()
+    };
+    Ok((
+        cursor_of(cursor)?,
+        strings(found)?.iter().filter_map(|key| id(key)).collect(),
+    ))
 }
 
 /// Where to go on reading, 0 at the end; and fields with their values.
@@ -90,21 +125,29 @@ pub(super) type Piece = (u64, Vec<(Bytes, Bytes)>);
 
 /// What HSCAN told.
 pub(super) fn piece(reply: &Reply) -> Result<Piece, StoreError> {
-    let [cursor, fields] = array(reply)?[..] else { return Err(unexpected("a cursor and fields", reply)) };
-    let fields = pairs(fields)?.into_iter().map(|(field, value)| (field.clone(), value.clone()));
+    let [cursor, fields] = array(reply)?[..] else {
+        return Err(unexpected("a cursor and fields", reply));
+    };
+    let fields = pairs(fields)?
+        .into_iter()
+        .map(|(field, value)| (field.clone(), value.clone()));
     Ok((cursor_of(cursor)?, fields.collect()))
 }
 
 fn cursor_of(reply: &Reply) -> Result<u64, StoreError> {
     let text = std::str::from_utf8(string(reply)?).ok();
-    text.and_then(|text| text.parse().ok()).ok_or_else(|| unexpected("a cursor", reply))
+    text.and_then(|text| text.parse().ok())
+        .ok_or_else(|| unexpected("a cursor", reply))
 }
 
 /// The reply to a read of `what`, which is corrupt when it is of another type.
 pub(super) fn stored<'a>(outcome: &'a Outcome, what: &str) -> Result<&'a Reply, StoreError> {
     match outcome {
         Outcome::ServerError(error) if error.message.starts_with("WRONGTYPE") => {
-            Err(StoreError::Corrupt { what: what.to_owned(), reason: error.message.to_string() })
+            Err(StoreError::Corrupt {
+                what: what.to_owned(),
+                reason: error.message.to_string(),
+            })
         }
         other => answer(other),
     }
@@ -122,13 +165,19 @@ fn pairs(reply: &Reply) -> Result<Vec<(&Bytes, &Bytes)>, StoreError> {
         let nested: Vec<Vec<&Reply>> = elements.into_iter().map(array).collect::<Result<_, _>>()?;
         elements = nested.concat();
     }
-    elements.chunks_exact(2).map(|pair| Ok((string(pair[0])?, string(pair[1])?))).collect()
+    elements
+        .chunks_exact(2)
+        .map(|pair| Ok((string(pair[0])?, string(pair[1])?)))
+        .collect()
 }
 
 /// Pairs of texts, sorted.
 pub(super) fn entries(reply: &Reply) -> Result<Vec<(String, String)>, StoreError> {
     let text = |bytes: &Bytes| String::from_utf8_lossy(bytes).into_owned();
-    let mut entries: Vec<_> = pairs(reply)?.into_iter().map(|(name, value)| (text(name), text(value))).collect();
+    let mut entries: Vec<_> = pairs(reply)?
+        .into_iter()
+        .map(|(name, value)| (text(name), text(value)))
+        .collect();
     entries.sort_unstable();
     Ok(entries)
 }
@@ -143,7 +192,10 @@ pub(super) fn state_of<'a>(
     key: &str,
     fields: impl IntoIterator<Item = (&'a Bytes, &'a Bytes)>,
 ) -> Result<Option<StoredState>, StoreError> {
-    let corrupt = |reason: &str| StoreError::Corrupt { what: key.to_owned(), reason: reason.to_owned() };
+    let corrupt = |reason: &str| StoreError::Corrupt {
+        what: key.to_owned(),
+        reason: reason.to_owned(),
+    };
     let mut fields = fields.into_iter().peekable();
     if fields.peek().is_none() {
         return Ok(None);
@@ -158,15 +210,30 @@ pub(super) fn state_of<'a>(
             state.owing.extend(keys::owing_of(field));
         }
     }
-    if state.meta.is_empty() { Err(corrupt("it has no field m")) } else { Ok(Some(state)) }
+    if state.meta.is_empty() {
+        Err(corrupt("it has no field m"))
+    } else {
+        Ok(Some(state))
+    }
 }
 
 /// Version and writer of the latest write to the state at `key`, and the fields that were written after the expected one.
 pub(super) fn later(key: &str, reply: &[Result<Reply, ServerError>]) -> Result<Later, StoreError> {
-    let [Ok(Reply::Integer(version)), Ok(Reply::Integer(writer)), Ok(fields)] = reply else {
-        return Err(unexpected("what was written to a state", &Reply::Array(reply.to_vec())));
+    let [
+        Ok(Reply::Integer(version)),
+        Ok(Reply::Integer(writer)),
+        Ok(fields),
+    ] = reply
+    else {
+        return Err(unexpected(
+            "what was written to a state",
+            &Reply::Array(reply.to_vec()),
+        ));
     };
-    let stamp = Stamp { version: *version as u64, writer: *writer as u32 };
+    let stamp = Stamp {
+        version: *version as u64,
+        writer: *writer as u32,
+    };
     // The fields of jobs are numbers here.
     let mut state = StoredState::default();
     for pair in array(fields)?.chunks_exact(2) {
@@ -177,14 +244,20 @@ pub(super) fn later(key: &str, reply: &[Result<Reply, ServerError>]) -> Result<L
         }
     }
     if state.meta.is_empty() {
-        return Err(StoreError::Corrupt { what: key.to_owned(), reason: "it has no field m".to_owned() });
+        return Err(StoreError::Corrupt {
+            what: key.to_owned(),
+            reason: "it has no field m".to_owned(),
+        });
     }
     Ok(Later { stamp, state })
 }
 
 /// The state of a small workflow; none when it is not there.
 pub(super) fn small(reply: &Reply) -> Result<Option<StoredState>, StoreError> {
-    Ok(bytes(reply)?.map(|value| StoredState { meta: value.to_vec(), ..StoredState::default() }))
+    Ok(bytes(reply)?.map(|value| StoredState {
+        meta: value.to_vec(),
+        ..StoredState::default()
+    }))
 }
 
 /// The same, as an array of one or none.
@@ -194,26 +267,53 @@ pub(super) fn small_in_array(reply: &Reply) -> Result<Option<StoredState>, Store
 
 /// Meta and the records of these jobs, as far as they have one.
 pub(super) fn excerpt(reply: &Reply, jobs: &[JobIndex]) -> Result<Option<StoredState>, StoreError> {
-    let values: Vec<Option<&Bytes>> = array(reply)?.into_iter().map(bytes).collect::<Result<_, _>>()?;
-    let Some((Some(meta), values)) = values.split_first() else { return Ok(None) };
-    let found = jobs.iter().zip(values).filter_map(|(job, value)| Some((*job, value.as_ref()?.to_vec())));
-    Ok(Some(StoredState { meta: meta.to_vec(), jobs: found.collect(), ..StoredState::default() }))
+    let values: Vec<Option<&Bytes>> = array(reply)?
+        .into_iter()
+        .map(bytes)
+        .collect::<Result<_, _>>()?;
+    let Some((Some(meta), values)) = values.split_first() else {
+        return Ok(None);
+    };
+    let found = jobs
+        .iter()
+        .zip(values)
+        .filter_map(|(job, value)| Some((*job, value.as_ref()?.to_vec())));
+    Ok(Some(StoredState {
+        meta: meta.to_vec(),
+        jobs: found.collect(),
+        ..StoredState::default()
+    }))
 }
 
 /// What a list shows of a small workflow.
 pub(super) fn small_head(reply: &Reply) -> Result<Option<Head>, StoreError> {
-    let Some(value) = bytes(reply)? else { return Ok(None) };
-    let label = small::label(value).ok_or_else(|| unexpected("the state of a small workflow", reply))?;
-    Ok(Some(Head { meta: value.to_vec(), label }))
+    let Some(value) = bytes(reply)? else {
+        return Ok(None);
+    };
+    let label =
+        small::label(value).ok_or_else(|| unexpected("the state of a small workflow", reply))?;
+    Ok(Some(Head {
+        meta: value.to_vec(),
+        label,
+    }))
 }
 
 /// Meta and the pieces of the label.
 pub(super) fn head(reply: &Reply) -> Result<Option<Head>, StoreError> {
     let values = array(reply)?;
     let values: Vec<Option<&Bytes>> = values.into_iter().map(bytes).collect::<Result<_, _>>()?;
-    let Some((Some(meta), label)) = values.split_first() else { return Ok(None) };
-    let label = label.iter().flatten().flat_map(|piece| piece.iter().copied()).collect();
-    Ok(Some(Head { meta: meta.to_vec(), label }))
+    let Some((Some(meta), label)) = values.split_first() else {
+        return Ok(None);
+    };
+    let label = label
+        .iter()
+        .flatten()
+        .flat_map(|piece| piece.iter().copied())
+        .collect();
+    Ok(Some(Head {
+        meta: meta.to_vec(),
+        label,
+    }))
 }
 
 /// An id that was written as text.
@@ -227,7 +327,9 @@ pub(super) fn id(text: &[u8]) -> Result<WorkflowId, StoreError> {
 
 /// The workflows of index rows.
 pub(super) fn ids(reply: &Reply) -> Result<Vec<WorkflowId>, StoreError> {
-    let of = |row: &Reply| rows::workflow_of(string(row)?).ok_or_else(|| unexpected("an index row", row));
+    let of = |row: &Reply| {
+        rows::workflow_of(string(row)?).ok_or_else(|| unexpected("an index row", row))
+    };
     array(reply)?.into_iter().map(of).collect()
 }
 
@@ -236,8 +338,11 @@ pub(super) fn moments(reply: &Reply) -> Result<Vec<(WorkflowId, Timestamp)>, Sto
     let moment = |(member, score): (&Bytes, &Bytes)| {
         let id = member.as_ref().try_into().ok().map(WorkflowId::from_bytes);
         // Redis 7.2 and later may write large scores with an exponent.
-        let score: Option<f64> = std::str::from_utf8(score).ok().and_then(|score| score.parse().ok());
-        id.zip(score).map(|(id, score)| (id, Timestamp::from_micros(score as u64)))
+        let score: Option<f64> = std::str::from_utf8(score)
+            .ok()
+            .and_then(|score| score.parse().ok());
+        id.zip(score)
+            .map(|(id, score)| (id, Timestamp::from_micros(score as u64)))
     };
     let read = |pair| moment(pair).ok_or_else(|| unexpected("workflows and their moments", reply));
     pairs(reply)?.into_iter().map(read).collect()

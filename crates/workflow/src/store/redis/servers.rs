@@ -23,7 +23,14 @@ impl RedisStore {
         let mut unit = batch.unit();
         if let Some((server, entry)) = own {
             let field = server.to_string();
-            unit = unit.repeatable("HSET", &[key, Arg::Bytes(field.as_bytes()), Arg::Bytes(entry.as_bytes())]);
+            unit = unit.repeatable(
+                "HSET",
+                &[
+                    key,
+                    Arg::Bytes(field.as_bytes()),
+                    Arg::Bytes(entry.as_bytes()),
+                ],
+            );
         }
         if !gone.is_empty() {
             let gone: Vec<String> = gone.iter().map(ServerId::to_string).collect();
@@ -38,7 +45,13 @@ impl RedisStore {
         let at = usize::from(own.is_some()) + usize::from(!gone.is_empty());
         // A Redis that takes no writes is told of elsewhere.
         let anew = own.is_some() && outcomes[0].integer().is_ok_and(|added| added > 0);
-        let time = outcomes.get(at + 1).and_then(|time| answer(time).and_then(reply::time).ok());
-        Ok(Roll { entries: reply::entries(answer(&outcomes[at])?)?, time, anew })
+        let time = outcomes
+            .get(at + 1)
+            .and_then(|time| answer(time).and_then(reply::time).ok());
+        Ok(Roll {
+            entries: reply::entries(answer(&outcomes[at])?)?,
+            time,
+            anew,
+        })
     }
 }

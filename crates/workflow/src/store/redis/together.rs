@@ -12,7 +12,11 @@ pub(super) async fn together<F: Future>(futures: impl Iterator<Item = F>) -> Vec
                 *output = Some(ready);
             }
         }
-        if each.iter().all(|(_, output)| output.is_some()) { Poll::Ready(()) } else { Poll::Pending }
+        if each.iter().all(|(_, output)| output.is_some()) {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
     })
     .await;
     each.into_iter().filter_map(|(_, output)| output).collect()

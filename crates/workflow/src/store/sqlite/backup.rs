@@ -19,7 +19,8 @@ pub(super) fn backup(from: &Path, to: &Path) -> Result<u64, StoreError> {
         return Err(unwritten(to, &ErrorKind::AlreadyExists.into()));
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let source = Connection::open_with_flags(from, flags).map_err(|error| file::unusable(from, &error.to_string()))?;
+    let source = Connection::open_with_flags(from, flags)
+        .map_err(|error| file::unusable(from, &error.to_string()))?;
     source.busy_timeout(file::PATIENCE)?;
     file::is_ours(&source, from)?;
     if !gives_back(&source)? {
@@ -28,10 +29,12 @@ pub(super) fn backup(from: &Path, to: &Path) -> Result<u64, StoreError> {
     }
     let part = Part::beside(to).map_err(failed)?;
     // It reads in one transaction, and copies no free pages. SQLite does not sync the copy.
-    source.execute("VACUUM INTO ?1", [part.0.to_string_lossy()]).map_err(|error| match error.sqlite_error_code() {
-        Some(rusqlite::ErrorCode::DiskFull) => unwritten(to, &ErrorKind::StorageFull.into()),
-        _ => error.into(),
-    })?;
+    source
+        .execute("VACUUM INTO ?1", [part.0.to_string_lossy()])
+        .map_err(|error| match error.sqlite_error_code() {
+            Some(rusqlite::ErrorCode::DiskFull) => unwritten(to, &ErrorKind::StorageFull.into()),
+            _ => error.into(),
+        })?;
     part.become_file(to).map_err(failed)
 }
 
@@ -44,7 +47,11 @@ impl Part {
         let mut name = to.as_os_str().to_owned();
         name.push(format!(".{}.part", std::process::id()));
         let part = PathBuf::from(name);
-        OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part)?;
+        OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&part)?;
         Ok(Self(part))
     }
 
@@ -53,7 +60,10 @@ impl Part {
         copy.sync_all()?;
         // Unlike a renamed file, a link never takes the place of a file that somebody made in the meantime.
         fs::hard_link(&self.0, to)?;
-        let folder = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let folder = to
+            .parent()
+            .filter(|parent| !parent.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
         File::open(folder)?.sync_all()?;
         Ok(copy.metadata()?.len())
     }
@@ -67,5 +77,7 @@ impl Drop for Part {
 }
 
 fn unwritten(to: &Path, error: &io::Error) -> StoreError {
-    StoreError::Unavailable { reason: format!("writing the copy {}: {error}", to.display()) }
+    StoreError::Unavailable {
+        reason: format!("writing the copy {}: {error}", to.display()),
+    }
 }

@@ -25,7 +25,10 @@ impl Added {
     /// So many rows more like this one.
     pub(super) fn note(&mut self, partition: Partition, row: &[u8], rows: i64) {
         if rows != 0 {
-            *self.0.entry((partition, queue_of(row).to_vec())).or_default() += rows;
+            *self
+                .0
+                .entry((partition, queue_of(row).to_vec()))
+                .or_default() += rows;
             let lane = lane_of(row);
             if is_limited(lane) {
                 *self.0.entry((partition, lane.to_vec())).or_default() += rows;
@@ -47,8 +50,18 @@ impl Depths {
     pub(super) fn of(&self, prefixes: &[Row], partitions: &[Partition]) -> Option<Vec<Vec<u64>>> {
         let known = self.known();
         let known = known.as_ref()?;
-        let number = |at: Partition, prefix: &Row| known.get(&(at, prefix.clone())).copied().unwrap_or_default();
-        Some(partitions.iter().map(|&at| prefixes.iter().map(|prefix| number(at, prefix)).collect()).collect())
+        let number = |at: Partition, prefix: &Row| {
+            known
+                .get(&(at, prefix.clone()))
+                .copied()
+                .unwrap_or_default()
+        };
+        Some(
+            partitions
+                .iter()
+                .map(|&at| prefixes.iter().map(|prefix| number(at, prefix)).collect())
+                .collect(),
+        )
     }
 
     /// A transaction was committed.
@@ -56,7 +69,10 @@ impl Depths {
         let mut known = self.known();
         let Some(known) = known.as_mut() else { return };
         for (place, rows) in added.0 {
-            let number = known.remove(&place).unwrap_or_default().saturating_add_signed(rows);
+            let number = known
+                .remove(&place)
+                .unwrap_or_default()
+                .saturating_add_signed(rows);
             // Names that nobody uses any more take no memory.
             if number > 0 {
                 known.insert(place, number);
@@ -80,8 +96,10 @@ impl Depths {
         // Rows of a lane follow each other.
         let (mut place, mut number) = ((Partition(0), Vec::new()), 0);
         while let Some(row) = rows.next()? {
-            let (partition, entry) =
-                (Partition(row.get(0)?), row.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?);
+            let (partition, entry) = (
+                Partition(row.get(0)?),
+                row.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?,
+            );
             if place.0 != partition || !entry.starts_with(&place.1) || place.1.is_empty() {
                 counted.note(place.0, &place.1, number);
                 (place, number) = ((partition, lane_of(entry).to_vec()), 0);
@@ -97,6 +115,9 @@ impl Depths {
 
 /// What all rows of a queue begin with: its name and a zero.
 fn queue_of(row: &[u8]) -> &[u8] {
-    let end = row.iter().position(|&byte| byte == 0).map_or(row.len(), |zero| zero + 1);
+    let end = row
+        .iter()
+        .position(|&byte| byte == 0)
+        .map_or(row.len(), |zero| zero + 1);
     &row[..end]
 }

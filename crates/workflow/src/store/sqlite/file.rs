@@ -92,7 +92,11 @@ pub(super) fn open(path: &Path, partitions: u16) -> Result<Opened, StoreError> {
         check_for_a_while(&writer, path)?;
     }
     writer.execute_batch(HOLDERS)?;
-    let partitions = writer.query_row("SELECT value FROM store WHERE name = 'partitions'", [], |row| row.get(0))?;
+    let partitions = writer.query_row(
+        "SELECT value FROM store WHERE name = 'partitions'",
+        [],
+        |row| row.get(0),
+    )?;
     let schema = writer.pragma_query_value(None, "user_version", |row| row.get(0))?;
     let format = Format::of_schema(schema).ok_or_else(|| StoreError::other_schema(schema))?;
     let from = "SELECT value FROM store WHERE name = 'migrates_from'";
@@ -106,7 +110,14 @@ pub(super) fn open(path: &Path, partitions: u16) -> Result<Opened, StoreError> {
     };
     let readers = [reader()?, reader()?];
     let presence = Presence::of(path).map_err(|error| unusable(path, &error.to_string()))?;
-    Ok(Opened { writer, readers, lock, partitions, schema, presence })
+    Ok(Opened {
+        writer,
+        readers,
+        lock,
+        partitions,
+        schema,
+        presence,
+    })
 }
 
 /// Lets a file give pages back that nothing is on, from when it is made or written anew.
@@ -117,14 +128,25 @@ fn give_back(writer: &Connection) -> Result<(), StoreError> {
 /// Writes the file anew without free pages, so that it is as small as it can be and gives pages back from then on. Returns its sizes in
 /// bytes before and after.
 pub(super) fn compact(path: &Path) -> Result<(u64, u64), StoreError> {
-    let size = || fs::metadata(path).map(|about| about.len()).map_err(|error| unusable(path, &error.to_string()));
+    let size = || {
+        fs::metadata(path)
+            .map(|about| about.len())
+            .map_err(|error| unusable(path, &error.to_string()))
+    };
     let before = size()?;
-    let Opened { writer, readers, lock, .. } = open(path, 1)?;
+    let Opened {
+        writer,
+        readers,
+        lock,
+        ..
+    } = open(path, 1)?;
     drop(readers);
     give_back(&writer)?;
     writer.execute_batch("VACUUM")?;
     // Its log is copied into the file.
-    writer.close().map_err(|(_, error)| StoreError::from(error))?;
+    writer
+        .close()
+        .map_err(|(_, error)| StoreError::from(error))?;
     let after = size()?;
     drop(lock);
     Ok((before, after))
@@ -133,13 +155,27 @@ pub(super) fn compact(path: &Path) -> Result<(u64, u64), StoreError> {
 /// Makes the directory and an empty file where they are missing, and locks the store.
 fn prepare(path: &Path) -> Result<Lock, StoreError> {
     let failed = |error: io::Error| unusable(path, &error.to_string());
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed)?;
+    let directory = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory)
+        .map_err(failed)?;
     let lock = lock(path)?;
     // Made here and not by SQLite, which gives its other files the mode of this one.
-    OpenOptions::new().create(true).append(true).mode(0o600).open(path).map_err(failed)?;
+    OpenOptions::new()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(failed)?;
     // The names of the new files must survive a loss of power as what is in them does.
-    File::open(directory).and_then(|directory| directory.sync_all()).map_err(failed)?;
+    File::open(directory)
+        .and_then(|directory| directory.sync_all())
+        .map_err(failed)?;
     Ok(lock)
 }
 
@@ -147,7 +183,10 @@ fn prepare(path: &Path) -> Result<Lock, StoreError> {
 fn tune(writer: &Connection, path: &Path) -> Result<(), StoreError> {
     let mode: String = writer.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
     if mode != "wal" {
-        return Err(unusable(path, "its file system cannot share memory between processes; choose a local disk"));
+        return Err(unusable(
+            path,
+            "its file system cannot share memory between processes; choose a local disk",
+        ));
     }
     // A commit is on the disk before it is acknowledged.
     writer.pragma_update(None, "synchronous", "FULL")?;
@@ -165,7 +204,14 @@ fn lock(path: &Path) -> Result<Lock, StoreError> {
     name.push(".lock");
     let failed = |error: io::Error| unusable(path, &format!("locking it: {error}"));
     let mut file = OpenOptions::new();
-    let mut file = file.create(true).truncate(false).read(true).write(true).mode(0o600).open(&name).map_err(failed)?;
+    let mut file = file
+        .create(true)
+        .truncate(false)
+        .read(true)
+        .write(true)
+        .mode(0o600)
+        .open(&name)
+        .map_err(failed)?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
@@ -182,7 +228,9 @@ fn lock(path: &Path) -> Result<Lock, StoreError> {
         }
         Err(TryLockError::Error(error)) => return Err(failed(error)),
     }
-    file.set_len(0).and_then(|()| file.rewind()).map_err(failed)?;
+    file.set_len(0)
+        .and_then(|()| file.rewind())
+        .map_err(failed)?;
     writeln!(file, "{}", std::process::id()).map_err(failed)?;
     Ok(Lock(file))
 }
@@ -198,32 +246,46 @@ fn connect(path: &Path) -> Result<Connection, StoreError> {
 
 /// Whether the file is empty. An error when it is not a store, or has another version.
 fn is_fresh(connection: &Connection, path: &Path) -> Result<bool, StoreError> {
-    let foreign = |reason: &str| StoreError::Corrupt { what: path.display().to_string(), reason: reason.to_owned() };
+    let foreign = |reason: &str| StoreError::Corrupt {
+        what: path.display().to_string(),
+        reason: reason.to_owned(),
+    };
     let number = |pragma| connection.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
     let application = number("application_id").map_err(|error| foreign(&error.to_string()))?;
     let version = number("user_version")?;
-    let tables: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+    let tables: i64 =
+        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
     if application == 0 && version == 0 && tables == 0 {
         return Ok(true);
     }
     is_ours(connection, path)?;
     let found = u32::try_from(version).unwrap_or(u32::MAX);
-    if Format::of_schema(found).is_some() { Ok(false) } else { Err(StoreError::other_schema(found)) }
+    if Format::of_schema(found).is_some() {
+        Ok(false)
+    } else {
+        Err(StoreError::other_schema(found))
+    }
 }
 
 /// An error when the file belongs to another program.
 pub(super) fn is_ours(connection: &Connection, path: &Path) -> Result<(), StoreError> {
-    let foreign = |reason: &str| StoreError::Corrupt { what: path.display().to_string(), reason: reason.to_owned() };
+    let foreign = |reason: &str| StoreError::Corrupt {
+        what: path.display().to_string(),
+        reason: reason.to_owned(),
+    };
     match connection.pragma_query_value(None, "application_id", |row| row.get::<_, i64>(0)) {
         Ok(application) if application == i64::from(APPLICATION) => Ok(()),
-        Ok(_) => Err(foreign("it is a database of another program; choose another directory")),
+        Ok(_) => Err(foreign(
+            "it is a database of another program; choose another directory",
+        )),
         Err(error) => Err(foreign(&error.to_string())),
     }
 }
 
 /// Creates all tables or none.
 fn create(connection: &Connection, partitions: u16) -> Result<(), StoreError> {
-    let transaction = rusqlite::Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
+    let transaction =
+        rusqlite::Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
     transaction.execute_batch(TABLES)?;
     transaction.execute("INSERT INTO store VALUES ('partitions', ?1)", [partitions])?;
     transaction.pragma_update(None, "application_id", APPLICATION)?;
@@ -254,15 +316,22 @@ fn check_for_a_while(connection: &Connection, path: &Path) -> Result<(), StoreEr
 
 /// Reads every page once. False: it was interrupted before it found damage or the end.
 pub(super) fn check(connection: &Connection, path: &Path) -> Result<bool, StoreError> {
-    let damaged = |reason: String| StoreError::Corrupt { what: path.display().to_string(), reason };
+    let damaged = |reason: String| StoreError::Corrupt {
+        what: path.display().to_string(),
+        reason,
+    };
     match connection.query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0)) {
         Ok(verdict) if verdict == "ok" => Ok(true),
         Ok(verdict) => Err(damaged(format!("{}; restore a backup", verdict.trim()))),
-        Err(error) if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) => Ok(false),
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) => {
+            Ok(false)
+        }
         Err(error) => Err(damaged(error.to_string())),
     }
 }
 
 pub(super) fn unusable(path: &Path, reason: &str) -> StoreError {
-    StoreError::Unavailable { reason: format!("opening {}: {reason}", path.display()) }
+    StoreError::Unavailable {
+        reason: format!("opening {}: {reason}", path.display()),
+    }
 }

@@ -21,9 +21,17 @@ pub(super) struct Change {
 }
 
 enum What {
-    Hold { holds: Vec<Wanted>, until: Timestamp },
-    Extend { places: Vec<Place>, until: Timestamp },
-    Release { places: Vec<Place> },
+    Hold {
+        holds: Vec<Wanted>,
+        until: Timestamp,
+    },
+    Extend {
+        places: Vec<Place>,
+        until: Timestamp,
+    },
+    Release {
+        places: Vec<Place>,
+    },
 }
 
 /// A [`Hold`] for another thread.
@@ -49,32 +57,48 @@ impl Change {
 
     /// Returns what became of the set of each hold or place.
     pub(super) fn write(&self, connection: &Connection) -> Result<Vec<Standing>, StoreError> {
-        connection.prepare_cached("DELETE FROM holder WHERE until <= ?1")?.execute([micros(self.now)])?;
+        connection
+            .prepare_cached("DELETE FROM holder WHERE until <= ?1")?
+            .execute([micros(self.now)])?;
         match &self.what {
-            What::Hold { holds, until } => {
-                holds.iter().map(|wanted| hold(connection, wanted, self.now, *until)).collect()
-            }
+            What::Hold { holds, until } => holds
+                .iter()
+                .map(|wanted| hold(connection, wanted, self.now, *until))
+                .collect(),
             What::Extend { places, until } => {
                 let standing = |(set, lease): &Place| {
                     let granted = usize::from(prolong(connection, (set, *lease), *until)?);
-                    Ok(Standing { granted, ..Standing::default() })
+                    Ok(Standing {
+                        granted,
+                        ..Standing::default()
+                    })
                 };
                 places.iter().map(standing).collect()
             }
             What::Release { places } => {
-                let mut remove = connection.prepare_cached("DELETE FROM holder WHERE name = ?1 AND lease = ?2")?;
+                let mut remove = connection
+                    .prepare_cached("DELETE FROM holder WHERE name = ?1 AND lease = ?2")?;
                 for (set, lease) in places {
                     remove.execute(params![set, lease.text()])?;
                 }
-                let standing =
-                    |(set, _): &Place| Ok(Standing { number: number(connection, set)?, ..Standing::default() });
+                let standing = |(set, _): &Place| {
+                    Ok(Standing {
+                        number: number(connection, set)?,
+                        ..Standing::default()
+                    })
+                };
                 places.iter().map(standing).collect()
             }
         }
     }
 }
 
-fn hold(connection: &Connection, wanted: &Wanted, now: Timestamp, until: Timestamp) -> Result<Standing, StoreError> {
+fn hold(
+    connection: &Connection,
+    wanted: &Wanted,
+    now: Timestamp,
+    until: Timestamp,
+) -> Result<Standing, StoreError> {
     let Wanted { set, most, leases } = wanted;
     let (mut number, mut granted) = (number(connection, set)?, 0);
     for lease in leases {
@@ -85,8 +109,16 @@ fn hold(connection: &Connection, wanted: &Wanted, now: Timestamp, until: Timesta
         }
         granted += 1;
     }
-    let next = if number < *most { None } else { first(connection, set)?.map(|first| first.since(now)) };
-    Ok(Standing { granted, number, next })
+    let next = if number < *most {
+        None
+    } else {
+        first(connection, set)?.map(|first| first.since(now))
+    };
+    Ok(Standing {
+        granted,
+        number,
+        next,
+    })
 }
 
 /// How many there are whose time is not over, after those whose time is over were removed.
@@ -97,13 +129,22 @@ fn number(connection: &Connection, set: &str) -> Result<u32, StoreError> {
 
 fn first(connection: &Connection, set: &str) -> Result<Option<Timestamp>, StoreError> {
     let mut first = connection.prepare_cached("SELECT min(until) FROM holder WHERE name = ?1")?;
-    Ok(first.query_row([set], |row| row.get::<_, Option<i64>>(0))?.map(moment))
+    Ok(first
+        .query_row([set], |row| row.get::<_, Option<i64>>(0))?
+        .map(moment))
 }
 
 /// Returns how many were added: one, or none if the lease had a place, which it has for longer now.
-fn add(connection: &Connection, (set, lease): (&str, LeaseRef), until: Timestamp) -> Result<u32, StoreError> {
+fn add(
+    connection: &Connection,
+    (set, lease): (&str, LeaseRef),
+    until: Timestamp,
+) -> Result<u32, StoreError> {
     let insert = "INSERT OR IGNORE INTO holder VALUES (?1, ?2, ?3)";
-    let added = connection.prepare_cached(insert)?.execute(params![set, lease.text(), micros(until)])?;
+    let added =
+        connection
+            .prepare_cached(insert)?
+            .execute(params![set, lease.text(), micros(until)])?;
     if added == 0 {
         prolong(connection, (set, lease), until)?;
     }
@@ -111,28 +152,56 @@ fn add(connection: &Connection, (set, lease): (&str, LeaseRef), until: Timestamp
 }
 
 /// Whether the lease has a place.
-fn prolong(connection: &Connection, (set, lease): (&str, LeaseRef), until: Timestamp) -> Result<bool, StoreError> {
+fn prolong(
+    connection: &Connection,
+    (set, lease): (&str, LeaseRef),
+    until: Timestamp,
+) -> Result<bool, StoreError> {
     let update = "UPDATE holder SET until = max(until, ?3) WHERE name = ?1 AND lease = ?2";
-    Ok(connection.prepare_cached(update)?.execute(params![set, lease.text(), micros(until)])? > 0)
+    Ok(connection
+        .prepare_cached(update)?
+        .execute(params![set, lease.text(), micros(until)])?
+        > 0)
 }
 
-fn list(connection: &Connection, set: &str, (now, limit): (Timestamp, i64)) -> Result<Holders, StoreError> {
-    let mut count = connection.prepare_cached("SELECT count(*) FROM holder WHERE name = ?1 AND until > ?2")?;
+fn list(
+    connection: &Connection,
+    set: &str,
+    (now, limit): (Timestamp, i64),
+) -> Result<Holders, StoreError> {
+    let mut count =
+        connection.prepare_cached("SELECT count(*) FROM holder WHERE name = ?1 AND until > ?2")?;
     let number = count.query_row(params![set, micros(now)], |row| row.get(0))?;
-    let mut select = connection
-        .prepare_cached("SELECT lease, until FROM holder WHERE name = ?1 AND until > ?2 ORDER BY until LIMIT ?3")?;
-    let found =
-        select.query_map(params![set, micros(now), limit], |row| Ok((row.get::<_, String>(0)?, row.get(1)?)))?;
+    let mut select = connection.prepare_cached(
+        "SELECT lease, until FROM holder WHERE name = ?1 AND until > ?2 ORDER BY until LIMIT ?3",
+    )?;
+    let found = select.query_map(params![set, micros(now), limit], |row| {
+        Ok((row.get::<_, String>(0)?, row.get(1)?))
+    })?;
     let first = found.map(|found| {
         let (lease, until) = found?;
-        let corrupt = |error| StoreError::Corrupt { what: "a holder".to_owned(), reason: format!("{error}") };
-        Ok((lease.parse().map_err(|error: crate::id::InvalidId| corrupt(error))?, moment(until)))
+        let corrupt = |error| StoreError::Corrupt {
+            what: "a holder".to_owned(),
+            reason: format!("{error}"),
+        };
+        Ok((
+            lease
+                .parse()
+                .map_err(|error: crate::id::InvalidId| corrupt(error))?,
+            moment(until),
+        ))
     });
-    Ok(Holders { number, first: first.collect::<Result<_, StoreError>>()? })
+    Ok(Holders {
+        number,
+        first: first.collect::<Result<_, StoreError>>()?,
+    })
 }
 
 fn owned(places: &[(&str, LeaseRef)]) -> Vec<Place> {
-    places.iter().map(|(set, lease)| ((*set).to_owned(), *lease)).collect()
+    places
+        .iter()
+        .map(|(set, lease)| ((*set).to_owned(), *lease))
+        .collect()
 }
 
 impl SqliteStore {
@@ -142,10 +211,20 @@ impl SqliteStore {
         now: Timestamp,
         lease: Duration,
     ) -> Result<Vec<Standing>, StoreError> {
-        let wanted =
-            |hold: &Hold<'_>| Wanted { set: hold.set.to_owned(), most: hold.most, leases: hold.leases.to_vec() };
+        let wanted = |hold: &Hold<'_>| Wanted {
+            set: hold.set.to_owned(),
+            most: hold.most,
+            leases: hold.leases.to_vec(),
+        };
         let holds = holds.iter().map(wanted).collect();
-        self.change_holders(now, What::Hold { holds, until: now + term(lease) }).await
+        self.change_holders(
+            now,
+            What::Hold {
+                holds,
+                until: now + term(lease),
+            },
+        )
+        .await
     }
 
     pub(crate) async fn extend_holds(
@@ -154,18 +233,49 @@ impl SqliteStore {
         now: Timestamp,
         lease: Duration,
     ) -> Result<Vec<Extended>, StoreError> {
-        let what = What::Extend { places: owned(places), until: now + term(lease) };
+        let what = What::Extend {
+            places: owned(places),
+            until: now + term(lease),
+        };
         let each = self.change_holders(now, what).await?;
-        Ok(each.iter().map(|standing| if standing.granted > 0 { Extended::Yes } else { Extended::Gone }).collect())
+        Ok(each
+            .iter()
+            .map(|standing| {
+                if standing.granted > 0 {
+                    Extended::Yes
+                } else {
+                    Extended::Gone
+                }
+            })
+            .collect())
     }
 
-    pub(crate) async fn release(&self, places: &[(&str, LeaseRef)], now: Timestamp) -> Result<Vec<u32>, StoreError> {
-        let each = self.change_holders(now, What::Release { places: owned(places) }).await?;
+    pub(crate) async fn release(
+        &self,
+        places: &[(&str, LeaseRef)],
+        now: Timestamp,
+    ) -> Result<Vec<u32>, StoreError> {
+        let each = self
+            .change_holders(
+                now,
+                What::Release {
+                    places: owned(places),
+                },
+            )
+            .await?;
         Ok(each.into_iter().map(|standing| standing.number).collect())
     }
 
-    async fn change_holders(&self, now: Timestamp, what: What) -> Result<Vec<Standing>, StoreError> {
-        self.write(|answer| write::Request::Holders { change: Change { now, what }, answer }).await
+    async fn change_holders(
+        &self,
+        now: Timestamp,
+        what: What,
+    ) -> Result<Vec<Standing>, StoreError> {
+        self.write(|answer| write::Request::Holders {
+            change: Change { now, what },
+            answer,
+        })
+        .await
     }
 
     pub(crate) async fn holders(
@@ -176,6 +286,11 @@ impl SqliteStore {
     ) -> Result<Vec<Holders>, StoreError> {
         let sets: Vec<String> = sets.iter().map(|set| (*set).to_owned()).collect();
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        self.lookup(move |connection| sets.iter().map(|set| list(connection, set, (now, limit))).collect()).await
+        self.lookup(move |connection| {
+            sets.iter()
+                .map(|set| list(connection, set, (now, limit)))
+                .collect()
+        })
+        .await
     }
 }

@@ -14,8 +14,12 @@ pub(super) fn add(connection: &Connection, note: &Written) -> Result<Noted, Stor
     if !look.exists([id])? {
         return Ok(Noted::Gone);
     }
-    let mut read = connection.prepare_cached("SELECT value FROM result WHERE id = ?1 AND field = ?2")?;
-    let puts = note.puts(|field| read.query_row(params![id, field_number(field)], |row| row.get(0)).optional())?;
+    let mut read =
+        connection.prepare_cached("SELECT value FROM result WHERE id = ?1 AND field = ?2")?;
+    let puts = note.puts(|field| {
+        read.query_row(params![id, field_number(field)], |row| row.get(0))
+            .optional()
+    })?;
     for (field, value) in puts {
         let sql = match value {
             Some(_) => "INSERT OR REPLACE INTO result VALUES (?1, ?2, ?3)",
@@ -32,6 +36,7 @@ pub(super) fn add(connection: &Connection, note: &Written) -> Result<Noted, Stor
 
 impl SqliteStore {
     pub(crate) async fn note(&self, notes: Vec<Written>) -> Result<Vec<Noted>, StoreError> {
-        self.write(|answer| write::Request::Notes { notes, answer }).await
+        self.write(|answer| write::Request::Notes { notes, answer })
+            .await
     }
 }

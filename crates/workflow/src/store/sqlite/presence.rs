@@ -25,7 +25,12 @@ impl Presence {
         let mut log = path.as_os_str().to_owned();
         log.push("-wal");
         let log = PathBuf::from(log);
-        Ok(Self { files: [(path.to_owned(), identity(path)?), (log.clone(), identity(&log)?)] })
+        Ok(Self {
+            files: [
+                (path.to_owned(), identity(path)?),
+                (log.clone(), identity(&log)?),
+            ],
+        })
     }
 
     /// Two calls of the system, about 2 us.
@@ -33,7 +38,9 @@ impl Presence {
     /// # Errors
     /// One of the files has another name now, or none.
     pub(super) fn check(&self) -> Result<(), StoreError> {
-        let is_there = |(path, opened): &&(PathBuf, Identity)| identity(path).is_ok_and(|found| found == *opened);
+        let is_there = |(path, opened): &&(PathBuf, Identity)| {
+            identity(path).is_ok_and(|found| found == *opened)
+        };
         match self.files.iter().find(|file| !is_there(file)) {
             None => Ok(()),
             Some((path, _)) => Err(StoreError::Unavailable {

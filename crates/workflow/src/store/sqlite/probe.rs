@@ -28,11 +28,15 @@ fn large(connection: &Connection) -> Result<(), StoreError> {
 fn small(connection: &Connection) -> Result<(), StoreError> {
     let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
     insert(&transaction, "")?;
-    transaction.prepare_cached("DELETE FROM register WHERE register = -1")?.execute([])?;
+    transaction
+        .prepare_cached("DELETE FROM register WHERE register = -1")?
+        .execute([])?;
     Ok(transaction.commit()?)
 }
 
 fn insert(connection: &Connection, value: &str) -> Result<(), StoreError> {
-    connection.prepare_cached("INSERT OR REPLACE INTO register VALUES (-1, '', ?1)")?.execute([value])?;
+    connection
+        .prepare_cached("INSERT OR REPLACE INTO register VALUES (-1, '', ?1)")?
+        .execute([value])?;
     Ok(())
 }

@@ -28,7 +28,10 @@ fn one<T>(
     params: impl Params,
     take: impl FnOnce(&SqlRow<'_>) -> rusqlite::Result<T>,
 ) -> Result<Option<T>, StoreError> {
-    Ok(connection.prepare_cached(sql)?.query_row(params, take).optional()?)
+    Ok(connection
+        .prepare_cached(sql)?
+        .query_row(params, take)
+        .optional()?)
 }
 
 fn many<T>(
@@ -38,7 +41,9 @@ fn many<T>(
     take: impl FnMut(&SqlRow<'_>) -> rusqlite::Result<T>,
 ) -> Result<Vec<T>, StoreError> {
     let mut statement = connection.prepare_cached(sql)?;
-    let found = statement.query_map(params, take)?.collect::<rusqlite::Result<_>>();
+    let found = statement
+        .query_map(params, take)?
+        .collect::<rusqlite::Result<_>>();
     Ok(found?)
 }
 
@@ -55,14 +60,32 @@ fn id_at(found: &SqlRow<'_>, column: usize) -> rusqlite::Result<WorkflowId> {
     found.get(column).map(WorkflowId::from_bytes)
 }
 
-pub(super) fn state(connection: &Connection, id: WorkflowId) -> Result<Option<StoredState>, StoreError> {
+pub(super) fn state(
+    connection: &Connection,
+    id: WorkflowId,
+) -> Result<Option<StoredState>, StoreError> {
     let id = id.bytes().as_slice();
-    let Some(meta) = one(connection, "SELECT meta FROM workflow WHERE id = ?1", [id], |row| row.get(0))? else {
+    let Some(meta) = one(
+        connection,
+        "SELECT meta FROM workflow WHERE id = ?1",
+        [id],
+        |row| row.get(0),
+    )?
+    else {
         return Ok(None);
     };
     let job = |row: &SqlRow<'_>| Ok((JobIndex(row.get(0)?), row.get(1)?));
-    let jobs = many(connection, "SELECT job, state FROM job WHERE id = ?1", [id], job)?;
-    Ok(Some(StoredState { meta, jobs, ..StoredState::default() }))
+    let jobs = many(
+        connection,
+        "SELECT job, state FROM job WHERE id = ?1",
+        [id],
+        job,
+    )?;
+    Ok(Some(StoredState {
+        meta,
+        jobs,
+        ..StoredState::default()
+    }))
 }
 
 pub(super) fn excerpt(
@@ -71,27 +94,62 @@ pub(super) fn excerpt(
     jobs: &[JobIndex],
 ) -> Result<Option<StoredState>, StoreError> {
     let id = id.bytes().as_slice();
-    let Some(meta) = one(connection, "SELECT meta FROM workflow WHERE id = ?1", [id], |row| row.get(0))? else {
+    let Some(meta) = one(
+        connection,
+        "SELECT meta FROM workflow WHERE id = ?1",
+        [id],
+        |row| row.get(0),
+    )?
+    else {
         return Ok(None);
     };
-    let mut state = StoredState { meta, jobs: Vec::with_capacity(jobs.len()), ..StoredState::default() };
+    let mut state = StoredState {
+        meta,
+        jobs: Vec::with_capacity(jobs.len()),
+        ..StoredState::default()
+    };
     for &job in jobs {
-        let found =
-            one(connection, "SELECT state FROM job WHERE id = ?1 AND job = ?2", params![id, job.0], |row| row.get(0));
+        let found = one(
+            connection,
+            "SELECT state FROM job WHERE id = ?1 AND job = ?2",
+            params![id, job.0],
+            |row| row.get(0),
+        );
         state.jobs.extend(found?.map(|found| (job, found)));
     }
     Ok(Some(state))
 }
 
-pub(super) fn graph(connection: &Connection, id: WorkflowId) -> Result<Option<Vec<u8>>, StoreError> {
-    one(connection, "SELECT graph FROM graph WHERE id = ?1", [id.bytes().as_slice()], |row| row.get(0))
+pub(super) fn graph(
+    connection: &Connection,
+    id: WorkflowId,
+) -> Result<Option<Vec<u8>>, StoreError> {
+    one(
+        connection,
+        "SELECT graph FROM graph WHERE id = ?1",
+        [id.bytes().as_slice()],
+        |row| row.get(0),
+    )
 }
 
 pub(super) fn load(connection: &Connection, id: WorkflowId) -> Result<Option<Stored>, StoreError> {
-    let Some(state) = state(connection, id)? else { return Ok(None) };
-    let graph = one(connection, "SELECT graph FROM graph WHERE id = ?1", [id.bytes().as_slice()], |row| row.get(0))?;
-    let missing = || StoreError::Corrupt { what: format!("workflow {id}"), reason: "it has no graph".to_owned() };
-    Ok(Some(Stored { graph: graph.ok_or_else(missing)?, state }))
+    let Some(state) = state(connection, id)? else {
+        return Ok(None);
+    };
+    let graph = one(
+        connection,
+        "SELECT graph FROM graph WHERE id = ?1",
+        [id.bytes().as_slice()],
+        |row| row.get(0),
+    )?;
+    let missing = || StoreError::Corrupt {
+        what: format!("workflow {id}"),
+        reason: "it has no graph".to_owned(),
+    };
+    Ok(Some(Stored {
+        graph: graph.ok_or_else(missing)?,
+        state,
+    }))
 }
 
 pub(super) fn size(connection: &Connection, id: WorkflowId) -> Result<u64, StoreError> {
@@ -100,8 +158,18 @@ pub(super) fn size(connection: &Connection, id: WorkflowId) -> Result<u64, Store
 }
 
 pub(super) fn head(connection: &Connection, id: WorkflowId) -> Result<Option<Head>, StoreError> {
-    let head = |row: &SqlRow<'_>| Ok(Head { meta: row.get(0)?, label: row.get(1)? });
-    one(connection, "SELECT meta, label FROM workflow WHERE id = ?1", [id.bytes().as_slice()], head)
+    let head = |row: &SqlRow<'_>| {
+        Ok(Head {
+            meta: row.get(0)?,
+            label: row.get(1)?,
+        })
+    };
+    one(
+        connection,
+        "SELECT meta, label FROM workflow WHERE id = ?1",
+        [id.bytes().as_slice()],
+        head,
+    )
 }
 
 pub(super) fn results(
@@ -112,7 +180,12 @@ pub(super) fn results(
     let sql = "SELECT value FROM result WHERE id = ?1 AND field = ?2";
     let result = |&field: &ResultField| {
         let value = |row: &SqlRow<'_>| row.get::<_, Vec<u8>>(0).map(Bytes::from);
-        one(connection, sql, params![id.bytes().as_slice(), field_number(field)], value)
+        one(
+            connection,
+            sql,
+            params![id.bytes().as_slice(), field_number(field)],
+            value,
+        )
     };
     fields.iter().map(result).collect()
 }
@@ -121,7 +194,10 @@ pub(super) fn results(
 /// meta of a small workflow does.
 pub(super) fn end_of(prefix: &[u8]) -> Row {
     let kept = prefix.iter().rposition(|&byte| byte < u8::MAX);
-    kept.map_or_else(|| vec![u8::MAX], |last| [&prefix[..last], &[prefix[last] + 1]].concat())
+    kept.map_or_else(
+        || vec![u8::MAX],
+        |last| [&prefix[..last], &[prefix[last] + 1]].concat(),
+    )
 }
 
 pub(super) fn ready(
@@ -131,7 +207,12 @@ pub(super) fn ready(
     limit: usize,
 ) -> Result<Vec<Row>, StoreError> {
     let sql = "SELECT entry FROM ready_row WHERE partition = ?1 AND entry >= ?2 AND entry < ?3 ORDER BY entry LIMIT ?4";
-    many(connection, sql, params![partition.0, prefix, end_of(prefix), bound(limit)], |row| row.get(0))
+    many(
+        connection,
+        sql,
+        params![partition.0, prefix, end_of(prefix), bound(limit)],
+        |row| row.get(0),
+    )
 }
 
 /// Ready rows from one up to another one.
@@ -142,13 +223,27 @@ pub(super) fn ready_from(
     limit: usize,
 ) -> Result<Vec<Row>, StoreError> {
     let sql = "SELECT entry FROM ready_row WHERE partition = ?1 AND entry >= ?2 AND entry < ?3 ORDER BY entry LIMIT ?4";
-    many(connection, sql, params![partition.0, from, to, bound(limit)], |row| row.get(0))
+    many(
+        connection,
+        sql,
+        params![partition.0, from, to, bound(limit)],
+        |row| row.get(0),
+    )
 }
 
 /// How many ready rows begin with a prefix, and the first of them.
-pub(super) fn ready_number(connection: &Connection, partition: Partition, prefix: &[u8]) -> Result<u64, StoreError> {
+pub(super) fn ready_number(
+    connection: &Connection,
+    partition: Partition,
+    prefix: &[u8],
+) -> Result<u64, StoreError> {
     let sql = "SELECT count(*) FROM ready_row WHERE partition = ?1 AND entry >= ?2 AND entry < ?3";
-    let number = one(connection, sql, params![partition.0, prefix, end_of(prefix)], number_of_rows)?;
+    let number = one(
+        connection,
+        sql,
+        params![partition.0, prefix, end_of(prefix)],
+        number_of_rows,
+    )?;
     Ok(number.unwrap_or_default())
 }
 
@@ -159,11 +254,20 @@ pub(super) fn due(
     (until, limit): (Timestamp, usize),
 ) -> Result<Vec<(WorkflowId, Timestamp)>, StoreError> {
     let sql = match which {
-        Clockwork::Timers => "SELECT id, at FROM timer WHERE partition = ?1 AND at <= ?2 ORDER BY at, id LIMIT ?3",
-        Clockwork::Expiries => "SELECT id, at FROM expiry WHERE partition = ?1 AND at <= ?2 ORDER BY at, id LIMIT ?3",
+        Clockwork::Timers => {
+            "SELECT id, at FROM timer WHERE partition = ?1 AND at <= ?2 ORDER BY at, id LIMIT ?3"
+        }
+        Clockwork::Expiries => {
+            "SELECT id, at FROM expiry WHERE partition = ?1 AND at <= ?2 ORDER BY at, id LIMIT ?3"
+        }
     };
     let entry = |row: &SqlRow<'_>| Ok((id_at(row, 0)?, moment(row.get(1)?)));
-    many(connection, sql, params![partition.0, micros(until), bound(limit)], entry)
+    many(
+        connection,
+        sql,
+        params![partition.0, micros(until), bound(limit)],
+        entry,
+    )
 }
 
 pub(super) fn page(
@@ -181,14 +285,28 @@ pub(super) fn page(
         }
     };
     let bounds = params![partition.0, span.start(), span.end(), bound(limit)];
-    let ids = many(connection, sql, bounds, |row| Ok(rows::workflow_of(row.get_ref(0)?.as_blob()?)))?;
-    let unread = || StoreError::Corrupt { what: "an index row".to_owned(), reason: "it ends in no id".to_owned() };
+    let ids = many(connection, sql, bounds, |row| {
+        Ok(rows::workflow_of(row.get_ref(0)?.as_blob()?))
+    })?;
+    let unread = || StoreError::Corrupt {
+        what: "an index row".to_owned(),
+        reason: "it ends in no id".to_owned(),
+    };
     ids.into_iter().map(|id| id.ok_or_else(unread)).collect()
 }
 
-pub(super) fn count(connection: &Connection, partition: Partition, span: &Span) -> Result<u64, StoreError> {
+pub(super) fn count(
+    connection: &Connection,
+    partition: Partition,
+    span: &Span,
+) -> Result<u64, StoreError> {
     let sql = "SELECT count(*) FROM index_row WHERE partition = ?1 AND entry >= ?2 AND entry < ?3";
-    let number = one(connection, sql, params![partition.0, span.start(), span.end()], number_of_rows)?;
+    let number = one(
+        connection,
+        sql,
+        params![partition.0, span.start(), span.end()],
+        number_of_rows,
+    )?;
     Ok(number.unwrap_or_default())
 }
 
@@ -198,7 +316,9 @@ pub(super) fn keyed(
     key: &str,
 ) -> Result<Option<WorkflowId>, StoreError> {
     let sql = "SELECT id FROM idempotency WHERE partition = ?1 AND key = ?2";
-    one(connection, sql, params![partition.0, key], |row| id_at(row, 0))
+    one(connection, sql, params![partition.0, key], |row| {
+        id_at(row, 0)
+    })
 }
 
 pub(super) fn rows(
@@ -208,19 +328,35 @@ pub(super) fn rows(
     (after, limit): (Option<&[u8]>, usize),
 ) -> Result<Vec<Row>, StoreError> {
     let sql = match set {
-        RowSet::Ready => "SELECT entry FROM ready_row WHERE partition = ?1 AND entry > ?2 ORDER BY entry LIMIT ?3",
-        RowSet::Index => "SELECT entry FROM index_row WHERE partition = ?1 AND entry > ?2 ORDER BY entry LIMIT ?3",
+        RowSet::Ready => {
+            "SELECT entry FROM ready_row WHERE partition = ?1 AND entry > ?2 ORDER BY entry LIMIT ?3"
+        }
+        RowSet::Index => {
+            "SELECT entry FROM index_row WHERE partition = ?1 AND entry > ?2 ORDER BY entry LIMIT ?3"
+        }
         RowSet::Due(which) => return due_rows(connection, partition, which, (after, limit)),
     };
     // No row is empty, so all are after an empty one.
-    many(connection, sql, params![partition.0, after.unwrap_or_default(), bound(limit)], |row| row.get(0))
+    many(
+        connection,
+        sql,
+        params![partition.0, after.unwrap_or_default(), bound(limit)],
+        |row| row.get(0),
+    )
 }
 
 /// The workflows of a partition, which their ids name.
-pub(super) fn states(connection: &Connection, partition: Partition) -> Result<Vec<WorkflowId>, StoreError> {
+pub(super) fn states(
+    connection: &Connection,
+    partition: Partition,
+) -> Result<Vec<WorkflowId>, StoreError> {
     let id = |row: &SqlRow<'_>| Ok(rows::workflow_of(row.get_ref(0)?.as_blob()?));
     let ids = many(connection, "SELECT id FROM workflow", [], id)?;
-    Ok(ids.into_iter().flatten().filter(|id| id.partition() == partition).collect())
+    Ok(ids
+        .into_iter()
+        .flatten()
+        .filter(|id| id.partition() == partition)
+        .collect())
 }
 
 fn due_rows(
@@ -243,5 +379,10 @@ fn due_rows(
         None => (-1, Vec::new()),
     };
     let row = |row: &SqlRow<'_>| Ok(due_row(moment(row.get(0)?), id_at(row, 1)?));
-    many(connection, sql, params![partition.0, at, id, bound(limit)], row)
+    many(
+        connection,
+        sql,
+        params![partition.0, at, id, bound(limit)],
+        row,
+    )
 }

@@ -48,13 +48,18 @@ impl Change {
     }
 
     /// Returns how many entries were removed.
-    pub(super) fn write(&self, connection: &Connection, register: Register) -> Result<u64, StoreError> {
+    pub(super) fn write(
+        &self,
+        connection: &Connection,
+        register: Register,
+    ) -> Result<u64, StoreError> {
         let number = register_number(register);
         match self {
             Self::Enter { name, value } => set(connection, (number, name), value.as_deref()),
             Self::Terms { name, value } => set(connection, (TERMS, name), value.as_deref()),
             Self::Add { entries, at } => {
-                let mut insert = connection.prepare_cached("INSERT OR IGNORE INTO register VALUES (?1, ?2, ?3)")?;
+                let mut insert = connection
+                    .prepare_cached("INSERT OR IGNORE INTO register VALUES (?1, ?2, ?3)")?;
                 let at = micros(*at).to_string();
                 for (name, value) in entries {
                     insert.execute(params![number, name, value])?;
@@ -68,28 +73,45 @@ impl Change {
 }
 
 /// Returns how many rows were removed.
-fn set(connection: &Connection, (number, name): (i64, &str), value: Option<&str>) -> Result<u64, StoreError> {
+fn set(
+    connection: &Connection,
+    (number, name): (i64, &str),
+    value: Option<&str>,
+) -> Result<u64, StoreError> {
     match value {
         Some(value) => put(connection, (number, name), value).map(|()| 0),
         None => delete(connection, number, name),
     }
 }
 
-fn put(connection: &Connection, (number, name): (i64, &str), value: &str) -> Result<(), StoreError> {
+fn put(
+    connection: &Connection,
+    (number, name): (i64, &str),
+    value: &str,
+) -> Result<(), StoreError> {
     let sql = "INSERT OR REPLACE INTO register VALUES (?1, ?2, ?3)";
-    connection.prepare_cached(sql)?.execute(params![number, name, value])?;
+    connection
+        .prepare_cached(sql)?
+        .execute(params![number, name, value])?;
     Ok(())
 }
 
 fn delete(connection: &Connection, number: i64, name: &str) -> Result<u64, StoreError> {
     let sql = "DELETE FROM register WHERE register = ?1 AND name = ?2";
-    Ok(connection.prepare_cached(sql)?.execute(params![number, name])? as u64)
+    Ok(connection
+        .prepare_cached(sql)?
+        .execute(params![number, name])? as u64)
 }
 
-fn forget(connection: &Connection, register: Register, names: &[Entered]) -> Result<u64, StoreError> {
+fn forget(
+    connection: &Connection,
+    register: Register,
+    names: &[Entered],
+) -> Result<u64, StoreError> {
     let mut removed = 0;
     for (name, at) in names {
-        let is_paused = value(connection, register_number(register), name)?.as_deref() == Some(PAUSED);
+        let is_paused =
+            value(connection, register_number(register), name)?.as_deref() == Some(PAUSED);
         if !is_paused && entered_at(connection, register, name)? == *at {
             removed += delete(connection, register_number(register), name)?;
             delete(connection, moments_of(register), name)?;
@@ -100,10 +122,17 @@ fn forget(connection: &Connection, register: Register, names: &[Entered]) -> Res
 
 fn value(connection: &Connection, number: i64, name: &str) -> Result<Option<String>, StoreError> {
     let sql = "SELECT value FROM register WHERE register = ?1 AND name = ?2";
-    Ok(connection.prepare_cached(sql)?.query_row(params![number, name], |row| row.get(0)).optional()?)
+    Ok(connection
+        .prepare_cached(sql)?
+        .query_row(params![number, name], |row| row.get(0))
+        .optional()?)
 }
 
-fn entered_at(connection: &Connection, register: Register, name: &str) -> Result<Option<Timestamp>, StoreError> {
+fn entered_at(
+    connection: &Connection,
+    register: Register,
+    name: &str,
+) -> Result<Option<Timestamp>, StoreError> {
     let text = value(connection, moments_of(register), name)?;
     Ok(text.and_then(|text| text.parse().ok()).map(moment))
 }
@@ -135,22 +164,38 @@ impl SqliteStore {
     ) -> Result<Vec<Option<String>>, StoreError> {
         let names = names.to_vec();
         let number = register_number(register);
-        self.lookup(move |connection| names.iter().map(|name| value(connection, number, name)).collect()).await
+        self.lookup(move |connection| {
+            names
+                .iter()
+                .map(|name| value(connection, number, name))
+                .collect()
+        })
+        .await
     }
 
     pub(crate) async fn paused_queues(&self) -> Result<Vec<String>, StoreError> {
         self.lookup(|connection| {
-            let mut statement =
-                connection.prepare_cached("SELECT name FROM register WHERE register = ?1 AND value = ?2")?;
-            let found = statement.query_map(params![register_number(Register::Queues), PAUSED], |row| row.get(0))?;
+            let mut statement = connection
+                .prepare_cached("SELECT name FROM register WHERE register = ?1 AND value = ?2")?;
+            let found = statement
+                .query_map(params![register_number(Register::Queues), PAUSED], |row| {
+                    row.get(0)
+                })?;
             Ok(found.collect::<rusqlite::Result<_>>()?)
         })
         .await
     }
 
-    pub(crate) async fn enter(&self, register: Register, name: &str, value: Option<&str>) -> Result<(), StoreError> {
+    pub(crate) async fn enter(
+        &self,
+        register: Register,
+        name: &str,
+        value: Option<&str>,
+    ) -> Result<(), StoreError> {
         let (name, value) = (name.to_owned(), value.map(str::to_owned));
-        self.change_register(register, Change::Enter { name, value }).await.map(drop)
+        self.change_register(register, Change::Enter { name, value })
+            .await
+            .map(drop)
     }
 
     pub(crate) async fn add(
@@ -159,7 +204,15 @@ impl SqliteStore {
         entries: &[(String, String)],
         at: Timestamp,
     ) -> Result<(), StoreError> {
-        self.change_register(register, Change::Add { entries: entries.to_vec(), at }).await.map(drop)
+        self.change_register(
+            register,
+            Change::Add {
+                entries: entries.to_vec(),
+                at,
+            },
+        )
+        .await
+        .map(drop)
     }
 
     pub(crate) async fn entered(
@@ -168,29 +221,57 @@ impl SqliteStore {
         names: &[String],
     ) -> Result<Vec<Option<Timestamp>>, StoreError> {
         let names = names.to_vec();
-        self.lookup(move |connection| names.iter().map(|name| entered_at(connection, register, name)).collect()).await
+        self.lookup(move |connection| {
+            names
+                .iter()
+                .map(|name| entered_at(connection, register, name))
+                .collect()
+        })
+        .await
     }
 
-    pub(crate) async fn forget(&self, register: Register, names: &[Entered]) -> Result<u64, StoreError> {
-        self.change_register(register, Change::Forget { names: names.to_vec() }).await
+    pub(crate) async fn forget(
+        &self,
+        register: Register,
+        names: &[Entered],
+    ) -> Result<u64, StoreError> {
+        self.change_register(
+            register,
+            Change::Forget {
+                names: names.to_vec(),
+            },
+        )
+        .await
     }
 
     pub(crate) async fn terms(&self) -> Result<Vec<(String, String)>, StoreError> {
         self.lookup(|connection| {
             let sql = "SELECT name, value FROM register WHERE register = ?1 ORDER BY name";
             let mut statement = connection.prepare_cached(sql)?;
-            let found = statement.query_map(params![TERMS], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            let found =
+                statement.query_map(params![TERMS], |row| Ok((row.get(0)?, row.get(1)?)))?;
             Ok(found.collect::<rusqlite::Result<_>>()?)
         })
         .await
     }
 
-    pub(crate) async fn set_terms(&self, name: &str, value: Option<&str>) -> Result<(), StoreError> {
+    pub(crate) async fn set_terms(
+        &self,
+        name: &str,
+        value: Option<&str>,
+    ) -> Result<(), StoreError> {
         let (name, value) = (name.to_owned(), value.map(str::to_owned));
-        self.change_register(Register::Queues, Change::Terms { name, value }).await.map(drop)
+        self.change_register(Register::Queues, Change::Terms { name, value })
+            .await
+            .map(drop)
     }
 
     async fn change_register(&self, register: Register, change: Change) -> Result<u64, StoreError> {
-        self.write(|answer| write::Request::Register { register, change, answer }).await
+        self.write(|answer| write::Request::Register {
+            register,
+            change,
+            answer,
+        })
+        .await
     }
 }

@@ -97,26 +97,42 @@ impl<J> Jobs<J> {
 
 impl<J: Send + 'static> Worker<J> {
     /// Starts a thread that runs `run` until its owner is dropped and no job waits. At most `bound` jobs wait.
-    pub(super) fn spawn(name: &str, bound: usize, run: impl FnOnce(&mut Jobs<J>) + Send + 'static) -> io::Result<Self> {
+    pub(super) fn spawn(
+        name: &str,
+        bound: usize,
+        run: impl FnOnce(&mut Jobs<J>) + Send + 'static,
+    ) -> io::Result<Self> {
         let (sender, receiver) = mpsc::channel(bound);
         let body = move || {
             // Dropped last, also after a panic of `run`: when the queue is closed, everything that `run` owned is dropped.
-            let mut jobs = Jobs { queue: receiver, closing: false };
+            let mut jobs = Jobs {
+                queue: receiver,
+                closing: false,
+            };
             run(&mut jobs);
         };
         let thread = thread::Builder::new().name(name.to_owned()).spawn(body)?;
-        Ok(Self { queue: Some(sender), thread: Some(thread) })
+        Ok(Self {
+            queue: Some(sender),
+            thread: Some(thread),
+        })
     }
 
     /// Adds a job.
     pub(super) async fn send(&self, job: J) -> Result<(), StoreError> {
-        let queue = self.queue.as_ref().expect("the queue goes when the worker is dropped");
+        let queue = self
+            .queue
+            .as_ref()
+            .expect("the queue goes when the worker is dropped");
         queue.send(Message::Job(job)).await.map_err(|_| ended())
     }
 
     /// Lets the thread finish what waits and end, and waits for it.
     pub(super) async fn close(&self) {
-        let queue = self.queue.as_ref().expect("the queue goes when the worker is dropped");
+        let queue = self
+            .queue
+            .as_ref()
+            .expect("the queue goes when the worker is dropped");
         // It fails when the thread has ended.
         let _ = queue.send(Message::Close).await;
         queue.closed().await;
@@ -136,7 +152,9 @@ impl<J> Drop for Worker<J> {
 
 /// The error for callers after the thread has ended.
 pub(super) fn ended() -> StoreError {
-    StoreError::Unavailable { reason: "it is closed".to_owned() }
+    StoreError::Unavailable {
+        reason: "it is closed".to_owned(),
+    }
 }
 
 #[cfg(test)]

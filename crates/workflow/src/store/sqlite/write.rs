@@ -79,8 +79,17 @@ pub(super) struct Written<'a> {
 }
 
 impl<'a> Written<'a> {
-    pub(super) fn new(connection: &'a Connection, presence: &'a Presence, depths: &'a Depths) -> Self {
-        Self { connection, presence, depths, tables: Tables::new(connection) }
+    pub(super) fn new(
+        connection: &'a Connection,
+        presence: &'a Presence,
+        depths: &'a Depths,
+    ) -> Self {
+        Self {
+            connection,
+            presence,
+            depths,
+            tables: Tables::new(connection),
+        }
     }
 }
 
@@ -112,7 +121,11 @@ impl Request {
 
     /// Whether it only removes workflows, or holders.
     fn frees(&self) -> bool {
-        let frees = |changes: &[Change]| changes.iter().all(|change| matches!(change.write, Write::Delete(_)));
+        let frees = |changes: &[Change]| {
+            changes
+                .iter()
+                .all(|change| matches!(change.write, Write::Delete(_)))
+        };
         match self {
             Self::Apply { changes, .. } => frees(changes),
             Self::Holders { change, .. } => change.frees(),
@@ -132,11 +145,17 @@ impl Request {
 
     fn write(&self, connection: &Connection, tables: &mut Tables<'_>) -> Result<Done, StoreError> {
         match self {
-            Self::Apply { partition, changes, .. } => {
-                let applied = changes.iter().map(|change| tables.apply(*partition, change));
+            Self::Apply {
+                partition, changes, ..
+            } => {
+                let applied = changes
+                    .iter()
+                    .map(|change| tables.apply(*partition, change));
                 Ok(Done::Applied(applied.collect::<Result<_, _>>()?))
             }
-            Self::Register { register, change, .. } => Ok(Done::Registered(change.write(connection, *register)?)),
+            Self::Register {
+                register, change, ..
+            } => Ok(Done::Registered(change.write(connection, *register)?)),
             Self::Holders { change, .. } => Ok(Done::Held(change.write(connection)?)),
             Self::Notes { notes, .. } => {
                 let noted = notes.iter().map(|note| notes::add(connection, note));
@@ -144,7 +163,11 @@ impl Request {
             }
             Self::Bound { pages, .. } => {
                 // SQLite answers with what is the bound now, which is at least the size of the file.
-                connection.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))?;
+                connection.query_row(
+                    &format!("PRAGMA max_page_count = {pages}"),
+                    [],
+                    |_| Ok(()),
+                )?;
                 Ok(Done::Entered)
             }
             Self::Migrate { from, .. } => {
@@ -158,14 +181,21 @@ impl Request {
     /// Answers. Nothing happens when the caller has left.
     fn answer(self, done: Result<Done, StoreError>) {
         match (self, done) {
-            (Self::Apply { answer, changes, .. }, Ok(Done::Applied(applied))) => {
+            (
+                Self::Apply {
+                    answer, changes, ..
+                },
+                Ok(Done::Applied(applied)),
+            ) => {
                 // The caller made them, and frees them for less.
                 drop(changes);
                 drop(answer.send(Ok(applied)));
             }
             (Self::Apply { answer, .. }, Err(error)) => drop(answer.send(Err(error))),
             (Self::Probe { answer }, Err(error)) => drop(answer.send(Err(error))),
-            (Self::Register { answer, .. }, Ok(Done::Registered(removed))) => drop(answer.send(Ok(removed))),
+            (Self::Register { answer, .. }, Ok(Done::Registered(removed))) => {
+                drop(answer.send(Ok(removed)))
+            }
             (Self::Register { answer, .. }, Err(error)) => drop(answer.send(Err(error))),
             (Self::Holders { answer, .. }, Ok(Done::Held(held))) => drop(answer.send(Ok(held))),
             (Self::Holders { answer, .. }, Err(error)) => drop(answer.send(Err(error))),
@@ -181,7 +211,10 @@ impl Request {
             ) => {
                 unreachable!("a request is done as what it is")
             }
-            (Self::Bound { answer, .. } | Self::Migrate { answer, .. } | Self::Count { answer }, done) => {
+            (
+                Self::Bound { answer, .. } | Self::Migrate { answer, .. } | Self::Count { answer },
+                done,
+            ) => {
                 drop(answer.send(done.map(drop)));
             }
         }
@@ -229,7 +262,8 @@ fn answer_questions(written: &Written<'_>, questions: Vec<Request>) {
     for question in questions {
         match question {
             Request::Probe { answer } => {
-                let probed = probed.get_or_insert_with(|| probe(written.connection, written.presence));
+                let probed =
+                    probed.get_or_insert_with(|| probe(written.connection, written.presence));
                 let _left = answer.send(Ok(probed.clone()));
             }
             question => {
@@ -244,16 +278,31 @@ fn answer_questions(written: &Written<'_>, questions: Vec<Request>) {
 /// removes without the rest.
 fn commit(written: &mut Written<'_>, group: Vec<Request>) {
     match write(written, &group) {
-        Ok(done) => group.into_iter().zip(done).for_each(|(request, done)| request.answer(Ok(done))),
+        Ok(done) => group
+            .into_iter()
+            .zip(done)
+            .for_each(|(request, done)| request.answer(Ok(done))),
         Err(error) => {
             let notes = group.iter().any(Request::gives_way);
-            let stays = |request: &Request| if notes { !request.gives_way() } else { request.frees() };
+            let stays = |request: &Request| {
+                if notes {
+                    !request.gives_way()
+                } else {
+                    request.frees()
+                }
+            };
             let (staying, others): (Vec<_>, Vec<_>) = group.into_iter().partition(stays);
-            let again = !others.is_empty() && !staying.is_empty() && matches!(error, StoreError::Unavailable { .. });
-            others.into_iter().for_each(|request| request.answer(Err(error.clone())));
+            let again = !others.is_empty()
+                && !staying.is_empty()
+                && matches!(error, StoreError::Unavailable { .. });
+            others
+                .into_iter()
+                .for_each(|request| request.answer(Err(error.clone())));
             match again {
                 true => commit(written, staying),
-                false => staying.into_iter().for_each(|request| request.answer(Err(error.clone()))),
+                false => staying
+                    .into_iter()
+                    .for_each(|request| request.answer(Err(error.clone()))),
             }
         }
     }
@@ -261,12 +310,20 @@ fn commit(written: &mut Written<'_>, group: Vec<Request>) {
 
 /// Writes all of a group or, with an error other than [`StoreError::Unknown`], nothing.
 fn write(written: &mut Written<'_>, group: &[Request]) -> Result<Vec<Done>, StoreError> {
-    let Written { connection, presence, depths, tables } = written;
+    let Written {
+        connection,
+        presence,
+        depths,
+        tables,
+    } = written;
     presence.check()?;
     tables.added = Added::default();
     let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
     // An error leaves here, and the transaction takes back what was written.
-    let done = group.iter().map(|request| request.write(&transaction, tables)).collect::<Result<_, _>>()?;
+    let done = group
+        .iter()
+        .map(|request| request.write(&transaction, tables))
+        .collect::<Result<_, _>>()?;
     let committed = transaction.commit();
     match &committed {
         Ok(()) => depths.add(std::mem::take(&mut tables.added)),
@@ -276,13 +333,17 @@ fn write(written: &mut Written<'_>, group: &[Request]) -> Result<Vec<Done>, Stor
         // What was just written is acknowledged only if it is in a file that somebody will find.
         Ok(()) => match presence.check() {
             Ok(()) => Ok(done),
-            Err(gone) => Err(StoreError::Unknown { reason: gone.to_string() }),
+            Err(gone) => Err(StoreError::Unknown {
+                reason: gone.to_string(),
+            }),
         },
         Err(error) => Err(match error.sqlite_error_code() {
             Some(ErrorCode::DiskFull | ErrorCode::DatabaseBusy) => error.into(),
             // What could not be synced is taken back, yet may be on the disk: it counts again if the machine fails before the next
             // commit.
-            _ => StoreError::Unknown { reason: format!("sqlite: committing: {error}") },
+            _ => StoreError::Unknown {
+                reason: format!("sqlite: committing: {error}"),
+            },
         }),
     }
 }
@@ -298,8 +359,18 @@ mod tests {
     fn create(number: u64, state: &[u8]) -> Change {
         let id = WorkflowId::new(Timestamp::from_micros(number * 1_000), Partition(0), 0);
         let (meta, jobs) = (vec![1], vec![(JobIndex(0), state.to_vec())]);
-        let put = Put { meta, jobs, birth: Some(Birth::default()), ..Put::default() };
-        Change { workflow: id, expected: None, small: false, write: Write::Put(Box::new(put)) }
+        let put = Put {
+            meta,
+            jobs,
+            birth: Some(Birth::default()),
+            ..Put::default()
+        };
+        Change {
+            workflow: id,
+            expected: None,
+            small: false,
+            write: Write::Put(Box::new(put)),
+        }
     }
 
     /// Commits a group of one request a change, and gives their answers.
@@ -309,24 +380,50 @@ mod tests {
     ) -> Vec<Result<Vec<Applied>, StoreError>> {
         let request = |change: &Change| {
             let (answer, answered) = oneshot::channel();
-            (Request::Apply { partition: Partition(0), changes: [change.clone()].into(), answer }, answered)
+            (
+                Request::Apply {
+                    partition: Partition(0),
+                    changes: [change.clone()].into(),
+                    answer,
+                },
+                answered,
+            )
         };
         let (group, answered): (Vec<_>, Vec<_>) = changes.iter().map(request).unzip();
-        commit(&mut Written::new(connection, presence, &Depths::default()), group);
-        answered.into_iter().map(|mut answer| answer.try_recv().unwrap()).collect()
+        commit(
+            &mut Written::new(connection, presence, &Depths::default()),
+            group,
+        );
+        answered
+            .into_iter()
+            .map(|mut answer| answer.try_recv().unwrap())
+            .collect()
     }
 
     #[test]
     fn a_group_that_does_not_fit_on_the_disk_is_refused_whole_and_fits_later() {
         let directory = tempfile::tempdir().unwrap();
         let opened = file::open(&directory.path().join("store.sqlite"), 1).unwrap();
-        let pages: i64 = opened.writer.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
-        let bound =
-            |pages: i64| opened.writer.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(())).unwrap();
+        let pages: i64 = opened
+            .writer
+            .pragma_query_value(None, "page_count", |row| row.get(0))
+            .unwrap();
+        let bound = |pages: i64| {
+            opened
+                .writer
+                .pragma_update_and_check(None, "max_page_count", pages, |_| Ok(()))
+                .unwrap()
+        };
         bound(pages + 2);
-        let group = [create(1, b"small"), create(2, &[7; 100_000]), create(3, b"small")];
+        let group = [
+            create(1, b"small"),
+            create(2, &[7; 100_000]),
+            create(3, b"small"),
+        ];
         for answer in answers((&opened.writer, &opened.presence), &group) {
-            let Err(StoreError::Unavailable { reason }) = answer else { panic!("{answer:?}") };
+            let Err(StoreError::Unavailable { reason }) = answer else {
+                panic!("{answer:?}")
+            };
             assert!(reason.contains("full"), "{reason}");
         }
         for change in &group {
@@ -334,9 +431,15 @@ mod tests {
         }
         bound(pages + 1_000);
         assert!(
-            answers((&opened.writer, &opened.presence), &group).iter().all(|answer| *answer == Ok(vec![Applied::Done]))
+            answers((&opened.writer, &opened.presence), &group)
+                .iter()
+                .all(|answer| *answer == Ok(vec![Applied::Done]))
         );
-        assert!(group.iter().all(|change| read::load(&opened.readers[0], change.workflow).unwrap().is_some()));
+        assert!(group.iter().all(|change| {
+            read::load(&opened.readers[0], change.workflow)
+                .unwrap()
+                .is_some()
+        }));
     }
 
     #[test]
@@ -345,20 +448,42 @@ mod tests {
         let opened = file::open(&directory.path().join("store.sqlite"), 1).unwrap();
         let (change, later) = (create(1, b"small"), create(2, b"small"));
         assert_eq!(
-            answers((&opened.writer, &opened.presence), std::slice::from_ref(&change))[0],
+            answers(
+                (&opened.writer, &opened.presence),
+                std::slice::from_ref(&change)
+            )[0],
             Ok(vec![Applied::Done])
         );
-        let pages: i64 = opened.writer.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
-        opened.writer.pragma_update_and_check(None, "max_page_count", pages + 2, |_| Ok(())).unwrap();
+        let pages: i64 = opened
+            .writer
+            .pragma_query_value(None, "page_count", |row| row.get(0))
+            .unwrap();
+        opened
+            .writer
+            .pragma_update_and_check(None, "max_page_count", pages + 2, |_| Ok(()))
+            .unwrap();
         let note = Note::of_lines(change.workflow, vec![7; 100_000]);
         let (answer, mut noted) = oneshot::channel();
         let (applies, mut applied) = oneshot::channel();
         let group = vec![
-            Request::Notes { notes: vec![note], answer },
-            Request::Apply { partition: Partition(0), changes: [later].into(), answer: applies },
+            Request::Notes {
+                notes: vec![note],
+                answer,
+            },
+            Request::Apply {
+                partition: Partition(0),
+                changes: [later].into(),
+                answer: applies,
+            },
         ];
-        commit(&mut Written::new(&opened.writer, &opened.presence, &Depths::default()), group);
-        assert!(matches!(noted.try_recv().unwrap(), Err(StoreError::Unavailable { .. })));
+        commit(
+            &mut Written::new(&opened.writer, &opened.presence, &Depths::default()),
+            group,
+        );
+        assert!(matches!(
+            noted.try_recv().unwrap(),
+            Err(StoreError::Unavailable { .. })
+        ));
         assert_eq!(applied.try_recv().unwrap(), Ok(vec![Applied::Done]));
     }
 }

@@ -20,7 +20,12 @@ fn at(seconds: u64) -> Timestamp {
 }
 
 fn started(jobs: Vec<JobDefinition>, on_failure: OnFailure) -> Workflow {
-    let definition = Definition { name: "w".to_owned(), jobs, on_failure, ..Definition::default() };
+    let definition = Definition {
+        name: "w".to_owned(),
+        jobs,
+        on_failure,
+        ..Definition::default()
+    };
     let id = WorkflowId::new(at(0), Partition(0), 1);
     let mut workflow = Workflow::new(id, Arc::new(Graph::build(definition).unwrap()), at(0));
     apply(&mut workflow, &Event::Start, at(0));
@@ -32,7 +37,11 @@ fn apply(workflow: &mut Workflow, event: &Event, now: Timestamp) -> Effect {
 }
 
 fn take(workflow: &mut Workflow, job: JobIndex, (from, until): (u64, u64)) {
-    let lease = Lease { token: 7, worker: "w".into(), expires: at(until) };
+    let lease = Lease {
+        token: 7,
+        worker: "w".into(),
+        expires: at(until),
+    };
     apply(workflow, &Event::Claim { job, lease }, at(from));
 }
 
@@ -41,7 +50,15 @@ fn tick(workflow: &mut Workflow, served_since: Timestamp, now: u64) {
 }
 
 fn report(workflow: &mut Workflow, outcome: Outcome, now: u64) -> Effect {
-    apply(workflow, &Event::Report { job: JOB, token: 7, outcome }, at(now))
+    apply(
+        workflow,
+        &Event::Report {
+            job: JOB,
+            token: 7,
+            outcome,
+        },
+        at(now),
+    )
 }
 
 fn one(change: impl FnOnce(&mut JobDefinition)) -> Workflow {
@@ -51,25 +68,47 @@ fn one(change: impl FnOnce(&mut JobDefinition)) -> Workflow {
 }
 
 fn crash(alone: bool) -> Outcome {
-    Outcome::Crashed(Crash { death: Death::Signal(11), alone })
+    Outcome::Crashed(Crash {
+        death: Death::Signal(11),
+        alone,
+    })
 }
 
 /// State, attempts that count, leases lost in a row, all losses, crashes in a row.
 fn summary(workflow: &Workflow) -> (&'static str, u16, u16, u16, u16) {
     let job = workflow.job(JOB);
-    (job.state.word(), job.attempt, job.lost, job.lost_total, job.crashed)
+    (
+        job.state.word(),
+        job.attempt,
+        job.lost,
+        job.lost_total,
+        job.crashed,
+    )
 }
 
 #[test]
 fn what_ended_first_is_judged_whenever_it_is_noticed() {
     let check = |lease: u64, timeout: u64, lost: bool| {
         let first = lease.min(timeout);
-        for noticed in [first, first + 1, lease.max(timeout), lease.max(timeout) + 60] {
+        for noticed in [
+            first,
+            first + 1,
+            lease.max(timeout),
+            lease.max(timeout) + 60,
+        ] {
             let mut workflow = one(|job| job.timeout = Some(Duration::from_secs(timeout)));
             take(&mut workflow, JOB, (0, lease));
             tick(&mut workflow, ALWAYS, noticed);
-            let expected = if lost { ("ready", 0, 1, 1, 0) } else { ("failed", 1, 0, 0, 0) };
-            assert_eq!(summary(&workflow), expected, "lease {lease}, timeout {timeout}, noticed after {noticed}");
+            let expected = if lost {
+                ("ready", 0, 1, 1, 0)
+            } else {
+                ("failed", 1, 0, 0, 0)
+            };
+            assert_eq!(
+                summary(&workflow),
+                expected,
+                "lease {lease}, timeout {timeout}, noticed after {noticed}"
+            );
         }
     };
     check(5, 9, true);
@@ -82,11 +121,17 @@ fn what_ended_first_is_judged_whenever_it_is_noticed() {
 fn the_judgement_does_not_depend_on_when_time_is_looked_at() {
     for seed in 0..500 {
         let mut random = fastrand::Rng::with_seed(seed);
-        let on_failure = random.choice([OnFailure::Continue, OnFailure::FailFast]).unwrap();
+        let on_failure = random
+            .choice([OnFailure::Continue, OnFailure::FailFast])
+            .unwrap();
         let jobs = (0..5).map(|at| JobDefinition {
             timeout: (random.u8(..2) == 0).then(|| Duration::from_secs(random.u64(1..30))),
             max_lost: random.u16(..2),
-            retry: Retry { limit: random.u16(..2), backoff: Duration::from_secs(1_000), ..Retry::default() },
+            retry: Retry {
+                limit: random.u16(..2),
+                backoff: Duration::from_secs(1_000),
+                ..Retry::default()
+            },
             ..JobDefinition::new(at.to_string(), "h")
         });
         let mut often = started(jobs.collect(), on_failure);
@@ -99,7 +144,10 @@ fn the_judgement_does_not_depend_on_when_time_is_looked_at() {
         }
         tick(&mut once, ALWAYS, 30);
         let judged = |workflow: &Workflow| -> Vec<_> {
-            let each = workflow.jobs.iter().map(|job| (job.state.place(), job.attempt, job.lost, job.ended_by));
+            let each = workflow
+                .jobs
+                .iter()
+                .map(|job| (job.state.place(), job.attempt, job.lost, job.ended_by));
             each.collect()
         };
         assert_eq!(judged(&often), judged(&once), "seed {seed}");
@@ -111,7 +159,11 @@ fn leases_that_were_lost_in_a_row_fail_the_job_and_a_report_begins_anew() {
     for max_lost in [0, 1, 3] {
         let mut workflow = one(|job| {
             job.max_lost = max_lost;
-            job.retry = Retry { limit: 9, backoff: Duration::ZERO, ..Retry::default() };
+            job.retry = Retry {
+                limit: 9,
+                backoff: Duration::ZERO,
+                ..Retry::default()
+            };
         });
         let mut now = 0;
         let mut lose = |workflow: &mut Workflow| {
@@ -126,13 +178,19 @@ fn leases_that_were_lost_in_a_row_fail_the_job_and_a_report_begins_anew() {
             assert_eq!(summary(&workflow), ("ready", 0, number, number, 0));
         }
         take(&mut workflow, JOB, (last, last + 5));
-        let failed = Outcome::Failed { failure: Failure::default(), retry: RetryWish::ByPolicy };
+        let failed = Outcome::Failed {
+            failure: Failure::default(),
+            retry: RetryWish::ByPolicy,
+        };
         report(&mut workflow, failed, last);
         assert_eq!(summary(&workflow), ("ready", 1, 0, max_lost, 0));
         for _ in 0..=max_lost {
             lose(&mut workflow);
         }
-        assert_eq!(summary(&workflow), ("failed", 1, max_lost + 1, 2 * max_lost + 1, 0));
+        assert_eq!(
+            summary(&workflow),
+            ("failed", 1, max_lost + 1, 2 * max_lost + 1, 0)
+        );
     }
 }
 
@@ -142,10 +200,20 @@ fn a_lease_of_a_worker_that_stops_is_given_back() {
     for deployment in 0..10 {
         let now = deployment * 100;
         take(&mut workflow, JOB, (now, now + 5));
-        let stops = Event::Extend { job: JOB, token: 7, expires: at(now + 15), intent: Intent::Stop };
+        let stops = Event::Extend {
+            job: JOB,
+            token: 7,
+            expires: at(now + 15),
+            intent: Intent::Stop,
+        };
         apply(&mut workflow, &stops, at(now + 2));
         // It stays so, whatever else the worker says.
-        let extends = Event::Extend { job: JOB, token: 7, expires: at(now + 15), intent: Intent::GoOn };
+        let extends = Event::Extend {
+            job: JOB,
+            token: 7,
+            expires: at(now + 15),
+            intent: Intent::GoOn,
+        };
         apply(&mut workflow, &extends, at(now + 3));
         tick(&mut workflow, ALWAYS, now + 15);
         assert_eq!(summary(&workflow), ("ready", 0, 0, 0, 0));
@@ -153,7 +221,11 @@ fn a_lease_of_a_worker_that_stops_is_given_back() {
     }
     take(&mut workflow, JOB, (2_000, 2_005));
     tick(&mut workflow, ALWAYS, 2_005);
-    assert_eq!(summary(&workflow), ("ready", 0, 1, 1, 0), "the next worker did not stop");
+    assert_eq!(
+        summary(&workflow),
+        ("ready", 0, 1, 1, 0),
+        "the next worker did not stop"
+    );
 }
 
 #[test]
@@ -164,9 +236,18 @@ fn a_suspect_that_dies_alone_has_failed_and_its_neighbour_goes_on() {
         for workflow in [&mut poison, &mut beside] {
             take(workflow, JOB, (crashes * 10, crashes * 10 + 5));
             assert!(!workflow.job(JOB).is_suspect());
-            assert_eq!(report(workflow, crash(false), crashes * 10 + 1), Effect::Done);
-            assert_eq!(report(workflow, crash(false), crashes * 10 + 1), Effect::Already);
-            assert_eq!(summary(workflow), ("ready", 0, 0, crashes as u16, crashes as u16));
+            assert_eq!(
+                report(workflow, crash(false), crashes * 10 + 1),
+                Effect::Done
+            );
+            assert_eq!(
+                report(workflow, crash(false), crashes * 10 + 1),
+                Effect::Already
+            );
+            assert_eq!(
+                summary(workflow),
+                ("ready", 0, 0, crashes as u16, crashes as u16)
+            );
         }
     }
     for workflow in [&mut poison, &mut beside] {
@@ -217,8 +298,16 @@ fn an_outage_takes_no_job_from_a_worker_that_lives() {
     };
     let mut alive = running(None);
     tick(&mut alive, since, 71);
-    assert_eq!((summary(&alive), alive.meta().timer), (("running", 1, 0, 0, 0), Some(at(90))));
-    let extends = Event::Extend { job: JOB, token: 7, expires: at(92), intent: Intent::GoOn };
+    assert_eq!(
+        (summary(&alive), alive.meta().timer),
+        (("running", 1, 0, 0, 0), Some(at(90)))
+    );
+    let extends = Event::Extend {
+        job: JOB,
+        token: 7,
+        expires: at(92),
+        intent: Intent::GoOn,
+    };
     apply(&mut alive, &extends, at(72));
     tick(&mut alive, since, 91);
     assert_eq!(summary(&alive).0, "running");

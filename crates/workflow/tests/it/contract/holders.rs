@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use tidegate_workflow::{
-    Extended, Held, Hold, Holders, JobIndex, LeaseRef, Partition, ServerId, Store, Timestamp, WorkflowId,
+    Extended, Held, Hold, Holders, JobIndex, LeaseRef, Partition, ServerId, Store, Timestamp,
+    WorkflowId,
 };
 use tokio::task::JoinSet;
 
@@ -33,7 +34,11 @@ fn clock() -> Clock {
 
 pub(crate) fn lease(number: u32) -> LeaseRef {
     let workflow = WorkflowId::new(Timestamp::from_micros(1), Partition(0), number.into());
-    LeaseRef { workflow, job: JobIndex(number), token: u64::from(number) + 1 }
+    LeaseRef {
+        workflow,
+        job: JobIndex(number),
+        token: u64::from(number) + 1,
+    }
 }
 
 fn leases(numbers: impl IntoIterator<Item = u32>) -> Vec<LeaseRef> {
@@ -46,17 +51,42 @@ async fn hold(
     numbers: impl IntoIterator<Item = u32>,
     (clock, length): (Clock, Duration),
 ) -> Held {
-    let hold = Hold { set, most, leases: &leases(numbers) };
-    store.hold(&[hold], SERVER, clock.now(), length).await.remove(0).unwrap()
+    let hold = Hold {
+        set,
+        most,
+        leases: &leases(numbers),
+    };
+    store
+        .hold(&[hold], SERVER, clock.now(), length)
+        .await
+        .remove(0)
+        .unwrap()
 }
 
-async fn release(store: &Store, set: &str, numbers: impl IntoIterator<Item = u32>, clock: Clock) -> Vec<u32> {
-    let places: Vec<_> = numbers.into_iter().map(|number| (set, lease(number))).collect();
-    store.release(&places, SERVER, clock.now()).await.into_iter().map(Result::unwrap).collect()
+async fn release(
+    store: &Store,
+    set: &str,
+    numbers: impl IntoIterator<Item = u32>,
+    clock: Clock,
+) -> Vec<u32> {
+    let places: Vec<_> = numbers
+        .into_iter()
+        .map(|number| (set, lease(number)))
+        .collect();
+    store
+        .release(&places, SERVER, clock.now())
+        .await
+        .into_iter()
+        .map(Result::unwrap)
+        .collect()
 }
 
 async fn holders(store: &Store, set: &str, clock: Clock) -> HashSet<LeaseRef> {
-    let Holders { number, first } = store.holders(&[set], clock.now(), 100_000).await.remove(0).unwrap();
+    let Holders { number, first } = store
+        .holders(&[set], clock.now(), 100_000)
+        .await
+        .remove(0)
+        .unwrap();
     assert_eq!(number as usize, first.len());
     assert!(first.is_sorted_by_key(|(_, until)| *until));
     first.into_iter().map(|(lease, _)| lease).collect()
@@ -65,8 +95,15 @@ async fn holders(store: &Store, set: &str, clock: Clock) -> HashSet<LeaseRef> {
 /// Asks for a place in a full set until there is one.
 async fn await_place(store: &Store, (set, most): (&str, u32), number: u32, clock: Clock) {
     let begin = Instant::now();
-    while hold(store, (set, most), [number], (clock, LONG)).await.granted == 0 {
-        assert!(begin.elapsed() < Duration::from_secs(30), "no place in {set}");
+    while hold(store, (set, most), [number], (clock, LONG))
+        .await
+        .granted
+        == 0
+    {
+        assert!(
+            begin.elapsed() < Duration::from_secs(30),
+            "no place in {set}"
+        );
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -74,20 +111,66 @@ async fn await_place(store: &Store, (set, most): (&str, u32), number: u32, clock
 pub(crate) async fn places_go_to_the_first_up_to_the_most(store: Store) {
     let (clock, set) = (clock(), ("vendor\u{1}a {b}", 3));
     let length = (clock, LONG);
-    assert_eq!(hold(&store, set, 0..2, length).await, Held { granted: 2, free: 1, next: None });
-    let Held { granted, free, next: Some(next) } = hold(&store, set, 1..6, length).await else { panic!("it is full") };
+    assert_eq!(
+        hold(&store, set, 0..2, length).await,
+        Held {
+            granted: 2,
+            free: 1,
+            next: None
+        }
+    );
+    let Held {
+        granted,
+        free,
+        next: Some(next),
+    } = hold(&store, set, 1..6, length).await
+    else {
+        panic!("it is full")
+    };
     assert_eq!((granted, free), (2, 0), "one of them had a place");
-    assert!(next <= LONG + Duration::from_secs(1) && next > LONG / 2, "{next:?}");
+    assert!(
+        next <= LONG + Duration::from_secs(1) && next > LONG / 2,
+        "{next:?}"
+    );
     assert_eq!(hold(&store, set, [9], length).await.granted, 0);
-    assert_eq!(hold(&store, set, [2, 9, 0], length).await.granted, 1, "nobody goes before one who got none");
-    assert_eq!(hold(&store, (set.0, 2), [2, 1, 0, 9], length).await.granted, 3, "who has a place keeps it");
-    assert_eq!(holders(&store, set.0, clock).await, leases(0..3).into_iter().collect());
+    assert_eq!(
+        hold(&store, set, [2, 9, 0], length).await.granted,
+        1,
+        "nobody goes before one who got none"
+    );
+    assert_eq!(
+        hold(&store, (set.0, 2), [2, 1, 0, 9], length).await.granted,
+        3,
+        "who has a place keeps it"
+    );
+    assert_eq!(
+        holders(&store, set.0, clock).await,
+        leases(0..3).into_iter().collect()
+    );
     assert_eq!(hold(&store, ("other", 1), [9], length).await.granted, 1);
-    assert_eq!(hold(&store, ("none", 0), [9], length).await, Held { granted: 0, free: 0, next: None });
+    assert_eq!(
+        hold(&store, ("none", 0), [9], length).await,
+        Held {
+            granted: 0,
+            free: 0,
+            next: None
+        }
+    );
     let one = store.holders(&[set.0, "absent"], clock.now(), 1).await;
-    let [Ok(one), Ok(absent)] = &one[..] else { panic!("{one:?}") };
-    assert_eq!((one.number, one.first.len(), absent), (3, 1, &Holders::default()));
-    assert_eq!(store.holders(&[set.0], clock.now(), 0).await, [Ok(Holders { number: 3, first: Vec::new() })]);
+    let [Ok(one), Ok(absent)] = &one[..] else {
+        panic!("{one:?}")
+    };
+    assert_eq!(
+        (one.number, one.first.len(), absent),
+        (3, 1, &Holders::default())
+    );
+    assert_eq!(
+        store.holders(&[set.0], clock.now(), 0).await,
+        [Ok(Holders {
+            number: 3,
+            first: Vec::new()
+        })]
+    );
 }
 
 pub(crate) async fn released_places_are_free(store: Store) {
@@ -96,24 +179,51 @@ pub(crate) async fn released_places_are_free(store: Store) {
     assert_eq!(release(&store, set.0, [1, 3, 8], clock).await, [2; 3]);
     assert_eq!(release(&store, set.0, [1], clock).await, [2], "again");
     assert_eq!(hold(&store, set, 4..9, (clock, LONG)).await.granted, 2);
-    assert_eq!(holders(&store, set.0, clock).await, leases([0, 2, 4, 5]).into_iter().collect());
+    assert_eq!(
+        holders(&store, set.0, clock).await,
+        leases([0, 2, 4, 5]).into_iter().collect()
+    );
     let places = [("set", lease(0)), ("absent", lease(0)), ("set", lease(2))];
-    assert_eq!(store.release(&places, SERVER, clock.now()).await, [Ok(2), Ok(0), Ok(2)]);
+    assert_eq!(
+        store.release(&places, SERVER, clock.now()).await,
+        [Ok(2), Ok(0), Ok(2)]
+    );
 }
 
 pub(crate) async fn many_sets_in_one_call_stand_alone(store: Store) {
-    let (clock, names) = (clock(), (0..40).map(|number| format!("set {number}")).collect::<Vec<_>>());
+    let (clock, names) = (
+        clock(),
+        (0..40)
+            .map(|number| format!("set {number}"))
+            .collect::<Vec<_>>(),
+    );
     let wanted = leases(0..3);
-    let holds: Vec<_> =
-        (0..).zip(&names).map(|(number, set)| Hold { set, most: number % 5, leases: &wanted }).collect();
+    let holds: Vec<_> = (0..)
+        .zip(&names)
+        .map(|(number, set)| Hold {
+            set,
+            most: number % 5,
+            leases: &wanted,
+        })
+        .collect();
     let held = store.hold(&holds, SERVER, clock.now(), LONG).await;
     for (hold, held) in holds.iter().zip(held) {
         assert_eq!(held.unwrap().granted, hold.most.min(3) as usize);
     }
     let places: Vec<_> = names.iter().map(|set| (set.as_str(), lease(0))).collect();
     let extended = store.extend_holds(&places, clock.now(), LONG).await;
-    let kept = |number: u32| if number.is_multiple_of(5) { Extended::Gone } else { Extended::Yes };
-    assert!(extended.into_iter().eq((0..40).map(|number| Ok(kept(number)))));
+    let kept = |number: u32| {
+        if number.is_multiple_of(5) {
+            Extended::Gone
+        } else {
+            Extended::Yes
+        }
+    };
+    assert!(
+        extended
+            .into_iter()
+            .eq((0..40).map(|number| Ok(kept(number))))
+    );
     for (number, left) in (0..).zip(store.release(&places, SERVER, clock.now()).await) {
         assert_eq!(left, Ok((number % 5).clamp(1, 3) - 1));
     }
@@ -127,38 +237,76 @@ pub(crate) async fn a_place_is_held_as_long_as_its_lease_and_ends_after_it(store
     let (clock, length) = (clock(), Duration::from_millis(500));
     let begin = Instant::now();
     for (set, number) in [("over", 0), ("extended", 1), ("shortened", 2)] {
-        assert_eq!(hold(&store, (set, 1), [number], (clock, length)).await.granted, 1);
+        assert_eq!(
+            hold(&store, (set, 1), [number], (clock, length))
+                .await
+                .granted,
+            1
+        );
     }
-    let Held { granted: 0, free: 0, next: Some(next) } = hold(&store, ("over", 1), [9], (clock, length)).await else {
+    let Held {
+        granted: 0,
+        free: 0,
+        next: Some(next),
+    } = hold(&store, ("over", 1), [9], (clock, length)).await
+    else {
         panic!("it is full")
     };
     assert!(next <= length + Duration::from_secs(1), "{next:?}");
     let extended = [("extended", lease(1)), ("shortened", lease(2))];
-    assert_eq!(store.extend_holds(&extended, clock.now(), LONG).await, vec![Ok(Extended::Yes); 2]);
-    assert_eq!(store.extend_holds(&extended[1..], clock.now(), SHORT).await, [Ok(Extended::Yes)]);
+    assert_eq!(
+        store.extend_holds(&extended, clock.now(), LONG).await,
+        vec![Ok(Extended::Yes); 2]
+    );
+    assert_eq!(
+        store.extend_holds(&extended[1..], clock.now(), SHORT).await,
+        [Ok(Extended::Yes)]
+    );
     await_place(&store, ("over", 1), 9, clock).await;
     assert!(begin.elapsed() >= length);
     for set in ["extended", "shortened"] {
-        assert_eq!(hold(&store, (set, 1), [9], (clock, LONG)).await.granted, 0, "{set}");
+        assert_eq!(
+            hold(&store, (set, 1), [9], (clock, LONG)).await.granted,
+            0,
+            "{set}"
+        );
     }
     let gone = [("over", lease(0)), ("over", lease(9)), ("never", lease(0))];
     let extended = [Ok(Extended::Gone), Ok(Extended::Yes), Ok(Extended::Gone)];
     assert_eq!(store.extend_holds(&gone, clock.now(), LONG).await, extended);
-    assert_eq!(holders(&store, "over", clock).await, leases([9]).into_iter().collect(), "never more than there are");
+    assert_eq!(
+        holders(&store, "over", clock).await,
+        leases([9]).into_iter().collect(),
+        "never more than there are"
+    );
     assert_eq!(release(&store, "over", [9], clock).await, [0]);
-    assert_eq!(store.extend_holds(&gone, clock.now(), LONG).await, vec![Ok(Extended::Gone); 3]);
+    assert_eq!(
+        store.extend_holds(&gone, clock.now(), LONG).await,
+        vec![Ok(Extended::Gone); 3]
+    );
 }
 
 pub(crate) async fn ten_thousand_places_fit_in_one_call(store: Store) {
     let (clock, all) = (clock(), leases(0..10_000));
     let length = (clock, LONG);
-    assert_eq!(hold(&store, ("set", 9_000), 0..10_000, length).await.granted, 9_000);
+    assert_eq!(
+        hold(&store, ("set", 9_000), 0..10_000, length)
+            .await
+            .granted,
+        9_000
+    );
     let places: Vec<_> = all.iter().map(|lease| ("set", *lease)).collect();
     let extended = store.extend_holds(&places, clock.now(), LONG).await;
-    let yes = extended.iter().filter(|extended| **extended == Ok(Extended::Yes)).count();
+    let yes = extended
+        .iter()
+        .filter(|extended| **extended == Ok(Extended::Yes))
+        .count();
     assert_eq!((extended.len(), yes), (10_000, 9_000));
     assert_eq!(holders(&store, "set", clock).await.len(), 9_000);
-    assert_eq!(release(&store, "set", 0..8_999, clock).await, vec![1; 8_999]);
+    assert_eq!(
+        release(&store, "set", 0..8_999, clock).await,
+        vec![1; 8_999]
+    );
 }
 
 /// Each of many tasks takes places, prolongs them, gives them back or forgets them, as workers that die do.
@@ -174,17 +322,28 @@ pub(crate) async fn there_are_never_more_holders_than_places(store: Store) {
                 let first = (task * 100 + round) * 4;
                 let dies = random.u32(..60) == 0;
                 let length = if dies { SHORT } else { LONG };
-                let held = hold(&store, ("set", MOST), first..first + random.u32(1..4), (clock, length)).await;
+                let held = hold(
+                    &store,
+                    ("set", MOST),
+                    first..first + random.u32(1..4),
+                    (clock, length),
+                )
+                .await;
                 let granted = held.granted as u32;
                 let before = at_work.fetch_add(held.granted, SeqCst);
-                assert!(before + held.granted <= MOST as usize, "{before} and {held:?}");
+                assert!(
+                    before + held.granted <= MOST as usize,
+                    "{before} and {held:?}"
+                );
                 tokio::task::yield_now().await;
                 at_work.fetch_sub(held.granted, SeqCst);
                 if dies {
                     continue;
                 }
                 if granted > 0 && random.bool() {
-                    let extended = store.extend_holds(&[("set", lease(first))], clock.now(), LONG).await;
+                    let extended = store
+                        .extend_holds(&[("set", lease(first))], clock.now(), LONG)
+                        .await;
                     assert_eq!(extended, [Ok(Extended::Yes)]);
                 }
                 let left = release(&store, "set", first..first + granted, clock).await;
@@ -196,5 +355,10 @@ pub(crate) async fn there_are_never_more_holders_than_places(store: Store) {
         done.unwrap();
     }
     await_place(&store, ("set", 1), 9, clock).await;
-    assert_eq!(hold(&store, ("set", MOST), 10..20, (clock, LONG)).await.granted, MOST as usize - 1);
+    assert_eq!(
+        hold(&store, ("set", MOST), 10..20, (clock, LONG))
+            .await
+            .granted,
+        MOST as usize - 1
+    );
 }

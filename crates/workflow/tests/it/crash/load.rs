@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tidegate_workflow::{
-    Begin, Claim, Claimed, Definition, Engine, EngineError, Failure, LeaseRef, Outcome, Report, Retry, RetryWish,
-    Store, Timestamp, WorkflowId,
+    Begin, Claim, Claimed, Definition, Engine, EngineError, Failure, LeaseRef, Outcome, Report,
+    Retry, RetryWish, Store, Timestamp, WorkflowId,
 };
 use tokio::task::JoinSet;
 use tokio::time::interval;
@@ -42,7 +42,10 @@ pub(crate) type Say = Arc<dyn Fn(String) + Send + Sync>;
 
 impl Clock {
     pub(crate) fn starting(from: Timestamp) -> Self {
-        Self { started: Instant::now(), from }
+        Self {
+            started: Instant::now(),
+            from,
+        }
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -55,8 +58,14 @@ impl Told {
     pub(crate) fn hear(&mut self, line: &str) {
         let words: Vec<&str> = line.split(' ').collect();
         match words[..] {
-            ["created", key, id, "."] => _ = self.created.insert(key.to_owned(), id.parse().unwrap()),
-            ["succeeded", id, job, "."] => _ = self.succeeded.insert((id.parse().unwrap(), job.parse().unwrap())),
+            ["created", key, id, "."] => {
+                _ = self.created.insert(key.to_owned(), id.parse().unwrap())
+            }
+            ["succeeded", id, job, "."] => {
+                _ = self
+                    .succeeded
+                    .insert((id.parse().unwrap(), job.parse().unwrap()))
+            }
             _ => return,
         }
         self.lines += 1;
@@ -66,7 +75,10 @@ impl Told {
     pub(crate) fn listener() -> (Arc<Mutex<Self>>, Say) {
         let told = Arc::new(Mutex::new(Self::default()));
         let heard = Arc::clone(&told);
-        (told, Arc::new(move |line| heard.lock().unwrap().hear(&line)))
+        (
+            told,
+            Arc::new(move |line| heard.lock().unwrap().hear(&line)),
+        )
     }
 }
 
@@ -74,7 +86,11 @@ impl Told {
 pub(crate) fn workflow(key: String) -> Definition {
     let mut definition = definition("a b<a c<a d<b,c e<d f<d g<e,f");
     for job in &mut definition.jobs {
-        job.retry = Retry { limit: 20, backoff: Duration::from_millis(5), backoff_max: Duration::from_millis(20) };
+        job.retry = Retry {
+            limit: 20,
+            backoff: Duration::from_millis(5),
+            backoff_max: Duration::from_millis(20),
+        };
     }
     definition.jobs[2].wait = Duration::from_millis(10);
     definition.idempotency_key = Some(key);
@@ -84,14 +100,21 @@ pub(crate) fn workflow(key: String) -> Definition {
 /// Starts a server that creates and runs workflows until its tasks are dropped.
 pub(crate) async fn serve(store: &Store, clock: Clock, say: &Say) -> (Engine, JoinSet<()>) {
     let engine = loop {
-        if let Ok(engine) = Engine::start(store.clone(), tidegate_workflow::EngineOptions::default()).await {
+        if let Ok(engine) =
+            Engine::start(store.clone(), tidegate_workflow::EngineOptions::default()).await
+        {
             break engine;
         }
     };
     let mut tasks = JoinSet::new();
     let run = fastrand::u64(..);
     for creator in 0..CREATORS {
-        tasks.spawn(create(engine.clone(), clock, Arc::clone(say), format!("{run}-{creator}")));
+        tasks.spawn(create(
+            engine.clone(),
+            clock,
+            Arc::clone(say),
+            format!("{run}-{creator}"),
+        ));
     }
     for _ in 0..WORKERS {
         tasks.spawn(work(engine.clone(), clock, Arc::clone(say)));
@@ -108,7 +131,11 @@ async fn create(engine: Engine, clock: Clock, say: Say, name: String) {
         // The same again until it is known to be there.
         let created = loop {
             ticks.tick().await;
-            match engine.create(vec![new(workflow(key.clone()), Begin::Now)], clock.now()).await.remove(0) {
+            match engine
+                .create(vec![new(workflow(key.clone()), Begin::Now)], clock.now())
+                .await
+                .remove(0)
+            {
                 Ok(created) => break created.workflow,
                 Err(error) => assert_is_outage(&error),
             }
@@ -119,7 +146,10 @@ async fn create(engine: Engine, clock: Clock, say: Say, name: String) {
             ticks.tick().await;
             let mut still = Vec::new();
             for id in open {
-                let over = engine.show(id).await.is_ok_and(|snapshot| snapshot.meta().status.is_over());
+                let over = engine
+                    .show(id)
+                    .await
+                    .is_ok_and(|snapshot| snapshot.meta().status.is_over());
                 still.extend((!over).then_some(id));
             }
             open = still;
@@ -128,12 +158,18 @@ async fn create(engine: Engine, clock: Clock, say: Say, name: String) {
 }
 
 fn assert_is_outage(error: &EngineError) {
-    let outage = matches!(error, EngineError::Store(_) | EngineError::Closed | EngineError::Contended { .. });
+    let outage = matches!(
+        error,
+        EngineError::Store(_) | EngineError::Closed | EngineError::Contended { .. }
+    );
     assert!(outage, "{error:?}");
 }
 
 async fn work(engine: Engine, clock: Clock, say: Say) {
-    let claim = Claim { lease: LEASE, ..claim(3) };
+    let claim = Claim {
+        lease: LEASE,
+        ..claim(3)
+    };
     let mut ticks = interval(Duration::from_millis(5));
     let mut jobs: Vec<Claimed> = Vec::new();
     loop {
@@ -144,12 +180,22 @@ async fn work(engine: Engine, clock: Clock, say: Say) {
         }
         // Some workers die with their jobs.
         jobs.retain(|_| fastrand::u8(..) > 2);
-        let reports: Vec<Report> = jobs.iter().map(|job| Report { lease: job.lease, outcome: outcome() }).collect();
-        let (reported, more) = engine.report(reports.clone(), Some(&claim), clock.now()).await;
+        let reports: Vec<Report> = jobs
+            .iter()
+            .map(|job| Report {
+                lease: job.lease,
+                outcome: outcome(),
+            })
+            .collect();
+        let (reported, more) = engine
+            .report(reports.clone(), Some(&claim), clock.now())
+            .await;
         for (report, reported) in reports.into_iter().zip(reported) {
             let well = matches!(report.outcome, Outcome::Succeeded { .. });
             let taken = match reported {
-                Err(EngineError::Store(_) | EngineError::Closed) => again(&engine, clock, &report).await,
+                Err(EngineError::Store(_) | EngineError::Closed) => {
+                    again(&engine, clock, &report).await
+                }
                 Ok(_) => true,
                 Err(_) => false,
             };
@@ -179,8 +225,13 @@ async fn again(engine: &Engine, clock: Clock, report: &Report) -> bool {
 
 fn outcome() -> Outcome {
     match fastrand::u8(..20) {
-        0 => Outcome::Failed { failure: Failure::default(), retry: RetryWish::ByPolicy },
-        1 => Outcome::GivenBack { pause: Duration::from_millis(3) },
+        0 => Outcome::Failed {
+            failure: Failure::default(),
+            retry: RetryWish::ByPolicy,
+        },
+        1 => Outcome::GivenBack {
+            pause: Duration::from_millis(3),
+        },
         _ => success("{\"value\":1}"),
     }
 }
@@ -204,7 +255,10 @@ pub(crate) async fn finish(store: &Store, from: Timestamp) -> (Engine, Timestamp
         while engine.sweep(now).await.unwrap() {}
         engine.look_around().await.unwrap();
         let claimed = engine.claim(&claim(10_000), now).await.unwrap();
-        let reports = claimed.iter().map(|job| Report { lease: job.lease, outcome: success("1") });
+        let reports = claimed.iter().map(|job| Report {
+            lease: job.lease,
+            outcome: success("1"),
+        });
         let (reported, _) = engine.report(reports.collect(), None, now).await;
         assert!(reported.iter().all(Result::is_ok), "{reported:?}");
     }

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use tidegate_workflow::{
-    AboutServer, Asks, Begin, Claim, Claimed, Definition, Engine, JobDefinition, JobIndex, JobState, Limit,
-    LimitDefinition, Outcome, Retention, Scope, Store, Timestamp, WorkflowId,
+    AboutServer, Asks, Begin, Claim, Claimed, Definition, Engine, JobDefinition, JobIndex,
+    JobState, Limit, LimitDefinition, Outcome, Retention, Scope, Store, Timestamp, WorkflowId,
 };
 
 use tokio::task::JoinSet;
@@ -52,11 +52,28 @@ impl World {
             listening.spawn(async move { engine.listen(|| crate::support::at(0)).await });
         }
         for engine in engines.iter().chain(&engines) {
-            engine.beat(&AboutServer::default(), crate::support::at(0), Asks::Nothing).await.unwrap();
+            engine
+                .beat(
+                    &AboutServer::default(),
+                    crate::support::at(0),
+                    Asks::Nothing,
+                )
+                .await
+                .unwrap();
         }
         let (workflows, leases, spent) = (Vec::new(), Vec::new(), BTreeMap::new());
         let rng = Rng::with_seed(seed);
-        Self { rng, store, windows, engines, seconds: 0, workflows, leases, spent, _listening: listening }
+        Self {
+            rng,
+            store,
+            windows,
+            engines,
+            seconds: 0,
+            workflows,
+            leases,
+            spent,
+            _listening: listening,
+        }
     }
 
     fn now(&self) -> Timestamp {
@@ -85,28 +102,57 @@ impl World {
         let limit = |kind: u8| match kind {
             0 | 1 => {
                 let domain = ROOM[usize::from(kind)].0.to_owned();
-                LimitDefinition::Units { domain, entries: entries(), hits: 1 + u32::from(kind) }
+                LimitDefinition::Units {
+                    domain,
+                    entries: entries(),
+                    hits: 1 + u32::from(kind),
+                }
             }
-            2 => LimitDefinition::Units { domain: "free".to_owned(), entries: entries(), hits: 1 },
-            3 => LimitDefinition::Concurrency { most: PLACES, of: Scope::All, entries: entries() },
-            _ => LimitDefinition::Concurrency { most: 1, of: Scope::Workflow, entries: Vec::new() },
+            2 => LimitDefinition::Units {
+                domain: "free".to_owned(),
+                entries: entries(),
+                hits: 1,
+            },
+            3 => LimitDefinition::Concurrency {
+                most: PLACES,
+                of: Scope::All,
+                entries: entries(),
+            },
+            _ => LimitDefinition::Concurrency {
+                most: 1,
+                of: Scope::Workflow,
+                entries: Vec::new(),
+            },
         };
         let jobs = (0..self.rng.usize(1..6)).map(|at| {
             let mut kinds: Vec<u8> = (0..5).collect();
             self.rng.shuffle(&mut kinds);
             kinds.truncate(self.rng.usize(..4));
             let limits = kinds.into_iter().map(limit).collect();
-            JobDefinition { limits, priority: self.rng.u8(..2), ..JobDefinition::new(format!("j{at}"), "handler") }
+            JobDefinition {
+                limits,
+                priority: self.rng.u8(..2),
+                ..JobDefinition::new(format!("j{at}"), "handler")
+            }
         });
         let jobs = jobs.collect();
         let retention = Some(Retention::Forever);
-        let definition = Definition { name: "test".to_owned(), jobs, retention, ..Definition::default() };
+        let definition = Definition {
+            name: "test".to_owned(),
+            jobs,
+            retention,
+            ..Definition::default()
+        };
         let engine = self.engine();
-        self.workflows.push(create_of(&engine, definition, Begin::Now).await);
+        self.workflows
+            .push(create_of(&engine, definition, Begin::Now).await);
     }
 
     fn claim(limit: usize) -> Claim {
-        Claim { lease: LEASE, ..claim(limit) }
+        Claim {
+            lease: LEASE,
+            ..claim(limit)
+        }
     }
 
     async fn claim_some(&mut self) {
@@ -147,7 +193,9 @@ impl World {
         let job = self.leases.swap_remove(self.rng.usize(..self.leases.len()));
         let outcome = match self.rng.u8(..5) {
             0 => failure(),
-            1 => Outcome::GivenBack { pause: Duration::ZERO },
+            1 => Outcome::GivenBack {
+                pause: Duration::ZERO,
+            },
             _ => success("1"),
         };
         // The lease may be over.
@@ -157,7 +205,11 @@ impl World {
 
     async fn extend_all(&mut self) {
         let engine = self.engine();
-        let extensions = self.leases.iter().map(|job| (job.lease, self.now() + LEASE)).collect();
+        let extensions = self
+            .leases
+            .iter()
+            .map(|job| (job.lease, self.now() + LEASE))
+            .collect();
         engine.extend(extensions, self.now()).await;
     }
 
@@ -197,12 +249,17 @@ impl World {
     /// What is wrong, and may be put right by what is still under way.
     async fn wrong(&self) -> Option<String> {
         for (domain, room) in ROOM {
-            assert!(self.windows.most_taken(domain) <= room, "{domain} is exceeded");
+            assert!(
+                self.windows.most_taken(domain) <= room,
+                "{domain} is exceeded"
+            );
         }
         for (descriptor, spent) in &self.spent {
             let taken = self.windows.taken(descriptor);
             if taken != *spent {
-                return Some(format!("{taken} of {descriptor} were taken, and {spent} spent"));
+                return Some(format!(
+                    "{taken} of {descriptor} were taken, and {spent} spent"
+                ));
             }
         }
         let mut running: BTreeMap<String, u32> = BTreeMap::new();
@@ -251,8 +308,8 @@ impl World {
             for (at, job) in snapshot.jobs().iter().enumerate() {
                 if job.state == JobState::Ready {
                     let limits = snapshot.graph().limits(JobIndex(at as u32));
-                    let limits: Vec<Limit> =
-                        limits.map_or_else(Vec::new, |limits| limits.within(workflow).each().to_vec());
+                    let limits: Vec<Limit> = limits
+                        .map_or_else(Vec::new, |limits| limits.within(workflow).each().to_vec());
                     let mut full = false;
                     for limit in &limits {
                         full |= self.is_full(limit).await;
@@ -271,14 +328,27 @@ impl World {
 
     async fn is_full(&self, limit: &Limit) -> bool {
         match limit {
-            Limit::Units { domain, entries, hits } => {
-                let room = ROOM.iter().find(|(name, _)| name == domain).map_or(u64::MAX, |(_, room)| *room);
-                let descriptor =
-                    entries.iter().fold(domain.clone(), |name, (key, value)| format!("{name}/{key}={value}"));
+            Limit::Units {
+                domain,
+                entries,
+                hits,
+            } => {
+                let room = ROOM
+                    .iter()
+                    .find(|(name, _)| name == domain)
+                    .map_or(u64::MAX, |(_, room)| *room);
+                let descriptor = entries.iter().fold(domain.clone(), |name, (key, value)| {
+                    format!("{name}/{key}={value}")
+                });
                 self.windows.taken(&descriptor) + u64::from(*hits) > room
             }
             Limit::Concurrency { most, name } => {
-                let holders = self.store.holders(&[name], self.now(), 1).await.remove(0).unwrap();
+                let holders = self
+                    .store
+                    .holders(&[name], self.now(), 1)
+                    .await
+                    .remove(0)
+                    .unwrap();
                 holders.number >= *most
             }
         }
@@ -297,7 +367,11 @@ impl World {
             let mut left = 0;
             for &workflow in &self.workflows {
                 let snapshot = self.engines[0].show(workflow).await.unwrap();
-                left += snapshot.jobs().iter().filter(|job| job.state.is_active()).count();
+                left += snapshot
+                    .jobs()
+                    .iter()
+                    .filter(|job| job.state.is_active())
+                    .count();
             }
             if left == 0 {
                 return;
@@ -309,10 +383,18 @@ impl World {
 
 /// What a job took.
 fn charges(job: &Claimed) -> Vec<(String, u64)> {
-    let Some(limits) = job.graph().limits(job.lease.job) else { return Vec::new() };
+    let Some(limits) = job.graph().limits(job.lease.job) else {
+        return Vec::new();
+    };
     let charge = |limit: &Limit| match limit {
-        Limit::Units { domain, entries, hits } => {
-            let name = entries.iter().fold(domain.clone(), |name, (key, value)| format!("{name}/{key}={value}"));
+        Limit::Units {
+            domain,
+            entries,
+            hits,
+        } => {
+            let name = entries.iter().fold(domain.clone(), |name, (key, value)| {
+                format!("{name}/{key}={value}")
+            });
             Some((name, u64::from(*hits)))
         }
         Limit::Concurrency { .. } => None,

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidegate_workflow::{
-    Engine, EngineOptions, Granted, Later, Limit, Limits, NoRoom, Receipt, Store, Thread, Timestamp, Units, Wanted,
+    Engine, EngineOptions, Granted, Later, Limit, Limits, NoRoom, Receipt, Store, Thread,
+    Timestamp, Units, Wanted,
 };
 use tokio::runtime::Handle;
 
@@ -35,15 +36,26 @@ type Taken = Vec<((u64, String), u64)>;
 
 impl Windows {
     pub(crate) fn new(limits: &[(&str, u64)]) -> Arc<Self> {
-        let room = limits.iter().map(|(domain, room)| ((*domain).to_owned(), *room)).collect();
-        let state = State { room, left: Duration::from_secs(1), ..State::default() };
-        Arc::new(Self { state: Mutex::new(state) })
+        let room = limits
+            .iter()
+            .map(|(domain, room)| ((*domain).to_owned(), *room))
+            .collect();
+        let state = State {
+            room,
+            left: Duration::from_secs(1),
+            ..State::default()
+        };
+        Arc::new(Self {
+            state: Mutex::new(state),
+        })
     }
 
     /// A server over a store that takes its units here.
     pub(crate) async fn server(self: &Arc<Self>, store: &Store) -> Engine {
         let thread = Thread::new(store.clone(), Handle::current()).with_units(self.clone());
-        Engine::start_on(vec![thread], EngineOptions::default()).await.unwrap()
+        Engine::start_on(vec![thread], EngineOptions::default())
+            .await
+            .unwrap()
     }
 
     /// The next window of all limits begins.
@@ -63,13 +75,20 @@ impl Windows {
     /// What was taken in the current window, by descriptor.
     pub(crate) fn taken(&self, descriptor: &str) -> u64 {
         let state = self.state.lock().unwrap();
-        state.taken.get(&(state.window, descriptor.to_owned())).copied().unwrap_or_default()
+        state
+            .taken
+            .get(&(state.window, descriptor.to_owned()))
+            .copied()
+            .unwrap_or_default()
     }
 
     /// The most that was taken in any window of any descriptor of a domain.
     pub(crate) fn most_taken(&self, domain: &str) -> u64 {
         let state = self.state.lock().unwrap();
-        let of_domain = state.taken.iter().filter(|((_, name), _)| name.starts_with(&format!("{domain}/")));
+        let of_domain = state
+            .taken
+            .iter()
+            .filter(|((_, name), _)| name.starts_with(&format!("{domain}/")));
         of_domain.map(|(_, taken)| *taken).max().unwrap_or_default()
     }
 
@@ -80,16 +99,29 @@ impl Windows {
 
     fn take_one(state: &mut State, wanted: &Wanted) -> Granted {
         let counted = |limit: &Limit| match limit {
-            Limit::Units { domain, entries, hits } => Some((domain.clone(), name(domain, entries), u64::from(*hits))),
+            Limit::Units {
+                domain,
+                entries,
+                hits,
+            } => Some((domain.clone(), name(domain, entries), u64::from(*hits))),
             Limit::Concurrency { .. } => None,
         };
         let each: Vec<_> = wanted.limits.each().iter().map(counted).collect();
         let mut taken = Taken::new();
         let fits = |state: &State| {
             each.iter().position(|limit| {
-                let Some((domain, name, hits)) = limit else { return false };
-                let taken = state.taken.get(&(state.window, name.clone())).copied().unwrap_or_default();
-                state.room.get(domain).is_some_and(|room| taken + hits > *room)
+                let Some((domain, name, hits)) = limit else {
+                    return false;
+                };
+                let taken = state
+                    .taken
+                    .get(&(state.window, name.clone()))
+                    .copied()
+                    .unwrap_or_default();
+                state
+                    .room
+                    .get(domain)
+                    .is_some_and(|room| taken + hits > *room)
             })
         };
         let (mut jobs, mut full) = (0, fits(state));
@@ -104,13 +136,25 @@ impl Windows {
         }
         let per_job = each.iter().flatten().count();
         let receipt: Receipt = Arc::new(Mutex::new((taken, per_job)));
-        let no_room = full.map(|limit| NoRoom { limit, after: state.left, again: None });
-        Granted { jobs, receipt: Some(receipt), no_room }
+        let no_room = full.map(|limit| NoRoom {
+            limit,
+            after: state.left,
+            again: None,
+        });
+        Granted {
+            jobs,
+            receipt: Some(receipt),
+            no_room,
+        }
     }
 }
 
 fn name(domain: &str, entries: &[(String, String)]) -> String {
-    entries.iter().fold(domain.to_owned(), |name, (key, value)| format!("{name}/{key}={value}"))
+    entries
+        .iter()
+        .fold(domain.to_owned(), |name, (key, value)| {
+            format!("{name}/{key}={value}")
+        })
 }
 
 impl Units for Windows {
@@ -119,7 +163,13 @@ impl Units for Windows {
             let (granted, delay) = {
                 let mut state = self.state.lock().unwrap();
                 state.calls += 1;
-                (wanted.iter().map(|wanted| Self::take_one(&mut state, wanted)).collect(), state.delay)
+                (
+                    wanted
+                        .iter()
+                        .map(|wanted| Self::take_one(&mut state, wanted))
+                        .collect(),
+                    state.delay,
+                )
             };
             tokio::time::sleep(delay).await;
             granted
@@ -130,7 +180,10 @@ impl Units for Windows {
         Box::pin(async move {
             let mut state = self.state.lock().unwrap();
             for limit in limits.each() {
-                if let Limit::Units { domain, entries, .. } = limit {
+                if let Limit::Units {
+                    domain, entries, ..
+                } = limit
+                {
                     // Until the window turns.
                     let key = (state.window, name(domain, entries));
                     state.taken.insert(key, u64::MAX / 2);

@@ -15,11 +15,17 @@ const LATER_QUEUES: usize = 4;
 impl World {
     /// One thing, or some at the same time, each with the server at which it is done.
     pub(crate) fn some_steps(&mut self) -> Vec<(usize, Step)> {
-        let together = if self.rng.u8(..4) == 0 { self.rng.usize(2..5) } else { 1 };
+        let together = if self.rng.u8(..4) == 0 {
+            self.rng.usize(2..5)
+        } else {
+            1
+        };
         if together == 2 && !self.snapshots.is_empty() {
             return self.actions_on_one();
         }
-        (0..together).map(|_| (self.rng.usize(..SERVERS), self.some_step())).collect()
+        (0..together)
+            .map(|_| (self.rng.usize(..SERVERS), self.some_step()))
+            .collect()
     }
 
     /// Two people at one server do something to the same workflow: both is one write. Often it is ended and removed.
@@ -60,13 +66,19 @@ impl World {
             (4..=8, _) => Step::Claim(asked),
             (9..=11, _) => Step::Wait(asked),
             (12, _) => Step::ClaimAll(self.everything()),
-            (13..=24, Some(lease)) => Step::Report(lease, outcome(rng), rng.bool().then_some(asked)),
+            (13..=24, Some(lease)) => {
+                Step::Report(lease, outcome(rng), rng.bool().then_some(asked))
+            }
             (25 | 26, Some(lease)) => Step::ReportTwice(lease, outcome(rng), asked),
             (27 | 28, Some(_)) => {
                 let some = rng.usize(1..=self.leases.len());
                 let mut leases = self.leases.clone();
                 rng.shuffle(&mut leases);
-                let reports = leases.into_iter().take(some).map(|lease| (lease, outcome(rng))).collect();
+                let reports = leases
+                    .into_iter()
+                    .take(some)
+                    .map(|lease| (lease, outcome(rng)))
+                    .collect();
                 Step::ReportMany(reports, rng.bool().then_some(asked))
             }
             (29, Some(lease)) => Step::Extend(lease, Duration::from_secs(rng.u64(5..60))),
@@ -83,9 +95,13 @@ impl World {
 
     fn creation(&mut self) -> Step {
         let rng = &mut self.rng;
-        let begin = if rng.u8(..4) == 0 { Begin::Later } else { Begin::Now };
-        let known =
-            (!self.keyed.is_empty() && rng.u8(..4) == 0).then(|| self.keyed[rng.usize(..self.keyed.len())].clone());
+        let begin = if rng.u8(..4) == 0 {
+            Begin::Later
+        } else {
+            Begin::Now
+        };
+        let known = (!self.keyed.is_empty() && rng.u8(..4) == 0)
+            .then(|| self.keyed[rng.usize(..self.keyed.len())].clone());
         if rng.u8(..8) == 0 && self.queues.len() < 2 + LATER_QUEUES {
             self.queues.push(format!("later{}", self.queues.len()));
         }
@@ -102,13 +118,23 @@ impl World {
     /// The newest queue as often as all others: its name may just be entered by somebody else.
     fn pause_or_resume(&mut self) -> Step {
         let rng = &mut self.rng;
-        let at = if rng.bool() { self.queues.len() - 1 } else { rng.usize(..self.queues.len()) };
-        Step::PauseQueue(self.queues[at].clone(), if rng.bool() { Paused::Yes } else { Paused::No })
+        let at = if rng.bool() {
+            self.queues.len() - 1
+        } else {
+            rng.usize(..self.queues.len())
+        };
+        Step::PauseQueue(
+            self.queues[at].clone(),
+            if rng.bool() { Paused::Yes } else { Paused::No },
+        )
     }
 
     /// All that is ready.
     pub(crate) fn everything(&self) -> Asked {
-        Asked { queues: self.queues.clone(), limit: 1_000 }
+        Asked {
+            queues: self.queues.clone(),
+            limit: 1_000,
+        }
     }
 
     /// Some time passes, and then all that is ready is done at one server.
@@ -117,9 +143,14 @@ impl World {
         self.take_one(server, Step::Beat).await;
         self.take_one(server, Step::Sweep).await;
         self.leases.clear();
-        self.take_one(server, Step::ClaimAll(self.everything())).await;
+        self.take_one(server, Step::ClaimAll(self.everything()))
+            .await;
         for lease in std::mem::take(&mut self.leases) {
-            self.take_one(server, Step::Report(lease, Outcome::Succeeded { output: None }, None)).await;
+            self.take_one(
+                server,
+                Step::Report(lease, Outcome::Succeeded { output: None }, None),
+            )
+            .await;
         }
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use tidegate_workflow::change::ResultField;
 use tidegate_workflow::rows::{ReadyEntry, Row};
 use tidegate_workflow::{
-    Clockwork, Engine, JobIndex, JobState, Partition, Rerun, RowSet, Snapshot, Status, Store, StoreError, Timestamp,
-    WorkflowId, read_due_row,
+    Clockwork, Engine, JobIndex, JobState, Partition, Rerun, RowSet, Snapshot, Status, Store,
+    StoreError, Timestamp, WorkflowId, read_due_row,
 };
 
 use super::oracle::{Fate, fate};
@@ -27,7 +27,9 @@ pub(crate) async fn rows(store: &Store, set: RowSet) -> Vec<Row> {
 async fn rows_of(store: &Store, partition: Partition, set: RowSet) -> Vec<Row> {
     for _ in 0..100 {
         match store.rows(partition, set, None, 100_000).await {
-            Err(StoreError::Unavailable { .. }) => tokio::time::sleep(Duration::from_millis(50)).await,
+            Err(StoreError::Unavailable { .. }) => {
+                tokio::time::sleep(Duration::from_millis(50)).await
+            }
             read => return read.unwrap(),
         }
     }
@@ -42,12 +44,18 @@ pub(crate) async fn whole_store(engine: &Engine) -> Snapshots {
 /// As [`whole_store`]. The state of those in `lost` is gone, and their rows may be there.
 pub(crate) async fn what_is_left(engine: &Engine, lost: &BTreeSet<WorkflowId>) -> Snapshots {
     let store = engine.store();
-    let is_left = |row: &Row| ReadyEntry::read(row).is_none_or(|entry| !lost.contains(&entry.workflow));
+    let is_left =
+        |row: &Row| ReadyEntry::read(row).is_none_or(|entry| !lost.contains(&entry.workflow));
     let mut index = rows(store, RowSet::Index).await;
-    index.retain(|row| tidegate_workflow::rows::workflow_of(row).is_none_or(|id| !lost.contains(&id)));
+    index.retain(|row| {
+        tidegate_workflow::rows::workflow_of(row).is_none_or(|id| !lost.contains(&id))
+    });
     let mut ready_rows = rows(store, RowSet::Ready).await;
     ready_rows.retain(is_left);
-    let ids: BTreeSet<WorkflowId> = index.iter().filter_map(|row| tidegate_workflow::rows::workflow_of(row)).collect();
+    let ids: BTreeSet<WorkflowId> = index
+        .iter()
+        .filter_map(|row| tidegate_workflow::rows::workflow_of(row))
+        .collect();
     let mut snapshots = Snapshots::new();
     for id in ids {
         snapshots.insert(id, engine.show(id).await.unwrap());
@@ -62,22 +70,40 @@ pub(crate) async fn what_is_left(engine: &Engine, lost: &BTreeSet<WorkflowId>) -
         rows
     };
     let (ready, expected) = snapshots.values().map(Snapshot::rows).unzip();
-    assert_eq!(sorted(vec![ready_rows.clone()]), sorted(ready), "ready rows");
+    assert_eq!(
+        sorted(vec![ready_rows.clone()]),
+        sorted(ready),
+        "ready rows"
+    );
     assert_eq!(sorted(vec![index]), sorted(expected), "index rows");
     check_ready(&snapshots, &ready_rows);
     let due = |which| async move {
         let rows = rows(store, RowSet::Due(which)).await;
-        let due = rows.iter().map(|row| read_due_row(row).unwrap()).map(|(at, id)| (id, at));
+        let due = rows
+            .iter()
+            .map(|row| read_due_row(row).unwrap())
+            .map(|(at, id)| (id, at));
         let due: Vec<_> = due.filter(|(id, _)| !lost.contains(id)).collect();
         let unique: BTreeMap<WorkflowId, Timestamp> = due.iter().copied().collect();
         assert_eq!(unique.len(), due.len(), "a workflow is in {which:?} twice");
         unique
     };
     let moments = |moment: fn(&Snapshot) -> Option<Timestamp>| -> BTreeMap<WorkflowId, Timestamp> {
-        snapshots.iter().filter_map(|(id, snapshot)| Some((*id, moment(snapshot)?))).collect()
+        snapshots
+            .iter()
+            .filter_map(|(id, snapshot)| Some((*id, moment(snapshot)?)))
+            .collect()
     };
-    assert_eq!(due(Clockwork::Timers).await, moments(|snapshot| snapshot.meta().timer), "timers");
-    assert_eq!(due(Clockwork::Expiries).await, moments(|snapshot| snapshot.meta().expires_at), "expiries");
+    assert_eq!(
+        due(Clockwork::Timers).await,
+        moments(|snapshot| snapshot.meta().timer),
+        "timers"
+    );
+    assert_eq!(
+        due(Clockwork::Expiries).await,
+        moments(|snapshot| snapshot.meta().expires_at),
+        "expiries"
+    );
     snapshots
 }
 
@@ -88,16 +114,27 @@ fn check_ready(snapshots: &Snapshots, rows: &[Row]) {
         .map(|row| {
             let entry = ReadyEntry::read(row).unwrap();
             let about = &snapshots[&entry.workflow].graph().jobs[entry.job.index()];
-            assert_eq!((&entry.queue, entry.priority), (&about.queue, about.priority));
+            assert_eq!(
+                (&entry.queue, entry.priority),
+                (&about.queue, about.priority)
+            );
             (entry.workflow, entry.job)
         })
         .collect();
     let mut ready = BTreeSet::new();
-    for (id, snapshot) in snapshots.iter().filter(|(_, snapshot)| snapshot.meta().status == Status::Running) {
-        let jobs = (0..snapshot.jobs().len()).filter(|&at| snapshot.jobs()[at].state == JobState::Ready);
+    for (id, snapshot) in snapshots
+        .iter()
+        .filter(|(_, snapshot)| snapshot.meta().status == Status::Running)
+    {
+        let jobs =
+            (0..snapshot.jobs().len()).filter(|&at| snapshot.jobs()[at].state == JobState::Ready);
         ready.extend(jobs.map(|at| (*id, JobIndex(at as u32))));
     }
-    assert_eq!((found.len(), &found), (rows.len(), &ready), "each ready job has one row, and no other job has any");
+    assert_eq!(
+        (found.len(), &found),
+        (rows.len(), &ready),
+        "each ready job has one row, and no other job has any"
+    );
 }
 
 fn check_workflow(snapshot: &Snapshot) {
@@ -108,37 +145,88 @@ fn check_workflow(snapshot: &Snapshot) {
     }
     let active = jobs.iter().any(|job| job.state.is_active());
     if meta.status != Status::Pending {
-        assert_eq!(meta.status.is_over(), !active, "{:?} with jobs {:?}", meta.status, snapshot.states());
+        assert_eq!(
+            meta.status.is_over(),
+            !active,
+            "{:?} with jobs {:?}",
+            meta.status,
+            snapshot.states()
+        );
     }
     if meta.status.is_over() {
         let well = number("succeeded") + number("skipped") == jobs.len();
-        assert_eq!(well, meta.status == Status::Succeeded, "{:?} with jobs {:?}", meta.status, snapshot.states());
+        assert_eq!(
+            well,
+            meta.status == Status::Succeeded,
+            "{:?} with jobs {:?}",
+            meta.status,
+            snapshot.states()
+        );
     }
     assert_eq!(meta.finished_at.is_some(), meta.status.is_over());
-    assert!(meta.expires_at.is_none() || meta.status.is_over(), "only what is over is removed");
+    assert!(
+        meta.expires_at.is_none() || meta.status.is_over(),
+        "only what is over is removed"
+    );
     let first = (0..jobs.len()).filter_map(|at| due(snapshot, at)).min();
-    assert!(first.is_none_or(|first| meta.timer.is_some_and(|timer| timer <= first)), "{:?} {first:?}", meta.timer);
+    assert!(
+        first.is_none_or(|first| meta.timer.is_some_and(|timer| timer <= first)),
+        "{:?} {first:?}",
+        meta.timer
+    );
     for (at, job) in jobs.iter().enumerate() {
         let index = JobIndex(at as u32);
         let is_running = matches!(job.state, JobState::Running { .. });
-        assert!(!is_running || (job.token != 0 && job.worker.is_some() && job.attempt > 0), "{job:?}");
-        assert!(job.state != JobState::Ready || job.ready_at.is_some(), "{job:?}");
+        assert!(
+            !is_running || (job.token != 0 && job.worker.is_some() && job.attempt > 0),
+            "{job:?}"
+        );
+        assert!(
+            job.state != JobState::Ready || job.ready_at.is_some(),
+            "{job:?}"
+        );
         assert_eq!(job.finished_at.is_some(), job.state.is_over(), "{job:?}");
-        assert!(job.output_bytes == 0 || job.state == JobState::Succeeded, "{job:?}");
+        assert!(
+            job.output_bytes == 0 || job.state == JobState::Succeeded,
+            "{job:?}"
+        );
         let retry = snapshot.graph().jobs[at].retry;
         assert!(job.attempt <= retry.limit + 1, "{job:?} and {retry:?}");
         if meta.status != Status::Pending && job.state == JobState::Waiting {
             let fate = fate(snapshot, index);
             let stays = matches!(fate, Fate::Waits | Fate::IsDoomed | Fate::IsBlocked);
             assert!(stays, "job {at} {fate:?}: {:?}", snapshot.states());
-            assert_eq!(fate == Fate::IsBlocked, snapshot.is_blocked(index), "job {at}: {:?}", snapshot.states());
-            assert_eq!(fate == Fate::IsDoomed, snapshot.is_doomed(index), "job {at}: {:?}", snapshot.states());
+            assert_eq!(
+                fate == Fate::IsBlocked,
+                snapshot.is_blocked(index),
+                "job {at}: {:?}",
+                snapshot.states()
+            );
+            assert_eq!(
+                fate == Fate::IsDoomed,
+                snapshot.is_doomed(index),
+                "job {at}: {:?}",
+                snapshot.states()
+            );
         }
-        if meta.status != Status::Pending && job.state == JobState::Skipped && job.rerun == Rerun::No {
-            assert_eq!(fate(snapshot, index), Fate::IsPassedOver, "job {at}: {:?}", snapshot.states());
+        if meta.status != Status::Pending
+            && job.state == JobState::Skipped
+            && job.rerun == Rerun::No
+        {
+            assert_eq!(
+                fate(snapshot, index),
+                Fate::IsPassedOver,
+                "job {at}: {:?}",
+                snapshot.states()
+            );
         }
         if matches!(job.state, JobState::Ready | JobState::Scheduled { .. }) {
-            assert_eq!(fate(snapshot, index), Fate::Runs, "job {at}: {:?}", snapshot.states());
+            assert_eq!(
+                fate(snapshot, index),
+                Fate::Runs,
+                "job {at}: {:?}",
+                snapshot.states()
+            );
         }
     }
 }
@@ -149,7 +237,9 @@ pub(crate) fn due(snapshot: &Snapshot, at: usize) -> Option<Timestamp> {
     match job.state {
         JobState::Scheduled { due } => Some(due),
         JobState::Running { expires } => {
-            let timeout = snapshot.graph().jobs[at].timeout.map(|timeout| job.started_at.unwrap() + timeout);
+            let timeout = snapshot.graph().jobs[at]
+                .timeout
+                .map(|timeout| job.started_at.unwrap() + timeout);
             Some(timeout.map_or(expires, |end| end.min(expires)))
         }
         _ => None,
@@ -159,9 +249,19 @@ pub(crate) fn due(snapshot: &Snapshot, at: usize) -> Option<Timestamp> {
 /// What is stored of outputs is what jobs say they returned.
 async fn check_outputs(store: &Store, snapshot: &Snapshot) {
     let jobs = snapshot.jobs();
-    let fields = (0..jobs.len()).map(|at| ResultField::Output(JobIndex(at as u32))).collect();
-    let stored = store.results(&[(snapshot.id(), fields)]).await.unwrap().remove(0);
+    let fields = (0..jobs.len())
+        .map(|at| ResultField::Output(JobIndex(at as u32)))
+        .collect();
+    let stored = store
+        .results(&[(snapshot.id(), fields)])
+        .await
+        .unwrap()
+        .remove(0);
     for (job, output) in jobs.iter().zip(stored) {
-        assert_eq!(job.output_bytes as usize, output.map_or(0, |output| output.len()), "{job:?}");
+        assert_eq!(
+            job.output_bytes as usize,
+            output.map_or(0, |output| output.len()),
+            "{job:?}"
+        );
     }
 }

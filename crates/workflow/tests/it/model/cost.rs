@@ -24,7 +24,10 @@ pub(crate) struct Cost {
 
 impl Cost {
     pub(crate) fn begin(ground: &Ground) -> Self {
-        Self { calls: ground.calls(), lines: LINES.get() }
+        Self {
+            calls: ground.calls(),
+            lines: LINES.get(),
+        }
     }
 
     pub(crate) fn check(self, ground: &Ground, steps: usize) {

@@ -7,8 +7,8 @@ use tempfile::TempDir;
 use tidegate_pipeline::Client;
 use tidegate_pipeline::test_util::RedisServer;
 use tidegate_workflow::{
-    Call, Engine, EngineOptions, Fault, Loss, MemoryStore, Mishap, RedisOptions, RedisStore, SqliteOptions,
-    SqliteStore, Store,
+    Call, Engine, EngineOptions, Fault, Loss, MemoryStore, Mishap, RedisOptions, RedisStore,
+    SqliteOptions, SqliteStore, Store,
 };
 
 pub(crate) const PARTITIONS: u16 = 2;
@@ -55,7 +55,9 @@ impl Ground {
     }
 
     pub(crate) async fn redis() -> Self {
-        Self::Redis(Box::new(RedisServer::start_with(&["--appendonly", "yes", "--appendfsync", "always"]).await))
+        Self::Redis(Box::new(
+            RedisServer::start_with(&["--appendonly", "yes", "--appendfsync", "always"]).await,
+        ))
     }
 
     /// A server that knows nothing yet.
@@ -65,7 +67,9 @@ impl Ground {
             Self::Sqlite(store, _) => store.clone(),
             Self::Redis(redis) => redis_store(redis, PARTITIONS).await,
         };
-        Engine::start(store, EngineOptions::default()).await.unwrap()
+        Engine::start(store, EngineOptions::default())
+            .await
+            .unwrap()
     }
 
     /// A server that would make another store than the first one did.
@@ -73,7 +77,9 @@ impl Ground {
         match self {
             Self::Redis(redis) => {
                 let store = redis_store(redis, PARTITIONS / 2).await;
-                Engine::start(store, EngineOptions::default()).await.unwrap()
+                Engine::start(store, EngineOptions::default())
+                    .await
+                    .unwrap()
             }
             _ => self.engine().await,
         }
@@ -87,7 +93,13 @@ impl Ground {
                 memory.inject(move |call| mishap(weather, call, &mut rng));
             }
             Self::Sqlite(Store::Sqlite(file), _) => {
-                file.bound(if weather == Weather::Refusing { 1 } else { NO_BOUND }).await.unwrap();
+                file.bound(if weather == Weather::Refusing {
+                    1
+                } else {
+                    NO_BOUND
+                })
+                .await
+                .unwrap();
             }
             Self::Sqlite(..) => unreachable!("it is one"),
             Self::Redis(redis) => {
@@ -134,7 +146,11 @@ impl Ground {
                         return true;
                     }
                     Loss::State(id) => keys(redis, &format!("model:*:[sw]:{id}")),
-                    Loss::Ready(at) => keys(redis, "model:*:rq").into_iter().skip(at.0.into()).take(1).collect(),
+                    Loss::Ready(at) => keys(redis, "model:*:rq")
+                        .into_iter()
+                        .skip(at.0.into())
+                        .take(1)
+                        .collect(),
                     Loss::Registers => vec!["model:queues".to_owned(), "model:names".to_owned()],
                 };
                 let _number = redis.raw(&format!("DEL none {}", keys.join(" ")));
@@ -145,14 +161,20 @@ impl Ground {
 
     /// From now on messages between servers are lost, or not. Returns false where none ever is.
     pub(crate) fn lose_messages(&self, lost: bool) -> bool {
-        let Self::Memory(memory) = self else { return false };
+        let Self::Memory(memory) = self else {
+            return false;
+        };
         memory.lose_messages(if lost { u64::MAX } else { 0 });
         true
     }
 
     /// Calls of the store so far, if it counts them.
     pub(crate) fn calls(&self) -> u64 {
-        if let Self::Memory(memory) = self { memory.calls() } else { 0 }
+        if let Self::Memory(memory) = self {
+            memory.calls()
+        } else {
+            0
+        }
     }
 
     /// Dies at any moment of what goes on, and comes back with all that it said was written.
@@ -198,7 +220,11 @@ fn mishap(weather: Weather, call: Call, rng: &mut Rng) -> Mishap {
         _ => Fault::None,
     };
     let mut turns = || if rng.u8(..3) == 0 { rng.u8(..5) } else { 0 };
-    Mishap { fault, before: turns(), after: turns() }
+    Mishap {
+        fault,
+        before: turns(),
+        after: turns(),
+    }
 }
 
 async fn redis_store(redis: &RedisServer, partitions: u16) -> Store {
@@ -209,7 +235,11 @@ async fn redis_store(redis: &RedisServer, partitions: u16) -> Store {
 
 fn keys(redis: &RedisServer, pattern: &str) -> Vec<String> {
     let answer = redis.raw(&format!("KEYS {pattern}"));
-    let mut keys: Vec<String> = answer.lines().filter(|line| line.starts_with("model:")).map(str::to_owned).collect();
+    let mut keys: Vec<String> = answer
+        .lines()
+        .filter(|line| line.starts_with("model:"))
+        .map(str::to_owned)
+        .collect();
     keys.sort_unstable();
     keys
 }

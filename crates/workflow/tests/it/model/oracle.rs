@@ -31,7 +31,9 @@ fn admits(rule: TriggerRule, parents: &[Look]) -> bool {
         TriggerRule::AllDone => !any(Look::Open) && !any(Look::Doomed),
         TriggerRule::AnySuccess => any(Look::Good),
         TriggerRule::AnyFailed => any(Look::Bad) || any(Look::Doomed),
-        TriggerRule::NoneFailed => parents.iter().all(|&look| matches!(look, Look::Good | Look::Passed)),
+        TriggerRule::NoneFailed => parents
+            .iter()
+            .all(|&look| matches!(look, Look::Good | Look::Passed)),
     }
 }
 
@@ -39,18 +41,23 @@ fn admits(rule: TriggerRule, parents: &[Look]) -> bool {
 fn may_ever(rule: TriggerRule, parents: &mut [Look]) -> bool {
     match parents.iter().position(|&look| look == Look::Open) {
         None => admits(rule, parents),
-        Some(at) => [Look::Good, Look::Bad, Look::Passed].into_iter().any(|end| {
-            parents[at] = end;
-            let may = may_ever(rule, parents);
-            parents[at] = Look::Open;
-            may
-        }),
+        Some(at) => [Look::Good, Look::Bad, Look::Passed]
+            .into_iter()
+            .any(|end| {
+                parents[at] = end;
+                let may = may_ever(rule, parents);
+                parents[at] = Look::Open;
+                may
+            }),
     }
 }
 
 fn looks(snapshot: &Snapshot, job: JobIndex) -> Vec<Look> {
     let parents = &snapshot.graph().jobs[job.index()].parents;
-    parents.iter().map(|&parent| look(snapshot, parent)).collect()
+    parents
+        .iter()
+        .map(|&parent| look(snapshot, parent))
+        .collect()
 }
 
 fn look(snapshot: &Snapshot, job: JobIndex) -> Look {
@@ -76,7 +83,10 @@ pub(crate) fn fate(snapshot: &Snapshot, job: JobIndex) -> Fate {
     }
     let over = !parents.contains(&Look::Open) && !parents.contains(&Look::Doomed);
     // What is doomed ends badly.
-    parents.iter_mut().filter(|look| **look == Look::Doomed).for_each(|look| *look = Look::Bad);
+    parents
+        .iter_mut()
+        .filter(|look| **look == Look::Doomed)
+        .for_each(|look| *look = Look::Bad);
     let failed = parents.contains(&Look::Bad);
     match may_ever(rule, &mut parents) {
         true => Fate::Waits,

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use tidegate_workflow::{
-    Action, Begin, Claim, Definition, Failure, Graph, JobDefinition, Json, LeaseRef, OnFailure, Outcome, Paused,
-    RestartScope, Retention, Retry, RetryWish, TriggerRule, WorkflowId,
+    Action, Begin, Claim, Definition, Failure, Graph, JobDefinition, Json, LeaseRef, OnFailure,
+    Outcome, Paused, RestartScope, Retention, Retry, RetryWish, TriggerRule, WorkflowId,
 };
 
 pub(crate) const QUEUES: [&str; 2] = ["swift", "slow"];
@@ -47,7 +47,11 @@ pub(crate) struct Asked {
 impl Step {
     /// What is done, whether or not somebody waits for its answer.
     pub(crate) fn deed(&self) -> &Self {
-        if let Self::Abandoned(step, _) = self { step.deed() } else { self }
+        if let Self::Abandoned(step, _) = self {
+            step.deed()
+        } else {
+            self
+        }
     }
 
     /// The leases that it ends.
@@ -66,7 +70,11 @@ impl Step {
 
     /// The workflow that an operator does something to.
     pub(crate) fn acts_on(&self) -> Option<WorkflowId> {
-        if let Self::Act(id, _) = self.deed() { Some(*id) } else { None }
+        if let Self::Act(id, _) = self.deed() {
+            Some(*id)
+        } else {
+            None
+        }
     }
 
     /// Whether jobs that have ended may be open or end otherwise after it.
@@ -74,7 +82,10 @@ impl Step {
         use Action::{MarkSucceeded, Restart, RetryFailed, RetryJob, SkipJob};
         matches!(
             self.deed(),
-            Self::Act(_, RetryFailed | RetryJob(_) | Restart { .. } | SkipJob(_) | MarkSucceeded { .. })
+            Self::Act(
+                _,
+                RetryFailed | RetryJob(_) | Restart { .. } | SkipJob(_) | MarkSucceeded { .. }
+            )
         )
     }
 
@@ -91,7 +102,13 @@ impl Step {
 impl Asked {
     pub(crate) fn claim(&self) -> Claim {
         let lease = Duration::from_secs(30);
-        Claim { queues: self.queues.clone(), handlers: None, worker: "worker".to_owned(), limit: self.limit, lease }
+        Claim {
+            queues: self.queues.clone(),
+            handlers: None,
+            worker: "worker".to_owned(),
+            limit: self.limit,
+            lease,
+        }
     }
 
     /// What some worker asks for: of one queue, of some, or of all and others that nobody has heard of.
@@ -103,7 +120,10 @@ impl Asked {
             1 => queues.push("unheard of".to_owned()),
             _ => {}
         }
-        Self { queues, limit: pick(rng, &[1, 1, 2, 3, 8]) }
+        Self {
+            queues,
+            limit: pick(rng, &[1, 1, 2, 3, 8]),
+        }
     }
 }
 
@@ -114,19 +134,31 @@ fn pick<T: Copy>(rng: &mut Rng, from: &[T]) -> T {
 /// A graph of up to seven jobs, each after up to three others; or of many, all at once ready.
 pub(crate) fn graph(rng: &mut Rng, key: Option<String>, queues: &[String]) -> Graph {
     let is_wide = rng.u8(..8) == 0;
-    let size = if is_wide { rng.usize(8..=24) } else { rng.usize(1..=7) };
+    let size = if is_wide {
+        rng.usize(8..=24)
+    } else {
+        rng.usize(1..=7)
+    };
     let seconds = Duration::from_secs;
     let mut jobs: Vec<JobDefinition> = (0..size)
         .map(|at| {
-            let after =
-                (0..if at == 0 || is_wide { 0 } else { rng.usize(..=3) }).map(|_| format!("j{}", rng.usize(..at)));
+            let after = (0..if at == 0 || is_wide {
+                0
+            } else {
+                rng.usize(..=3)
+            })
+                .map(|_| format!("j{}", rng.usize(..at)));
             let after = after.collect();
             let backoff = pick(rng, &[Duration::ZERO, seconds(3), seconds(9)]);
             JobDefinition {
                 queue: queues[rng.usize(..queues.len())].clone(),
                 wait: pick(rng, &[Duration::ZERO, Duration::ZERO, seconds(5)]),
                 priority: rng.u8(..=MOST_URGENT),
-                retry: Retry { limit: rng.u16(..3), backoff, backoff_max: seconds(10) },
+                retry: Retry {
+                    limit: rng.u16(..3),
+                    backoff,
+                    backoff_max: seconds(10),
+                },
                 timeout: pick(rng, &[None, None, Some(seconds(20)), Some(seconds(40))]),
                 rule: pick(rng, &RULES),
                 after,
@@ -139,8 +171,22 @@ pub(crate) fn graph(rng: &mut Rng, key: Option<String>, queues: &[String]) -> Gr
         name: pick(rng, &["nightly", "hourly"]).to_owned(),
         jobs,
         tags: (0..rng.u8(..3)).map(|tag| format!("tag{tag}")).collect(),
-        on_failure: pick(rng, &[OnFailure::Continue, OnFailure::Continue, OnFailure::FailFast]),
-        retention: pick(rng, &[None, Some(Retention::Forever), Some(Retention::For(seconds(100)))]),
+        on_failure: pick(
+            rng,
+            &[
+                OnFailure::Continue,
+                OnFailure::Continue,
+                OnFailure::FailFast,
+            ],
+        ),
+        retention: pick(
+            rng,
+            &[
+                None,
+                Some(Retention::Forever),
+                Some(Retention::For(seconds(100))),
+            ],
+        ),
         idempotency_key: key,
         ..Definition::default()
     })
@@ -159,11 +205,23 @@ const RULES: [TriggerRule; 6] = [
 pub(crate) fn outcome(rng: &mut Rng) -> Outcome {
     let pause = pick(rng, &[Duration::ZERO, Duration::from_secs(4)]);
     match rng.u8(..10) {
-        0..=5 => Outcome::Succeeded { output: output(rng) },
+        0..=5 => Outcome::Succeeded {
+            output: output(rng),
+        },
         6..=8 => {
-            let retry =
-                pick(rng, &[RetryWish::ByPolicy, RetryWish::ByPolicy, RetryWish::Never, RetryWish::After(pause)]);
-            Outcome::Failed { failure: Failure::default(), retry }
+            let retry = pick(
+                rng,
+                &[
+                    RetryWish::ByPolicy,
+                    RetryWish::ByPolicy,
+                    RetryWish::Never,
+                    RetryWish::After(pause),
+                ],
+            );
+            Outcome::Failed {
+                failure: Failure::default(),
+                retry,
+            }
         }
         _ if pause.is_zero() && rng.bool() => Outcome::NotBegun,
         _ => Outcome::GivenBack { pause },
@@ -189,16 +247,24 @@ pub(crate) fn action(rng: &mut Rng, names: &[String]) -> Action {
         4 | 5 => Action::Resume,
         6 | 7 => Action::RetryFailed,
         8 | 9 => {
-            let jobs = (0..rng.usize(1..3)).map(|_| names[rng.usize(..names.len())].clone()).collect();
+            let jobs = (0..rng.usize(1..3))
+                .map(|_| names[rng.usize(..names.len())].clone())
+                .collect();
             let scope = pick(rng, &[RestartScope::Chosen, RestartScope::AndDescendants]);
             Action::Restart { jobs, scope }
         }
         10 => Action::SkipJob(job),
-        11 => Action::MarkSucceeded { job, output: output(rng) },
+        11 => Action::MarkSucceeded {
+            job,
+            output: output(rng),
+        },
         12 => Action::CancelJob(job),
         13 => Action::RetryJob(job),
         _ => match rng.u8(..3) {
-            0 => Action::Keep(pick(rng, &[Retention::Forever, Retention::For(Duration::from_secs(50))])),
+            0 => Action::Keep(pick(
+                rng,
+                &[Retention::Forever, Retention::For(Duration::from_secs(50))],
+            )),
             _ => Action::Delete,
         },
     }

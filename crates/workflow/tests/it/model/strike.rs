@@ -18,7 +18,11 @@ impl World {
         if self.rng.u8(..changes) == 0 {
             let climate = self.ground.climate();
             let bad = climate[self.rng.usize(..climate.len())];
-            self.weather = if self.weather == Weather::Fair { bad } else { Weather::Fair };
+            self.weather = if self.weather == Weather::Fair {
+                bad
+            } else {
+                Weather::Fair
+            };
         }
         // A server starts, and a store is repaired, when it works.
         if self.weather == Weather::Fair {
@@ -68,10 +72,19 @@ impl World {
 
     /// What the manual says: pausing and resuming writes the rows of a workflow again.
     async fn write_ready_rows_again(&self) {
-        let running = self.snapshots.iter().filter(|(_, is)| is.meta().status == Status::Running);
+        let running = self
+            .snapshots
+            .iter()
+            .filter(|(_, is)| is.meta().status == Status::Running);
         for (id, _) in running {
-            self.engines[0].act(*id, Action::Pause, self.now).await.unwrap();
-            self.engines[1].act(*id, Action::Resume, self.now).await.unwrap();
+            self.engines[0]
+                .act(*id, Action::Pause, self.now)
+                .await
+                .unwrap();
+            self.engines[1]
+                .act(*id, Action::Resume, self.now)
+                .await
+                .unwrap();
         }
     }
 
@@ -81,7 +94,10 @@ impl World {
             return;
         }
         for queue in &self.queues {
-            self.engines[0].set_queue_paused(queue, Paused::No).await.unwrap();
+            self.engines[0]
+                .set_queue_paused(queue, Paused::No)
+                .await
+                .unwrap();
         }
         for engine in &self.engines {
             let _whether_jobs_were_found = engine.look_around().await.unwrap();

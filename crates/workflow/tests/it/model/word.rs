@@ -16,8 +16,15 @@ const QUEUE: &str = "heard";
 const PATIENCE: Duration = Duration::from_secs(10);
 
 fn wanted() -> Step {
-    let job = JobDefinition { queue: QUEUE.to_owned(), ..JobDefinition::new("heard", "handler") };
-    let definition = Definition { name: "heard".to_owned(), jobs: vec![job], ..Definition::default() };
+    let job = JobDefinition {
+        queue: QUEUE.to_owned(),
+        ..JobDefinition::new("heard", "handler")
+    };
+    let definition = Definition {
+        name: "heard".to_owned(),
+        jobs: vec![job],
+        ..Definition::default()
+    };
     Step::Create(Box::new(Graph::build(definition).unwrap()), Begin::Now)
 }
 
@@ -29,11 +36,15 @@ impl World {
             return;
         }
         let (waits, makes) = (self.rng.usize(..SERVERS), self.rng.usize(..SERVERS));
-        let asked = Asked { queues: vec![QUEUE.to_owned()], limit: 1 };
+        let asked = Asked {
+            queues: vec![QUEUE.to_owned()],
+            limit: 1,
+        };
         if !self.queues.contains(&asked.queues[0]) {
             self.queues.push(QUEUE.to_owned());
         }
-        self.take_one(makes, Step::PauseQueue(QUEUE.to_owned(), Paused::No)).await;
+        self.take_one(makes, Step::PauseQueue(QUEUE.to_owned(), Paused::No))
+            .await;
         let mut listeners = JoinSet::new();
         for engine in self.engines.clone() {
             let now = self.now;
@@ -51,7 +62,11 @@ impl World {
             self.take_one(waits, Step::Claim(asked.clone())).await;
             match self.leases.pop() {
                 Some(lease) => {
-                    self.take_one(waits, Step::Report(lease, Outcome::Succeeded { output: None }, None)).await;
+                    self.take_one(
+                        waits,
+                        Step::Report(lease, Outcome::Succeeded { output: None }, None),
+                    )
+                    .await;
                 }
                 None => break arrival,
             }
@@ -67,11 +82,23 @@ impl World {
         if lost {
             engine.look_around().await.unwrap();
         }
-        timeout(PATIENCE, arrival).await.expect("the worker is woken");
+        timeout(PATIENCE, arrival)
+            .await
+            .expect("the worker is woken");
         self.take_one(waits, Step::Claim(asked)).await;
-        let lease = self.leases.pop().expect("the worker that was woken gets the job");
-        assert!(matches!(self.snapshots[&lease.workflow].jobs()[0].state, JobState::Running { .. }));
-        self.take_one(waits, Step::Report(lease, Outcome::Succeeded { output: None }, None)).await;
+        let lease = self
+            .leases
+            .pop()
+            .expect("the worker that was woken gets the job");
+        assert!(matches!(
+            self.snapshots[&lease.workflow].jobs()[0].state,
+            JobState::Running { .. }
+        ));
+        self.take_one(
+            waits,
+            Step::Report(lease, Outcome::Succeeded { output: None }, None),
+        )
+        .await;
         listeners.shutdown().await;
     }
 }

@@ -5,8 +5,8 @@ use std::collections::{BTreeSet, HashSet};
 use fastrand::Rng;
 use tidegate_workflow::rows::ReadyEntry;
 use tidegate_workflow::{
-    Action, Claimed, Clockwork, Engine, Graph, JobState, LeaseRef, OnFailure, Partition, Paused, Rerun, RowSet,
-    Snapshot, Status, Timestamp, WorkflowId, read_due_row,
+    Action, Claimed, Clockwork, Engine, Graph, JobState, LeaseRef, OnFailure, Partition, Paused,
+    Rerun, RowSet, Snapshot, Status, Timestamp, WorkflowId, read_due_row,
 };
 use tokio::task::JoinSet;
 
@@ -94,7 +94,12 @@ impl World {
     async fn take(&mut self, steps: Vec<(usize, Step)>, death: Option<Death>) {
         self.steps += 1;
         self.at = steps[0].0;
-        let mut context = Context { seed: self.seed, step: self.steps, steps: steps.clone(), told: Vec::new() };
+        let mut context = Context {
+            seed: self.seed,
+            step: self.steps,
+            steps: steps.clone(),
+            told: Vec::new(),
+        };
         self.ground.becomes(self.weather, &mut self.rng).await;
         let cost = Cost::begin(&self.ground);
         let mut running = JoinSet::new();
@@ -111,7 +116,10 @@ impl World {
         }
         told.sort_by_key(|(at, _)| *at);
         let told: Vec<Told> = told.into_iter().map(|(_, told)| told).collect();
-        context.told = told.iter().map(|told| format!("{told:?}").chars().take(2_000).collect()).collect();
+        context.told = told
+            .iter()
+            .map(|told| format!("{told:?}").chars().take(2_000).collect())
+            .collect();
         self.await_abandoned(&steps).await;
         cost.check(&self.ground, steps.len());
         self.ground.holds_still();
@@ -145,7 +153,9 @@ impl World {
             for partition in (0..3 * PARTITIONS).map(|at| Partition(at % PARTITIONS)) {
                 let nobody = WorkflowId::new(self.now, partition, 0);
                 // Whether there is an answer does not matter.
-                let _none = self.engines[server].act(nobody, Action::Pause, self.now).await;
+                let _none = self.engines[server]
+                    .act(nobody, Action::Pause, self.now)
+                    .await;
             }
         }
     }
@@ -157,45 +167,79 @@ impl World {
         let acted = |id: &WorkflowId| steps.iter().any(|step| step.acts_on().as_ref() == Some(id));
         for (id, was) in before {
             let Some(is) = self.snapshots.get(id) else {
-                let purged = was.meta().expires_at.is_some_and(|expires| expires <= self.now);
+                let purged = was
+                    .meta()
+                    .expires_at
+                    .is_some_and(|expires| expires <= self.now);
                 assert!(acted(id) || purged, "{id} is gone");
                 continue;
             };
             assert!(is.meta().version >= was.meta().version);
             // A failure makes jobs run again that react to it, and those after them.
-            let reacts = was.jobs().iter().any(|job| matches!(job.rerun, Rerun::AfterFailure | Rerun::AfterEnd));
+            let reacts = was
+                .jobs()
+                .iter()
+                .any(|job| matches!(job.rerun, Rerun::AfterFailure | Rerun::AfterEnd));
             for (at, (old, new)) in was.jobs().iter().zip(is.jobs()).enumerate() {
                 let job = tidegate_workflow::JobIndex(at as u32);
-                if old.state == JobState::Waiting && new.state.is_active() && (!again || steps.len() == 1) {
-                    assert_eq!(fate(is, job), Fate::Runs, "job {at} ran ahead: {:?}", is.states());
+                if old.state == JobState::Waiting
+                    && new.state.is_active()
+                    && (!again || steps.len() == 1)
+                {
+                    assert_eq!(
+                        fate(is, job),
+                        Fate::Runs,
+                        "job {at} ran ahead: {:?}",
+                        is.states()
+                    );
                 }
-                let is_new = matches!(new.state, JobState::Running { .. }) && old.token != new.token;
+                let is_new =
+                    matches!(new.state, JobState::Running { .. }) && old.token != new.token;
                 let grew = new.fence > old.fence || (!is_new && new.fence == old.fence);
                 assert!(grew, "{old:?} became {new:?}");
                 if old.state.is_over() && !acted(id) && !reacts {
                     assert_eq!(old, new, "an ended job changed");
                 }
-                if matches!(old.state, JobState::Running { .. }) && old.token != new.token && !acted(id) {
-                    let lease = LeaseRef { workflow: *id, job, token: old.token };
+                if matches!(old.state, JobState::Running { .. })
+                    && old.token != new.token
+                    && !acted(id)
+                {
+                    let lease = LeaseRef {
+                        workflow: *id,
+                        job,
+                        token: old.token,
+                    };
                     let over = steps.iter().any(|step| step.reports(lease));
-                    let another_failed =
-                        is.graph().on_failure == OnFailure::FailFast && new.state == JobState::Cancelled;
+                    let another_failed = is.graph().on_failure == OnFailure::FailFast
+                        && new.state == JobState::Cancelled;
                     let late = due(was, at).unwrap() <= self.now;
-                    assert!(over || late || another_failed, "job {at} was taken from its worker");
+                    assert!(
+                        over || late || another_failed,
+                        "job {at} was taken from its worker"
+                    );
                 }
             }
         }
     }
 
     async fn remember(&mut self, before: &Snapshots, step: &Step, told: &Told, together: usize) {
-        if let (Step::PauseQueue(queue, paused), Told::Paused(Err(_)) | Told::Nothing) = (step.deed(), told) {
+        if let (Step::PauseQueue(queue, paused), Told::Paused(Err(_)) | Told::Nothing) =
+            (step.deed(), told)
+        {
             // Whoever is not answered does it again.
             self.ground.becomes(Weather::Fair, &mut self.rng).await;
-            self.engines[0].set_queue_paused(queue, *paused).await.unwrap();
+            self.engines[0]
+                .set_queue_paused(queue, *paused)
+                .await
+                .unwrap();
             self.ground.holds_still();
         }
         for claimed in told.claimed() {
-            let LeaseRef { workflow, job, token } = claimed.lease;
+            let LeaseRef {
+                workflow,
+                job,
+                token,
+            } = claimed.lease;
             if together == 1 {
                 let is = &self.snapshots[&workflow];
                 let job = &is.jobs()[job.index()];
@@ -204,8 +248,14 @@ impl World {
                     continue;
                 }
                 assert_eq!((job.token, job.attempt), (token, claimed.attempt));
-                assert!(matches!(job.state, JobState::Running { expires } if expires == claimed.expires), "{job:?}");
-                let may_be_new = !matches!(step.deed(), Step::Claim(_) | Step::ClaimAll(_) | Step::Wait(_));
+                assert!(
+                    matches!(job.state, JobState::Running { expires } if expires == claimed.expires),
+                    "{job:?}"
+                );
+                let may_be_new = !matches!(
+                    step.deed(),
+                    Step::Claim(_) | Step::ClaimAll(_) | Step::Wait(_)
+                );
                 assert!(may_be_new || before[&workflow].meta().status == Status::Running);
                 self.check_inputs(claimed).await;
             }
@@ -220,8 +270,14 @@ impl World {
     /// A worker gets what the parents returned in their latest run, and not in an earlier one.
     async fn check_inputs(&self, claimed: &Claimed) {
         let parents = &claimed.job().parents;
-        let results = self.engines[0].results(claimed.lease.workflow, parents).await.unwrap();
-        let returned = parents.iter().zip(results).filter_map(|(job, result)| Some((*job, result.output?)));
+        let results = self.engines[0]
+            .results(claimed.lease.workflow, parents)
+            .await
+            .unwrap();
+        let returned = parents
+            .iter()
+            .zip(results)
+            .filter_map(|(job, result)| Some((*job, result.output?)));
         let inputs = claimed.inputs.iter().filter(|input| input.output != "null");
         let inputs = inputs.map(|input| (input.job, input.output.clone()));
         assert_eq!(inputs.collect::<Vec<_>>(), returned.collect::<Vec<_>>());
@@ -230,16 +286,42 @@ impl World {
     /// Which queues are paused, and whether all names can be found.
     async fn check_names(&mut self, steps: &[Step], told: &[Told]) {
         let states = self.engines[0].queue_states().await.unwrap().found;
-        let is_paused = |name: &str| states.iter().any(|queue| queue.name == name && queue.paused == Paused::Yes);
-        let pauses = || steps.iter().zip(told).filter(|(step, _)| matches!(step.deed(), Step::PauseQueue(..)));
-        if let [(Step::PauseQueue(name, paused), Told::Paused(Ok(())))] = pauses().collect::<Vec<_>>()[..] {
-            assert_eq!(is_paused(name), *paused == Paused::Yes, "{name} was paused or resumed, and it was undone");
+        let is_paused = |name: &str| {
+            states
+                .iter()
+                .any(|queue| queue.name == name && queue.paused == Paused::Yes)
+        };
+        let pauses = || {
+            steps
+                .iter()
+                .zip(told)
+                .filter(|(step, _)| matches!(step.deed(), Step::PauseQueue(..)))
+        };
+        if let [(Step::PauseQueue(name, paused), Told::Paused(Ok(())))] =
+            pauses().collect::<Vec<_>>()[..]
+        {
+            assert_eq!(
+                is_paused(name),
+                *paused == Paused::Yes,
+                "{name} was paused or resumed, and it was undone"
+            );
         }
-        let named = self.snapshots.values().flat_map(|is| is.graph().jobs.iter().map(|job| &job.queue));
+        let named = self
+            .snapshots
+            .values()
+            .flat_map(|is| is.graph().jobs.iter().map(|job| &job.queue));
         for name in named {
-            assert!(states.iter().any(|queue| queue.name == *name), "queue {name} is not known");
+            assert!(
+                states.iter().any(|queue| queue.name == *name),
+                "queue {name} is not known"
+            );
         }
-        self.paused = self.queues.iter().filter(|name| is_paused(name)).cloned().collect();
+        self.paused = self
+            .queues
+            .iter()
+            .filter(|name| is_paused(name))
+            .cloned()
+            .collect();
     }
 
     /// Faults stop, workers go on: all that was started comes to its end.
@@ -248,8 +330,15 @@ impl World {
         for queue in self.queues.clone() {
             self.take_one(0, Step::PauseQueue(queue, Paused::No)).await;
         }
-        let paused: Vec<_> = self.snapshots.iter().map(|(id, is)| (*id, is.meta().status)).collect();
-        for (id, _) in paused.into_iter().filter(|(_, status)| *status == Status::Paused) {
+        let paused: Vec<_> = self
+            .snapshots
+            .iter()
+            .map(|(id, is)| (*id, is.meta().status))
+            .collect();
+        for (id, _) in paused
+            .into_iter()
+            .filter(|(_, status)| *status == Status::Paused)
+        {
             self.take_one(1, Step::Act(id, Action::Resume)).await;
         }
         for round in 0.. {
@@ -265,16 +354,31 @@ impl World {
         }
         let stale = |id: &WorkflowId| self.lost.contains(id);
         let ready = rows(self.engines[0].store(), RowSet::Ready).await;
-        let ready = ready.iter().map(|row| ReadyEntry::read(row).unwrap().workflow).find(stale);
+        let ready = ready
+            .iter()
+            .map(|row| ReadyEntry::read(row).unwrap().workflow)
+            .find(stale);
         let timers = rows(self.engines[0].store(), RowSet::Due(Clockwork::Timers)).await;
-        let timers = timers.iter().map(|row| read_due_row(row).unwrap().1).find(stale);
-        assert_eq!((ready, timers), (None, None), "rows without a workflow are still there");
+        let timers = timers
+            .iter()
+            .map(|row| read_due_row(row).unwrap().1)
+            .find(stale);
+        assert_eq!(
+            (ready, timers),
+            (None, None),
+            "rows without a workflow are still there"
+        );
     }
 
     /// Workflows that were started and have not ended.
     fn open(&self) -> Vec<String> {
-        let open = |is: &&Snapshot| !is.meta().status.is_over() && is.meta().status != Status::Pending;
-        self.snapshots.values().filter(open).map(|is| format!("{:?}", is.states())).collect()
+        let open =
+            |is: &&Snapshot| !is.meta().status.is_over() && is.meta().status != Status::Pending;
+        self.snapshots
+            .values()
+            .filter(open)
+            .map(|is| format!("{:?}", is.states()))
+            .collect()
     }
 }
 
@@ -296,7 +400,10 @@ struct Context {
 impl Drop for Context {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("seed {}, step {}: {:?}\ntold: {:?}", self.seed, self.step, self.steps, self.told);
+            eprintln!(
+                "seed {}, step {}: {:?}\ntold: {:?}",
+                self.seed, self.step, self.steps, self.told
+            );
         }
     }
 }

@@ -11,7 +11,9 @@ use crate::support::{at, claim, create, create_of, definition, memory, redis, se
 /// How many ranges of ready rows a look reads.
 async fn ranges(redis: &tidegate_pipeline::test_util::RedisServer, engine: &Engine) -> usize {
     let sent = commands(redis, async { _ = engine.look_around().await.unwrap() }).await;
-    sent.iter().filter(|sent| sent.contains("\"ZRANGE\"") && sent.contains(":rq\"")).count()
+    sent.iter()
+        .filter(|sent| sent.contains("\"ZRANGE\"") && sent.contains(":rq\""))
+        .count()
 }
 
 /// Every name that a worker waited for was read in all partitions, many times a second, although no job had ever named it.
@@ -36,7 +38,11 @@ async fn queues_take_turns_to_be_looked_at() {
     let (engine, other) = (server(&store).await, server(&store).await);
     let all: Vec<String> = (0..300).map(|at| format!("q{at:03}")).collect();
     let mut wanted = definition(&all.join(" "));
-    wanted.jobs.iter_mut().zip(&all).for_each(|(job, queue)| job.queue.clone_from(queue));
+    wanted
+        .jobs
+        .iter_mut()
+        .zip(&all)
+        .for_each(|(job, queue)| job.queue.clone_from(queue));
     let id = create_of(&other, wanted, Begin::Later).await;
     let waits: Vec<_> = all.chunks(1).map(|queue| engine.arrival(queue)).collect();
     for _ in 0..4 {
@@ -63,13 +69,23 @@ async fn workers_that_gave_many_jobs_back_hold_nobody_up() {
     let claimed = take(&engine, 1).await;
     let leases: Vec<LeaseRef> = claimed.iter().map(|claimed| claimed.lease).collect();
     let queues = queues();
-    let mut waiting: Vec<_> = (0..100).map(|_| engine.arrival_except(&queues, None, &leases)).collect();
+    let mut waiting: Vec<_> = (0..100)
+        .map(|_| engine.arrival_except(&queues, None, &leases))
+        .collect();
     let crowd = async {
-        let (reported, _) = engine.report(claimed.iter().map(give_back).collect(), None, at(2)).await;
+        let (reported, _) = engine
+            .report(claimed.iter().map(give_back).collect(), None, at(2))
+            .await;
         assert!(reported.iter().all(Result::is_ok));
         for _ in 0..100 {
             engine.look_around().await.unwrap();
-            assert!(engine.claim_except(&claim(JOBS), &leases, at(2)).await.unwrap().is_empty());
+            assert!(
+                engine
+                    .claim_except(&claim(JOBS), &leases, at(2))
+                    .await
+                    .unwrap()
+                    .is_empty()
+            );
         }
     };
     // It takes a second at most; it took minutes.

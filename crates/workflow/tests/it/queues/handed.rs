@@ -4,12 +4,13 @@ use std::pin::Pin;
 use std::task::{Context, Waker};
 
 use tidegate_workflow::{
-    Action, Begin, Call, Claim, Claimed, Definition, Engine, EngineError, Fault, JobState, Leases, MemoryStore, Paused,
-    Report, Status, Store,
+    Action, Begin, Call, Claim, Claimed, Definition, Engine, EngineError, Fault, JobState, Leases,
+    MemoryStore, Paused, Report, Status, Store,
 };
 
 use crate::support::{
-    at, claim, create, create_of, definition, names, new, redis, server, state, succeed, success, take,
+    at, claim, create, create_of, definition, names, new, redis, server, state, succeed, success,
+    take,
 };
 
 on_every_store! {
@@ -26,7 +27,10 @@ on_every_store! {
 type Arrival<'a> = Pin<Box<dyn Future<Output = Leases> + 'a>>;
 
 fn still_waits(arrival: &mut Arrival<'_>) -> bool {
-    arrival.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending()
+    arrival
+        .as_mut()
+        .poll(&mut Context::from_waker(Waker::noop()))
+        .is_pending()
 }
 
 /// A worker that waits.
@@ -49,10 +53,19 @@ async fn a_new_job_comes_leased_to_a_worker_that_waits(store: Store) {
     let claimed = deliver(&engine, arrival.await).await;
     assert_eq!((names(&claimed), claimed[0].attempt), (vec!["a"], 1));
     let snapshot = engine.show(id).await.unwrap();
-    assert_eq!((state(&snapshot, "a"), snapshot.meta().version), ("running", 1));
+    assert_eq!(
+        (state(&snapshot, "a"), snapshot.meta().version),
+        ("running", 1)
+    );
     assert!(take(&engine, 1).await.is_empty(), "nobody else has it");
-    assert_eq!(succeed(&engine, claimed[0].lease, 2).await, Ok(JobState::Succeeded));
-    assert_eq!(engine.show(id).await.unwrap().meta().status, Status::Succeeded);
+    assert_eq!(
+        succeed(&engine, claimed[0].lease, 2).await,
+        Ok(JobState::Succeeded)
+    );
+    assert_eq!(
+        engine.show(id).await.unwrap().meta().status,
+        Status::Succeeded
+    );
 }
 
 async fn what_follows_a_job_comes_leased_too_with_its_input(store: Store) {
@@ -63,7 +76,10 @@ async fn what_follows_a_job_comes_leased_too_with_its_input(store: Store) {
     let arrival = waits(&engine, &asked);
     succeed(&engine, first.lease, 2).await.unwrap();
     let claimed = deliver(&engine, arrival.await).await;
-    assert_eq!((names(&claimed), &*claimed[0].inputs[0].output), (vec!["b"], &b"1"[..]));
+    assert_eq!(
+        (names(&claimed), &*claimed[0].inputs[0].output),
+        (vec!["b"], &b"1"[..])
+    );
 }
 
 async fn each_worker_that_waits_gets_one_job_before_any_gets_another(store: Store) {
@@ -73,7 +89,10 @@ async fn each_worker_that_waits_gets_one_job_before_any_gets_another(store: Stor
     create(&engine, "a b c d e f g", Begin::Now).await;
     let first = deliver(&engine, first.await).await;
     let second = deliver(&engine, second.await).await;
-    assert_eq!((names(&first), names(&second)), (vec!["a", "c", "e"], vec!["b", "d", "f"]));
+    assert_eq!(
+        (names(&first), names(&second)),
+        (vec!["a", "c", "e"], vec!["b", "d", "f"])
+    );
     assert_eq!(names(&take(&engine, 1).await), ["g"]);
 }
 
@@ -93,9 +112,17 @@ async fn the_most_urgent_jobs_of_a_write_go_first(store: Store) {
     assert_eq!(names(&deliver(&engine, arrival.await).await), ["c", "d"]);
     take(&engine, 1).await;
     // What a report makes ready goes to whoever reports.
-    create_of(&engine, of_priority("root x<root y<root z<root"), Begin::Now).await;
+    create_of(
+        &engine,
+        of_priority("root x<root y<root z<root"),
+        Begin::Now,
+    )
+    .await;
     let root = take(&engine, 2).await.remove(0);
-    let report = Report { lease: root.lease, outcome: success("1") };
+    let report = Report {
+        lease: root.lease,
+        outcome: success("1"),
+    };
     let (_, next) = engine.report(vec![report], Some(&claim(1)), at(3)).await;
     assert_eq!(names(&next.unwrap()), ["z"]);
     take(&engine, 4).await;
@@ -106,7 +133,11 @@ async fn the_most_urgent_jobs_of_a_write_go_first(store: Store) {
         definition.jobs[0].priority = priority;
         new(definition, Begin::Now)
     };
-    engine.create((0..8).map(urgent).collect(), at(5)).await.into_iter().for_each(|created| assert!(created.is_ok()));
+    engine
+        .create((0..8).map(urgent).collect(), at(5))
+        .await
+        .into_iter()
+        .for_each(|created| assert!(created.is_ok()));
     assert_eq!(names(&deliver(&engine, arrival.await).await), ["p7"]);
 }
 
@@ -119,19 +150,31 @@ async fn who_leaves_with_a_job_gives_it_back(store: Store) {
     let claimed = deliver(&engine, stays.await).await;
     assert_eq!(names(&claimed), ["a"], "the other one has it");
     assert_eq!(claimed[0].attempt, 1, "nothing was attempted");
-    assert!(claimed[0].fence.is_some_and(|fence| fence > 1), "it was leased before");
+    assert!(
+        claimed[0].fence.is_some_and(|fence| fence > 1),
+        "it was leased before"
+    );
 }
 
 async fn jobs_that_a_worker_may_not_have_go_through_the_queue(store: Store) {
     let engine = server(&store).await;
-    let other = Claim { handlers: Some(vec!["other".to_owned()]), ..claim(1) };
-    let elsewhere = Claim { queues: vec!["elsewhere".to_owned()], ..claim(1) };
+    let other = Claim {
+        handlers: Some(vec!["other".to_owned()]),
+        ..claim(1)
+    };
+    let elsewhere = Claim {
+        queues: vec!["elsewhere".to_owned()],
+        ..claim(1)
+    };
     let (mut of_others, away) = (waits(&engine, &other), waits(&engine, &elsewhere));
     create(&engine, "a", Begin::Now).await;
     assert!(still_waits(&mut of_others));
     assert_eq!(names(&take(&engine, 1).await), ["a"]);
     // A queue that is paused, and a workflow that is.
-    engine.set_queue_paused("elsewhere", Paused::Yes).await.unwrap();
+    engine
+        .set_queue_paused("elsewhere", Paused::Yes)
+        .await
+        .unwrap();
     let mut paused = definition("b");
     paused.jobs[0].queue = "elsewhere".to_owned();
     create_of(&engine, paused, Begin::Now).await;
@@ -146,14 +189,24 @@ async fn jobs_that_a_worker_may_not_have_go_through_the_queue(store: Store) {
 
 async fn a_creation_that_was_there_before_leases_nothing(store: Store) {
     let (first, second) = (server(&store).await, server(&store).await);
-    let keyed = || Definition { idempotency_key: Some("key".to_owned()), ..definition("a") };
+    let keyed = || Definition {
+        idempotency_key: Some("key".to_owned()),
+        ..definition("a")
+    };
     let id = create_of(&first, keyed(), Begin::Now).await;
     let asked = claim(1);
     let arrival = waits(&second, &asked);
     assert_eq!(create_of(&second, keyed(), Begin::Now).await, id);
     assert!(arrival.await.is_empty(), "it looks for itself");
     let claimed = take(&second, 1).await;
-    assert_eq!((names(&claimed), claimed[0].lease.workflow, claimed[0].attempt), (vec!["a"], id, 1));
+    assert_eq!(
+        (
+            names(&claimed),
+            claimed[0].lease.workflow,
+            claimed[0].attempt
+        ),
+        (vec!["a"], id, 1)
+    );
 }
 
 async fn what_else_is_ready_fills_up_the_claim(store: Store) {
@@ -161,7 +214,11 @@ async fn what_else_is_ready_fills_up_the_claim(store: Store) {
     let asked = claim(3);
     let arrival = waits(&engine, &asked);
     let jobs = ["a", "b", "c", "d"].map(|name| new(definition(name), Begin::Now));
-    engine.create(jobs.into(), at(0)).await.into_iter().for_each(|created| assert!(created.is_ok()));
+    engine
+        .create(jobs.into(), at(0))
+        .await
+        .into_iter()
+        .for_each(|created| assert!(created.is_ok()));
     let leases = engine.fill_up(arrival.await, &asked, &[], at(1)).await;
     assert_eq!(deliver(&engine, leases).await.len(), 3);
     assert_eq!(take(&engine, 2).await.len(), 1);
@@ -176,8 +233,17 @@ async fn a_write_that_fails_leases_nothing() {
     take(&engine, 0).await;
     let asked = claim(1);
     let arrival = waits(&engine, &asked);
-    store.inject(|call| if call == Call::Write { Fault::Refused } else { Fault::None });
-    let created = engine.create(vec![new(definition("a"), Begin::Now)], at(0)).await.remove(0);
+    store.inject(|call| {
+        if call == Call::Write {
+            Fault::Refused
+        } else {
+            Fault::None
+        }
+    });
+    let created = engine
+        .create(vec![new(definition("a"), Begin::Now)], at(0))
+        .await
+        .remove(0);
     assert!(matches!(created, Err(EngineError::Store(_))), "{created:?}");
     assert!(arrival.await.is_empty(), "it looks for itself");
     store.inject(|_| Fault::None);
@@ -197,11 +263,23 @@ async fn a_write_whose_answer_is_lost_leases_once() {
     let asked = claim(1);
     let arrival = waits(&engine, &asked);
     let mut faults = vec![Fault::AnswerLost];
-    store.inject(move |call| if call == Call::Write { faults.pop().unwrap_or(Fault::None) } else { Fault::None });
+    store.inject(move |call| {
+        if call == Call::Write {
+            faults.pop().unwrap_or(Fault::None)
+        } else {
+            Fault::None
+        }
+    });
     let id = create(&engine, "a", Begin::Now).await;
     let claimed = deliver(&engine, arrival.await).await;
-    assert_eq!((names(&claimed), claimed[0].lease.workflow), (vec!["a"], id));
-    assert_eq!(succeed(&engine, claimed[0].lease, 1).await, Ok(JobState::Succeeded));
+    assert_eq!(
+        (names(&claimed), claimed[0].lease.workflow),
+        (vec!["a"], id)
+    );
+    assert_eq!(
+        succeed(&engine, claimed[0].lease, 1).await,
+        Ok(JobState::Succeeded)
+    );
 }
 
 /// In Redis, a job for a worker that waits takes no more than what creates it.
@@ -218,6 +296,9 @@ async fn a_job_for_a_worker_that_waits_takes_one_script() {
     assert_eq!(deliver(&engine, arrival.await).await.len(), 1);
     let _ = redis.raw("ECHO end");
     let sent = monitor.commands_until("end");
-    let scripts = sent.iter().filter(|command| command.starts_with("\"EVALSHA\"")).count();
+    let scripts = sent
+        .iter()
+        .filter(|command| command.starts_with("\"EVALSHA\""))
+        .count();
     assert_eq!(scripts, 1, "{sent:?}");
 }

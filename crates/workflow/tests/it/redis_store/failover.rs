@@ -32,7 +32,9 @@ struct Told {
 
 impl Told {
     fn in_partition(&self, partition: Partition) -> impl Iterator<Item = &WorkflowId> {
-        self.acknowledged.iter().filter(move |id| id.partition() == partition)
+        self.acknowledged
+            .iter()
+            .filter(move |id| id.partition() == partition)
     }
 }
 
@@ -44,9 +46,21 @@ struct Writers {
 
 impl Writers {
     fn start(engine: &Engine, round: usize) -> Self {
-        let (told, stop) = (Arc::new(Mutex::new(Told::default())), watch::Sender::new(false));
-        let write = |writer| write(engine.clone(), format!("{round}-{writer}"), Arc::clone(&told), stop.subscribe());
-        let tasks = (0..WRITERS).map(|writer| tokio::spawn(write(writer))).collect();
+        let (told, stop) = (
+            Arc::new(Mutex::new(Told::default())),
+            watch::Sender::new(false),
+        );
+        let write = |writer| {
+            write(
+                engine.clone(),
+                format!("{round}-{writer}"),
+                Arc::clone(&told),
+                stop.subscribe(),
+            )
+        };
+        let tasks = (0..WRITERS)
+            .map(|writer| tokio::spawn(write(writer)))
+            .collect();
         Self { told, stop, tasks }
     }
 
@@ -84,7 +98,11 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 /// Kills so many primaries, one after the other. Returns which workflows were acknowledged, and how many of them are gone.
-async fn kill_primaries(cluster: &mut RedisCluster, store: &Store, kills: usize) -> (Vec<WorkflowId>, usize) {
+async fn kill_primaries(
+    cluster: &mut RedisCluster,
+    store: &Store,
+    kills: usize,
+) -> (Vec<WorkflowId>, usize) {
     let engine = engine_over(store).await;
     let mut acknowledged = Vec::new();
     for kill in 0..kills {
@@ -94,11 +112,20 @@ async fn kill_primaries(cluster: &mut RedisCluster, store: &Store, kills: usize)
         let go_on = || writers.look(|told| told.acknowledged.len() >= so_far + 100);
         until("creations go on", go_on).await;
         acknowledged.extend(writers.end().await);
-        until("the cluster is whole", || cluster.servers().iter().all(is_in_step)).await;
+        until("the cluster is whole", || {
+            cluster.servers().iter().all(is_in_step)
+        })
+        .await;
     }
     let mut gone = 0;
     for ids in acknowledged.chunks(500) {
-        gone += store.load(ids).await.unwrap().iter().filter(|stored| stored.is_none()).count();
+        gone += store
+            .load(ids)
+            .await
+            .unwrap()
+            .iter()
+            .filter(|stored| stored.is_none())
+            .count();
     }
     (acknowledged, gone)
 }
@@ -106,22 +133,37 @@ async fn kill_primaries(cluster: &mut RedisCluster, store: &Store, kills: usize)
 /// Kills the primary of a partition when it has something that its replica has not, and brings it back after the failover: a primary
 /// that comes back empty before would erase its replica.
 async fn kill_one(cluster: &mut RedisCluster, writers: &Writers, partition: Partition) {
-    until("creations", || writers.look(|told| told.in_partition(partition).count() > ALONE)).await;
+    until("creations", || {
+        writers.look(|told| told.in_partition(partition).count() > ALONE)
+    })
+    .await;
     let some = writers.look(|told| told.in_partition(partition).next().unwrap().to_string());
-    let has = |server: &RedisServer| is_primary(server) && server.raw(&format!("KEYS *{some}")).contains(&some);
-    let victim = cluster.servers().iter().position(has).expect("an acknowledged workflow is there");
+    let has = |server: &RedisServer| {
+        is_primary(server) && server.raw(&format!("KEYS *{some}")).contains(&some)
+    };
+    let victim = cluster
+        .servers()
+        .iter()
+        .position(has)
+        .expect("an acknowledged workflow is there");
     let replica = replica_of(cluster, victim);
     // What is sent to a process that stands still is read when it goes on. So its connection is cut as well.
     cluster.servers()[replica].pause();
     let _number = cluster.servers()[victim].raw("CLIENT KILL TYPE replica");
-    let (alone, unknown) = writers.look(|told| (told.in_partition(partition).count() + ALONE, told.unknown));
-    let has_more = || writers.look(|told| told.unknown > unknown || told.in_partition(partition).count() > alone);
+    let (alone, unknown) =
+        writers.look(|told| (told.in_partition(partition).count() + ALONE, told.unknown));
+    let has_more = || {
+        writers.look(|told| told.unknown > unknown || told.in_partition(partition).count() > alone)
+    };
     until("something that only the primary has", has_more).await;
     let name = cluster.id(victim);
     cluster.server_mut(victim).kill();
     cluster.servers()[replica].resume();
     let heir = &cluster.servers()[replica];
-    until("a failover", || took_over(&heir.raw("CLUSTER NODES"), &name)).await;
+    until("a failover", || {
+        took_over(&heir.raw("CLUSTER NODES"), &name)
+    })
+    .await;
     cluster.server_mut(victim).restart().await;
 }
 
@@ -132,13 +174,21 @@ fn is_primary(server: &RedisServer) -> bool {
 fn replica_of(cluster: &RedisCluster, primary: usize) -> usize {
     let port = format!("master_port:{}\r\n", cluster.servers()[primary].port());
     let follows = |server: &RedisServer| server.raw("INFO replication").contains(&port);
-    cluster.servers().iter().position(follows).expect("each primary has a replica")
+    cluster
+        .servers()
+        .iter()
+        .position(follows)
+        .expect("each primary has a replica")
 }
 
 /// Whether another node has the slots of the one that was killed.
 fn took_over(nodes: &str, killed: &str) -> bool {
-    let has_slots = |line: &&str| line.split(' ').count() > 8 && line.contains("master") && !line.contains("fail");
-    nodes.lines().any(|line| line.starts_with(killed) && line.contains("fail"))
+    let has_slots = |line: &&str| {
+        line.split(' ').count() > 8 && line.contains("master") && !line.contains("fail")
+    };
+    nodes
+        .lines()
+        .any(|line| line.starts_with(killed) && line.contains("fail"))
         && nodes.lines().filter(has_slots).count() == 3
 }
 
@@ -151,7 +201,10 @@ fn is_in_step(server: &RedisServer) -> bool {
 }
 
 /// How many primaries are killed: more by hand.
-#[expect(clippy::disallowed_methods, reason = "how often is up to whoever starts the test")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "how often is up to whoever starts the test"
+)]
 fn kills() -> usize {
     std::env::var("TIDEGATE_TEST_KILLS").map_or(2, |kills| kills.parse().expect("it is a number"))
 }
@@ -171,5 +224,9 @@ async fn a_killed_primary_takes_along_what_no_replica_was_waited_for() {
     let client = Client::new(Config::cluster(cluster.addresses())).unwrap();
     let store = open_with(&client, options("tg:")).await;
     let (acknowledged, gone) = kill_primaries(&mut cluster, &store, 1).await;
-    assert!(gone > 0, "none of {} that were acknowledged", acknowledged.len());
+    assert!(
+        gone > 0,
+        "none of {} that were acknowledged",
+        acknowledged.len()
+    );
 }

@@ -6,8 +6,8 @@ use tidegate_pipeline::Client;
 use tidegate_pipeline::test_util::RedisServer;
 use tidegate_workflow::change::{Applied, Put};
 use tidegate_workflow::{
-    Action, Begin, Clockwork, Engine, EngineError, EngineOptions, Partition, RedisOptions, RedisOptionsError,
-    RedisStore, RowSet, Status, Store, StoreError, WorkflowId, due_row,
+    Action, Begin, Clockwork, Engine, EngineError, EngineOptions, Partition, RedisOptions,
+    RedisOptionsError, RedisStore, RowSet, Status, Store, StoreError, WorkflowId, due_row,
 };
 
 use super::{open, open_with, open_with_client, options};
@@ -18,22 +18,38 @@ use crate::support;
 async fn a_script_that_redis_forgot_is_sent_again() {
     let (store, server) = open().await;
     let _ = server.raw("SCRIPT FLUSH");
-    let changes = [create(id(1, 0), Put::default()), create(id(2, 0), Put::default())];
-    assert_eq!(store.apply(Partition(0), &changes).await, Ok(vec![Applied::Done; 2]));
+    let changes = [
+        create(id(1, 0), Put::default()),
+        create(id(2, 0), Put::default()),
+    ];
+    assert_eq!(
+        store.apply(Partition(0), &changes).await,
+        Ok(vec![Applied::Done; 2])
+    );
     // The text was remembered.
     let monitor = server.monitor();
     done(&store, create(id(3, 0), Put::default())).await;
     let _ = server.raw("ECHO end");
     let commands = monitor.commands_until("end");
-    assert!(commands.iter().all(|command| !command.starts_with("\"EVAL\"")), "{commands:?}");
+    assert!(
+        commands
+            .iter()
+            .all(|command| !command.starts_with("\"EVAL\"")),
+        "{commands:?}"
+    );
 }
 
 #[tokio::test]
 async fn a_full_redis_writes_nothing_and_says_so() {
     let (store, server) = open().await;
     let _ = server.raw("CONFIG SET maxmemory 1");
-    let refused = store.apply(Partition(0), &[create(id(1, 0), Put::default())]).await;
-    assert!(matches!(&refused, Err(StoreError::Unavailable { reason }) if reason.contains("OOM")), "{refused:?}");
+    let refused = store
+        .apply(Partition(0), &[create(id(1, 0), Put::default())])
+        .await;
+    assert!(
+        matches!(&refused, Err(StoreError::Unavailable { reason }) if reason.contains("OOM")),
+        "{refused:?}"
+    );
     assert_eq!(state(&store, id(1, 0)).await, None);
     let _ = server.raw("CONFIG SET maxmemory 0");
     done(&store, create(id(1, 0), Put::default())).await;
@@ -48,9 +64,15 @@ async fn what_a_silent_redis_did_is_unknown_and_what_was_not_sent_was_not_done()
     let changes = [create(id(1, 0), Put::default())];
     server.pause();
     let silent = store.apply(Partition(0), &changes).await;
-    assert!(matches!(silent, Err(StoreError::Unknown { .. })), "{silent:?}");
+    assert!(
+        matches!(silent, Err(StoreError::Unknown { .. })),
+        "{silent:?}"
+    );
     let read = store.load(&[id(1, 0)]).await;
-    assert!(matches!(read, Err(StoreError::Unavailable { .. })), "{read:?}");
+    assert!(
+        matches!(read, Err(StoreError::Unavailable { .. })),
+        "{read:?}"
+    );
     server.resume();
     server.kill();
     // The client learns of the end from its sockets; until then a command may get out.
@@ -60,14 +82,21 @@ async fn what_a_silent_redis_did_is_unknown_and_what_was_not_sent_was_not_done()
             other => break other,
         }
     };
-    assert!(matches!(gone, Err(StoreError::Unavailable { .. })), "{gone:?}");
+    assert!(
+        matches!(gone, Err(StoreError::Unavailable { .. })),
+        "{gone:?}"
+    );
 }
 
 #[tokio::test]
 async fn a_store_keeps_the_partitions_it_was_made_with() {
     let (store, _server, client) = open_with_client().await;
     done(&store, create(id(1, 3), Put::default())).await;
-    let again = open_with(&client, RedisOptions::new("tg:", 64, Duration::from_secs(5)).unwrap()).await;
+    let again = open_with(
+        &client,
+        RedisOptions::new("tg:", 64, Duration::from_secs(5)).unwrap(),
+    )
+    .await;
     assert_eq!(again.partitions(), PARTITIONS);
     assert_eq!(state(&again, id(1, 3)).await, state(&store, id(1, 3)).await);
 }
@@ -83,11 +112,26 @@ async fn a_store_that_is_not_known_is_left_alone() {
         assert!(refused(&error), "{facts}: {error}");
         assert_eq!(server.raw("HGETALL tg:meta"), dump, "{facts}");
     }
-    check("HSET tg:meta schema 5 partitions 16", |error| matches!(error, StoreError::Schema { found: 5, .. })).await;
-    check("HSET tg:meta schema 1 partitions 3", |error| matches!(error, StoreError::Corrupt { .. })).await;
-    check("HSET tg:meta schema 1 partitions 512", |error| matches!(error, StoreError::Corrupt { .. })).await;
-    check("HSET tg:meta schema one", |error| matches!(error, StoreError::Corrupt { .. })).await;
-    check("SET tg:meta 1", |error| matches!(error, StoreError::Unavailable { .. })).await;
+    check("HSET tg:meta schema 5 partitions 16", |error| {
+        matches!(error, StoreError::Schema { found: 5, .. })
+    })
+    .await;
+    check("HSET tg:meta schema 1 partitions 3", |error| {
+        matches!(error, StoreError::Corrupt { .. })
+    })
+    .await;
+    check("HSET tg:meta schema 1 partitions 512", |error| {
+        matches!(error, StoreError::Corrupt { .. })
+    })
+    .await;
+    check("HSET tg:meta schema one", |error| {
+        matches!(error, StoreError::Corrupt { .. })
+    })
+    .await;
+    check("SET tg:meta 1", |error| {
+        matches!(error, StoreError::Unavailable { .. })
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -95,7 +139,10 @@ async fn a_redis_that_cannot_read_ranges_is_refused() {
     let server = RedisServer::start_with(&["--rename-command", "ZRANGE", ""]).await;
     let opened = RedisStore::open(Client::new(server.config()).unwrap(), options("tg:")).await;
     let error = opened.expect_err("it does not know ZRANGE").to_string();
-    assert!(error.contains("6.2 or later") && error.contains("unknown command"), "{error}");
+    assert!(
+        error.contains("6.2 or later") && error.contains("unknown command"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -106,20 +153,36 @@ async fn a_state_without_meta_is_corrupt() {
     let key = keys.lines().last().unwrap();
     let _ = server.raw(&format!("HDEL {key} m"));
     let loaded = store.load(&[id(1, 0)]).await;
-    assert!(matches!(&loaded, Err(StoreError::Corrupt { what, .. }) if what == key), "{loaded:?}");
+    assert!(
+        matches!(&loaded, Err(StoreError::Corrupt { what, .. }) if what == key),
+        "{loaded:?}"
+    );
 }
 
 #[test]
 fn options_that_make_no_sense_are_refused() {
     let check = |prefix: &str, partitions, refused: Option<RedisOptionsError>| {
-        assert_eq!(RedisOptions::new(prefix, partitions, Duration::from_secs(1)).err(), refused);
+        assert_eq!(
+            RedisOptions::new(prefix, partitions, Duration::from_secs(1)).err(),
+            refused
+        );
     };
     check("", 1, None);
     check("tg:", 256, None);
     for partitions in [0, 3, 512, 1_024] {
-        check("tg:", partitions, Some(RedisOptionsError::Partitions { partitions }));
+        check(
+            "tg:",
+            partitions,
+            Some(RedisOptionsError::Partitions { partitions }),
+        );
     }
-    check("{tg}:", 16, Some(RedisOptionsError::Prefix { prefix: "{tg}:".to_owned() }));
+    check(
+        "{tg}:",
+        16,
+        Some(RedisOptionsError::Prefix {
+            prefix: "{tg}:".to_owned(),
+        }),
+    );
 }
 
 /// Before there is a store, and after that.
@@ -128,13 +191,25 @@ async fn a_redis_that_may_remove_keys_is_a_risk() {
     async fn check(policy: &str, risky: bool) {
         let server = RedisServer::start_with(&["--maxmemory-policy", policy]).await;
         let client = Client::new(server.config()).unwrap();
-        let before = RedisStore::durability_at(&client, &options("tg:")).await.unwrap();
-        assert_eq!(server.raw("DBSIZE").trim(), ":0", "the question writes nothing");
+        let before = RedisStore::durability_at(&client, &options("tg:"))
+            .await
+            .unwrap();
+        assert_eq!(
+            server.raw("DBSIZE").trim(),
+            ":0",
+            "the question writes nothing"
+        );
         let store: Store = open_with(&client, options("tg:")).await;
         let after = store.durability().await.unwrap();
         for durability in [before, after] {
             let risks = durability.risks(0);
-            assert_eq!(risks.iter().any(|risk| risk.contains("Set maxmemory-policy noeviction")), risky, "{risks:?}");
+            assert_eq!(
+                risks
+                    .iter()
+                    .any(|risk| risk.contains("Set maxmemory-policy noeviction")),
+                risky,
+                "{risks:?}"
+            );
         }
     }
     check("allkeys-lru", true).await;
@@ -145,7 +220,12 @@ async fn a_redis_that_may_remove_keys_is_a_risk() {
 async fn rows(store: &Store, set: RowSet) -> Vec<Vec<u8>> {
     let mut rows = Vec::new();
     for partition in 0..PARTITIONS {
-        rows.extend(store.rows(Partition(partition), set, None, 1_000).await.unwrap());
+        rows.extend(
+            store
+                .rows(Partition(partition), set, None, 1_000)
+                .await
+                .unwrap(),
+        );
     }
     rows
 }
@@ -159,14 +239,25 @@ async fn check_rows(engine: &Engine, id: WorkflowId) {
     assert_eq!(rows(engine.store(), RowSet::Ready).await, ready);
     assert_eq!(rows(engine.store(), RowSet::Index).await, index);
     let timers = rows(engine.store(), RowSet::Due(Clockwork::Timers)).await;
-    let expected: Vec<_> = shown.meta().timer.map(|at| due_row(at, id)).into_iter().collect();
+    let expected: Vec<_> = shown
+        .meta()
+        .timer
+        .map(|at| due_row(at, id))
+        .into_iter()
+        .collect();
     assert_eq!(timers, expected);
 }
 
 /// Redis stops the script in its middle while `broken` holds: claims and creations were acknowledged, and rows were missing for ever.
-async fn check_half_a_script(breaks: impl Fn(&RedisServer), mends: impl Fn(&RedisServer), reason: &str) {
+async fn check_half_a_script(
+    breaks: impl Fn(&RedisServer),
+    mends: impl Fn(&RedisServer),
+    reason: &str,
+) {
     let (store, redis) = open().await;
-    let engine = Engine::start(store, EngineOptions::default()).await.unwrap();
+    let engine = Engine::start(store, EngineOptions::default())
+        .await
+        .unwrap();
     let id = support::create(&engine, "a b c<a", Begin::Now).await;
     let before = engine.show(id).await.unwrap();
     breaks(&redis);
@@ -176,32 +267,65 @@ async fn check_half_a_script(breaks: impl Fn(&RedisServer), mends: impl Fn(&Redi
             "{error:?}"
         );
     };
-    refused(&engine.claim(&support::claim(9), support::at(1)).await.unwrap_err());
+    refused(
+        &engine
+            .claim(&support::claim(9), support::at(1))
+            .await
+            .unwrap_err(),
+    );
     let mut keyed = support::definition("d");
     keyed.idempotency_key = Some("key".to_owned());
     let creation = support::new(keyed.clone(), Begin::Now);
-    let created = engine.create(vec![creation.clone()], support::at(1)).await.remove(0);
+    let created = engine
+        .create(vec![creation.clone()], support::at(1))
+        .await
+        .remove(0);
     if let Err(error) = &created {
         refused(error);
     }
-    assert_eq!(engine.show(id).await.unwrap().meta(), before.meta(), "nothing counts that was not written as a whole");
+    assert_eq!(
+        engine.show(id).await.unwrap().meta(),
+        before.meta(),
+        "nothing counts that was not written as a whole"
+    );
     mends(&redis);
     engine.sweep(support::at(2)).await.unwrap();
     if let Ok(created) = created {
-        engine.act(created.workflow, Action::Cancel, support::at(2)).await.unwrap();
-        engine.act(created.workflow, Action::Delete, support::at(2)).await.unwrap();
+        engine
+            .act(created.workflow, Action::Cancel, support::at(2))
+            .await
+            .unwrap();
+        engine
+            .act(created.workflow, Action::Delete, support::at(2))
+            .await
+            .unwrap();
     }
     check_rows(&engine, id).await;
-    let claimed = engine.claim(&support::claim(9), support::at(3)).await.unwrap();
+    let claimed = engine
+        .claim(&support::claim(9), support::at(3))
+        .await
+        .unwrap();
     assert_eq!(support::names(&claimed), ["a", "b"]);
     check_rows(&engine, id).await;
-    assert!(engine.create(vec![creation], support::at(3)).await.remove(0).is_ok_and(|created| !created.existing));
+    assert!(
+        engine
+            .create(vec![creation], support::at(3))
+            .await
+            .remove(0)
+            .is_ok_and(|created| !created.existing)
+    );
 }
 
 #[tokio::test]
 async fn a_script_that_may_not_remove_rows_does_nothing_that_counts() {
     let acl = |rule: &'static str| {
-        move |redis: &RedisServer| assert!(redis.raw(&format!("ACL SETUSER default {rule}")).contains("OK"))
+        move |redis: &RedisServer| {
+            assert!(
+                redis
+                    .raw(&format!("ACL SETUSER default {rule}"))
+                    .contains("OK")
+            )
+        }
     };
     check_half_a_script(acl("-zrem"), acl("+zrem"), "needs GET").await;
 }
@@ -209,7 +333,13 @@ async fn a_script_that_may_not_remove_rows_does_nothing_that_counts() {
 #[tokio::test]
 async fn a_script_that_may_not_write_states_does_nothing_that_counts() {
     let acl = |rule: &'static str| {
-        move |redis: &RedisServer| assert!(redis.raw(&format!("ACL SETUSER default {rule}")).contains("OK"))
+        move |redis: &RedisServer| {
+            assert!(
+                redis
+                    .raw(&format!("ACL SETUSER default {rule}"))
+                    .contains("OK")
+            )
+        }
     };
     check_half_a_script(acl("-mset"), acl("+mset"), "ZADD and ZREM").await;
 }
@@ -219,7 +349,8 @@ async fn a_script_that_meets_a_foreign_key_does_nothing_that_counts() {
     let tags = |redis: &RedisServer| -> Vec<String> {
         let keys = redis.raw("KEYS *:ix");
         let keys = keys.lines().filter(|key| key.ends_with(":ix"));
-        keys.map(|key| key.strip_suffix("ix").unwrap().to_owned()).collect()
+        keys.map(|key| key.strip_suffix("ix").unwrap().to_owned())
+            .collect()
     };
     let breaks = |redis: &RedisServer| {
         for tag in tags(redis) {
@@ -237,15 +368,33 @@ async fn a_script_that_meets_a_foreign_key_does_nothing_that_counts() {
 #[tokio::test]
 async fn what_a_script_did_by_half_is_removed_with_the_workflow() {
     let (store, redis) = open().await;
-    let engine = Engine::start(store.clone(), EngineOptions::default()).await.unwrap();
+    let engine = Engine::start(store.clone(), EngineOptions::default())
+        .await
+        .unwrap();
     let id = support::create(&engine, "a b", Begin::Later).await;
-    let acl = |rule: &str| assert!(redis.raw(&format!("ACL SETUSER default {rule}")).contains("OK"));
+    let acl = |rule: &str| {
+        assert!(
+            redis
+                .raw(&format!("ACL SETUSER default {rule}"))
+                .contains("OK")
+        )
+    };
     acl("-mset");
     let started = engine.act(id, Action::Start, support::at(1)).await;
-    assert!(matches!(started, Err(EngineError::Store(StoreError::Torn { .. }))), "{started:?}");
-    assert_eq!(rows(&store, RowSet::Ready).await.len(), 2, "rows come before the state");
+    assert!(
+        matches!(started, Err(EngineError::Store(StoreError::Torn { .. }))),
+        "{started:?}"
+    );
+    assert_eq!(
+        rows(&store, RowSet::Ready).await.len(),
+        2,
+        "rows come before the state"
+    );
     acl("+mset");
-    engine.act(id, Action::Delete, support::at(2)).await.unwrap();
+    engine
+        .act(id, Action::Delete, support::at(2))
+        .await
+        .unwrap();
     for set in [RowSet::Ready, RowSet::Index, RowSet::Due(Clockwork::Timers)] {
         assert_eq!(rows(&store, set).await, Vec::<Vec<u8>>::new(), "{set:?}");
     }
@@ -254,28 +403,53 @@ async fn what_a_script_did_by_half_is_removed_with_the_workflow() {
 /// A server that is started again does not know what a script did by half.
 #[tokio::test]
 async fn what_a_script_did_by_half_lacks_nothing_after_a_restart() {
-    for (breaks, mends) in
-        [("-zrem", "+zrem"), ("-zadd", "+zadd"), ("-hset", "+hset"), ("-mset", "+mset"), ("-unlink", "+unlink")]
-    {
+    for (breaks, mends) in [
+        ("-zrem", "+zrem"),
+        ("-zadd", "+zadd"),
+        ("-hset", "+hset"),
+        ("-mset", "+mset"),
+        ("-unlink", "+unlink"),
+    ] {
         let (store, redis) = open().await;
-        let engine = Engine::start(store.clone(), EngineOptions::default()).await.unwrap();
+        let engine = Engine::start(store.clone(), EngineOptions::default())
+            .await
+            .unwrap();
         let id = support::create(&engine, "a b c<a", Begin::Now).await;
         let old = support::create(&engine, "d", Begin::Later).await;
-        let acl = |rule: &str| assert!(redis.raw(&format!("ACL SETUSER default {rule}")).contains("OK"));
+        let acl = |rule: &str| {
+            assert!(
+                redis
+                    .raw(&format!("ACL SETUSER default {rule}"))
+                    .contains("OK")
+            )
+        };
         acl(breaks);
-        let claimed = engine.claim(&support::claim(9), support::at(1)).await.unwrap_or_default();
+        let claimed = engine
+            .claim(&support::claim(9), support::at(1))
+            .await
+            .unwrap_or_default();
         let deleted = engine.act(old, Action::Delete, support::at(1)).await;
         acl(mends);
-        let engine = Engine::start(store, EngineOptions::default()).await.unwrap();
+        let engine = Engine::start(store, EngineOptions::default())
+            .await
+            .unwrap();
         for claimed in claimed {
-            support::report(&engine, claimed.lease, support::success("1"), 2).await.unwrap();
+            support::report(&engine, claimed.lease, support::success("1"), 2)
+                .await
+                .unwrap();
         }
         for seconds in 3..9 {
             for claimed in support::take(&engine, seconds).await {
-                support::report(&engine, claimed.lease, support::success("1"), seconds).await.unwrap();
+                support::report(&engine, claimed.lease, support::success("1"), seconds)
+                    .await
+                    .unwrap();
             }
         }
-        assert_eq!(engine.show(id).await.unwrap().meta().status, Status::Succeeded, "{breaks}");
+        assert_eq!(
+            engine.show(id).await.unwrap().meta().status,
+            Status::Succeeded,
+            "{breaks}"
+        );
         if deleted.is_err() {
             // Gone, or still there as a whole.
             let _ = engine.act(old, Action::Delete, support::at(3)).await;
@@ -293,27 +467,50 @@ fn plant(redis: &RedisServer, set: &str, score: u64, row: &[u8]) {
     let keys = redis.raw("KEYS *:ix");
     let index = keys.lines().find(|key| key.ends_with(":ix")).unwrap();
     let key = format!("{}{set}", index.strip_suffix("ix").unwrap());
-    assert!(redis.raw(&format!("ZADD {key} {score} \"{quoted}\"")).contains(":1"));
+    assert!(
+        redis
+            .raw(&format!("ZADD {key} {score} \"{quoted}\""))
+            .contains(":1")
+    );
 }
 
 #[tokio::test]
 async fn rows_that_a_workflow_does_not_have_are_removed_when_they_are_met() {
     let (store, redis) = open().await;
-    let engine = Engine::start(store.clone(), EngineOptions::default()).await.unwrap();
+    let engine = Engine::start(store.clone(), EngineOptions::default())
+        .await
+        .unwrap();
     let id = support::create(&engine, "a", Begin::Now).await;
     let row = rows(&store, RowSet::Ready).await.remove(0);
-    let claimed = engine.claim(&support::claim(1), support::at(1)).await.unwrap();
-    support::report(&engine, claimed[0].lease, support::success("1"), 2).await.unwrap();
+    let claimed = engine
+        .claim(&support::claim(1), support::at(1))
+        .await
+        .unwrap();
+    support::report(&engine, claimed[0].lease, support::success("1"), 2)
+        .await
+        .unwrap();
     plant(&redis, "rq", 0, &row);
     plant(&redis, "tm", support::at(3).micros(), id.bytes());
-    let engine = Engine::start(store, EngineOptions::default()).await.unwrap();
+    let engine = Engine::start(store, EngineOptions::default())
+        .await
+        .unwrap();
     let monitor = redis.monitor();
     for seconds in 0..20 {
-        assert!(engine.claim(&support::claim(1), support::at(10 + seconds)).await.unwrap().is_empty());
+        assert!(
+            engine
+                .claim(&support::claim(1), support::at(10 + seconds))
+                .await
+                .unwrap()
+                .is_empty()
+        );
         while engine.sweep(support::at(10 + seconds)).await.unwrap() {}
     }
     let _ = redis.raw("ECHO end");
-    let scripts = monitor.commands_until("end").iter().filter(|command| command.contains("EVALSHA")).count();
+    let scripts = monitor
+        .commands_until("end")
+        .iter()
+        .filter(|command| command.contains("EVALSHA"))
+        .count();
     assert!(scripts < 10, "{scripts} calls of the script");
     check_rows(&engine, id).await;
 }

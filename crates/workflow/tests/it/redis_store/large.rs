@@ -2,21 +2,28 @@
 
 use tidegate_pipeline::test_util::RedisServer;
 use tidegate_workflow::{
-    Begin, Definition, Engine, EngineError, Format, Graph, JobDefinition, JobIndex, LeaseRef, MemoryStore, Report,
-    Status, Store,
+    Begin, Definition, Engine, EngineError, Format, Graph, JobDefinition, JobIndex, LeaseRef,
+    MemoryStore, Report, Status, Store,
 };
 
 use crate::support::{at, claim, create_of, new, redis, server, succeed, success};
 
 fn wide(jobs: usize) -> Definition {
     let jobs = (0..jobs).map(|at| JobDefinition::new(format!("j{at}"), "handler"));
-    Definition { name: "wide".to_owned(), jobs: jobs.collect(), ..Definition::default() }
+    Definition {
+        name: "wide".to_owned(),
+        jobs: jobs.collect(),
+        ..Definition::default()
+    }
 }
 
 /// How many bytes Redis has sent.
 fn sent(redis: &RedisServer) -> u64 {
     let info = redis.raw("INFO stats");
-    let bytes = info.lines().find_map(|line| line.strip_prefix("total_net_output_bytes:")).unwrap();
+    let bytes = info
+        .lines()
+        .find_map(|line| line.strip_prefix("total_net_output_bytes:"))
+        .unwrap();
     bytes.trim().parse().unwrap()
 }
 
@@ -31,19 +38,35 @@ async fn servers_that_write_one_large_workflow_in_turn_read_what_the_other_has_c
     let leases: Vec<LeaseRef> = claimed.iter().map(|claimed| claimed.lease).collect();
     assert_eq!(leases.len(), JOBS);
     let (mut before, mut turns) = (0, 0);
-    for (turn, (some, server)) in leases.chunks(AT_ONCE).zip(servers.iter().cycle()).enumerate() {
+    for (turn, (some, server)) in leases
+        .chunks(AT_ONCE)
+        .zip(servers.iter().cycle())
+        .enumerate()
+    {
         if turn == servers.len() {
             // Now both know the workflow.
             before = sent(&redis);
         }
-        let reports = some.iter().map(|&lease| Report { lease, outcome: success("1") }).collect();
+        let reports = some
+            .iter()
+            .map(|&lease| Report {
+                lease,
+                outcome: success("1"),
+            })
+            .collect();
         let (reported, _) = server.report(reports, None, at(2)).await;
         assert!(reported.iter().all(Result::is_ok), "{reported:?}");
         turns = turn as u64;
     }
     let for_each_turn = (sent(&redis) - before) / turns;
-    assert!(for_each_turn < 100 * AT_ONCE as u64, "{for_each_turn} bytes for {AT_ONCE} of {JOBS} jobs");
-    assert_eq!(servers[0].show(id).await.unwrap().meta().status, Status::Succeeded);
+    assert!(
+        for_each_turn < 100 * AT_ONCE as u64,
+        "{for_each_turn} bytes for {AT_ONCE} of {JOBS} jobs"
+    );
+    assert_eq!(
+        servers[0].show(id).await.unwrap().meta().status,
+        Status::Succeeded
+    );
 }
 
 #[tokio::test]
@@ -53,22 +76,39 @@ async fn what_is_shown_of_a_large_workflow_is_what_is_read_of_it() {
     let (one, other) = (server(&store).await, server(&store).await);
     let id = create_of(&one, wide(JOBS), Begin::Now).await;
     let all = other.show(id).await.unwrap();
-    let page = |graph: &Graph| (0..graph.jobs.len() as u32).map(JobIndex).skip(100).take(10).collect();
+    let page = |graph: &Graph| {
+        (0..graph.jobs.len() as u32)
+            .map(JobIndex)
+            .skip(100)
+            .take(10)
+            .collect()
+    };
     let before = sent(&redis);
     let outline = other.outline(id).await.unwrap();
-    assert_eq!((outline.listed.meta.counts.total(), outline.blocked), (JOBS, 0));
+    assert_eq!(
+        (outline.listed.meta.counts.total(), outline.blocked),
+        (JOBS, 0)
+    );
     let summary = sent(&redis) - before;
     let some = one.show_some(id, page).await.unwrap();
     let page = sent(&redis) - before - summary;
     assert_eq!(some.job(JobIndex(105)), all.job(JobIndex(105)));
-    assert_eq!(some.why_not_running(JobIndex(105)), one.show(id).await.unwrap().why_not_running(JobIndex(105)));
-    assert!(summary < 6_000 && page < 6_000, "{summary} and {page} bytes, with a question for the bytes each");
+    assert_eq!(
+        some.why_not_running(JobIndex(105)),
+        one.show(id).await.unwrap().why_not_running(JobIndex(105))
+    );
+    assert!(
+        summary < 6_000 && page < 6_000,
+        "{summary} and {page} bytes, with a question for the bytes each"
+    );
 }
 
 /// How often Redis was asked for a hash as a whole.
 fn whole_reads(redis: &RedisServer) -> u64 {
     let info = redis.raw("INFO commandstats");
-    let calls = info.lines().find_map(|line| line.strip_prefix("cmdstat_hgetall:calls="));
+    let calls = info
+        .lines()
+        .find_map(|line| line.strip_prefix("cmdstat_hgetall:calls="));
     calls.map_or(0, |calls| calls.split(',').next().unwrap().parse().unwrap())
 }
 
@@ -84,7 +124,10 @@ async fn a_large_state_is_read_in_pieces_and_is_of_one_moment() {
         let mut jobs = 0;
         while jobs < JOBS {
             let claimed = one.claim(&claim(100), at(1)).await.unwrap();
-            let reports = claimed.iter().map(|claimed| Report { lease: claimed.lease, outcome: success("1") });
+            let reports = claimed.iter().map(|claimed| Report {
+                lease: claimed.lease,
+                outcome: success("1"),
+            });
             let (reported, _) = one.report(reports.collect(), None, at(2)).await;
             jobs += reported.iter().filter(|reported| reported.is_ok()).count();
         }
@@ -94,7 +137,11 @@ async fn a_large_state_is_read_in_pieces_and_is_of_one_moment() {
             let shown = other.show(id).await.unwrap();
             let states = shown.states();
             for (word, number) in shown.meta().counts.each() {
-                assert_eq!(states.iter().filter(|state| state.word() == word).count(), number as usize, "{word}");
+                assert_eq!(
+                    states.iter().filter(|state| state.word() == word).count(),
+                    number as usize,
+                    "{word}"
+                );
             }
             if shown.meta().status == Status::Succeeded {
                 return;
@@ -124,7 +171,10 @@ async fn a_server_that_knows_a_large_state_of_long_ago_reads_it_in_pieces() {
     }
     assert_eq!(other.claim(&claim(100), at(3)).await.unwrap().len(), 100);
     assert_eq!(whole_reads(&redis), before);
-    assert_eq!(other.show(id).await.unwrap().meta().counts.of("running"), 10 + 700 + 4_000 + 100 - 2);
+    assert_eq!(
+        other.show(id).await.unwrap().meta().counts.of("running"),
+        10 + 700 + 4_000 + 100 - 2
+    );
 }
 
 /// A server that is behind when it writes was refused again and again, and gave up after some times.
@@ -132,7 +182,11 @@ async fn a_server_that_knows_a_large_state_of_long_ago_reads_it_in_pieces() {
 async fn servers_that_write_one_large_workflow_at_the_same_time_are_all_served() {
     const JOBS: usize = 9_000;
     let (store, redis) = redis().await;
-    let servers = [server(&store).await, server(&store).await, server(&store).await];
+    let servers = [
+        server(&store).await,
+        server(&store).await,
+        server(&store).await,
+    ];
     let id = create_of(&servers[0], wide(JOBS), Begin::Now).await;
     let before = whole_reads(&redis);
     let work = async |server: &Engine| {
@@ -141,13 +195,29 @@ async fn servers_that_write_one_large_workflow_at_the_same_time_are_all_served()
             if claimed.is_empty() {
                 return;
             }
-            let reports = claimed.iter().map(|claimed| Report { lease: claimed.lease, outcome: success("1") });
+            let reports = claimed.iter().map(|claimed| Report {
+                lease: claimed.lease,
+                outcome: success("1"),
+            });
             let (reported, _) = server.report(reports.collect(), None, at(2)).await;
-            assert!(reported.iter().all(Result::is_ok), "{:?}", reported.iter().find(|reported| reported.is_err()));
+            assert!(
+                reported.iter().all(Result::is_ok),
+                "{:?}",
+                reported.iter().find(|reported| reported.is_err())
+            );
         }
     };
     tokio::join!(work(&servers[0]), work(&servers[1]), work(&servers[2]));
-    assert_eq!(servers[0].show(id).await.unwrap().meta().counts.of("succeeded"), JOBS as u32);
+    assert_eq!(
+        servers[0]
+            .show(id)
+            .await
+            .unwrap()
+            .meta()
+            .counts
+            .of("succeeded"),
+        JOBS as u32
+    );
     assert_eq!(whole_reads(&redis), before);
 }
 
@@ -157,7 +227,12 @@ async fn a_graph_that_was_looked_at_is_remembered() {
     let (store, redis) = redis().await;
     let (one, other) = (server(&store).await, server(&store).await);
     let id = create_of(&one, wide(3_000), Begin::Now).await;
-    let page = |graph: &Graph| (0..graph.jobs.len() as u32).map(JobIndex).take(10).collect();
+    let page = |graph: &Graph| {
+        (0..graph.jobs.len() as u32)
+            .map(JobIndex)
+            .take(10)
+            .collect()
+    };
     other.show_some(id, page).await.unwrap();
     let before = sent(&redis);
     let some = other.show_some(id, page).await.unwrap();
@@ -165,14 +240,36 @@ async fn a_graph_that_was_looked_at_is_remembered() {
     // Whoever works on it then finds its state beside the graph.
     let claimed = other.claim(&claim(1), at(1)).await.unwrap();
     assert_eq!(some.job(JobIndex(0)).state.word(), "ready");
-    assert_eq!(other.show_some(id, page).await.unwrap().job(claimed[0].lease.job).state.word(), "running");
+    assert_eq!(
+        other
+            .show_some(id, page)
+            .await
+            .unwrap()
+            .job(claimed[0].lease.job)
+            .state
+            .word(),
+        "running"
+    );
 }
 
 #[tokio::test]
 async fn a_store_of_the_first_format_has_no_more_jobs_than_its_rows_can_name() {
     let store = Store::Memory(MemoryStore::new(1).in_format(Format::First));
     let engine = server(&store).await;
-    let created = engine.create([65_536, 65_537, 1].map(|jobs| new(wide(jobs), Begin::Now)).into(), at(0)).await;
-    let refused = EngineError::TooManyJobs { jobs: 65_537, most: 65_536 };
-    assert!(created[0].is_ok() && created[2].is_ok() && created[1] == Err(refused), "{created:?}");
+    let created = engine
+        .create(
+            [65_536, 65_537, 1]
+                .map(|jobs| new(wide(jobs), Begin::Now))
+                .into(),
+            at(0),
+        )
+        .await;
+    let refused = EngineError::TooManyJobs {
+        jobs: 65_537,
+        most: 65_536,
+    };
+    assert!(
+        created[0].is_ok() && created[2].is_ok() && created[1] == Err(refused),
+        "{created:?}"
+    );
 }

@@ -7,20 +7,25 @@ use tidegate_pipeline::test_util::{RedisCluster, RedisServer};
 use tidegate_workflow::change::{Delete, Moved, Put, ResultField, RowChange};
 use tidegate_workflow::rows::Section;
 use tidegate_workflow::{
-    Begin, Claim, Clockwork, Definition, Engine, EngineOptions, Graph, JobDefinition, JobIndex, JobNote, Json,
-    NewWorkflow, Noted, Order, Outcome, Partition, RedisOptions, Report, Span, Store, WorkflowId,
+    Begin, Claim, Clockwork, Definition, Engine, EngineOptions, Graph, JobDefinition, JobIndex,
+    JobNote, Json, NewWorkflow, Noted, Order, Outcome, Partition, RedisOptions, Report, Span,
+    Store, WorkflowId,
 };
 
 use super::{open, open_with, open_with_client, options};
 use crate::contract::{
-    PARTITIONS, birth, count_all, create, delete, depth_of_all, done, due_of_each, heads_of, id, index_row, micros,
-    ready_of_each, ready_row, update,
+    PARTITIONS, birth, count_all, create, delete, depth_of_all, done, due_of_each, heads_of, id,
+    index_row, micros, ready_of_each, ready_row, update,
 };
 
 /// The keys on a server, sorted.
 fn keys(server: &RedisServer) -> Vec<String> {
     let reply = server.raw("KEYS *");
-    let mut keys: Vec<String> = reply.lines().filter(|line| !line.starts_with(['*', '$'])).map(str::to_owned).collect();
+    let mut keys: Vec<String> = reply
+        .lines()
+        .filter(|line| !line.starts_with(['*', '$']))
+        .map(str::to_owned)
+        .collect();
     keys.sort();
     keys
 }
@@ -33,8 +38,14 @@ async fn a_workflow_has_few_keys_and_they_go_with_it() {
     let put = Put {
         birth: Some(birth(Some("order 1"))),
         jobs: vec![(JobIndex(12), b"state".to_vec())],
-        index: RowChange { remove: vec![], add: vec![row.clone()] },
-        ready: RowChange { remove: vec![], add: vec![ready_row("default", 1, id, 12)] },
+        index: RowChange {
+            remove: vec![],
+            add: vec![row.clone()],
+        },
+        ready: RowChange {
+            remove: vec![],
+            add: vec![ready_row("default", 1, id, 12)],
+        },
         timer: Moved::To(micros(1)),
         expiry: Moved::To(micros(2)),
         ..Put::default()
@@ -42,29 +53,70 @@ async fn a_workflow_has_few_keys_and_they_go_with_it() {
     done(&store, create(id, put)).await;
     let results = vec![(ResultField::Output(JobIndex(12)), b"1".to_vec())];
     let before = keys(&server);
-    done(&store, update(id, "first", "second", Put { results, ..Put::default() })).await;
-    let tag = before.iter().find(|key| key.contains('{')).unwrap().split(['{', '}']).nth(1).unwrap();
+    done(
+        &store,
+        update(
+            id,
+            "first",
+            "second",
+            Put {
+                results,
+                ..Put::default()
+            },
+        ),
+    )
+    .await;
+    let tag = before
+        .iter()
+        .find(|key| key.contains('{'))
+        .unwrap()
+        .split(['{', '}'])
+        .nth(1)
+        .unwrap();
     let parts = ["w", "d"].map(|part| format!("{part}:{id}"));
     let rest = ["rq", "ix", "tm", "ex", "k:order 1", &parts[0], &parts[1]];
-    let mut expected: Vec<String> = rest.iter().map(|rest| format!("tg:{{{tag}}}:{rest}")).collect();
+    let mut expected: Vec<String> = rest
+        .iter()
+        .map(|rest| format!("tg:{{{tag}}}:{rest}"))
+        .collect();
     expected.push("tg:meta".to_owned());
     expected.sort();
     assert_eq!(before, expected);
     let results = format!("tg:{{{tag}}}:o:{id}");
-    assert!(keys(&server).contains(&results), "results come with the first one");
-    let fields = server.raw(&format!("HKEYS tg:{{{tag}}}:w:{id}\r\nHKEYS {results}\r\nGET \"tg:{{{tag}}}:k:order 1\""));
-    let fields: Vec<&str> = fields.lines().filter(|line| !line.starts_with(['*', '$'])).collect();
+    assert!(
+        keys(&server).contains(&results),
+        "results come with the first one"
+    );
+    let fields = server.raw(&format!(
+        "HKEYS tg:{{{tag}}}:w:{id}\r\nHKEYS {results}\r\nGET \"tg:{{{tag}}}:k:order 1\""
+    ));
+    let fields: Vec<&str> = fields
+        .lines()
+        .filter(|line| !line.starts_with(['*', '$']))
+        .collect();
     assert_eq!(fields, ["m", "12", "l", "12", &id.to_string()]);
 
     let ready = vec![ready_row("default", 1, id, 12)];
-    let all = Delete { ready, index: vec![row], idempotency_key: Some("order 1".to_owned()) };
+    let all = Delete {
+        ready,
+        index: vec![row],
+        idempotency_key: Some("order 1".to_owned()),
+    };
     done(&store, delete(id, "second", all)).await;
     let timers = format!("tg:{{{tag}}}:tm");
     assert_eq!(keys(&server), ["tg:meta", &timers]);
     // A row of it makes Redis keep the set in a form that is not searched row by row. No read finds it.
     assert_eq!(server.raw(&format!("ZCARD {timers}")).trim(), ":1");
     assert_eq!(server.raw(&format!("ZCOUNT {timers} 0 +inf")).trim(), ":0");
-    assert_eq!(server.raw(&format!("OBJECT ENCODING {timers}")).lines().last().unwrap().trim(), "skiplist");
+    assert_eq!(
+        server
+            .raw(&format!("OBJECT ENCODING {timers}"))
+            .lines()
+            .last()
+            .unwrap()
+            .trim(),
+        "skiplist"
+    );
 }
 
 fn note_of(workflow: WorkflowId) -> JobNote {
@@ -87,17 +139,37 @@ async fn notes_are_beside_results_and_need_no_key_of_their_own() {
     assert_eq!(store.note(&[note_of(id)]).await, [Ok(Noted::Yes)]);
     for _ in 0..40 {
         let lines = vec!["x".repeat(3_000)];
-        assert_eq!(store.note(&[JobNote { lines, ..note_of(id) }]).await, [Ok(Noted::Yes)]);
+        assert_eq!(
+            store
+                .note(&[JobNote {
+                    lines,
+                    ..note_of(id)
+                }])
+                .await,
+            [Ok(Noted::Yes)]
+        );
     }
-    let added: Vec<String> = keys(&server).into_iter().filter(|key| !before.contains(key)).collect();
-    let [results] = &added[..] else { panic!("{added:?}") };
+    let added: Vec<String> = keys(&server)
+        .into_iter()
+        .filter(|key| !before.contains(key))
+        .collect();
+    let [results] = &added[..] else {
+        panic!("{added:?}")
+    };
     assert!(results.ends_with(&format!(":o:{id}")), "{results}");
     let fields = server.raw(&format!("HKEYS {results}"));
-    let mut fields: Vec<&str> = fields.lines().filter(|line| !line.starts_with(['*', '$'])).collect();
+    let mut fields: Vec<&str> = fields
+        .lines()
+        .filter(|line| !line.starts_with(['*', '$']))
+        .collect();
     fields.sort_unstable();
     // Pieces of two lines, of 20 the last ten.
     let pieces = (10..20).map(|slot| format!("3.l{slot}"));
-    let expected: Vec<String> = ["3.l".to_owned()].into_iter().chain(pieces).chain(["3.p".to_owned()]).collect();
+    let expected: Vec<String> = ["3.l".to_owned()]
+        .into_iter()
+        .chain(pieces)
+        .chain(["3.p".to_owned()])
+        .collect();
     assert_eq!(fields, expected);
 }
 
@@ -110,33 +182,92 @@ async fn writes<T>(client: &Client, what: impl Future<Output = T>) -> u64 {
 
 /// Every call costs one write for each of `nodes` that it concerns.
 async fn check_round_trips(store: &Store, client: &Client, nodes: u64) {
-    let ids: Vec<_> = (0..64).map(|at| id(at + 1, (at % u64::from(PARTITIONS)) as u16)).collect();
+    let ids: Vec<_> = (0..64)
+        .map(|at| id(at + 1, (at % u64::from(PARTITIONS)) as u16))
+        .collect();
     let of_one = |partition: u16| {
-        let ids = ids.iter().filter(move |id| id.partition() == Partition(partition));
-        ids.map(|&id| create(id, Put { timer: Moved::To(micros(1)), ..Put::default() })).collect::<Vec<_>>()
+        let ids = ids
+            .iter()
+            .filter(move |id| id.partition() == Partition(partition));
+        ids.map(|&id| {
+            create(
+                id,
+                Put {
+                    timer: Moved::To(micros(1)),
+                    ..Put::default()
+                },
+            )
+        })
+        .collect::<Vec<_>>()
     };
     for partition in 0..PARTITIONS {
         let changes = of_one(partition);
-        assert_eq!(writes(client, store.apply(Partition(partition), &changes)).await, 1, "apply {}", changes.len());
+        assert_eq!(
+            writes(client, store.apply(Partition(partition), &changes)).await,
+            1,
+            "apply {}",
+            changes.len()
+        );
     }
-    let note = |&workflow| JobNote { workflow, lines: vec!["line".to_owned()], ..note_of(workflow) };
+    let note = |&workflow| JobNote {
+        workflow,
+        lines: vec!["line".to_owned()],
+        ..note_of(workflow)
+    };
     let notes: Vec<JobNote> = ids.iter().map(note).collect();
     assert_eq!(writes(client, store.note(&notes)).await, nodes, "notes");
-    let results: Vec<_> = ids.iter().map(|&id| (id, vec![ResultField::Output(JobIndex(0))])).collect();
+    let results: Vec<_> = ids
+        .iter()
+        .map(|&id| (id, vec![ResultField::Output(JobIndex(0))]))
+        .collect();
     let partitions: Vec<_> = (0..PARTITIONS).map(Partition).collect();
-    let spans: Vec<_> = partitions.iter().map(|&at| (at, Span::of(Section::All.prefix()))).collect();
+    let spans: Vec<_> = partitions
+        .iter()
+        .map(|&at| (at, Span::of(Section::All.prefix())))
+        .collect();
     let count = [Span::of(Section::All.prefix()), Span::of(b"s".to_vec())];
     let prefixes = [b"a".to_vec(), b"b".to_vec()];
     assert_eq!(writes(client, store.load(&ids)).await, nodes, "load");
     assert_eq!(writes(client, store.heads(&ids)).await, nodes, "heads");
-    assert_eq!(writes(client, store.results(&results)).await, nodes, "results");
-    assert_eq!(writes(client, ready_of_each(store, &prefixes, 100)).await, nodes, "ready");
-    assert_eq!(writes(client, due_of_each(store, Clockwork::Timers, 5, 100)).await, nodes, "due");
-    assert_eq!(writes(client, store.page(&spans, Order::NewestFirst, 100)).await, nodes, "page");
-    assert_eq!(writes(client, count_all(store, &count)).await, nodes, "count");
-    assert_eq!(writes(client, depth_of_all(store, &prefixes)).await, nodes, "ready_depth");
-    assert_eq!(writes(client, store.keyed(Partition(0), "key")).await, 1, "keyed");
-    assert_eq!(store.load(&ids).await.unwrap().iter().flatten().count(), ids.len());
+    assert_eq!(
+        writes(client, store.results(&results)).await,
+        nodes,
+        "results"
+    );
+    assert_eq!(
+        writes(client, ready_of_each(store, &prefixes, 100)).await,
+        nodes,
+        "ready"
+    );
+    assert_eq!(
+        writes(client, due_of_each(store, Clockwork::Timers, 5, 100)).await,
+        nodes,
+        "due"
+    );
+    assert_eq!(
+        writes(client, store.page(&spans, Order::NewestFirst, 100)).await,
+        nodes,
+        "page"
+    );
+    assert_eq!(
+        writes(client, count_all(store, &count)).await,
+        nodes,
+        "count"
+    );
+    assert_eq!(
+        writes(client, depth_of_all(store, &prefixes)).await,
+        nodes,
+        "ready_depth"
+    );
+    assert_eq!(
+        writes(client, store.keyed(Partition(0), "key")).await,
+        1,
+        "keyed"
+    );
+    assert_eq!(
+        store.load(&ids).await.unwrap().iter().flatten().count(),
+        ids.len()
+    );
 }
 
 #[tokio::test]
@@ -157,13 +288,24 @@ async fn every_call_is_one_round_trip_for_each_node_of_a_cluster() {
 async fn changes_that_are_too_many_for_one_call_go_out_together() {
     let (store, server, client) = open_with_client().await;
     let job = |at| (JobIndex(at), vec![7; 100]);
-    let change = |at| create(id(at, 0), Put { jobs: (0..1_000).map(job).collect(), ..Put::default() });
+    let change = |at| {
+        create(
+            id(at, 0),
+            Put {
+                jobs: (0..1_000).map(job).collect(),
+                ..Put::default()
+            },
+        )
+    };
     let changes: Vec<_> = (1..=8).map(change).collect();
     let monitor = server.monitor();
     let round_trips = writes(&client, store.apply(Partition(0), &changes)).await;
     let _ = server.raw("ECHO end");
     let commands = monitor.commands_until("end");
-    let calls = commands.iter().filter(|command| command.starts_with("\"EVALSHA\"")).count();
+    let calls = commands
+        .iter()
+        .filter(|command| command.starts_with("\"EVALSHA\""))
+        .count();
     // Each change has 2,000 arguments and more, and a call takes no more changes after 4,000.
     assert_eq!(calls, 4);
     // A write takes at most what a connection may have in flight; none of them waits for an answer.
@@ -178,11 +320,26 @@ async fn a_state_stays_compact_with_a_long_label() {
         birth.label = vec![b'x'; length];
         done(
             &store,
-            create(id(at, 0), Put { birth: Some(birth), jobs: vec![(JobIndex(0), vec![0; 64])], ..Put::default() }),
+            create(
+                id(at, 0),
+                Put {
+                    birth: Some(birth),
+                    jobs: vec![(JobIndex(0), vec![0; 64])],
+                    ..Put::default()
+                },
+            ),
         )
         .await;
-        let key = keys(&server).into_iter().find(|key| key.ends_with(&format!(":w:{}", id(at, 0)))).unwrap();
-        assert!(server.raw(&format!("OBJECT ENCODING {key}")).contains("listpack"), "{length}");
+        let key = keys(&server)
+            .into_iter()
+            .find(|key| key.ends_with(&format!(":w:{}", id(at, 0))))
+            .unwrap();
+        assert!(
+            server
+                .raw(&format!("OBJECT ENCODING {key}"))
+                .contains("listpack"),
+            "{length}"
+        );
         let heads = heads_of(&store, &[id(at, 0)]).await.unwrap();
         assert_eq!(heads[0].as_ref().unwrap().label, vec![b'x'; length]);
     }
@@ -196,11 +353,21 @@ async fn finish(store: Store, workflows: usize) {
         ..JobDefinition::new(name, "orders.handle")
     };
     let jobs = vec![job("fetch", &[]), job("store", &["fetch"])];
-    let definition = Definition { name: "order-fulfilment".to_owned(), jobs, ..Definition::default() };
+    let definition = Definition {
+        name: "order-fulfilment".to_owned(),
+        jobs,
+        ..Definition::default()
+    };
     let graph = Graph::build(definition).unwrap();
-    let engine = Engine::start(store, EngineOptions::default()).await.unwrap();
+    let engine = Engine::start(store, EngineOptions::default())
+        .await
+        .unwrap();
     let now = micros(1_795_000_000_123_456);
-    let new = NewWorkflow { graph, begin: Begin::Now, created_at: None };
+    let new = NewWorkflow {
+        graph,
+        begin: Begin::Now,
+        created_at: None,
+    };
     let created = engine.create(vec![new; workflows], now).await;
     assert!(created.iter().all(Result::is_ok));
     let queues = vec!["default".to_owned()];
@@ -217,8 +384,18 @@ async fn finish(store: Store, workflows: usize) {
         jobs += claimed.len();
         let output = Some(Json::parse(r#"{"ok":true,"items":3}"#).unwrap());
         let outcome = Outcome::Succeeded { output };
-        let reports = claimed.iter().map(|job| Report { lease: job.lease, outcome: outcome.clone() }).collect();
-        claimed = engine.report(reports, Some(&claim), now + Duration::from_millis(1_234)).await.1.unwrap();
+        let reports = claimed
+            .iter()
+            .map(|job| Report {
+                lease: job.lease,
+                outcome: outcome.clone(),
+            })
+            .collect();
+        claimed = engine
+            .report(reports, Some(&claim), now + Duration::from_millis(1_234))
+            .await
+            .1
+            .unwrap();
     }
     assert_eq!(jobs, 2 * workflows);
     engine.close().await;
@@ -229,9 +406,15 @@ async fn a_finished_workflow_of_two_jobs_costs_at_most_1500_bytes() {
     const WORKFLOWS: usize = 2_000;
     let (store, server) = open().await;
     finish(store, WORKFLOWS).await;
-    let usage: Vec<String> = keys(&server).iter().map(|key| format!("MEMORY USAGE {key} SAMPLES 0")).collect();
+    let usage: Vec<String> = keys(&server)
+        .iter()
+        .map(|key| format!("MEMORY USAGE {key} SAMPLES 0"))
+        .collect();
     let usage = server.raw(&usage.join("\r\n"));
-    let bytes: usize = usage.lines().map(|bytes| bytes[1..].parse::<usize>().unwrap()).sum();
+    let bytes: usize = usage
+        .lines()
+        .map(|bytes| bytes[1..].parse::<usize>().unwrap())
+        .sum();
     let each = bytes / WORKFLOWS;
     assert!(each <= 1_500, "{each} bytes");
     // Below that, something was not written, or not counted.
@@ -241,9 +424,26 @@ async fn a_finished_workflow_of_two_jobs_costs_at_most_1500_bytes() {
 #[tokio::test]
 async fn stores_of_one_redis_do_not_meet() {
     let (store, _server, client) = open_with_client().await;
-    let other = open_with(&client, RedisOptions::new("other:", 1, Duration::from_secs(5)).unwrap()).await;
-    done(&store, create(id(1, 0), Put { timer: Moved::To(micros(1)), ..Put::default() })).await;
+    let other = open_with(
+        &client,
+        RedisOptions::new("other:", 1, Duration::from_secs(5)).unwrap(),
+    )
+    .await;
+    done(
+        &store,
+        create(
+            id(1, 0),
+            Put {
+                timer: Moved::To(micros(1)),
+                ..Put::default()
+            },
+        ),
+    )
+    .await;
     assert_eq!(other.load(&[id(1, 0)]).await.unwrap(), [None]);
-    assert_eq!(due_of_each(&other, Clockwork::Timers, 9, 9).await.unwrap(), []);
+    assert_eq!(
+        due_of_each(&other, Clockwork::Timers, 9, 9).await.unwrap(),
+        []
+    );
     assert_eq!((store.partitions(), other.partitions()), (PARTITIONS, 1));
 }

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use tidegate_pipeline::Client;
 use tidegate_pipeline::test_util::RedisServer;
-use tidegate_workflow::{Begin, Engine, EngineError, Paused, RedisOptions, RedisStore, Register, Store, StoreError};
+use tidegate_workflow::{
+    Begin, Engine, EngineError, Paused, RedisOptions, RedisStore, Register, Store, StoreError,
+};
 
 use super::{open, open_with, options};
 use crate::contract::PARTITIONS;
@@ -33,18 +35,45 @@ fn is_there(redis: &RedisServer, key: &str) -> bool {
 async fn what_redis_lost_of_the_store_itself_is_written_again() {
     let (engine, store, redis) = engine().await;
     create(&engine, "a", Begin::Now).await;
-    engine.set_queue_paused("default", Paused::Yes).await.unwrap();
-    for lost in ["FLUSHALL", "DEL tg:meta tg:queues tg:names", "DEL tg:queues", "DEL tg:names"] {
+    engine
+        .set_queue_paused("default", Paused::Yes)
+        .await
+        .unwrap();
+    for lost in [
+        "FLUSHALL",
+        "DEL tg:meta tg:queues tg:names",
+        "DEL tg:queues",
+        "DEL tg:names",
+    ] {
         let _ = redis.raw(lost);
         engine.look_around().await.unwrap();
-        assert!(["tg:meta", "tg:queues", "tg:names"].iter().all(|key| is_there(&redis, key)), "after {lost}");
-        assert_eq!(paused(&store).await, [("default".to_owned(), "paused".to_owned())], "after {lost}");
-        assert_eq!(another(&redis, 64).await.partitions(), PARTITIONS, "after {lost}");
+        assert!(
+            ["tg:meta", "tg:queues", "tg:names"]
+                .iter()
+                .all(|key| is_there(&redis, key)),
+            "after {lost}"
+        );
+        assert_eq!(
+            paused(&store).await,
+            [("default".to_owned(), "paused".to_owned())],
+            "after {lost}"
+        );
+        assert_eq!(
+            another(&redis, 64).await.partitions(),
+            PARTITIONS,
+            "after {lost}"
+        );
     }
     // Nobody could resume it: it was not found.
     assert_eq!(engine.has_queue("default").await, Ok(true));
-    engine.set_queue_paused("default", Paused::No).await.unwrap();
-    assert_eq!(paused(&store).await, [("default".to_owned(), String::new())]);
+    engine
+        .set_queue_paused("default", Paused::No)
+        .await
+        .unwrap();
+    assert_eq!(
+        paused(&store).await,
+        [("default".to_owned(), String::new())]
+    );
 }
 
 #[tokio::test]
@@ -85,8 +114,14 @@ async fn what_is_written_beside_the_store_of_another_server_is_not_acknowledged(
     let (engine, _, redis) = engine().await;
     let _ = redis.raw("FLUSHALL");
     let _other = another(&redis, 1).await;
-    let answer = engine.create(vec![new(definition("a"), Begin::Now)], at(1)).await.remove(0);
-    assert!(matches!(answer, Err(EngineError::Store(StoreError::Unknown { .. }))), "{answer:?}");
+    let answer = engine
+        .create(vec![new(definition("a"), Begin::Now)], at(1))
+        .await
+        .remove(0);
+    assert!(
+        matches!(answer, Err(EngineError::Store(StoreError::Unknown { .. }))),
+        "{answer:?}"
+    );
 }
 
 #[tokio::test]
@@ -94,7 +129,9 @@ async fn a_report_that_finds_nothing_looks_whether_all_is_gone() {
     let (engine, _, redis) = engine().await;
     let id = create(&engine, "a", Begin::Now).await;
     let _ = redis.raw("FLUSHALL");
-    let gone = engine.act(id, tidegate_workflow::Action::Pause, at(1)).await;
+    let gone = engine
+        .act(id, tidegate_workflow::Action::Pause, at(1))
+        .await;
     assert_eq!(gone, Err(EngineError::NoWorkflow { workflow: id }));
     assert!(is_there(&redis, "tg:meta"));
 }
@@ -121,16 +158,36 @@ async fn servers_that_make_a_lost_store_again_agree() {
 #[tokio::test]
 async fn a_store_that_another_server_made_with_other_partitions_is_not_written() {
     let (engine, store, redis) = engine().await;
-    let Store::Redis(redis_store) = &store else { unreachable!() };
+    let Store::Redis(redis_store) = &store else {
+        unreachable!()
+    };
     create(&engine, "a", Begin::Now).await;
     let _ = redis.raw("FLUSHALL");
     let other = another(&redis, 1).await;
     assert!(!redis_store.is_replaced());
-    let error = engine.look_around().await.expect_err("it does not fit").to_string();
-    assert!(error.contains("schema") && error.contains("1 partitions") && error.contains("4 partitions"), "{error}");
+    let error = engine
+        .look_around()
+        .await
+        .expect_err("it does not fit")
+        .to_string();
+    assert!(
+        error.contains("schema")
+            && error.contains("1 partitions")
+            && error.contains("4 partitions"),
+        "{error}"
+    );
     assert!(redis_store.is_replaced());
-    let refused = engine.create(vec![new(definition("a"), Begin::Now)], at(1)).await.remove(0);
-    assert!(matches!(refused, Err(EngineError::Store(StoreError::Unavailable { .. }))), "{refused:?}");
+    let refused = engine
+        .create(vec![new(definition("a"), Begin::Now)], at(1))
+        .await
+        .remove(0);
+    assert!(
+        matches!(
+            refused,
+            Err(EngineError::Store(StoreError::Unavailable { .. }))
+        ),
+        "{refused:?}"
+    );
     assert_eq!(other.register(Register::Queues).await, Ok(Vec::new()));
 }
 
@@ -146,7 +203,10 @@ async fn a_redis_that_does_not_take_the_first_keys_is_named() {
         let options = RedisOptions::new("tg:", PARTITIONS, Duration::from_secs(1)).unwrap();
         let opened = RedisStore::open(Client::new(redis.config()).unwrap(), options).await;
         let error = opened.expect_err(cause);
-        assert!(matches!(&error, StoreError::Unavailable { reason } if reason.contains(cause)), "{cause}: {error}");
+        assert!(
+            matches!(&error, StoreError::Unavailable { reason } if reason.contains(cause)),
+            "{cause}: {error}"
+        );
     }
 }
 

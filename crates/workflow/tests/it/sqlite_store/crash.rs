@@ -5,9 +5,13 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use tidegate_workflow::change::{Applied, Birth, Change, Delete, Moved, Put, ResultField, RowChange, Write};
+use tidegate_workflow::change::{
+    Applied, Birth, Change, Delete, Moved, Put, ResultField, RowChange, Write,
+};
 use tidegate_workflow::rows::{ReadyEntry, Row, Section};
-use tidegate_workflow::{Clockwork, Format, JobIndex, Partition, RowSet, Store, Timestamp, WorkflowId, due_row};
+use tidegate_workflow::{
+    Clockwork, Format, JobIndex, Partition, RowSet, Store, Timestamp, WorkflowId, due_row,
+};
 
 use super::open_at;
 
@@ -58,35 +62,68 @@ fn expected(id: WorkflowId, step: u8) -> Expected {
         workflow: id,
         job: JobIndex(0),
     };
-    let index = [Section::Tag(&step.to_string(), tidegate_workflow::Status::Running).prefix(), id.bytes().to_vec()];
-    Expected { meta: vec![step], ready: entry.row(Format::LATEST), index: index.concat(), timer: since }
+    let index = [
+        Section::Tag(&step.to_string(), tidegate_workflow::Status::Running).prefix(),
+        id.bytes().to_vec(),
+    ];
+    Expected {
+        meta: vec![step],
+        ready: entry.row(Format::LATEST),
+        index: index.concat(),
+        timer: since,
+    }
 }
 
 fn change(id: WorkflowId, step: u8) -> Change {
     let before = (step > 0).then(|| expected(id, step - 1));
-    let removed = |row: fn(&Expected) -> Row| before.as_ref().map(row).into_iter().collect::<Vec<_>>();
-    let (ready, index) = (removed(|before| before.ready.clone()), removed(|before| before.index.clone()));
+    let removed =
+        |row: fn(&Expected) -> Row| before.as_ref().map(row).into_iter().collect::<Vec<_>>();
+    let (ready, index) = (
+        removed(|before| before.ready.clone()),
+        removed(|before| before.index.clone()),
+    );
     let write = if step == STEPS {
-        Write::Delete(Box::new(Delete { ready, index, idempotency_key: Some(id.to_string()) }))
+        Write::Delete(Box::new(Delete {
+            ready,
+            index,
+            idempotency_key: Some(id.to_string()),
+        }))
     } else {
         let now = expected(id, step);
         let key = Some(id.to_string());
         Write::Put(Box::new(Put {
             meta: now.meta,
-            birth: (step == 0).then(|| Birth { idempotency_key: key, ..Birth::default() }),
+            birth: (step == 0).then(|| Birth {
+                idempotency_key: key,
+                ..Birth::default()
+            }),
             jobs: vec![(JobIndex(0), vec![step])],
             results: vec![(ResultField::Output(JobIndex(0)), vec![step; 100])],
-            ready: RowChange { remove: ready, add: vec![now.ready] },
-            index: RowChange { remove: index, add: vec![now.index] },
+            ready: RowChange {
+                remove: ready,
+                add: vec![now.ready],
+            },
+            index: RowChange {
+                remove: index,
+                add: vec![now.index],
+            },
             timer: Moved::To(now.timer),
             ..Put::default()
         }))
     };
-    Change { workflow: id, expected: before.map(|before| before.meta), small: false, write }
+    Change {
+        workflow: id,
+        expected: before.map(|before| before.meta),
+        small: false,
+        write,
+    }
 }
 
 /// Writes, and says on standard output what it was told is written.
-#[expect(clippy::print_stdout, reason = "the test reads what this process prints")]
+#[expect(
+    clippy::print_stdout,
+    reason = "the test reads what this process prints"
+)]
 async fn write_until_killed(path: &Path) {
     let store = open_at(path).unwrap();
     let writers = (0..WRITERS).map(|writer| {
@@ -110,7 +147,11 @@ async fn write_until_killed(path: &Path) {
 /// What a killed writer had been told: the latest step of each workflow.
 fn killed_after(path: &Path, lines: usize) -> HashMap<u64, u8> {
     let child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "sqlite_store::crash::a_killed_server_loses_nothing_that_was_acknowledged", "--nocapture"])
+        .args([
+            "--exact",
+            "sqlite_store::crash::a_killed_server_loses_nothing_that_was_acknowledged",
+            "--nocapture",
+        ])
         .env(PLACE, path)
         .stdout(Stdio::piped())
         .spawn();
@@ -118,23 +159,35 @@ fn killed_after(path: &Path, lines: usize) -> HashMap<u64, u8> {
     let mut told = HashMap::new();
     let mut written = 0;
     for line in BufReader::new(writer.0.stdout.take().unwrap()).lines() {
-        let Some(line) = line.unwrap().strip_prefix("written ").map(str::to_owned) else { continue };
+        let Some(line) = line.unwrap().strip_prefix("written ").map(str::to_owned) else {
+            continue;
+        };
         // The kill may cut the last line.
-        let Some((number, step)) = line.split_once(' ').filter(|(_, step)| !step.is_empty()) else { continue };
+        let Some((number, step)) = line.split_once(' ').filter(|(_, step)| !step.is_empty()) else {
+            continue;
+        };
         told.insert(number.parse().unwrap(), step.parse().unwrap());
         written += 1;
         if written == lines {
             writer.0.kill().unwrap();
         }
     }
-    assert!(written >= lines, "the writer ended by itself after {written} lines");
+    assert!(
+        written >= lines,
+        "the writer ended by itself after {written} lines"
+    );
     told
 }
 
 /// The step at which a workflow is, if it is there; and all that belongs to it is of that step.
 async fn step_of(store: &Store, id: WorkflowId) -> Option<u8> {
     let stored = store.load(&[id]).await.unwrap().remove(0);
-    let output = store.results(&[(id, vec![ResultField::Output(JobIndex(0))])]).await.unwrap().remove(0).remove(0);
+    let output = store
+        .results(&[(id, vec![ResultField::Output(JobIndex(0))])])
+        .await
+        .unwrap()
+        .remove(0)
+        .remove(0);
     let owner = store.keyed(PARTITION, &id.to_string()).await.unwrap();
     let Some(stored) = stored else {
         assert_eq!((output, owner), (None, None));
@@ -149,7 +202,10 @@ async fn step_of(store: &Store, id: WorkflowId) -> Option<u8> {
 
 #[tokio::test]
 async fn a_killed_server_loses_nothing_that_was_acknowledged() {
-    #[expect(clippy::disallowed_methods, reason = "this process may be the child of the test, which is told so")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this process may be the child of the test, which is told so"
+    )]
     if let Some(path) = std::env::var_os(PLACE) {
         return write_until_killed(Path::new(&path)).await;
     }
@@ -169,7 +225,10 @@ async fn a_killed_server_loses_nothing_that_was_acknowledged() {
                 (Some(step), None) => step + 1 < STEPS,
                 (None, found) => found > Some(0),
             };
-            assert!(!lost, "workflow {number}: told {acknowledged:?}, found {found:?}");
+            assert!(
+                !lost,
+                "workflow {number}: told {acknowledged:?}, found {found:?}"
+            );
             if let Some(step) = found {
                 let expected = expected(id(number), step);
                 rows[0].push(expected.ready);
@@ -180,7 +239,11 @@ async fn a_killed_server_loses_nothing_that_was_acknowledged() {
         let sets = [RowSet::Ready, RowSet::Index, RowSet::Due(Clockwork::Timers)];
         for (set, mut rows) in sets.into_iter().zip(rows) {
             rows.sort();
-            assert_eq!(store.rows(PARTITION, set, None, usize::MAX).await.unwrap(), rows, "{set:?}");
+            assert_eq!(
+                store.rows(PARTITION, set, None, usize::MAX).await.unwrap(),
+                rows,
+                "{set:?}"
+            );
         }
     }
 }

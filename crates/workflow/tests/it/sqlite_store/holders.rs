@@ -30,16 +30,32 @@ impl Drop for Giver {
 }
 
 /// Gives places and takes every third back, and says on standard output what it was told is done.
-#[expect(clippy::print_stdout, reason = "the test reads what this process prints")]
+#[expect(
+    clippy::print_stdout,
+    reason = "the test reads what this process prints"
+)]
 async fn give_until_killed(path: &Path) {
     let store = open_at(path).unwrap();
     for number in 0..50_000 {
-        let hold = Hold { set: "set", most: MOST, leases: &[lease(number)] };
-        let held = store.hold(&[hold], SERVER, at(0), LEASE).await.remove(0).unwrap();
+        let hold = Hold {
+            set: "set",
+            most: MOST,
+            leases: &[lease(number)],
+        };
+        let held = store
+            .hold(&[hold], SERVER, at(0), LEASE)
+            .await
+            .remove(0)
+            .unwrap();
         assert_eq!(held.granted, 1);
         println!("\nheld {} .", lease(number));
         if number % 3 == 0 {
-            assert!(store.release(&[("set", lease(number))], SERVER, at(0)).await[0].is_ok());
+            assert!(
+                store
+                    .release(&[("set", lease(number))], SERVER, at(0))
+                    .await[0]
+                    .is_ok()
+            );
             println!("\nreleased {} .", lease(number));
         }
     }
@@ -47,14 +63,21 @@ async fn give_until_killed(path: &Path) {
 
 #[tokio::test]
 async fn places_that_a_killed_server_gave_are_taken() {
-    #[expect(clippy::disallowed_methods, reason = "this process may be the child of the test, which is told so")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this process may be the child of the test, which is told so"
+    )]
     if let Some(path) = std::env::var_os(PLACE) {
         return give_until_killed(Path::new(&path)).await;
     }
     let directory = tempfile::tempdir().unwrap();
     let path = super::file(&directory);
     let child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "sqlite_store::holders::places_that_a_killed_server_gave_are_taken", "--nocapture"])
+        .args([
+            "--exact",
+            "sqlite_store::holders::places_that_a_killed_server_gave_are_taken",
+            "--nocapture",
+        ])
         .env(PLACE, &path)
         .stdout(Stdio::piped())
         .spawn();
@@ -63,7 +86,9 @@ async fn places_that_a_killed_server_gave_are_taken() {
     for line in BufReader::new(giver.0.stdout.take().unwrap()).lines() {
         let line = line.unwrap();
         // The kill may cut the last line.
-        let [word, name, "."] = line.split(' ').collect::<Vec<_>>()[..] else { continue };
+        let [word, name, "."] = line.split(' ').collect::<Vec<_>>()[..] else {
+            continue;
+        };
         let name: LeaseRef = name.parse().unwrap();
         if word == "held" {
             held.insert(name);
@@ -79,12 +104,28 @@ async fn places_that_a_killed_server_gave_are_taken() {
     }
     assert!(told >= 200, "it ended by itself after {told} lines");
     let store = open_at(&path).unwrap();
-    let found = store.holders(&["set"], at(1), 100_000).await.remove(0).unwrap();
+    let found = store
+        .holders(&["set"], at(1), 100_000)
+        .await
+        .remove(0)
+        .unwrap();
     let found: HashSet<LeaseRef> = found.first.into_iter().map(|(lease, _)| lease).collect();
-    let lost: Vec<_> = held.difference(&found).filter(|name| !unsure.contains(*name)).collect();
+    let lost: Vec<_> = held
+        .difference(&found)
+        .filter(|name| !unsure.contains(*name))
+        .collect();
     assert!(lost.is_empty(), "{lost:?}");
-    assert!(found.difference(&held).count() <= 1, "one more may have been given that nobody heard of");
-    assert_eq!(store.holders(&["set"], at(61), 9).await[0].clone().unwrap().number, 0);
+    assert!(
+        found.difference(&held).count() <= 1,
+        "one more may have been given that nobody heard of"
+    );
+    assert_eq!(
+        store.holders(&["set"], at(61), 9).await[0]
+            .clone()
+            .unwrap()
+            .number,
+        0
+    );
 }
 
 #[tokio::test]
@@ -92,10 +133,23 @@ async fn a_file_of_an_earlier_version_gets_its_table() {
     let directory = tempfile::tempdir().unwrap();
     let path = super::file(&directory);
     drop(open_at(&path).unwrap());
-    Connection::open(&path).unwrap().execute_batch("DROP TABLE holder").unwrap();
+    Connection::open(&path)
+        .unwrap()
+        .execute_batch("DROP TABLE holder")
+        .unwrap();
     let store = open_at(&path).unwrap();
-    let hold = Hold { set: "set", most: 1, leases: &[lease(1)] };
-    assert_eq!(store.hold(&[hold], SERVER, at(0), LEASE).await[0].clone().unwrap().granted, 1);
+    let hold = Hold {
+        set: "set",
+        most: 1,
+        leases: &[lease(1)],
+    };
+    assert_eq!(
+        store.hold(&[hold], SERVER, at(0), LEASE).await[0]
+            .clone()
+            .unwrap()
+            .granted,
+        1
+    );
 }
 
 /// Holders of sets that nobody asks for again.
@@ -105,9 +159,22 @@ async fn holders_whose_time_is_over_leave_the_file() {
     let path = super::file(&directory);
     let store = open_at(&path).unwrap();
     for (set, seconds) in [("a", 0), ("b", 0), ("c", 62)] {
-        let hold = Hold { set, most: 1, leases: &[lease(1)] };
-        assert_eq!(store.hold(&[hold], SERVER, at(seconds), LEASE).await[0].clone().unwrap().granted, 1);
+        let hold = Hold {
+            set,
+            most: 1,
+            leases: &[lease(1)],
+        };
+        assert_eq!(
+            store.hold(&[hold], SERVER, at(seconds), LEASE).await[0]
+                .clone()
+                .unwrap()
+                .granted,
+            1
+        );
     }
-    let rows = Connection::open(&path).unwrap().query_row("SELECT count(*) FROM holder", [], |row| row.get(0));
+    let rows =
+        Connection::open(&path)
+            .unwrap()
+            .query_row("SELECT count(*) FROM holder", [], |row| row.get(0));
     assert_eq!(rows, Ok(1));
 }

@@ -18,10 +18,30 @@ struct ClassRange {
 
 /// Calls wait for the store for a second at most unless told otherwise.
 const RANGES: [ClassRange; 4] = [
-    ClassRange { begin: 0, end: 1_000, width: 1, first: 0 },
-    ClassRange { begin: 1_000, end: 10_000, width: 10, first: 1_000 },
-    ClassRange { begin: 10_000, end: 100_000, width: 100, first: 1_900 },
-    ClassRange { begin: 100_000, end: EXACT * 1_000, width: 1_000, first: 2_800 },
+    ClassRange {
+        begin: 0,
+        end: 1_000,
+        width: 1,
+        first: 0,
+    },
+    ClassRange {
+        begin: 1_000,
+        end: 10_000,
+        width: 10,
+        first: 1_000,
+    },
+    ClassRange {
+        begin: 10_000,
+        end: 100_000,
+        width: 100,
+        first: 1_900,
+    },
+    ClassRange {
+        begin: 100_000,
+        end: EXACT * 1_000,
+        width: 1_000,
+        first: 2_800,
+    },
 ];
 /// Milliseconds above which classes grow with the time.
 const EXACT: u64 = 1 << 10;
@@ -42,7 +62,11 @@ pub(super) struct SharedTimes(Box<[AtomicU64]>);
 
 impl Default for SharedTimes {
     fn default() -> Self {
-        Self(std::iter::repeat_with(AtomicU64::default).take(CLASSES).collect())
+        Self(
+            std::iter::repeat_with(AtomicU64::default)
+                .take(CLASSES)
+                .collect(),
+        )
     }
 }
 
@@ -76,10 +100,14 @@ fn class(micros: u64) -> usize {
 pub(in crate::operate) fn micros(class: usize) -> u64 {
     let class = class as u64;
     if let Some(above) = class.checked_sub(FIRST_GROWING) {
-        let millis = (STEPS + above % STEPS) << (above / STEPS + u64::from(EXACT.ilog2() - STEPS.ilog2()));
+        let millis =
+            (STEPS + above % STEPS) << (above / STEPS + u64::from(EXACT.ilog2() - STEPS.ilog2()));
         return millis * 1_000;
     }
-    let range = RANGES.iter().rfind(|range| range.first <= class).expect("the first range begins with class 0");
+    let range = RANGES
+        .iter()
+        .rfind(|range| range.first <= class)
+        .expect("the first range begins with class 0");
     range.begin + (class - range.first) * range.width
 }
 

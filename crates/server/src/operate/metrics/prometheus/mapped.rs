@@ -30,14 +30,20 @@ pub(in crate::operate::metrics) struct Mapped {
 
 impl Mapped {
     pub(in crate::operate::metrics) fn new(rules: Mapping, tags: &[(String, String)]) -> Self {
-        Self { series: Series::new(tags), rules, earlier: Vec::new() }
+        Self {
+            series: Series::new(tags),
+            rules,
+            earlier: Vec::new(),
+        }
     }
 
     /// Writes all names of the reference.
     pub(super) fn write(&mut self, page: &mut Page, snapshot: &Snapshot, now: Instant) {
         self.series.begin();
         for sample in snapshot.samples().filter(is_shown) {
-            let Some(id) = self.series.of(&sample, &self.rules) else { continue };
+            let Some(id) = self.series.of(&sample, &self.rules) else {
+                continue;
+            };
             match sample.kind {
                 Kind::Timer { micros } => self.series.observe(id, micros, sample.value),
                 Kind::Counter | Kind::Gauge => self.series.add(id, sample.value),
@@ -50,20 +56,33 @@ impl Mapped {
     /// Takes the calls that quantiles are of.
     fn recent(&mut self, snapshot: &Snapshot, now: Instant) {
         // The last one outside of the window is where the window begins.
-        while self.earlier.get(1).is_some_and(|(at, _)| now.duration_since(*at) >= WINDOW) {
+        while self
+            .earlier
+            .get(1)
+            .is_some_and(|(at, _)| now.duration_since(*at) >= WINDOW)
+        {
             self.earlier.remove(0);
         }
         let none = Snapshot::default();
-        let begin =
-            self.earlier.first().filter(|(at, _)| now.duration_since(*at) >= WINDOW).map_or(&none, |(_, then)| then);
+        let begin = self
+            .earlier
+            .first()
+            .filter(|(at, _)| now.duration_since(*at) >= WINDOW)
+            .map_or(&none, |(_, then)| then);
         let calls = snapshot.calls();
         for sample in calls.since(begin) {
-            let Kind::Timer { micros } = sample.kind else { continue };
+            let Kind::Timer { micros } = sample.kind else {
+                continue;
+            };
             if let Some(id) = self.series.of(&sample, &self.rules) {
                 self.series.observe_recent(id, micros, sample.value);
             }
         }
-        if self.earlier.last().is_none_or(|(at, _)| now.duration_since(*at) >= WINDOW / STEPS) {
+        if self
+            .earlier
+            .last()
+            .is_none_or(|(at, _)| now.duration_since(*at) >= WINDOW / STEPS)
+        {
             self.earlier.push((now, calls));
         }
     }
@@ -72,13 +91,20 @@ impl Mapped {
 impl Snapshot {
     /// The calls by time alone.
     fn calls(&self) -> Self {
-        Self { times: self.times.clone(), ..Self::default() }
+        Self {
+            times: self.times.clone(),
+            ..Self::default()
+        }
     }
 }
 
 /// Whether a sample is one of the reference's names, and says something: rare counters are shown once they count.
 fn is_shown(sample: &Sample<'_>) -> bool {
-    const RARE: [&str; 3] = [".over_limit_with_local_cache", ".shadow_mode", ".total_negative_hits"];
+    const RARE: [&str; 3] = [
+        ".over_limit_with_local_cache",
+        ".shadow_mode",
+        ".total_negative_hits",
+    ];
     !sample.name.1.starts_with("tidegate.")
         && !sample.name.0.starts_with("tidegate.")
         && (sample.value > 0 || !RARE.contains(&sample.name.2))
@@ -87,9 +113,19 @@ fn is_shown(sample: &Sample<'_>) -> bool {
 /// Appends the samples of a histogram.
 fn histogram(out: &mut String, name: &str, labels: &str, buckets: &[f64], observed: &[(f64, u64)]) {
     let comma = if labels.is_empty() { "" } else { "," };
-    let up_to = |end: f64| observed.iter().filter(|(value, _)| *value <= end).map(|(_, calls)| calls).sum::<u64>();
+    let up_to = |end: f64| {
+        observed
+            .iter()
+            .filter(|(value, _)| *value <= end)
+            .map(|(_, calls)| calls)
+            .sum::<u64>()
+    };
     for end in buckets {
-        let _ = writeln!(out, "{name}_bucket{{{labels}{comma}le=\"{end}\"}} {}", up_to(*end));
+        let _ = writeln!(
+            out,
+            "{name}_bucket{{{labels}{comma}le=\"{end}\"}} {}",
+            up_to(*end)
+        );
     }
     let all = up_to(f64::INFINITY);
     let _ = writeln!(out, "{name}_bucket{{{labels}{comma}le=\"+Inf\"}} {all}");
@@ -110,16 +146,29 @@ fn summary(out: &mut String, name: &str, labels: &str, quantiles: &[f64], observ
             below >= rank
         });
         let value = at_rank.map_or(f64::NAN, |(value, _)| *value);
-        let _ = writeln!(out, "{name}{{{labels}{comma}quantile=\"{quantile}\"}} {value}");
+        let _ = writeln!(
+            out,
+            "{name}{{{labels}{comma}quantile=\"{quantile}\"}} {value}"
+        );
     }
     sum_and_count(out, name, labels, &observed.all);
 }
 
 fn sum_and_count(out: &mut String, name: &str, labels: &str, observed: &[(f64, u64)]) {
-    let sum: f64 = observed.iter().map(|(value, calls)| value * *calls as f64).sum();
+    let sum: f64 = observed
+        .iter()
+        .map(|(value, calls)| value * *calls as f64)
+        .sum();
     let calls: u64 = observed.iter().map(|(_, calls)| calls).sum();
-    let labels = if labels.is_empty() { String::new() } else { format!("{{{labels}}}") };
-    let _ = writeln!(out, "{name}_sum{labels} {sum}\n{name}_count{labels} {calls}");
+    let labels = if labels.is_empty() {
+        String::new()
+    } else {
+        format!("{{{labels}}}")
+    };
+    let _ = writeln!(
+        out,
+        "{name}_sum{labels} {sum}\n{name}_count{labels} {calls}"
+    );
 }
 
 #[cfg(test)]
@@ -127,7 +176,10 @@ mod tests {
     use super::*;
 
     fn page() -> Page {
-        Page { out: String::new(), extra: String::new() }
+        Page {
+            out: String::new(),
+            extra: String::new(),
+        }
     }
 
     fn snapshot(times: &[u64]) -> Snapshot {
@@ -140,10 +192,18 @@ mod tests {
     fn told(mapped: &mut Mapped, times: &[u64], now: Instant) -> (String, String) {
         let mut page = page();
         mapped.write(&mut page, &snapshot(times), now);
-        let value =
-            |start: &str| page.out.lines().find_map(|line| line.strip_prefix(start)).unwrap_or_default().to_owned();
+        let value = |start: &str| {
+            page.out
+                .lines()
+                .find_map(|line| line.strip_prefix(start))
+                .unwrap_or_default()
+                .to_owned()
+        };
         let name = "ratelimit_server_ShouldRateLimit_response_time";
-        (value(&format!("{name}{{quantile=\"0.5\"}} ")), value(&format!("{name}_count ")))
+        (
+            value(&format!("{name}{{quantile=\"0.5\"}} ")),
+            value(&format!("{name}_count ")),
+        )
     }
 
     #[test]
@@ -153,7 +213,11 @@ mod tests {
         let mut check = |minutes: u64, times: &[u64], median: &str, calls: &str| {
             let now = start + Duration::from_secs(60 * minutes);
             let told = told(&mut mapped, times, now);
-            assert_eq!((told.0.as_str(), told.1.as_str()), (median, calls), "after {minutes} minutes");
+            assert_eq!(
+                (told.0.as_str(), told.1.as_str()),
+                (median, calls),
+                "after {minutes} minutes"
+            );
         };
         // 100 calls of 0.001 ms, then one of 0.003 ms, then none.
         check(0, &[0, 100, 0, 0], "0.001", "100");
@@ -167,10 +231,18 @@ mod tests {
     #[test]
     fn a_bucket_has_the_calls_up_to_its_end() {
         let mut out = String::new();
-        histogram(&mut out, "t", "a=\"b\"", &[0.005, 1.0], &[(0.005, 2), (0.006, 1), (2.0, 4)]);
-        let expected =
-            "t_bucket{a=\"b\",le=\"0.005\"} 2\nt_bucket{a=\"b\",le=\"1\"} 3\nt_bucket{a=\"b\",le=\"+Inf\"} 7\n";
+        histogram(
+            &mut out,
+            "t",
+            "a=\"b\"",
+            &[0.005, 1.0],
+            &[(0.005, 2), (0.006, 1), (2.0, 4)],
+        );
+        let expected = "t_bucket{a=\"b\",le=\"0.005\"} 2\nt_bucket{a=\"b\",le=\"1\"} 3\nt_bucket{a=\"b\",le=\"+Inf\"} 7\n";
         assert!(out.starts_with(expected), "{out}");
-        assert!(out.ends_with("t_sum{a=\"b\"} 8.016\nt_count{a=\"b\"} 7\n"), "{out}");
+        assert!(
+            out.ends_with("t_sum{a=\"b\"} 8.016\nt_count{a=\"b\"} 7\n"),
+            "{out}"
+        );
     }
 }

@@ -8,8 +8,12 @@ type Value = fn(&PortSample) -> u64;
 
 const FAMILIES: [(&str, &str, Value); 3] = [
     ("tidegate_connections", "gauge", |port| port.open),
-    ("tidegate_connections_accepted_total", "counter", |port| port.accepted),
-    ("tidegate_connections_refused_total", "counter", |port| port.refused),
+    ("tidegate_connections_accepted_total", "counter", |port| {
+        port.accepted
+    }),
+    ("tidegate_connections_refused_total", "counter", |port| {
+        port.refused
+    }),
 ];
 
 /// Connections that the server closed, in the order of their sample.
@@ -40,7 +44,11 @@ impl Page {
         self.family(name, "counter");
         for port in &snapshot.ports {
             for (reason, value) in BODIES {
-                self.sample(name, &[("port", &label(port)), ("reason", reason)], value(port));
+                self.sample(
+                    name,
+                    &[("port", &label(port)), ("reason", reason)],
+                    value(port),
+                );
             }
         }
         let name = "tidegate_requests_refused_total";

@@ -11,13 +11,21 @@ const COUNTERS: [(&str, Value); 10] = [
     ("tidegate_redis_commands", |stats| stats.commands),
     ("tidegate_redis_replies", |stats| stats.replies),
     ("tidegate_redis_writes", |stats| stats.writes),
-    ("tidegate_redis_connect_failures", |stats| stats.connect_failures),
-    ("tidegate_redis_connections_opened_total", |stats| stats.opened),
-    ("tidegate_redis_connections_closed_total", |stats| stats.closed),
+    ("tidegate_redis_connect_failures", |stats| {
+        stats.connect_failures
+    }),
+    ("tidegate_redis_connections_opened_total", |stats| {
+        stats.opened
+    }),
+    ("tidegate_redis_connections_closed_total", |stats| {
+        stats.closed
+    }),
     ("tidegate_redis_retries_total", |stats| stats.retries),
     ("tidegate_redis_overloads_total", |stats| stats.overloads),
     ("tidegate_redis_lost_replies_total", |stats| stats.lost),
-    ("tidegate_redis_topology_refreshes_total", |stats| stats.refreshes),
+    ("tidegate_redis_topology_refreshes_total", |stats| {
+        stats.refreshes
+    }),
 ];
 
 const GAUGES: [(&str, Value); 3] = [
@@ -59,7 +67,13 @@ impl Page {
         }
     }
 
-    fn by_kind(&mut self, name: &str, label: &str, kinds: &[(&str, Value)], pools: &[(&'static str, Stats)]) {
+    fn by_kind(
+        &mut self,
+        name: &str,
+        label: &str,
+        kinds: &[(&str, Value)],
+        pools: &[(&'static str, Stats)],
+    ) {
         self.family(name, "counter");
         for (pool, stats) in pools {
             for (kind, value) in kinds {

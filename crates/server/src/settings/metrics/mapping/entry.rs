@@ -41,8 +41,9 @@ fn expression(text: &str) -> Regex {
 }
 
 /// Parts of letters, digits, `_` and `-`; the first begins with no digit.
-static GLOB: LazyLock<Regex> =
-    LazyLock::new(|| expression(r"^(\*|[a-zA-Z_][a-zA-Z0-9_\-]*)(\.\*|\.[a-zA-Z0-9_][a-zA-Z0-9_\-]*)*$"));
+static GLOB: LazyLock<Regex> = LazyLock::new(|| {
+    expression(r"^(\*|[a-zA-Z_][a-zA-Z0-9_\-]*)(\.\*|\.[a-zA-Z0-9_][a-zA-Z0-9_\-]*)*$")
+});
 static NAME: LazyLock<Regex> =
     LazyLock::new(|| expression(r"^([a-zA-Z_]|\$\{?[0-9]+\}?)([a-zA-Z0-9_]|\$\{?[0-9]+\}?)*$"));
 static LABEL: LazyLock<Regex> = LazyLock::new(|| expression("^[a-zA-Z_][a-zA-Z0-9_]+$"));
@@ -50,7 +51,10 @@ static LABEL: LazyLock<Regex> = LazyLock::new(|| expression("^[a-zA-Z_][a-zA-Z0-
 impl Entry {
     pub(super) fn read(reader: &mut Reader<'_>, value: &Value, path: &str) -> Option<Self> {
         let map = reader.map(value, path, &[&FIELDS[..], &["scale"]].concat())?;
-        Some(Self { map, path: path.to_owned() })
+        Some(Self {
+            map,
+            path: path.to_owned(),
+        })
     }
 
     /// The rule. None: it has mistakes, which the reader took note of.
@@ -58,7 +62,9 @@ impl Entry {
         let Self { map, path } = &self;
         let pattern = self.pattern(reader, defaults);
         let is_dropped = reader.word(map, path, "action", &["map", "drop"]) == Some("drop");
-        let name = reader.text(map, path, "name").filter(|name| !name.is_empty());
+        let name = reader
+            .text(map, path, "name")
+            .filter(|name| !name.is_empty());
         match &name {
             None if !is_dropped => reader.mistake(path, "'name' is missing"),
             Some(name) if !NAME.is_match(name) => {
@@ -70,28 +76,48 @@ impl Entry {
             _ => {}
         }
         let labels = self.labels(reader);
-        let kind = reader.word(map, path, "match_metric_type", &KINDS).map(|word| match word {
-            "counter" => Kind::Counter,
-            "gauge" => Kind::Gauge,
-            _ => Kind::Observer,
-        });
+        let kind = reader
+            .word(map, path, "match_metric_type", &KINDS)
+            .map(|word| match word {
+                "counter" => Kind::Counter,
+                "gauge" => Kind::Gauge,
+                _ => Kind::Observer,
+            });
         // Metrics of the server have no labels before they are mapped.
         let _ = reader.flag(map, path, "honor_labels");
-        let (scale, help) = (reader.number(map, path, "scale"), reader.text(map, path, "help"));
+        let (scale, help) = (
+            reader.number(map, path, "scale"),
+            reader.text(map, path, "help"),
+        );
         let observer = self.observer(reader, defaults);
         let pattern = pattern?;
         let template = |text: &str| match &pattern {
-            Pattern::Glob(parts) => Template::of_glob(text, parts.iter().filter(|part| part.is_none()).count()),
+            Pattern::Glob(parts) => {
+                Template::of_glob(text, parts.iter().filter(|part| part.is_none()).count())
+            }
             Pattern::Regex(regex) => Template::of_regex(text, regex),
         };
         let name = name.filter(|_| !is_dropped).map(|name| template(&name));
-        let labels = labels.iter().map(|(label, value)| (label.clone(), template(value))).collect();
-        Some(Rule { pattern, kind, name, labels, observer, scale, help })
+        let labels = labels
+            .iter()
+            .map(|(label, value)| (label.clone(), template(value)))
+            .collect();
+        Some(Rule {
+            pattern,
+            kind,
+            name,
+            labels,
+            observer,
+            scale,
+            help,
+        })
     }
 
     fn pattern(&self, reader: &mut Reader<'_>, defaults: &Defaults) -> Option<Pattern> {
         let Self { map, path } = self;
-        let regex = reader.word(map, path, "match_type", &MATCHES).map_or(defaults.regex, |word| word == "regex");
+        let regex = reader
+            .word(map, path, "match_type", &MATCHES)
+            .map_or(defaults.regex, |word| word == "regex");
         let Some(text) = reader.text(map, path, "match") else {
             reader.mistake(path, "'match' is missing");
             return None;
@@ -123,20 +149,37 @@ impl Entry {
             }
         };
         for label in map.keys().filter(|label| !LABEL.is_match(label)) {
-            let reason = "a label's name has two or more letters, digits and _, and begins with no digit";
+            let reason =
+                "a label's name has two or more letters, digits and _, and begins with no digit";
             reader.mistake(&at(&path, label), reason);
         }
-        map.keys().map(|label| (label.clone(), reader.text(map, &path, label).unwrap_or_default())).collect()
+        map.keys()
+            .map(|label| {
+                (
+                    label.clone(),
+                    reader.text(map, &path, label).unwrap_or_default(),
+                )
+            })
+            .collect()
     }
 
     fn observer(&self, reader: &mut Reader<'_>, defaults: &Defaults) -> super::Observer {
         let Self { map, path } = self;
-        let given =
-            ["observer_type", "timer_type"].into_iter().find_map(|name| reader.word(map, path, name, &OBSERVERS));
+        let given = ["observer_type", "timer_type"]
+            .into_iter()
+            .find_map(|name| reader.word(map, path, name, &OBSERVERS));
         let (buckets, quantiles) = reader.observations(map, path);
         let is_histogram = given.map_or(defaults.histogram, |word| word == "histogram");
-        let other = if is_histogram { "summary_options" } else { "histogram_options" };
-        let wanted = if is_histogram { "a histogram" } else { "a summary" };
+        let other = if is_histogram {
+            "summary_options"
+        } else {
+            "histogram_options"
+        };
+        let wanted = if is_histogram {
+            "a histogram"
+        } else {
+            "a summary"
+        };
         if map.contains_key(other) && (given.is_some() || defaults.given) {
             reader.mistake(&at(path, other), &format!("{wanted} has no {other}"));
         }

@@ -50,10 +50,19 @@ pub(super) struct Reader<'d> {
 
 /// Reads the whole file.
 pub(super) fn mapping(definition: &Definition) -> Read {
-    let mut reader = Reader { definition, read: Read::default(), places: Vec::new() };
+    let mut reader = Reader {
+        definition,
+        read: Read::default(),
+        places: Vec::new(),
+    };
     let root: Value = serde_json::from_str(&definition.json()).expect("a definition is JSON");
-    let root = reader.map(&root, "", &["defaults", "mappings"]).unwrap_or_default();
-    let defaults = root.get("defaults").map(|value| reader.defaults(value)).unwrap_or_default();
+    let root = reader
+        .map(&root, "", &["defaults", "mappings"])
+        .unwrap_or_default();
+    let defaults = root
+        .get("defaults")
+        .map(|value| reader.defaults(value))
+        .unwrap_or_default();
     reader.read.mapping.observer = defaults.observer();
     let mappings = match root.get("mappings") {
         Some(Value::Array(mappings)) => mappings.as_slice(),
@@ -64,70 +73,124 @@ pub(super) fn mapping(definition: &Definition) -> Read {
         }
     };
     if mappings.len() > RULES {
-        reader.mistake("mappings", &format!("{} rules, and there may be {RULES}", mappings.len()));
+        reader.mistake(
+            "mappings",
+            &format!("{} rules, and there may be {RULES}", mappings.len()),
+        );
     }
     for (number, value) in mappings.iter().enumerate().take(RULES) {
         let path = format!("mappings[{number}]");
         let before = reader.read.mistakes.len();
-        let rule = Entry::read(&mut reader, value, &path).and_then(|entry| entry.rule(&mut reader, &defaults));
-        reader.read.mapping.rules.extend(rule.filter(|_| before == reader.read.mistakes.len()));
+        let rule = Entry::read(&mut reader, value, &path)
+            .and_then(|entry| entry.rule(&mut reader, &defaults));
+        reader
+            .read
+            .mapping
+            .rules
+            .extend(rule.filter(|_| before == reader.read.mistakes.len()));
     }
-    let mut mistakes: Vec<_> = reader.places.into_iter().zip(reader.read.mistakes).collect();
+    let mut mistakes: Vec<_> = reader
+        .places
+        .into_iter()
+        .zip(reader.read.mistakes)
+        .collect();
     mistakes.sort();
-    Read { mistakes: mistakes.into_iter().map(|(_, mistake)| mistake).collect(), ..reader.read }
+    Read {
+        mistakes: mistakes.into_iter().map(|(_, mistake)| mistake).collect(),
+        ..reader.read
+    }
 }
 
 impl Defaults {
     pub(super) fn observer(&self) -> Observer {
-        if self.histogram { self.histogram() } else { self.summary() }
+        if self.histogram {
+            self.histogram()
+        } else {
+            self.summary()
+        }
     }
 
     pub(super) fn histogram(&self) -> Observer {
         // The defaults of Prometheus's own libraries.
-        let usual = || vec![0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+        let usual = || {
+            vec![
+                0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
+            ]
+        };
         Observer::Histogram(self.buckets.clone().unwrap_or_else(usual))
     }
 
     pub(super) fn summary(&self) -> Observer {
-        self.quantiles.clone().map_or_else(Observer::default, Observer::Summary)
+        self.quantiles
+            .clone()
+            .map_or_else(Observer::default, Observer::Summary)
     }
 }
 
 impl Reader<'_> {
     fn defaults(&mut self, value: &Value) -> Defaults {
         let path = "defaults";
-        let Some(map) = self.map(value, path, &DEFAULTS) else { return Defaults::default() };
-        let observer =
-            ["observer_type", "timer_type"].into_iter().find_map(|name| self.word(&map, path, name, &OBSERVERS));
+        let Some(map) = self.map(value, path, &DEFAULTS) else {
+            return Defaults::default();
+        };
+        let observer = ["observer_type", "timer_type"]
+            .into_iter()
+            .find_map(|name| self.word(&map, path, name, &OBSERVERS));
         let regex = self.word(&map, path, "match_type", &MATCHES) == Some("regex");
         if self.flag(&map, path, "glob_disable_ordering") {
             self.read.mapping.choice = Choice::Closest;
         }
         let (buckets, quantiles) = self.observations(&map, path);
-        Defaults { regex, histogram: observer == Some("histogram"), given: observer.is_some(), buckets, quantiles }
+        Defaults {
+            regex,
+            histogram: observer == Some("histogram"),
+            given: observer.is_some(),
+            buckets,
+            quantiles,
+        }
     }
 
     pub(super) fn mistake(&mut self, path: &str, reason: &str) {
         let mistake = self.definition.mistake(path, reason);
-        let place = mistake.place.map(|(line, column)| format!("{line}:{column}: ")).unwrap_or_default();
+        let place = mistake
+            .place
+            .map(|(line, column)| format!("{line}:{column}: "))
+            .unwrap_or_default();
         self.read.mistakes.push(format!("{place}{reason}"));
         self.places.push(mistake.place);
     }
 
     /// The fields of a map, of which only these are known.
-    pub(super) fn map(&mut self, value: &Value, path: &str, known: &[&str]) -> Option<Map<String, Value>> {
+    pub(super) fn map(
+        &mut self,
+        value: &Value,
+        path: &str,
+        known: &[&str],
+    ) -> Option<Map<String, Value>> {
         let Value::Object(map) = value else {
             self.mistake(path, "expected a map");
             return None;
         };
-        let unknown: Vec<_> = map.keys().filter(|name| !known.contains(&name.as_str())).cloned().collect();
+        let unknown: Vec<_> = map
+            .keys()
+            .filter(|name| !known.contains(&name.as_str()))
+            .cloned()
+            .collect();
         for name in unknown {
-            self.mistake(&at(path, &name), &format!("there is no such field '{name}'"));
+            self.mistake(
+                &at(path, &name),
+                &format!("there is no such field '{name}'"),
+            );
         }
         Some(map.clone())
     }
 
-    pub(super) fn text(&mut self, map: &Map<String, Value>, path: &str, name: &str) -> Option<String> {
+    pub(super) fn text(
+        &mut self,
+        map: &Map<String, Value>,
+        path: &str,
+        name: &str,
+    ) -> Option<String> {
         match map.get(name)? {
             Value::String(text) => Some(text.clone()),
             // As in the reference, what looks like a number or a boolean is a text where one is expected.
@@ -153,7 +216,10 @@ impl Reader<'_> {
         let word = words.iter().find(|word| **word == text);
         if word.is_none() {
             let (last, others) = words.split_last().expect("there are words");
-            self.mistake(&at(path, name), &format!("expected {} or {last}", others.join(", ")));
+            self.mistake(
+                &at(path, name),
+                &format!("expected {} or {last}", others.join(", ")),
+            );
         }
         word.copied()
     }
@@ -169,7 +235,12 @@ impl Reader<'_> {
         }
     }
 
-    pub(super) fn number(&mut self, map: &Map<String, Value>, path: &str, name: &str) -> Option<f64> {
+    pub(super) fn number(
+        &mut self,
+        map: &Map<String, Value>,
+        path: &str,
+        name: &str,
+    ) -> Option<f64> {
         match map.get(name)? {
             Value::Number(number) => number.as_f64(),
             Value::Null => None,
@@ -196,15 +267,29 @@ impl Reader<'_> {
         path: &str,
     ) -> (Option<Vec<f64>>, Option<Vec<f64>>) {
         self.without_effect(map, &["ttl"]);
-        (self.numbers_of(map, path, &BUCKETS), self.numbers_of(map, path, &QUANTILES))
+        (
+            self.numbers_of(map, path, &BUCKETS),
+            self.numbers_of(map, path, &QUANTILES),
+        )
     }
 
-    fn numbers_of(&mut self, map: &Map<String, Value>, path: &str, numbers: &Numbers) -> Option<Vec<f64>> {
-        let Numbers { name, options, others, item } = numbers;
+    fn numbers_of(
+        &mut self,
+        map: &Map<String, Value>,
+        path: &str,
+        numbers: &Numbers,
+    ) -> Option<Vec<f64>> {
+        let Numbers {
+            name,
+            options,
+            others,
+            item,
+        } = numbers;
         let outer = self.numbers(map, path, name, *item);
         let inner_path = at(path, options);
         let value = map.get(*options).filter(|value| !value.is_null());
-        let inner = value.and_then(|value| self.map(value, &inner_path, &[&[*name], *others].concat()));
+        let inner =
+            value.and_then(|value| self.map(value, &inner_path, &[&[*name], *others].concat()));
         let Some(inner) = inner else { return outer };
         self.without_effect(&inner, others);
         let inner = self.numbers(&inner, &inner_path, name, *item);
@@ -215,7 +300,13 @@ impl Reader<'_> {
     }
 
     /// Numbers in ascending order; none when the list is empty.
-    fn numbers(&mut self, map: &Map<String, Value>, path: &str, name: &str, item: Item) -> Option<Vec<f64>> {
+    fn numbers(
+        &mut self,
+        map: &Map<String, Value>,
+        path: &str,
+        name: &str,
+        item: Item,
+    ) -> Option<Vec<f64>> {
         let path = at(path, name);
         let items = match map.get(name)? {
             Value::Array(items) if items.len() <= NUMBERS => items,
@@ -226,8 +317,9 @@ impl Reader<'_> {
             }
         };
         let items = items.iter().enumerate();
-        let mut numbers: Vec<_> =
-            items.filter_map(|(number, value)| item(self, value, &format!("{path}[{number}]"))).collect();
+        let mut numbers: Vec<_> = items
+            .filter_map(|(number, value)| item(self, value, &format!("{path}[{number}]")))
+            .collect();
         numbers.sort_by(f64::total_cmp);
         numbers.dedup();
         Some(numbers).filter(|numbers| !numbers.is_empty())
@@ -244,7 +336,9 @@ impl Reader<'_> {
     fn quantile(&mut self, value: &Value, path: &str) -> Option<f64> {
         let map = self.map(value, path, &["quantile", "error"])?;
         let _ = self.number(&map, path, "error");
-        let quantile = self.number(&map, path, "quantile").filter(|number| (0.0..=1.0).contains(number));
+        let quantile = self
+            .number(&map, path, "quantile")
+            .filter(|number| (0.0..=1.0).contains(number));
         if quantile.is_none() {
             self.mistake(path, "expected a 'quantile' from 0 to 1");
         }
@@ -266,7 +360,10 @@ struct Numbers {
 const BUCKETS: Numbers = Numbers {
     name: "buckets",
     options: "histogram_options",
-    others: &["native_histogram_bucket_factor", "native_histogram_max_buckets"],
+    others: &[
+        "native_histogram_bucket_factor",
+        "native_histogram_max_buckets",
+    ],
     item: |reader, value, path| reader.bucket(value, path),
 };
 const QUANTILES: Numbers = Numbers {
@@ -282,5 +379,9 @@ pub(super) const MATCHES: [&str; 2] = ["glob", "regex"];
 
 /// The path of a field.
 pub(super) fn at(path: &str, name: &str) -> String {
-    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+    if path.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{path}.{name}")
+    }
 }

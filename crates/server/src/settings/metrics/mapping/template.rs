@@ -25,10 +25,20 @@ impl Template {
     pub(super) fn of_glob(text: &str, asterisks: usize) -> Self {
         Self::read(text, |rest| {
             let inner = rest.strip_prefix('{').unwrap_or(rest);
-            let end = inner.find(|c: char| !is_of_word(c) && c != '$').unwrap_or(inner.len());
+            let end = inner
+                .find(|c: char| !is_of_word(c) && c != '$')
+                .unwrap_or(inner.len());
             let (word, after) = inner.split_at(end);
-            let group = word.parse().ok().filter(|group| (1..=asterisks).contains(group));
-            (!word.is_empty()).then(|| (group.map(Piece::Group), after.strip_prefix('}').unwrap_or(after)))
+            let group = word
+                .parse()
+                .ok()
+                .filter(|group| (1..=asterisks).contains(group));
+            (!word.is_empty()).then(|| {
+                (
+                    group.map(Piece::Group),
+                    after.strip_prefix('}').unwrap_or(after),
+                )
+            })
         })
     }
 
@@ -113,7 +123,11 @@ mod tests {
         ] {
             let regex = Regex::new("(a)(?<name>b)").unwrap();
             let (glob, regex) = (Template::of_glob(text, 2), Template::of_regex(text, &regex));
-            assert_eq!((glob.fill(group).as_str(), regex.fill(group).as_str()), (by_glob, by_regex), "{text}");
+            assert_eq!(
+                (glob.fill(group).as_str(), regex.fill(group).as_str()),
+                (by_glob, by_regex),
+                "{text}"
+            );
         }
     }
 }

@@ -76,13 +76,25 @@ const FORMS_OF_RADIX: &[(&str, &str, Read)] = &[
     ("", "redis://u:p#q@h:1", Refused),
     ("", "redis://u:p,q@h:1", As("h:1", "u p,q", 0)),
     ("", "redis://u:p[q@h:1", Refused),
-    ("", "redis://u:p$&'()*+;=!~-._q@h:1", As("h:1", "u p$&'()*+;=!~-._q", 0)),
+    (
+        "",
+        "redis://u:p$&'()*+;=!~-._q@h:1",
+        As("h:1", "u p$&'()*+;=!~-._q", 0),
+    ),
     ("", "redis://h:1/?password=p", As("h:1", " p", 0)),
-    ("", "redis://h:1/?username=u&password=p", As("h:1", "u p", 0)),
+    (
+        "",
+        "redis://h:1/?username=u&password=p",
+        As("h:1", "u p", 0),
+    ),
     ("", "redis://h:1/?username=u", As("h:1", "u ", 0)),
     ("", "redis://u@h:1/?password=p", As("h:1", "u p", 0)),
     ("", "redis://:p@h:1/?username=u", As("h:1", "u p", 0)),
-    ("", "redis://u:p@h:1/?username=v&password=q", As("h:1", "u p", 0)),
+    (
+        "",
+        "redis://u:p@h:1/?username=v&password=q",
+        As("h:1", "u p", 0),
+    ),
     ("", "redis://h:1/?password=p+q", As("h:1", " p q", 0)),
     ("", "redis://h:1/?password=p%2Bq", As("h:1", " p+q", 0)),
     ("", "redis://h:1/?password=p%zz", Stricter),
@@ -96,7 +108,11 @@ const FORMS_OF_RADIX: &[(&str, &str, Read)] = &[
     ("", "redis:///run/redis.sock", Refused),
     ("", "redis://[::1]:1/2", As("[::1]:1", "", 2)),
     ("", "redis://[::1]/2", Wider("[::1]:6379", "", 2)),
-    ("", "redis://[fe80::1%25eth0]:1", As("[fe80::1%eth0]:1", "", 0)),
+    (
+        "",
+        "redis://[fe80::1%25eth0]:1",
+        As("[fe80::1%eth0]:1", "", 0),
+    ),
     ("", "redis://a:b:1", Refused),
     ("", "redis://h:1x", Refused),
     ("", "redis://h:+1", Refused),
@@ -122,7 +138,11 @@ const FORMS_OF_RADIX: &[(&str, &str, Read)] = &[
     ("v:", "redis://u:p@h:1", As("h:1", "v p", 0)),
     ("v:", "h:1", As("h:1", "v ", 0)),
     (":s", "h:1", As("h:1", " s", 0)),
-    ("s", "redis://h:1/?username=u&password=p", As("h:1", "u s", 0)),
+    (
+        "s",
+        "redis://h:1/?username=u&password=p",
+        As("h:1", "u s", 0),
+    ),
     ("v:s:t", "h:1", As("h:1", "v s:t", 0)),
 ];
 
@@ -132,12 +152,21 @@ fn addresses_mean_what_they_mean_in_radix() {
     for (auth, url, read) in FORMS_OF_RADIX {
         let found = target(url, "tcp").map(|target| {
             let login = Login::from_setting(auth).or(target.login).credentials();
-            let login = login.map(|login| format!("{} {}", login.username.unwrap_or_default(), login.password));
-            (target.address.to_string(), login.unwrap_or_default(), target.database)
+            let login = login
+                .map(|login| format!("{} {}", login.username.unwrap_or_default(), login.password));
+            (
+                target.address.to_string(),
+                login.unwrap_or_default(),
+                target.database,
+            )
         });
         match read {
             As(address, login, database) | Wider(address, login, database) => {
-                assert_eq!(found, Ok(((*address).to_owned(), (*login).to_owned(), *database)), "{auth} {url}");
+                assert_eq!(
+                    found,
+                    Ok(((*address).to_owned(), (*login).to_owned(), *database)),
+                    "{auth} {url}"
+                );
             }
             Refused | Stricter => assert!(found.is_err(), "{auth} {url}: {found:?}"),
         }
@@ -154,16 +183,26 @@ fn fields_of_a_query_that_mean_nothing_are_noticed() {
         ("redis://h:1/?&", false),
         ("redis://h:1", false),
     ] {
-        assert_eq!(target(url, "").unwrap().has_unknown_fields, expected, "{url}");
+        assert_eq!(
+            target(url, "").unwrap().has_unknown_fields,
+            expected,
+            "{url}"
+        );
     }
 }
 
 #[test]
 fn sockets_are_paths() {
     for socket in ["", "unix"] {
-        assert_eq!(target("/run/redis.sock", socket).unwrap().address, Address::Unix("/run/redis.sock".into()));
+        assert_eq!(
+            target("/run/redis.sock", socket).unwrap().address,
+            Address::Unix("/run/redis.sock".into())
+        );
     }
-    assert_eq!(target("redis.sock", "unix").unwrap().address, Address::Unix("redis.sock".into()));
+    assert_eq!(
+        target("redis.sock", "unix").unwrap().address,
+        Address::Unix("redis.sock".into())
+    );
     for (url, socket) in [("", ""), ("redis", ""), ("/run/x", "tcp")] {
         assert!(target(url, socket).is_err(), "{url}");
     }

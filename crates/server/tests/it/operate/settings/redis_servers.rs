@@ -7,27 +7,56 @@ use super::parse;
 fn a_silent_redis_is_waited_for_as_long_as_calls_wait() {
     let check = |pairs: &[(&str, &str)], silence: u64, stall: u64| {
         let url = [("REDIS_URL", "127.0.0.1:1")];
-        let config = parse(&[&url[..], pairs].concat()).unwrap().redis.unwrap().main.config;
-        let seconds = (config.silence_timeout.as_secs(), config.stall_timeout.as_secs());
+        let config = parse(&[&url[..], pairs].concat())
+            .unwrap()
+            .redis
+            .unwrap()
+            .main
+            .config;
+        let seconds = (
+            config.silence_timeout.as_secs(),
+            config.stall_timeout.as_secs(),
+        );
         assert_eq!(seconds, (silence, stall), "{pairs:?}");
     };
     check(&[], 1, 5);
     check(&[("TIDEGATE_CALL_TIMEOUT", "200ms")], 1, 5);
     check(&[("TIDEGATE_CALL_TIMEOUT", "10s")], 10, 10);
-    check(&[("TIDEGATE_CALL_TIMEOUT", "10s"), ("REDIS_TIMEOUT", "3s")], 3, 5);
+    check(
+        &[("TIDEGATE_CALL_TIMEOUT", "10s"), ("REDIS_TIMEOUT", "3s")],
+        3,
+        5,
+    );
 }
 
 /// A pause of two seconds failed the calls of workflows, which wait for ten.
 #[test]
 fn a_silent_redis_of_workflows_is_waited_for_as_long_as_their_calls_wait() {
     let check = |pairs: &[(&str, &str)], silence: u64, stall: u64| {
-        let config = parse(pairs).unwrap().workflows.unwrap().redis.unwrap().config;
-        let seconds = (config.silence_timeout.as_secs(), config.stall_timeout.as_secs());
+        let config = parse(pairs)
+            .unwrap()
+            .workflows
+            .unwrap()
+            .redis
+            .unwrap()
+            .config;
+        let seconds = (
+            config.silence_timeout.as_secs(),
+            config.stall_timeout.as_secs(),
+        );
         assert_eq!(seconds, (silence, stall), "{pairs:?}");
     };
     let counters = ("REDIS_URL", "127.0.0.1:1");
     check(&[counters], 10, 10);
-    check(&[counters, ("REDIS_TIMEOUT", "3s"), ("TIDEGATE_CALL_TIMEOUT", "20s")], 3, 5);
+    check(
+        &[
+            counters,
+            ("REDIS_TIMEOUT", "3s"),
+            ("TIDEGATE_CALL_TIMEOUT", "20s"),
+        ],
+        3,
+        5,
+    );
     check(&[counters, ("REDIS_TIMEOUT", "200ms")], 1, 5);
     let own = ("TIDEGATE_STORE_URL", "127.0.0.1:2");
     check(&[counters, ("REDIS_TIMEOUT", "3s"), own], 10, 10);
@@ -42,17 +71,29 @@ fn every_redis_may_have_a_server_name_and_an_address_map() {
         ("REDIS_PERSECOND_URL", "b:1"),
         ("TIDEGATE_STORE_URL", "rediss://c:1"),
         ("TIDEGATE_REDIS_TLS_SERVER_NAME", "redis.example"),
-        ("TIDEGATE_REDIS_ADDRESS_MAP", "10.0.0.1=redis-0.example, 10.0.0.2=redis-1.example"),
+        (
+            "TIDEGATE_REDIS_ADDRESS_MAP",
+            "10.0.0.1=redis-0.example, 10.0.0.2=redis-1.example",
+        ),
         ("TIDEGATE_STORE_TLS_SERVER_NAME", "store.example"),
         ("TIDEGATE_STORE_ADDRESS_MAP", "10.0.0.3:1=store.example:2"),
     ];
     let settings = parse(&pairs).unwrap();
-    let (counters, workflows) = (settings.redis.unwrap(), settings.workflows.unwrap().redis.unwrap());
+    let (counters, workflows) = (
+        settings.redis.unwrap(),
+        settings.workflows.unwrap().redis.unwrap(),
+    );
     assert!(counters.main.config.address_map.is_some() && workflows.config.address_map.is_some());
     assert!(counters.per_second.unwrap().config.address_map.is_some());
-    for name in ["TIDEGATE_STORE_TLS_SERVER_NAME", "TIDEGATE_STORE_ADDRESS_MAP"] {
+    for name in [
+        "TIDEGATE_STORE_TLS_SERVER_NAME",
+        "TIDEGATE_STORE_ADDRESS_MAP",
+    ] {
         let error = parse(&[("REDIS_URL", "a:1"), (name, "a=b")]).unwrap_err();
-        assert!(error.contains(name) && error.contains("it belongs to the Redis of TIDEGATE_STORE_URL"), "{error}");
+        assert!(
+            error.contains(name) && error.contains("it belongs to the Redis of TIDEGATE_STORE_URL"),
+            "{error}"
+        );
     }
 }
 
@@ -60,30 +101,89 @@ fn every_redis_may_have_a_server_name_and_an_address_map() {
 fn workflows_are_in_the_redis_of_the_counters_unless_they_have_their_own() {
     let place = |pairs: &[(&str, &str)]| {
         let workflows = parse(pairs)?.workflows.unwrap();
-        Ok::<_, String>((workflows.redis.map(|redis| (redis.shown, redis.origin.auth)), workflows.prefix))
+        Ok::<_, String>((
+            workflows
+                .redis
+                .map(|redis| (redis.shown, redis.origin.auth)),
+            workflows.prefix,
+        ))
     };
-    let redis = |shown: &str, auth: &str| Ok((Some((shown.to_owned(), auth.to_owned())), "tg:".to_owned()));
+    let redis =
+        |shown: &str, auth: &str| Ok((Some((shown.to_owned(), auth.to_owned())), "tg:".to_owned()));
     let none = Ok((None, "tg:".to_owned()));
     assert_eq!(place(&[]), none);
-    assert_eq!(place(&[("REDIS_URL", "a:1")]), redis("a:1", "REDIS_AUTH, which is not set"));
-    assert_eq!(place(&[("REDIS_URL", "a:1"), ("TIDEGATE_STORE_URL", "file")]), none);
-    let own = [("TIDEGATE_STORE_URL", "m,s:1"), ("TIDEGATE_STORE_TYPE", "sentinel"), ("TIDEGATE_STORE_AUTH", "u:p")];
-    assert_eq!(place(&own), redis("m by sentinels s:1", "TIDEGATE_STORE_AUTH"));
+    assert_eq!(
+        place(&[("REDIS_URL", "a:1")]),
+        redis("a:1", "REDIS_AUTH, which is not set")
+    );
+    assert_eq!(
+        place(&[("REDIS_URL", "a:1"), ("TIDEGATE_STORE_URL", "file")]),
+        none
+    );
+    let own = [
+        ("TIDEGATE_STORE_URL", "m,s:1"),
+        ("TIDEGATE_STORE_TYPE", "sentinel"),
+        ("TIDEGATE_STORE_AUTH", "u:p"),
+    ];
+    assert_eq!(
+        place(&own),
+        redis("m by sentinels s:1", "TIDEGATE_STORE_AUTH")
+    );
     let comma = [("REDIS_URL", "redis://u:p,w@a:1")];
-    assert_eq!(place(&comma), redis("a:1", "the user and password in REDIS_URL"));
+    assert_eq!(
+        place(&comma),
+        redis("a:1", "the user and password in REDIS_URL")
+    );
     // Not that of the counters.
-    let both = [("REDIS_URL", "a:1"), ("REDIS_AUTH", "p"), ("TIDEGATE_STORE_URL", "b:1")];
-    assert_eq!(place(&both), redis("b:1", "TIDEGATE_STORE_AUTH, which is not set"));
+    let both = [
+        ("REDIS_URL", "a:1"),
+        ("REDIS_AUTH", "p"),
+        ("TIDEGATE_STORE_URL", "b:1"),
+    ];
+    assert_eq!(
+        place(&both),
+        redis("b:1", "TIDEGATE_STORE_AUTH, which is not set")
+    );
     for (pairs, expected) in [
-        (&[("TIDEGATE_STORE_URL", "")][..], "TIDEGATE_STORE_URL='': it is set but empty"),
-        (&[("TIDEGATE_STORE_URL", "u:p@b")], "TIDEGATE_STORE_URL='*****@b': expected host:port"),
-        (&[("TIDEGATE_STORE_URL", "sqlite")], "Unix socket; or file, for a file in TIDEGATE_DATA_DIR"),
-        (&[("TIDEGATE_STORE_URL", "a:1,b:2")], "several servers, which need TIDEGATE_STORE_TYPE=cluster, or"),
-        (&[("REDIS_URL", "a,b:2")], "REDIS_URL='a,b:2': it names several servers, which need REDIS_TYPE=cluster, or"),
-        (&[("REDIS_URL", "a:1"), ("TIDEGATE_STORE_AUTH", "p")], "TIDEGATE_STORE_AUTH: it belongs to the Redis of"),
-        (&[("TIDEGATE_STORE_URL", "file"), ("TIDEGATE_STORE_TLS", "true")], "TIDEGATE_STORE_TLS: it belongs"),
-        (&[("TIDEGATE_STORE_PREFIX", "{a}")], "TIDEGATE_STORE_PREFIX='{a}': expected 1 to 64"),
-        (&[("TIDEGATE_STORE_PREFIX", "")], "TIDEGATE_STORE_PREFIX='': expected 1 to 64"),
+        (
+            &[("TIDEGATE_STORE_URL", "")][..],
+            "TIDEGATE_STORE_URL='': it is set but empty",
+        ),
+        (
+            &[("TIDEGATE_STORE_URL", "u:p@b")],
+            "TIDEGATE_STORE_URL='*****@b': expected host:port",
+        ),
+        (
+            &[("TIDEGATE_STORE_URL", "sqlite")],
+            "Unix socket; or file, for a file in TIDEGATE_DATA_DIR",
+        ),
+        (
+            &[("TIDEGATE_STORE_URL", "a:1,b:2")],
+            "several servers, which need TIDEGATE_STORE_TYPE=cluster, or",
+        ),
+        (
+            &[("REDIS_URL", "a,b:2")],
+            "REDIS_URL='a,b:2': it names several servers, which need REDIS_TYPE=cluster, or",
+        ),
+        (
+            &[("REDIS_URL", "a:1"), ("TIDEGATE_STORE_AUTH", "p")],
+            "TIDEGATE_STORE_AUTH: it belongs to the Redis of",
+        ),
+        (
+            &[
+                ("TIDEGATE_STORE_URL", "file"),
+                ("TIDEGATE_STORE_TLS", "true"),
+            ],
+            "TIDEGATE_STORE_TLS: it belongs",
+        ),
+        (
+            &[("TIDEGATE_STORE_PREFIX", "{a}")],
+            "TIDEGATE_STORE_PREFIX='{a}': expected 1 to 64",
+        ),
+        (
+            &[("TIDEGATE_STORE_PREFIX", "")],
+            "TIDEGATE_STORE_PREFIX='': expected 1 to 64",
+        ),
     ] {
         let error = place(pairs).unwrap_err();
         assert!(error.contains(expected), "{error}");

@@ -33,8 +33,11 @@ impl Names {
         })
         .find_map(|(udp, tcp)| Some((udp.ok()?, tcp)))
         .unwrap();
-        let names =
-            Self { address: udp.local_addr().unwrap(), zone: Arc::new(Mutex::new(zone)), asked: Arc::default() };
+        let names = Self {
+            address: udp.local_addr().unwrap(),
+            zone: Arc::new(Mutex::new(zone)),
+            asked: Arc::default(),
+        };
         let (zone, asked) = (names.zone.clone(), names.asked.clone());
         std::thread::spawn(move || {
             let mut buffer = [0; 512];
@@ -52,7 +55,9 @@ impl Names {
         std::thread::spawn(move || {
             for stream in tcp.incoming() {
                 let mut stream = stream.unwrap();
-                stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+                stream
+                    .set_read_timeout(Some(Duration::from_secs(5)))
+                    .unwrap();
                 let mut length = [0; 2];
                 if stream.read_exact(&mut length).is_err() {
                     continue;

@@ -26,7 +26,12 @@ impl Client {
     /// A client that begins with one of the servers, and changes to the next when it gets no answer.
     pub(crate) fn new(servers: Arc<[SocketAddr]>, first: usize, over: Arc<AtomicBool>) -> Self {
         let at = first % servers.len();
-        Self { servers, at, stream: None, over }
+        Self {
+            servers,
+            at,
+            stream: None,
+            over,
+        }
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -34,12 +39,20 @@ impl Client {
     }
 
     /// Asks until it is answered with something else than "not now"; none when the test is over.
-    pub(crate) fn ask(&mut self, method: &str, path: &str, headers: &str, body: &str) -> Option<(u16, Value)> {
+    pub(crate) fn ask(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &str,
+        body: &str,
+    ) -> Option<(u16, Value)> {
         let request = request(method, path, headers, body);
         while !self.is_over() {
             match self.attempt(&request) {
                 Ok((503, _)) => {}
-                Ok((status, body)) => return Some((status, serde_json::from_slice(&body).unwrap())),
+                Ok((status, body)) => {
+                    return Some((status, serde_json::from_slice(&body).unwrap()));
+                }
                 Err(_) => {
                     self.stream = None;
                     self.at = (self.at + 1) % self.servers.len();
@@ -51,7 +64,13 @@ impl Client {
     }
 
     /// Asks once. None when no answer came; then the next call goes to the next server.
-    pub(crate) fn ask_once(&mut self, method: &str, path: &str, headers: &str, body: &str) -> Option<(u16, Value)> {
+    pub(crate) fn ask_once(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &str,
+        body: &str,
+    ) -> Option<(u16, Value)> {
         match self.attempt(&request(method, path, headers, body)) {
             Ok((status, body)) if body.is_empty() => Some((status, Value::Null)),
             Ok((status, body)) => Some((status, serde_json::from_slice(&body).unwrap())),
@@ -88,7 +107,9 @@ impl Client {
 
 fn request(method: &str, path: &str, headers: &str, body: &str) -> String {
     let length = body.len();
-    format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\n{headers}content-length: {length}\r\n\r\n{body}")
+    format!(
+        "{method} {path} HTTP/1.1\r\nhost: localhost\r\n{headers}content-length: {length}\r\n\r\n{body}"
+    )
 }
 
 fn connect(address: SocketAddr) -> io::Result<TcpStream> {
@@ -106,14 +127,20 @@ fn connect(address: SocketAddr) -> io::Result<TcpStream> {
 fn read_answer(stream: &mut impl BufRead) -> io::Result<(u16, Vec<u8>)> {
     let mut line = String::new();
     stream.read_line(&mut line)?;
-    let status = line.split(' ').nth(1).and_then(|word| word.parse().ok()).ok_or(ErrorKind::UnexpectedEof)?;
+    let status = line
+        .split(' ')
+        .nth(1)
+        .and_then(|word| word.parse().ok())
+        .ok_or(ErrorKind::UnexpectedEof)?;
     let mut length = 0;
     loop {
         line.clear();
         stream.read_line(&mut line)?;
         match line.trim_end().split_once(": ") {
             _ if !line.ends_with('\n') => return Err(ErrorKind::UnexpectedEof.into()),
-            Some((name, value)) if name.eq_ignore_ascii_case("content-length") => length = value.parse().unwrap(),
+            Some((name, value)) if name.eq_ignore_ascii_case("content-length") => {
+                length = value.parse().unwrap()
+            }
             Some(_) => {}
             None => break,
         }

@@ -16,7 +16,9 @@ use crate::support::PATIENCE;
 /// How long leases last, how long the outage does, and how many jobs run. By hand: `TIDEGATE_OUTAGE_SECONDS=60`.
 #[expect(clippy::disallowed_methods, reason = "tests have no settings")]
 fn lengths() -> (u64, u64, usize) {
-    let seconds = std::env::var("TIDEGATE_OUTAGE_SECONDS").ok().map(|seconds| seconds.parse().unwrap());
+    let seconds = std::env::var("TIDEGATE_OUTAGE_SECONDS")
+        .ok()
+        .map(|seconds| seconds.parse().unwrap());
     seconds.map_or((5, 7, 20), |seconds: u64| (seconds / 3, seconds, 100))
 }
 
@@ -24,11 +26,13 @@ fn lengths() -> (u64, u64, usize) {
 fn nobody_who_lives_loses_a_job(api: std::net::SocketAddr, outage: impl FnOnce(Duration)) {
     let (lease, seconds, number) = lengths();
     let mut client = Client::new(Arc::new([api]), 0, Arc::new(AtomicBool::new(false)));
-    let mut post = |path: &str, body: Value| client.ask("POST", path, "", &body.to_string()).unwrap().1;
+    let mut post =
+        |path: &str, body: Value| client.ask("POST", path, "", &body.to_string()).unwrap().1;
     for at in 0..number {
         let mut job = json!({"name": "a", "handler": "h"});
         if at % 4 < 2 {
-            job["limits"] = json!([{"concurrency": number, "of": "all", "entries": [["of", "outage"]]}]);
+            job["limits"] =
+                json!([{"concurrency": number, "of": "all", "entries": [["of", "outage"]]}]);
         }
         post("/v1/workflows", json!({"name": "w", "jobs": [job]}));
     }
@@ -38,35 +42,70 @@ fn nobody_who_lives_loses_a_job(api: std::net::SocketAddr, outage: impl FnOnce(D
         let claimed = post("/v1/jobs/claim", claim.clone());
         let text = |value: &Value| value.as_str().unwrap().to_owned();
         let jobs = claimed["jobs"].as_array().unwrap();
-        leases.extend(jobs.iter().map(|job| (text(&job["workflow_id"]), text(&job["lease"]))));
+        leases.extend(
+            jobs.iter()
+                .map(|job| (text(&job["workflow_id"]), text(&job["lease"]))),
+        );
     }
     let (living, dead) = leases.split_at(number / 2);
     outage(Duration::from_secs(seconds));
     let back = Instant::now();
-    let ids = |leases: &[(String, String)]| leases.iter().map(|(id, _)| id.clone()).collect::<BTreeSet<_>>();
+    let ids = |leases: &[(String, String)]| {
+        leases
+            .iter()
+            .map(|(id, _)| id.clone())
+            .collect::<BTreeSet<_>>()
+    };
     let mut extend = || {
         let each: Vec<&String> = living.iter().map(|(_, lease)| lease).collect();
         let body = json!({"leases": each, "lease": format!("{lease}s")});
         let extended = post("/v1/jobs/extend", body);
         // With 503 it is not known yet.
         let kept = |item: &Value| item["status"] == 200 || item["status"] == 503;
-        assert!(extended["leases"].as_array().unwrap().iter().all(kept), "{extended}");
+        assert!(
+            extended["leases"].as_array().unwrap().iter().all(kept),
+            "{extended}"
+        );
         let again = post("/v1/jobs/claim", claim.clone());
         let found = again["jobs"].as_array().unwrap().iter();
-        found.map(|job| job["workflow_id"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        found
+            .map(|job| job["workflow_id"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
     };
     let mut again = BTreeSet::new();
     while again.len() < dead.len() {
-        assert!(back.elapsed() < PATIENCE + Duration::from_secs(2 * lease), "{} of {}", again.len(), dead.len());
+        assert!(
+            back.elapsed() < PATIENCE + Duration::from_secs(2 * lease),
+            "{} of {}",
+            again.len(),
+            dead.len()
+        );
         again.extend(extend());
-        assert!(again.is_disjoint(&ids(living)), "a job of a worker that lives runs twice");
+        assert!(
+            again.is_disjoint(&ids(living)),
+            "a job of a worker that lives runs twice"
+        );
         park_timeout(Duration::from_millis(200));
     }
-    eprintln!("{} jobs of the dead ran again {:?} after the outage; leases of {lease} s", dead.len(), back.elapsed());
+    eprintln!(
+        "{} jobs of the dead ran again {:?} after the outage; leases of {lease} s",
+        dead.len(),
+        back.elapsed()
+    );
     assert_eq!(again, ids(dead));
-    let reports: Vec<Value> = living.iter().map(|(_, lease)| json!({"lease": lease, "outcome": "succeeded"})).collect();
+    let reports: Vec<Value> = living
+        .iter()
+        .map(|(_, lease)| json!({"lease": lease, "outcome": "succeeded"}))
+        .collect();
     let reported = post("/v1/jobs/report", json!({"reports": reports}));
-    assert!(reported["reports"].as_array().unwrap().iter().all(|item| item["status"] == 200), "{reported}");
+    assert!(
+        reported["reports"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|item| item["status"] == 200),
+        "{reported}"
+    );
 }
 
 fn while_the_server_is_away(store: &[(&'static str, String)]) {
@@ -94,7 +133,12 @@ fn while_the_only_server_of_a_redis_is_away_nobody_who_lives_loses_a_job() {
 #[test]
 fn while_redis_is_away_nobody_who_lives_loses_a_job() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let mut redis = runtime.block_on(RedisServer::start_with(&["--appendonly", "yes", "--appendfsync", "always"]));
+    let mut redis = runtime.block_on(RedisServer::start_with(&[
+        "--appendonly",
+        "yes",
+        "--appendfsync",
+        "always",
+    ]));
     let server = Served::start(&[("REDIS_URL", redis.address().to_string())]);
     nobody_who_lives_loses_a_job(server.api, |span| {
         redis.kill();

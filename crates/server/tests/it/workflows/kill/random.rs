@@ -33,8 +33,16 @@ fn whatever_clients_do_while_servers_and_stores_die_all_can_be_finished() {
     let seed = number(SEED).unwrap_or_else(|| fastrand::u64(..1_000_000));
     eprintln!("{SEED}={seed}");
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let mut redis = runtime.block_on(RedisServer::start_with(&["--appendonly", "yes", "--appendfsync", "always"]));
-    let store = [("REDIS_URL", redis.address().to_string()), ("TIDEGATE_PARTITIONS", "4".to_owned())];
+    let mut redis = runtime.block_on(RedisServer::start_with(&[
+        "--appendonly",
+        "yes",
+        "--appendfsync",
+        "always",
+    ]));
+    let store = [
+        ("REDIS_URL", redis.address().to_string()),
+        ("TIDEGATE_PARTITIONS", "4".to_owned()),
+    ];
     let mut servers = [Served::start(&store), Served::start(&store)];
     let ledger = Arc::new(Ledger::default());
     let over = Arc::new(AtomicBool::new(false));
@@ -42,7 +50,12 @@ fn whatever_clients_do_while_servers_and_stores_die_all_can_be_finished() {
     let clients: Vec<_> = (0..CLIENTS)
         .map(|number| {
             let client = Client::new(Arc::clone(&addresses), number as usize, Arc::clone(&over));
-            let person = Person::new(number, Rng::with_seed(seed * CLIENTS + number), client, Arc::clone(&ledger));
+            let person = Person::new(
+                number,
+                Rng::with_seed(seed * CLIENTS + number),
+                client,
+                Arc::clone(&ledger),
+            );
             std::thread::spawn(move || person.live())
         })
         .collect();
@@ -69,7 +82,9 @@ fn whatever_clients_do_while_servers_and_stores_die_all_can_be_finished() {
         }
     }
     over.store(true, Relaxed);
-    clients.into_iter().for_each(|client| client.join().unwrap());
+    clients
+        .into_iter()
+        .for_each(|client| client.join().unwrap());
     let mut client = Client::new(addresses, 0, Arc::default());
     finish(&mut client, &ledger);
     check(&mut client, &ledger);
@@ -81,7 +96,9 @@ fn whatever_clients_do_while_servers_and_stores_die_all_can_be_finished() {
 fn finish(client: &mut Client, ledger: &Ledger) {
     for queue in QUEUES {
         // A queue that no job ever named is not known.
-        let _answer = client.ask("POST", &format!("/v1/queues/{queue}:resume"), "", "").unwrap();
+        let _answer = client
+            .ask("POST", &format!("/v1/queues/{queue}:resume"), "", "")
+            .unwrap();
     }
     let until = Instant::now() + PATIENCE;
     loop {
@@ -96,7 +113,9 @@ fn finish(client: &mut Client, ledger: &Ledger) {
         jobs.iter().for_each(|job| ledger.see_inputs(job));
         let reports: Vec<Value> = jobs.iter().map(|job| ledger.success(job, "last")).collect();
         if !reports.is_empty() {
-            let (status, answer) = client.post("/v1/jobs/report", &json!({"reports": as_sent(&reports)})).unwrap();
+            let (status, answer) = client
+                .post("/v1/jobs/report", &json!({"reports": as_sent(&reports)}))
+                .unwrap();
             assert_eq!(status, 200, "{answer}");
             ledger.accept(&reports, &answer);
         }
@@ -104,17 +123,28 @@ fn finish(client: &mut Client, ledger: &Ledger) {
             .iter()
             .map(|status| {
                 let path = format!("/v1/workflows:count?status={status}");
-                client.ask("GET", &path, "", "").unwrap().1["total"].as_u64().unwrap()
+                client.ask("GET", &path, "", "").unwrap().1["total"]
+                    .as_u64()
+                    .unwrap()
             })
             .sum();
         if open == 0 {
             return;
         }
         if Instant::now() > until {
-            let page = client.ask("GET", "/v1/workflows?status=running&limit=1", "", "").unwrap().1;
-            let id = page["items"][0]["id"].as_str().unwrap_or_default().to_owned();
+            let page = client
+                .ask("GET", "/v1/workflows?status=running&limit=1", "", "")
+                .unwrap()
+                .1;
+            let id = page["items"][0]["id"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned();
             let queues = client.ask("GET", "/v1/queues", "", "").unwrap().1;
-            panic!("{open} workflows do not end, as {:?}\n{queues}", show(client, &id));
+            panic!(
+                "{open} workflows do not end, as {:?}\n{queues}",
+                show(client, &id)
+            );
         }
     }
 }

@@ -16,8 +16,15 @@ use crate::support::await_that;
 /// Two diamonds in a row.
 pub(super) const JOBS: &str = "a b<a c<a d<b,c e<d f<d g<e,f";
 /// What each job is after, in the order of the definition.
-const AFTER: [(&str, &[&str]); 7] =
-    [("a", &[]), ("b", &["a"]), ("c", &["a"]), ("d", &["b", "c"]), ("e", &["d"]), ("f", &["d"]), ("g", &["e", "f"])];
+const AFTER: [(&str, &[&str]); 7] = [
+    ("a", &[]),
+    ("b", &["a"]),
+    ("c", &["a"]),
+    ("d", &["b", "c"]),
+    ("e", &["d"]),
+    ("f", &["d"]),
+    ("g", &["e", "f"]),
+];
 /// One with single requests, one with batches.
 const CREATORS: usize = 2;
 const WORKERS: usize = 3;
@@ -69,9 +76,19 @@ pub(super) struct Traffic {
 
 impl Traffic {
     pub(super) fn start(servers: Vec<SocketAddr>, loss: Loss) -> Self {
-        let shared = Arc::new(Shared { told: Mutex::default(), loss, creating: AtomicBool::new(true) });
-        let (servers, over): (Arc<[SocketAddr]>, _) = (servers.into(), Arc::new(AtomicBool::new(false)));
-        let mut traffic = Self { shared, servers, over, threads: Vec::new() };
+        let shared = Arc::new(Shared {
+            told: Mutex::default(),
+            loss,
+            creating: AtomicBool::new(true),
+        });
+        let (servers, over): (Arc<[SocketAddr]>, _) =
+            (servers.into(), Arc::new(AtomicBool::new(false)));
+        let mut traffic = Self {
+            shared,
+            servers,
+            over,
+            threads: Vec::new(),
+        };
         traffic.spawn(|client, shared| create(client, shared, "one"));
         traffic.spawn(create_batches);
         for _ in 0..WORKERS {
@@ -83,11 +100,16 @@ impl Traffic {
     fn spawn(&mut self, run: impl FnOnce(&mut Client, &Shared) + Send + 'static) {
         let mut client = self.client();
         let shared = Arc::clone(&self.shared);
-        self.threads.push(std::thread::spawn(move || run(&mut client, &shared)));
+        self.threads
+            .push(std::thread::spawn(move || run(&mut client, &shared)));
     }
 
     fn client(&self) -> Client {
-        Client::new(Arc::clone(&self.servers), self.threads.len(), Arc::clone(&self.over))
+        Client::new(
+            Arc::clone(&self.servers),
+            self.threads.len(),
+            Arc::clone(&self.over),
+        )
     }
 
     /// A client that outlives the traffic.
@@ -100,7 +122,9 @@ impl Traffic {
     pub(super) fn goes_on(&self, more: usize) {
         let things = || self.shared.told.lock().unwrap().things;
         let enough = things() + more;
-        await_that("clients are told more", || things() >= enough || self.threads.iter().any(JoinHandle::is_finished));
+        await_that("clients are told more", || {
+            things() >= enough || self.threads.iter().any(JoinHandle::is_finished)
+        });
         assert!(things() >= enough, "a client gave up");
     }
 
@@ -110,21 +134,36 @@ impl Traffic {
         let mut client = self.client();
         let until = Instant::now() + ENDED;
         loop {
-            let page = client.ask("GET", "/v1/workflows?status=running&limit=1", "", "").unwrap().1;
+            let page = client
+                .ask("GET", "/v1/workflows?status=running&limit=1", "", "")
+                .unwrap()
+                .1;
             let (creators, workers) = self.threads.split_at(CREATORS);
-            assert!(!workers.iter().any(JoinHandle::is_finished), "a worker gave up");
+            assert!(
+                !workers.iter().any(JoinHandle::is_finished),
+                "a worker gave up"
+            );
             let Some(open) = page["items"].as_array().unwrap().first() else {
                 if creators.iter().all(JoinHandle::is_finished) {
                     break;
                 }
                 continue;
             };
-            let mut shown = || client.ask("GET", &format!("/v1/workflows/{}?view=full", open["id"].as_str()?), "", "");
+            let mut shown = || {
+                client.ask(
+                    "GET",
+                    &format!("/v1/workflows/{}?view=full", open["id"].as_str()?),
+                    "",
+                    "",
+                )
+            };
             assert!(Instant::now() < until, "it does not end: {:?}", shown());
             std::thread::park_timeout(Duration::from_millis(5));
         }
         self.over.store(true, Relaxed);
-        self.threads.drain(..).for_each(|thread| thread.join().unwrap());
+        self.threads
+            .drain(..)
+            .for_each(|thread| thread.join().unwrap());
         std::mem::take(&mut *self.shared.told.lock().unwrap())
     }
 }
@@ -162,7 +201,10 @@ impl Shared {
     }
 
     fn created(&self, key: &str, answer: &Value) {
-        let id = answer["id"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned();
+        let id = answer["id"]
+            .as_str()
+            .unwrap_or_else(|| panic!("{answer}"))
+            .to_owned();
         self.told(|told| assert_eq!(told.created.insert(key.to_owned(), id), None));
     }
 }
@@ -187,7 +229,9 @@ fn create(client: &mut Client, shared: &Shared, name: &str) {
         number += 1;
         let header = format!("idempotency-key: {key}\r\n");
         let body = definition(&key).to_string();
-        let Some((status, answer)) = client.ask("POST", "/v1/workflows", &header, &body) else { return };
+        let Some((status, answer)) = client.ask("POST", "/v1/workflows", &header, &body) else {
+            return;
+        };
         assert!(matches!(status, 200 | 201), "{answer}");
         shared.created(&key, &answer);
     }
@@ -196,7 +240,9 @@ fn create(client: &mut Client, shared: &Shared, name: &str) {
 fn create_batches(client: &mut Client, shared: &Shared) {
     let mut number = 0;
     while shared.is_wanted(client) {
-        let mut keys: Vec<String> = (0..BATCH).map(|at| format!("batch-{number}-{at}")).collect();
+        let mut keys: Vec<String> = (0..BATCH)
+            .map(|at| format!("batch-{number}-{at}"))
+            .collect();
         number += 1;
         // What was refused for now is asked again, by itself.
         while !keys.is_empty() {
@@ -206,8 +252,12 @@ fn create_batches(client: &mut Client, shared: &Shared) {
                 definition
             };
             let body = json!({"workflows": keys.iter().map(keyed).collect::<Vec<_>>()});
-            let Some((_, answer)) = client.post("/v1/workflows:batch", &body) else { return };
-            let items = answer["items"].as_array().unwrap_or_else(|| panic!("{answer}"));
+            let Some((_, answer)) = client.post("/v1/workflows:batch", &body) else {
+                return;
+            };
+            let items = answer["items"]
+                .as_array()
+                .unwrap_or_else(|| panic!("{answer}"));
             let mut items = items.iter();
             keys.retain(|key| {
                 let item = items.next().unwrap();
@@ -227,22 +277,28 @@ fn is_for_now(part: &Value) -> bool {
 }
 
 fn work(client: &mut Client, shared: &Shared) {
-    let claim = json!({"queues": ["default"], "worker": "w", "limit": 4, "lease": "5s", "wait": "200ms"});
+    let claim =
+        json!({"queues": ["default"], "worker": "w", "limit": 4, "lease": "5s", "wait": "200ms"});
     let mut jobs: Vec<Value> = Vec::new();
     while !client.is_over() {
         if jobs.is_empty() {
-            let Some((status, mut answer)) = client.post("/v1/jobs/claim", &claim) else { return };
+            let Some((status, mut answer)) = client.post("/v1/jobs/claim", &claim) else {
+                return;
+            };
             assert_eq!(status, 200, "{answer}");
             jobs = taken(&mut answer, shared);
             continue;
         }
         // Some workers die with their jobs.
         jobs.retain(|_| fastrand::u16(..1_000) > 3);
-        let mut reports: Vec<(Value, Value)> = jobs.drain(..).map(|job| (report(&job), job)).collect();
+        let mut reports: Vec<(Value, Value)> =
+            jobs.drain(..).map(|job| (report(&job), job)).collect();
         while !reports.is_empty() {
             let bodies: Vec<&Value> = reports.iter().map(|(report, _)| report).collect();
             let body = json!({"reports": bodies, "claim": claim});
-            let Some((status, mut answer)) = client.post("/v1/jobs/report", &body) else { return };
+            let Some((status, mut answer)) = client.post("/v1/jobs/report", &body) else {
+                return;
+            };
             assert_eq!(status, 200, "{answer}");
             jobs.extend(taken(&mut answer, shared));
             let mut answers = answer["reports"].as_array().unwrap().iter();
@@ -260,16 +316,28 @@ fn work(client: &mut Client, shared: &Shared) {
 
 /// The jobs of an answer, which have what their parents returned.
 fn taken(answer: &mut Value, shared: &Shared) -> Vec<Value> {
-    let Value::Array(jobs) = answer["jobs"].take() else { panic!("{answer}") };
+    let Value::Array(jobs) = answer["jobs"].take() else {
+        panic!("{answer}")
+    };
     for job in &jobs {
         let text = |value: &Value| value.as_str().unwrap().to_owned();
-        let (id, name, inputs) = (text(&job["workflow_id"]), text(&job["job"]), job["inputs"].as_array().unwrap());
+        let (id, name, inputs) = (
+            text(&job["workflow_id"]),
+            text(&job["job"]),
+            job["inputs"].as_array().unwrap(),
+        );
         let (_, parents) = AFTER.iter().find(|(known, _)| *known == name).unwrap();
-        let given: Vec<&str> = inputs.iter().map(|input| input["job"].as_str().unwrap()).collect();
+        let given: Vec<&str> = inputs
+            .iter()
+            .map(|input| input["job"].as_str().unwrap())
+            .collect();
         assert_eq!(&given, parents, "{job}");
         for input in inputs {
             assert_eq!(input["output"]["key"], job["params"]["key"], "{job}");
-            shared.told(|told| told.inputs.push((id.clone(), text(&input["job"]), input["output"].clone())));
+            shared.told(|told| {
+                told.inputs
+                    .push((id.clone(), text(&input["job"]), input["output"].clone()))
+            });
         }
     }
     jobs
@@ -279,7 +347,9 @@ fn taken(answer: &mut Value, shared: &Shared) -> Vec<Value> {
 fn report(job: &Value) -> Value {
     let lease = &job["lease"];
     match fastrand::u8(..20) {
-        0 => json!({"lease": lease, "outcome": "failed", "error": {"kind": "Bad", "message": "luck"}}),
+        0 => {
+            json!({"lease": lease, "outcome": "failed", "error": {"kind": "Bad", "message": "luck"}})
+        }
         1 => json!({"lease": lease, "outcome": "given_back", "pause": "3ms"}),
         _ => {
             let output = json!({"key": job["params"]["key"], "by": lease});
@@ -301,9 +371,15 @@ fn hear(shared: &Shared, (report, job): (&Value, &Value), answer: &Value) {
             told.over.insert(id.clone());
         }
         if report["outcome"] == "succeeded" {
-            assert!(answer["job_state"] == "succeeded" || shared.loss == Loss::LastMoments, "{answer}");
+            assert!(
+                answer["job_state"] == "succeeded" || shared.loss == Loss::LastMoments,
+                "{answer}"
+            );
             let before = told.succeeded.insert((id, name), report["output"].clone());
-            assert!(before.is_none() || shared.loss == Loss::LastMoments, "two results were taken: {job}");
+            assert!(
+                before.is_none() || shared.loss == Loss::LastMoments,
+                "two results were taken: {job}"
+            );
         }
     });
 }

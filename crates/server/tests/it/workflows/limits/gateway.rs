@@ -26,8 +26,16 @@ use vendor::{Caller, Calls, EARLIEST, LATEST, Vendor};
 const LASTS: u64 = 6;
 const LONGER: &str = "TIDEGATE_LIMITS_SECONDS";
 
-const SECOND: Rule = Rule { name: "second", window: 1_000_000, units: 5 };
-const MINUTE: Rule = Rule { name: "minute", window: 60_000_000, units: 60 };
+const SECOND: Rule = Rule {
+    name: "second",
+    window: 1_000_000,
+    units: 5,
+};
+const MINUTE: Rule = Rule {
+    name: "minute",
+    window: 60_000_000,
+    units: 60,
+};
 const RULES: &str = "\
 domain: vendor
 descriptors:
@@ -52,13 +60,19 @@ const MARGIN: u64 = 50_000;
 #[test]
 fn requests_and_jobs_use_one_limit_in_memory() {
     let folder = tempfile::tempdir().unwrap();
-    one_limit_holds(&[&[("TIDEGATE_DATA_DIR", folder.path().join("data").to_str().unwrap().to_owned())]]);
+    one_limit_holds(&[&[(
+        "TIDEGATE_DATA_DIR",
+        folder.path().join("data").to_str().unwrap().to_owned(),
+    )]]);
 }
 
 #[test]
 fn requests_and_jobs_use_one_limit_of_two_servers_on_one_redis() {
     let redis = redis();
-    let store = [("REDIS_URL", redis.address().to_string()), ("REDIS_SOCKET_TYPE", "tcp".to_owned())];
+    let store = [
+        ("REDIS_URL", redis.address().to_string()),
+        ("REDIS_SOCKET_TYPE", "tcp".to_owned()),
+    ];
     one_limit_holds(&[&store, &store]);
 }
 
@@ -66,18 +80,27 @@ fn requests_and_jobs_use_one_limit_of_two_servers_on_one_redis() {
 fn one_limit_holds(stores: &[&[(&'static str, String)]]) {
     let limits = Limits::new(RULES);
     let root = ("RUNTIME_ROOT", limits.root().to_owned());
-    let servers: Vec<Served> =
-        stores.iter().map(|store| Served::start(&[store, &[root.clone()][..]].concat())).collect();
+    let servers: Vec<Served> = stores
+        .iter()
+        .map(|store| Served::start(&[store, &[root.clone()][..]].concat()))
+        .collect();
     let vendor = Vendor::start(&[SECOND.name, MINUTE.name]);
-    let deciding: Vec<u16> = servers.iter().map(|server| server.address("gRPC").port()).collect();
-    let (_envoy, front) = front_with(|example| before_the_vendor(&example, &deciding, vendor.address.port()));
+    let deciding: Vec<u16> = servers
+        .iter()
+        .map(|server| server.address("gRPC").port())
+        .collect();
+    let (_envoy, front) =
+        front_with(|example| before_the_vendor(&example, &deciding, vendor.address.port()));
     let front = SocketAddr::from(([127, 0, 0, 1], front));
     let lasts = Duration::from_secs(number(LONGER).unwrap_or(LASTS));
     let tenants = tenants();
-    tenants.iter().for_each(|tenant| create_jobs(servers[0].api, tenant, lasts));
+    tenants
+        .iter()
+        .for_each(|tenant| create_jobs(servers[0].api, tenant, lasts));
     let apis: Arc<[_]> = servers.iter().map(|server| server.api).collect();
     let over = Arc::new(AtomicBool::new(false));
-    let client = |addresses: Arc<[SocketAddr]>, first| Client::new(addresses, first, Arc::clone(&over));
+    let client =
+        |addresses: Arc<[SocketAddr]>, first| Client::new(addresses, first, Arc::clone(&over));
     let to_one = |address| client(Arc::new([address]), 0);
     let span = std::thread::scope(|scope| {
         for worker in 0..WORKERS {
@@ -92,7 +115,9 @@ fn one_limit_holds(stores: &[&[(&'static str, String)]]) {
         let _over = Over(Arc::clone(&over));
         await_that("both sides get units", || {
             let calls = vendor.calls();
-            [Caller::Request, Caller::Job].iter().all(|by| calls.values().flatten().any(|(caller, _)| caller == by))
+            [Caller::Request, Caller::Job]
+                .iter()
+                .all(|by| calls.values().flatten().any(|(caller, _)| caller == by))
         });
         let (begin, until) = (now(), Instant::now() + lasts);
         while Instant::now() < until {
@@ -103,10 +128,23 @@ fn one_limit_holds(stores: &[&[(&'static str, String)]]) {
     let calls = vendor.calls();
     for rule in [SECOND, MINUTE] {
         check(&rule, &calls, span);
-        let name = format!("ratelimit.service.rate_limit.vendor.{}.within_limit", rule.name);
-        let granted: u64 = servers.iter().map(|server| stat(server.address("debug"), &name)).sum();
-        let used = calls.iter().filter(|((name, _), _)| name == rule.name).map(|(_, calls)| calls.len()).sum::<usize>();
-        assert!(used as u64 <= granted, "{used} calls were made with {granted} units");
+        let name = format!(
+            "ratelimit.service.rate_limit.vendor.{}.within_limit",
+            rule.name
+        );
+        let granted: u64 = servers
+            .iter()
+            .map(|server| stat(server.address("debug"), &name))
+            .sum();
+        let used = calls
+            .iter()
+            .filter(|((name, _), _)| name == rule.name)
+            .map(|(_, calls)| calls.len())
+            .sum::<usize>();
+        assert!(
+            used as u64 <= granted,
+            "{used} calls were made with {granted} units"
+        );
     }
 }
 
@@ -122,14 +160,26 @@ impl Drop for Over {
 /// The configuration of the example, before a vendor, with these servers, and with a descriptor for each rule that a request names.
 fn before_the_vendor(example: &str, servers: &[u16], vendor: u16) -> String {
     let action = |rule: &str| {
-        format!("actions:\n{}- request_headers: {{ header_name: x-{rule}, descriptor_key: {rule} }}", " ".repeat(34))
+        format!(
+            "actions:\n{}- request_headers: {{ header_name: x-{rule}, descriptor_key: {rule} }}",
+            " ".repeat(34)
+        )
     };
-    let actions = format!("{}\n{}- {}", action(SECOND.name), " ".repeat(30), action(MINUTE.name));
+    let actions = format!(
+        "{}\n{}- {}",
+        action(SECOND.name),
+        " ".repeat(30),
+        action(MINUTE.name)
+    );
     let text = replaced(example, &action("user"), &actions);
     let text = replaced(&text, "domain: example #", "domain: vendor #");
     let text = replaced(&text, "failure_mode_deny: false", "failure_mode_deny: true");
     let (before, clusters) = text.split_once("\n  clusters:\n").unwrap();
-    let clusters = replaced(clusters, "port_value: 10001 }", &format!("port_value: {vendor} }}"));
+    let clusters = replaced(
+        clusters,
+        "port_value: 10001 }",
+        &format!("port_value: {vendor} }}"),
+    );
     let (first, others) = servers.split_first().unwrap();
     let other = |port: &u16| {
         format!(
@@ -137,8 +187,14 @@ fn before_the_vendor(example: &str, servers: &[u16], vendor: u16) -> String {
             " ".repeat(14)
         )
     };
-    let ports = format!("port_value: {first} }}{}", others.iter().map(other).collect::<String>());
-    format!("{before}\n  clusters:\n{}", replaced(&clusters, "port_value: 8081 }", &ports))
+    let ports = format!(
+        "port_value: {first} }}{}",
+        others.iter().map(other).collect::<String>()
+    );
+    format!(
+        "{before}\n  clusters:\n{}",
+        replaced(&clusters, "port_value: 8081 }", &ports)
+    )
 }
 
 /// Each tenant by its rules, as the params of its jobs and the headers of its requests name it.
@@ -154,13 +210,20 @@ fn tenants() -> Vec<Value> {
 }
 
 fn headers(tenant: &Value) -> String {
-    let rules = [SECOND, MINUTE].into_iter().filter_map(|rule| Some((rule, tenant[rule.name].as_str()?)));
-    rules.map(|(rule, tenant)| format!("x-{}: {tenant}\r\n", rule.name)).collect()
+    let rules = [SECOND, MINUTE]
+        .into_iter()
+        .filter_map(|rule| Some((rule, tenant[rule.name].as_str()?)));
+    rules
+        .map(|(rule, tenant)| format!("x-{}: {tenant}\r\n", rule.name))
+        .collect()
 }
 
 /// More jobs of a tenant than there are units for in this time.
 fn create_jobs(server: SocketAddr, tenant: &Value, lasts: Duration) {
-    let rules: Vec<Rule> = [SECOND, MINUTE].into_iter().filter(|rule| tenant[rule.name].is_string()).collect();
+    let rules: Vec<Rule> = [SECOND, MINUTE]
+        .into_iter()
+        .filter(|rule| tenant[rule.name].is_string())
+        .collect();
     let room = |rule: &Rule| (lasts.as_micros() as u64 / rule.window + 2) as usize * rule.units;
     // Some units are used before the time begins.
     let number = rules.iter().map(room).min().unwrap() + 60;
@@ -174,18 +237,23 @@ fn create_jobs(server: SocketAddr, tenant: &Value, lasts: Duration) {
 
 /// A worker that calls the vendor for each of its jobs.
 fn work(mut server: Client, mut vendor: Client) {
-    let claim =
-        json!({"queues": ["default"], "worker": "w", "limit": CLAIMED, "lease": format!("{LEASE}s"), "wait": "1s"});
+    let claim = json!({"queues": ["default"], "worker": "w", "limit": CLAIMED, "lease": format!("{LEASE}s"), "wait": "1s"});
     let mut reports: Vec<Value> = Vec::new();
-    while let Some((status, answer)) = server.post("/v1/jobs/report", &json!({"reports": reports, "claim": claim})) {
+    while let Some((status, answer)) = server.post(
+        "/v1/jobs/report",
+        &json!({"reports": reports, "claim": claim}),
+    ) {
         let latest = now();
         assert_eq!(status, 200, "{answer}");
         reports.clear();
         for job in answer["jobs"].as_array().unwrap() {
             // The lease began before its units were taken.
             let earliest = told(&job["lease_expires_at"]) - LEASE * 1_000_000 - MARGIN;
-            let headers = headers(&job["params"]) + &format!("{EARLIEST}: {earliest}\r\n{LATEST}: {latest}\r\n");
-            let called = vendor.ask_once("GET", "/", &headers, "").expect("the vendor answers");
+            let headers = headers(&job["params"])
+                + &format!("{EARLIEST}: {earliest}\r\n{LATEST}: {latest}\r\n");
+            let called = vendor
+                .ask_once("GET", "/", &headers, "")
+                .expect("the vendor answers");
             assert_eq!(called.0, 200);
             reports.push(json!({"lease": job["lease"], "outcome": "succeeded"}));
         }
@@ -196,7 +264,10 @@ fn work(mut server: Client, mut vendor: Client) {
 fn send(mut gateway: Client, tenants: &[Value], mut rng: Rng) {
     while !gateway.is_over() {
         let headers = headers(rng.choice(tenants).unwrap()) + &format!("{EARLIEST}: {}\r\n", now());
-        let answered = gateway.ask_once("GET", "/", &headers, "").expect("Envoy answers").0;
+        let answered = gateway
+            .ask_once("GET", "/", &headers, "")
+            .expect("Envoy answers")
+            .0;
         // 500: Tidegate did not answer in time.
         assert!(matches!(answered, 200 | 429 | 500), "{answered}");
         park_timeout(PAUSE);
@@ -210,19 +281,27 @@ fn check(rule: &Rule, calls: &Calls, (begin, end): (u64, u64)) {
     let full = begin.div_ceil(rule.window)..end / rule.window;
     for ((_, tenant), calls) in calls.iter().filter(|((name, _), _)| name == rule.name) {
         let units: Vec<Unit> = calls.iter().map(|(_, unit)| *unit).collect();
-        let windows = rule
-            .windows(&units)
-            .unwrap_or_else(|unit| panic!("{tenant} had more than it may in a {}: {unit:?}", rule.name));
+        let windows = rule.windows(&units).unwrap_or_else(|unit| {
+            panic!("{tenant} had more than it may in a {}: {unit:?}", rule.name)
+        });
         most = most.max(rule.most(&units));
-        by_jobs += calls.iter().filter(|(caller, _)| *caller == Caller::Job).count();
+        by_jobs += calls
+            .iter()
+            .filter(|(caller, _)| *caller == Caller::Job)
+            .count();
         all += calls.len();
         // The units of others are held back by their second rule.
         if tenant.starts_with("1-") {
-            used += full.clone().filter_map(|window| windows.get(&window)).sum::<usize>();
+            used += full
+                .clone()
+                .filter_map(|window| windows.get(&window))
+                .sum::<usize>();
         }
     }
-    let tenants =
-        TENANTS.iter().filter(|(rules, _)| rules.len() == 1 && rules[0].name == rule.name).map(|(_, number)| number);
+    let tenants = TENANTS
+        .iter()
+        .filter(|(rules, _)| rules.len() == 1 && rules[0].name == rule.name)
+        .map(|(_, number)| number);
     let allowed = full.clone().count() * rule.units * tenants.sum::<usize>();
     let percent = 100.0 * used as f64 / allowed.max(1) as f64;
     eprintln!(
@@ -231,5 +310,8 @@ fn check(rule: &Rule, calls: &Calls, (begin, end): (u64, u64)) {
         full.count(),
         rule.units,
     );
-    assert!(number(LONGER).is_none() || allowed == 0 || percent >= 98.0, "units are not used");
+    assert!(
+        number(LONGER).is_none() || allowed == 0 || percent >= 98.0,
+        "units are not used"
+    );
 }

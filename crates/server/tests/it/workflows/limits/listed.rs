@@ -28,7 +28,11 @@ fn limits_are_listed_with_their_use_waiters_and_holders() {
     on_one_and_on_two(|servers| {
         let (flows, other) = (&servers[0], servers.last().unwrap());
         assert_eq!(listed(flows, ""), json!({"items": [], "next_cursor": null}));
-        for (queue, tenant, number) in [("default", "acme", 5), ("default", "bell", 3), ("mail", "acme", 4)] {
+        for (queue, tenant, number) in [
+            ("default", "acme", 5),
+            ("default", "bell", 3),
+            ("mail", "acme", 4),
+        ] {
             create(flows, queue, tenant, number);
         }
         let mut all = Vec::new();
@@ -42,7 +46,12 @@ fn limits_are_listed_with_their_use_waiters_and_holders() {
             let outline: Vec<Value> = items
                 .iter()
                 .map(|item| {
-                    json!([item["queue"], item["handler"], item["waiting"], item["limits"][0]["entries"][0][1]])
+                    json!([
+                        item["queue"],
+                        item["handler"],
+                        item["waiting"],
+                        item["limits"][0]["entries"][0][1]
+                    ])
                 })
                 .collect();
             assert_eq!(
@@ -55,30 +64,61 @@ fn limits_are_listed_with_their_use_waiters_and_holders() {
                 "{page}"
             );
             let [rate, places] = [&items[0]["limits"][0], &items[0]["limits"][1]];
-            assert_eq!((&rate["use"]["used"], &rate["use"]["requests_per_unit"]), (&json!(2), &json!(10)), "{rate}");
+            assert_eq!(
+                (&rate["use"]["used"], &rate["use"]["requests_per_unit"]),
+                (&json!(2), &json!(10)),
+                "{rate}"
+            );
             assert_eq!(
                 (&places["running"], &places["concurrency"], &places["of"]),
                 (&json!(2), &json!(2), &json!("queue"))
             );
             assert_eq!(places["holders"].as_array().unwrap().len(), 2, "{places}");
-            assert!(places["holders"][0]["job"].as_str().unwrap().starts_with("acme "), "{places}");
+            assert!(
+                places["holders"][0]["job"]
+                    .as_str()
+                    .unwrap()
+                    .starts_with("acme "),
+                "{places}"
+            );
             assert_eq!(items[0]["full"]["index"], 1, "{page}");
             assert_eq!(items[2]["full"], Value::Null, "nobody asks for this queue");
-            assert!(items.iter().all(|item| item["oldest_ready_at"].is_string()), "{page}");
+            assert!(
+                items.iter().all(|item| item["oldest_ready_at"].is_string()),
+                "{page}"
+            );
         }
         let mail = listed(other, "?queue=mail");
-        assert_eq!((mail["items"].as_array().unwrap().len(), &mail["items"][0]["queue"]), (1, &json!("mail")));
+        assert_eq!(
+            (
+                mail["items"].as_array().unwrap().len(),
+                &mail["items"][0]["queue"]
+            ),
+            (1, &json!("mail"))
+        );
         let (mut cursor, mut pages) = (String::new(), Vec::new());
         loop {
             let page = listed(other, &format!("?limit=1{cursor}"));
             pages.extend(page["items"].as_array().unwrap().clone());
-            let Some(next) = page["next_cursor"].as_str() else { break };
+            let Some(next) = page["next_cursor"].as_str() else {
+                break;
+            };
             cursor = format!("&cursor={next}");
         }
         assert_eq!(pages.len(), 3, "{pages:?}");
-        for wrong in ["?cursor=0", "?cursor=zz", "?limit=101", "?limit=0", "?other=1"] {
+        for wrong in [
+            "?cursor=0",
+            "?cursor=zz",
+            "?limit=101",
+            "?limit=0",
+            "?other=1",
+        ] {
             let answer = other.ask("GET", &format!("/v1/limits{wrong}"), &[], "");
-            assert!([400, 422].contains(&answer.status), "{wrong}: {}", answer.body);
+            assert!(
+                [400, 422].contains(&answer.status),
+                "{wrong}: {}",
+                answer.body
+            );
         }
         the_command_line_shows_them(other);
     });
@@ -86,8 +126,14 @@ fn limits_are_listed_with_their_use_waiters_and_holders() {
 
 fn the_command_line_shows_them(flows: &Flows) {
     let text = tidegate(flows, &["limit", "list", "-o", "table"]).out;
-    assert!(text.contains("2 of 10 per hour") && text.contains("2 jobs at work"), "{text}");
+    assert!(
+        text.contains("2 of 10 per hour") && text.contains("2 jobs at work"),
+        "{text}"
+    );
     let names = tidegate(flows, &["limit", "list", "-o", "name"]).out;
-    assert!(names.starts_with("default  call  1 unit of vendor  tenant=acme  "), "{names}");
+    assert!(
+        names.starts_with("default  call  1 unit of vendor  tenant=acme  "),
+        "{names}"
+    );
     assert_eq!(names.lines().collect::<BTreeSet<_>>().len(), 3, "{names}");
 }

@@ -22,7 +22,10 @@ fn checked(flows: &Flows, tenant: &str, hits: u32) -> (String, Value) {
     let descriptor = json!({"entries": [{"key": "tenant", "value": tenant}]});
     let body = json!({"domain": "vendor", "descriptors": [descriptor], "hits_addend": hits});
     let mut answer = flows.post("/v1/limits/check", body);
-    (answer["code"].as_str().unwrap().to_owned(), answer["descriptors"][0].take())
+    (
+        answer["code"].as_str().unwrap().to_owned(),
+        answer["descriptors"][0].take(),
+    )
 }
 
 fn is_open(flows: &Flows, tenant: &str) -> bool {
@@ -33,8 +36,13 @@ fn is_open(flows: &Flows, tenant: &str) -> bool {
 fn a_key_that_is_paused_at_one_server_is_paused_at_all_until_it_is_resumed() {
     let (limits, redis) = (Limits::new(RULES), redis());
     let url = redis.address().to_string();
-    let on_redis =
-        || Flows::start(&[("RUNTIME_ROOT", limits.root()), ("REDIS_URL", &url), ("REDIS_SOCKET_TYPE", "tcp")]);
+    let on_redis = || {
+        Flows::start(&[
+            ("RUNTIME_ROOT", limits.root()),
+            ("REDIS_URL", &url),
+            ("REDIS_SOCKET_TYPE", "tcp"),
+        ])
+    };
     let three = || [on_redis(), on_redis(), on_redis()];
     let servers = three();
     let paused = json!({"domain": "vendor", "entries": [["tenant", "acme"]], "pause": true, "gateway": true, "for": "10m",
@@ -44,9 +52,18 @@ fn a_key_that_is_paused_at_one_server_is_paused_at_all_until_it_is_resumed() {
         (&shown["effect"], &shown["by"], &shown["gateway"]),
         (&"paused".into(), &"anonymous".into(), &true.into())
     );
-    assert!(!passes(&servers[0], "tenant", "acme"), "it holds at once where it was decided");
-    await_that("all servers know", || servers.iter().all(|flows| !is_open(flows, "acme")));
-    assert!(servers.iter().all(|flows| !passes(flows, "tenant", "acme") && passes(flows, "tenant", "bell")));
+    assert!(
+        !passes(&servers[0], "tenant", "acme"),
+        "it holds at once where it was decided"
+    );
+    await_that("all servers know", || {
+        servers.iter().all(|flows| !is_open(flows, "acme"))
+    });
+    assert!(
+        servers
+            .iter()
+            .all(|flows| !passes(flows, "tenant", "acme") && passes(flows, "tenant", "bell"))
+    );
     servers[0].create(jobs("tenant", "acme", 2));
     servers[1].create(jobs("tenant", "bell", 1));
     let mut all = Vec::new();
@@ -63,12 +80,17 @@ fn a_key_that_is_paused_at_one_server_is_paused_at_all_until_it_is_resumed() {
     let servers = three();
     for flows in &servers {
         assert_eq!(flows.get(PATH), json!({"items": [shown], "unreadable": 0}));
-        assert!(!passes(flows, "tenant", "acme"), "what was paused stays so from the first request on");
+        assert!(
+            !passes(flows, "tenant", "acme"),
+            "what was paused stays so from the first request on"
+        );
     }
     assert_eq!(servers.iter().flat_map(claimed).count(), 0);
     assert_eq!(remove(&servers[2], ACME).status, 204);
     assert!(is_open(&servers[2], "acme"));
-    await_that("all servers know", || servers.iter().all(|flows| is_open(flows, "acme")));
+    await_that("all servers know", || {
+        servers.iter().all(|flows| is_open(flows, "acme"))
+    });
     let mut all = Vec::new();
     await_that("the jobs of the key are claimed", || {
         all.extend(servers.iter().flat_map(claimed));
@@ -82,7 +104,10 @@ fn a_key_that_is_paused_at_one_server_is_paused_at_all_until_it_is_resumed() {
 fn a_pause_is_for_jobs_alone_unless_it_says_more() {
     let limits = Limits::new(RULES);
     let flows = Flows::start(&[("RUNTIME_ROOT", limits.root())]);
-    assert_eq!(put(&flows, &json!({"rule": "vendor.tenant", "pause": true})).status, 200);
+    assert_eq!(
+        put(&flows, &json!({"rule": "vendor.tenant", "pause": true})).status,
+        200
+    );
     flows.create(jobs("tenant", "acme", 1));
     flows.create(jobs("fast", "bell", 1));
     let mut all = Vec::new();
@@ -94,12 +119,25 @@ fn a_pause_is_for_jobs_alone_unless_it_says_more() {
     assert_eq!(of(&all, "acme"), 0);
     assert!(passes(&flows, "tenant", "acme"));
     // Each kind is replaced and removed for itself.
-    assert_eq!(put(&flows, &json!({"rule": "vendor.tenant", "scale": 0.5})).status, 200);
+    assert_eq!(
+        put(&flows, &json!({"rule": "vendor.tenant", "scale": 0.5})).status,
+        200
+    );
     assert_eq!(flows.get(PATH)["items"].as_array().unwrap().len(), 2);
     let (code, status) = checked(&flows, "acme", 5);
-    assert_eq!((&*code, &status["limit"]["requests_per_unit"]), ("over_limit", &json!(5)), "one of five is taken");
-    assert_eq!(remove(&flows, "?rule=vendor.tenant&effect=scaled").status, 204);
-    assert_eq!(checked(&flows, "acme", 5).1["limit"]["requests_per_unit"], 10);
+    assert_eq!(
+        (&*code, &status["limit"]["requests_per_unit"]),
+        ("over_limit", &json!(5)),
+        "one of five is taken"
+    );
+    assert_eq!(
+        remove(&flows, "?rule=vendor.tenant&effect=scaled").status,
+        204
+    );
+    assert_eq!(
+        checked(&flows, "acme", 5).1["limit"]["requests_per_unit"],
+        10
+    );
     assert_eq!(remove(&flows, "?rule=vendor.tenant").status, 204);
     await_that("the job is claimed", || of(&claimed(&flows), "acme") == 1);
 }
@@ -114,8 +152,14 @@ fn a_check_charges_nothing_and_says_what_is_left() {
         assert!(passes(&servers[0], "tenant", "carol"));
         let (code, status) = checked(flows, "carol", 3);
         assert_eq!((&*code, &status["remaining"]), ("ok", &json!(6)));
-        assert_eq!(status["limit"], json!({"name": "", "requests_per_unit": 10, "unit": "hour"}));
-        assert!((1_000..=3_600_000).contains(&status["reset_ms"].as_u64().unwrap()), "{status}");
+        assert_eq!(
+            status["limit"],
+            json!({"name": "", "requests_per_unit": 10, "unit": "hour"})
+        );
+        assert!(
+            (1_000..=3_600_000).contains(&status["reset_ms"].as_u64().unwrap()),
+            "{status}"
+        );
         assert_eq!(checked(flows, "carol", 10).0, "over_limit");
         for _ in 1..10 {
             assert!(passes(flows, "tenant", "carol"), "nine are left");
@@ -123,7 +167,10 @@ fn a_check_charges_nothing_and_says_what_is_left() {
         assert_eq!(checked(flows, "carol", 1).0, "over_limit");
         let unknown = json!({"domain": "vendor", "descriptors": [{"entries": [{"key": "other", "value": "x"}]}]});
         let answer = flows.post("/v1/limits/check", unknown);
-        assert_eq!((&answer["code"], &answer["descriptors"][0]["limit"]), (&json!("ok"), &Value::Null));
+        assert_eq!(
+            (&answer["code"], &answer["descriptors"][0]["limit"]),
+            (&json!("ok"), &Value::Null)
+        );
     });
 }
 
@@ -145,11 +192,19 @@ fn the_top_names_what_was_granted_and_what_was_refused() {
         let refused = |caller: &str| {
             let refusals = top["refusals"].as_array().unwrap();
             refusals.iter().any(|refusal| {
-                refusal["caller"] == caller && refusal["entries"] == key && refusal["domain"] == "vendor"
+                refusal["caller"] == caller
+                    && refusal["entries"] == key
+                    && refusal["domain"] == "vendor"
             })
         };
-        let hits = top["keys"].as_array().unwrap().iter().find(|each| each["entries"] == key);
-        refused("request") && refused("job") && hits.is_some_and(|each| each["hits"].as_u64().unwrap() >= 10)
+        let hits = top["keys"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|each| each["entries"] == key);
+        refused("request")
+            && refused("job")
+            && hits.is_some_and(|each| each["hits"].as_u64().unwrap() >= 10)
     });
     assert_eq!(all.len(), 10);
 }
@@ -159,22 +214,61 @@ fn who_decided_is_told_and_mistakes_are_named() {
     let limits = Limits::new(RULES);
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "admin ada a-secret\n").unwrap();
-    let flows =
-        Flows::start(&[("RUNTIME_ROOT", limits.root()), ("TIDEGATE_TOKENS_FILE", file.path().to_str().unwrap())]);
+    let flows = Flows::start(&[
+        ("RUNTIME_ROOT", limits.root()),
+        ("TIDEGATE_TOKENS_FILE", file.path().to_str().unwrap()),
+    ]);
     let ask = |method: &str, path: &str, body: &Value| {
-        flows.ask(method, path, &[("authorization", "Bearer a-secret")], &body.to_string())
+        flows.ask(
+            method,
+            path,
+            &[("authorization", "Bearer a-secret")],
+            &body.to_string(),
+        )
     };
-    let shown = found(ask("PUT", PATH, &json!({"rule": "vendor.fast", "pause": true, "reason": "why"})));
-    assert_eq!((&shown["by"], &shown["until"], &shown["reason"]), (&"ada".into(), &Value::Null, &"why".into()));
+    let shown = found(ask(
+        "PUT",
+        PATH,
+        &json!({"rule": "vendor.fast", "pause": true, "reason": "why"}),
+    ));
+    assert_eq!(
+        (&shown["by"], &shown["until"], &shown["reason"]),
+        (&"ada".into(), &Value::Null, &"why".into())
+    );
     let listed = found(flows.ask("GET", PATH, &[("authorization", "Bearer a-secret")], ""));
     assert_eq!(listed["items"], json!([shown]));
     let long = "x".repeat(1_024);
     for (method, path, body, expected) in [
-        ("PUT", PATH, json!({"rule": "vendor.nope", "pause": true}), (422, "invalid_field", json!("rule"))),
-        ("PUT", PATH, json!({"rule": "vendor.fast", "pause": true, "reason": long}), (422, "invalid_field", json!(""))),
-        ("PUT", PATH, json!({"pause": true}), (422, "invalid_field", json!(""))),
-        ("PUT", PATH, json!({"reason": "x".repeat(64 * 1024)}), (413, "payload_too_large", Value::Null)),
-        ("POST", "/v1/limits/check", json!({"domain": "", "descriptors": []}), (422, "invalid_field", json!("domain"))),
+        (
+            "PUT",
+            PATH,
+            json!({"rule": "vendor.nope", "pause": true}),
+            (422, "invalid_field", json!("rule")),
+        ),
+        (
+            "PUT",
+            PATH,
+            json!({"rule": "vendor.fast", "pause": true, "reason": long}),
+            (422, "invalid_field", json!("")),
+        ),
+        (
+            "PUT",
+            PATH,
+            json!({"pause": true}),
+            (422, "invalid_field", json!("")),
+        ),
+        (
+            "PUT",
+            PATH,
+            json!({"reason": "x".repeat(64 * 1024)}),
+            (413, "payload_too_large", Value::Null),
+        ),
+        (
+            "POST",
+            "/v1/limits/check",
+            json!({"domain": "", "descriptors": []}),
+            (422, "invalid_field", json!("domain")),
+        ),
         (
             "POST",
             "/v1/limits/check",
@@ -187,12 +281,23 @@ fn who_decided_is_told_and_mistakes_are_named() {
     }
     for (query, expected) in [
         ("", (422, "invalid_field", json!(""))),
-        ("?rule=a&effect=nope", (422, "invalid_field", json!("effect"))),
-        ("?domain=a&entries=x", (422, "invalid_field", json!("entries"))),
+        (
+            "?rule=a&effect=nope",
+            (422, "invalid_field", json!("effect")),
+        ),
+        (
+            "?domain=a&entries=x",
+            (422, "invalid_field", json!("entries")),
+        ),
         ("?rule=a&more=1", (422, "invalid_field", json!("more"))),
         ("?rule=a", (404, "override_not_found", Value::Null)),
     ] {
-        let answer = flows.ask("DELETE", &format!("{PATH}{query}"), &[("authorization", "Bearer a-secret")], "");
+        let answer = flows.ask(
+            "DELETE",
+            &format!("{PATH}{query}"),
+            &[("authorization", "Bearer a-secret")],
+            "",
+        );
         let (status, code, at) = problem(&answer);
         assert_eq!((status, &*code, at), expected, "{query}");
     }

@@ -46,7 +46,9 @@ fn never_more_than_ten_are_at_work_while_workers_and_servers_are_killed() {
     };
     for seed in seeds {
         let (kills, longest) = Stage::start(Rng::with_seed(seed)).play();
-        eprintln!("{SEED}={seed}: after each of {kills} kills ten were at work again within {longest:.1?}");
+        eprintln!(
+            "{SEED}={seed}: after each of {kills} kills ten were at work again within {longest:.1?}"
+        );
     }
 }
 
@@ -66,9 +68,19 @@ impl Stage {
         let (redis, folder) = (redis(), tempfile::tempdir().unwrap());
         let store = [("REDIS_URL", redis.address().to_string())];
         let servers = [Served::start(&store), Served::start(&store)];
-        let workflows = (0..WORKFLOWS).map(|_| create(servers[0].api, &mut rng)).collect();
+        let workflows = (0..WORKFLOWS)
+            .map(|_| create(servers[0].api, &mut rng))
+            .collect();
         let slots = Slots::of(folder.path());
-        let mut stage = Self { rng, servers, workers: Vec::new(), slots, workflows, folder, _redis: redis };
+        let mut stage = Self {
+            rng,
+            servers,
+            workers: Vec::new(),
+            slots,
+            workflows,
+            folder,
+            _redis: redis,
+        };
         stage.fill_up();
         stage
     }
@@ -77,7 +89,8 @@ impl Stage {
     fn fill_up(&mut self) {
         let servers = self.addresses();
         let missing = WORKERS - self.workers.len();
-        self.workers.extend((0..missing).map(|_| Worker::start(&servers, self.folder.path())));
+        self.workers
+            .extend((0..missing).map(|_| Worker::start(&servers, self.folder.path())));
     }
 
     fn addresses(&self) -> [SocketAddr; 2] {
@@ -93,7 +106,9 @@ impl Stage {
             self.strike();
             kills += 1;
             let begin = Instant::now();
-            self.await_that("ten are at work again", |stage| stage.slots.taken() == PLACES);
+            self.await_that("ten are at work again", |stage| {
+                stage.slots.taken() == PLACES
+            });
             longest = longest.max(begin.elapsed());
         }
         let mut open = self.open();
@@ -135,7 +150,10 @@ impl Stage {
                 self.open()
             );
             assert_eq!(self.slots.crowd(), None, "eleven are at work");
-            assert!(!self.workers.iter_mut().any(Worker::has_ended), "a worker gave up");
+            assert!(
+                !self.workers.iter_mut().any(Worker::has_ended),
+                "a worker gave up"
+            );
             std::thread::park_timeout(Duration::from_millis(10));
         }
     }
@@ -143,8 +161,15 @@ impl Stage {
     /// How many jobs have not ended.
     fn open(&self) -> usize {
         let open = |id: &String| {
-            let shown = found(ask(self.servers[0].api, "GET", &format!("/v1/workflows/{id}?view=summary"), &[], ""));
-            ["waiting", "scheduled", "ready", "running"].map(|state| shown["job_counts"][state].as_u64().unwrap())
+            let shown = found(ask(
+                self.servers[0].api,
+                "GET",
+                &format!("/v1/workflows/{id}?view=summary"),
+                &[],
+                "",
+            ));
+            ["waiting", "scheduled", "ready", "running"]
+                .map(|state| shown["job_counts"][state].as_u64().unwrap())
         };
         self.workflows.iter().flat_map(open).sum::<u64>() as usize
     }
@@ -159,5 +184,8 @@ fn create(server: SocketAddr, rng: &mut Rng) -> String {
     };
     let jobs: Vec<Value> = (0..JOBS_OF_EACH).map(&mut job).collect();
     let body = json!({"name": "eager", "jobs": jobs}).to_string();
-    found(ask(server, "POST", "/v1/workflows", &[], &body))["id"].as_str().unwrap().to_owned()
+    found(ask(server, "POST", "/v1/workflows", &[], &body))["id"]
+        .as_str()
+        .unwrap()
+        .to_owned()
 }

@@ -74,7 +74,9 @@ impl RedisStore {
         let found = match agreed {
             Some(agreed) => agreed,
             None => match self.publish(Delivery::Sharded, b"").await {
-                Outcome::ServerError(error) if error.message.starts_with("ERR unknown command") => Delivery::Broadcast,
+                Outcome::ServerError(error) if error.message.starts_with("ERR unknown command") => {
+                    Delivery::Broadcast
+                }
                 _ => Delivery::Sharded,
             },
         };
@@ -98,7 +100,9 @@ impl RedisStore {
                 }
             }
             // What others found out works here as well, until Redis says otherwise.
-            _ if before == Speech::Unknown => self.voice.set(agreed.map_or(Speech::Unknown, Speech::Works)),
+            _ if before == Speech::Unknown => self
+                .voice
+                .set(agreed.map_or(Speech::Unknown, Speech::Works)),
             _ => {}
         }
     }
@@ -109,7 +113,11 @@ impl RedisStore {
     /// Nothing is lost when the future is dropped.
     pub(crate) async fn until_voice(&self, may: bool, apart: &impl Fn() -> Duration) {
         while self.voice.delivery().is_some() != may {
-            let wait = if self.voice.known() == Speech::Unknown { UNANSWERED } else { apart() };
+            let wait = if self.voice.known() == Speech::Unknown {
+                UNANSWERED
+            } else {
+                apart()
+            };
             let doubted = async {
                 sleep(LEAST).await;
                 self.voice.doubted.notified().await;

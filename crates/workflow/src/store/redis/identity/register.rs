@@ -37,39 +37,62 @@ fn row(kind: u8, name: &str) -> Vec<u8> {
 
 /// The rows of entries.
 fn rows_of(entries: &[(String, String)]) -> Vec<Vec<u8>> {
-    let paused = entries.iter().filter(|(_, value)| value == PAUSED).map(|(name, _)| row(PAUSE, name));
-    entries.iter().map(|(name, _)| row(NAME, name)).chain(paused).collect()
+    let paused = entries
+        .iter()
+        .filter(|(_, value)| value == PAUSED)
+        .map(|(name, _)| row(PAUSE, name));
+    entries
+        .iter()
+        .map(|(name, _)| row(NAME, name))
+        .chain(paused)
+        .collect()
 }
 
 /// Rows, each after the score of all.
 fn scored(rows: &[Vec<u8>]) -> impl Iterator<Item = Arg<'_>> {
-    rows.iter().flat_map(|row| [Arg::Integer(0), Arg::Bytes(row)])
+    rows.iter()
+        .flat_map(|row| [Arg::Integer(0), Arg::Bytes(row)])
 }
 
 /// A command with a key and any number of other arguments.
 fn args<'a>(key: &'a str, others: impl IntoIterator<Item = Arg<'a>>) -> Vec<Arg<'a>> {
-    [Arg::Key(key.as_bytes())].into_iter().chain(others).collect()
+    [Arg::Key(key.as_bytes())]
+        .into_iter()
+        .chain(others)
+        .collect()
 }
 
 /// The arguments of a range of the sorted set: rows of a kind after a name.
 fn range<'a>(key: &'a str, bounds: &'a [Vec<u8>; 2], limit: &'a [Arg<'a>]) -> Vec<Arg<'a>> {
     let [from, to] = bounds.each_ref().map(|bound| Arg::Bytes(bound));
-    args(key, [from, to, Arg::Bytes(b"BYLEX")].into_iter().chain(limit.iter().copied()))
+    args(
+        key,
+        [from, to, Arg::Bytes(b"BYLEX")]
+            .into_iter()
+            .chain(limit.iter().copied()),
+    )
 }
 
 /// All rows of a kind, those after a name.
 fn after(kind: u8, name: Option<&str>) -> [Vec<u8>; 2] {
-    [[&b"("[..], &row(kind, name.unwrap_or_default())].concat(), vec![b'(', kind + 1]]
+    [
+        [&b"("[..], &row(kind, name.unwrap_or_default())].concat(),
+        vec![b'(', kind + 1],
+    ]
 }
 
 fn names_of(outcome: &Outcome) -> Result<Vec<String>, StoreError> {
     let rows = reply::strings(answer(outcome)?)?;
-    Ok(rows.iter().map(|row| String::from_utf8_lossy(&row[1..]).into_owned()).collect())
+    Ok(rows
+        .iter()
+        .map(|row| String::from_utf8_lossy(&row[1..]).into_owned())
+        .collect())
 }
 
 fn values_of(outcome: &Outcome) -> Result<Vec<Option<String>>, StoreError> {
     let values = reply::array(answer(outcome)?)?;
-    let text = |value| Ok(reply::bytes(value)?.map(|text| String::from_utf8_lossy(text).into_owned()));
+    let text =
+        |value| Ok(reply::bytes(value)?.map(|text| String::from_utf8_lossy(text).into_owned()));
     values.into_iter().map(text).collect()
 }
 
@@ -83,7 +106,10 @@ impl RedisStore {
     pub(super) fn ask_sizes(&self, batch: &mut Batch, register: Register) {
         let (key, [index, _]) = (self.keys.register(register), self.keys.beside(register));
         batch.unit().repeatable("HLEN", &[Arg::Key(key.as_bytes())]);
-        batch.unit().repeatable("ZLEXCOUNT", &args(&index, [b"[!".as_slice(), b"(o"].map(Arg::Bytes)));
+        batch.unit().repeatable(
+            "ZLEXCOUNT",
+            &args(&index, [b"[!".as_slice(), b"(o"].map(Arg::Bytes)),
+        );
     }
 
     /// Puts names in order again that are not, and notes losses. Returns how many names each register has. What is not told counts as more
@@ -94,14 +120,17 @@ impl RedisStore {
         for (at, pair) in sizes.chunks_exact(2).enumerate() {
             let Ok(size) = count(&pair[0]) else { continue };
             names[at] = size;
-            let Ok(ordered) = count(&pair[1]) else { continue };
+            let Ok(ordered) = count(&pair[1]) else {
+                continue;
+            };
             let was_ordered = &self.identity.ordered[at];
             if ordered == 0 && was_ordered.load(Relaxed) {
                 self.identity.losses.fetch_add(1, Relaxed);
             }
             if self.format() >= Format::Third && !self.is_migrating() {
                 // The next look tries again.
-                let in_order = ordered == size + 1 || self.put_in_order(REGISTERS[at]).await.is_ok();
+                let in_order =
+                    ordered == size + 1 || self.put_in_order(REGISTERS[at]).await.is_ok();
                 was_ordered.store(in_order, Relaxed);
             }
         }
@@ -116,16 +145,22 @@ impl RedisStore {
     async fn put_in_order(&self, register: Register) -> Result<(), StoreError> {
         let (key, [index, _]) = (self.keys.register(register), self.keys.beside(register));
         let mut batch = Batch::new();
-        batch.unit().repeatable("HGETALL", &[Arg::Key(key.as_bytes())]);
+        batch
+            .unit()
+            .repeatable("HGETALL", &[Arg::Key(key.as_bytes())]);
         for kind in [NAME, PAUSE] {
-            batch.unit().repeatable("ZRANGE", &range(&index, &after(kind, None), &[]));
+            batch
+                .unit()
+                .repeatable("ZRANGE", &range(&index, &after(kind, None), &[]));
         }
         let outcomes = self.send(batch).await;
         let entries = reply::entries(answer(&outcomes[0])?)?;
         let (ordered, paused) = (names_of(&outcomes[1])?, names_of(&outcomes[2])?);
         for some in entries.chunks(TOGETHER) {
             let (rows, mut batch) = (rows_of(some), Batch::new());
-            batch.unit().repeatable("ZADD", &args(&index, scored(&rows)));
+            batch
+                .unit()
+                .repeatable("ZADD", &args(&index, scored(&rows)));
             done(&self.send(batch).await)?;
         }
         for some in ordered.chunks(TOGETHER) {
@@ -133,12 +168,17 @@ impl RedisStore {
             let mut unit = batch.unit();
             for name in some {
                 let value = if paused.contains(name) { PAUSED } else { "" };
-                unit = unit.repeatable("HSETNX", &args(&key, [name.as_bytes(), value.as_bytes()].map(Arg::Bytes)));
+                unit = unit.repeatable(
+                    "HSETNX",
+                    &args(&key, [name.as_bytes(), value.as_bytes()].map(Arg::Bytes)),
+                );
             }
             done(&self.send(batch).await)?;
         }
         let mut batch = Batch::new();
-        batch.unit().repeatable("ZADD", &args(&index, [Arg::Integer(0), Arg::Bytes(ALL)]));
+        batch
+            .unit()
+            .repeatable("ZADD", &args(&index, [Arg::Integer(0), Arg::Bytes(ALL)]));
         done(&self.send(batch).await)
     }
 
@@ -151,21 +191,41 @@ impl RedisStore {
         let (key, [index, _]) = (self.keys.register(register), self.keys.beside(register));
         let mut batch = Batch::new();
         if !self.is_ordered(register) {
-            batch.unit().repeatable("HGETALL", &[Arg::Key(key.as_bytes())]);
+            batch
+                .unit()
+                .repeatable("HGETALL", &[Arg::Key(key.as_bytes())]);
             let mut all = reply::entries(answer(&self.send(batch).await[0])?)?;
-            let from = name.map_or(0, |name| all.partition_point(|(known, _)| known.as_str() <= name));
+            let from = name.map_or(0, |name| {
+                all.partition_point(|(known, _)| known.as_str() <= name)
+            });
             all.truncate(from.saturating_add(limit));
             return Ok(all.split_off(from));
         }
         // As many paused ones as names: they are enough for the page.
-        let limit = [Arg::Bytes(b"LIMIT"), Arg::Integer(0), Arg::Integer(i64::try_from(limit).unwrap_or(i64::MAX))];
+        let limit = [
+            Arg::Bytes(b"LIMIT"),
+            Arg::Integer(0),
+            Arg::Integer(i64::try_from(limit).unwrap_or(i64::MAX)),
+        ];
         for kind in [NAME, PAUSE] {
-            batch.unit().repeatable("ZRANGE", &range(&index, &after(kind, name), &limit));
+            batch
+                .unit()
+                .repeatable("ZRANGE", &range(&index, &after(kind, name), &limit));
         }
         let outcomes = self.send(batch).await;
         let (names, paused) = (names_of(&outcomes[0])?, names_of(&outcomes[1])?);
-        let value = |name: &String| if paused.binary_search(name).is_ok() { PAUSED } else { "" }.to_owned();
-        Ok(names.into_iter().map(|name| (name.clone(), value(&name))).collect())
+        let value = |name: &String| {
+            if paused.binary_search(name).is_ok() {
+                PAUSED
+            } else {
+                ""
+            }
+            .to_owned()
+        };
+        Ok(names
+            .into_iter()
+            .map(|name| (name.clone(), value(&name)))
+            .collect())
     }
 
     pub(crate) async fn registered(
@@ -175,22 +235,38 @@ impl RedisStore {
     ) -> Result<Vec<Option<String>>, StoreError> {
         let key = self.keys.register(register);
         let mut batch = Batch::new();
-        batch.unit().repeatable("HMGET", &args(&key, names.iter().map(|name| Arg::Bytes(name.as_bytes()))));
+        batch.unit().repeatable(
+            "HMGET",
+            &args(&key, names.iter().map(|name| Arg::Bytes(name.as_bytes()))),
+        );
         values_of(&self.send(batch).await[0])
     }
 
     pub(crate) async fn paused_queues(&self) -> Result<Vec<String>, StoreError> {
         if !self.is_ordered(Register::Queues) {
-            let all = self.register_page(Register::Queues, None, usize::MAX).await?;
-            return Ok(all.into_iter().filter(|(_, value)| value == PAUSED).map(|(name, _)| name).collect());
+            let all = self
+                .register_page(Register::Queues, None, usize::MAX)
+                .await?;
+            return Ok(all
+                .into_iter()
+                .filter(|(_, value)| value == PAUSED)
+                .map(|(name, _)| name)
+                .collect());
         }
         let [index, _] = self.keys.beside(Register::Queues);
         let mut batch = Batch::new();
-        batch.unit().repeatable("ZRANGE", &range(&index, &after(PAUSE, None), &[]));
+        batch
+            .unit()
+            .repeatable("ZRANGE", &range(&index, &after(PAUSE, None), &[]));
         names_of(&self.send(batch).await[0])
     }
 
-    pub(crate) async fn enter(&self, register: Register, name: &str, value: Option<&str>) -> Result<(), StoreError> {
+    pub(crate) async fn enter(
+        &self,
+        register: Register,
+        name: &str,
+        value: Option<&str>,
+    ) -> Result<(), StoreError> {
         let (key, [index, _]) = (self.keys.register(register), self.keys.beside(register));
         let [named, paused] = [NAME, PAUSE].map(|kind| row(kind, name));
         let name = Arg::Bytes(name.as_bytes());
@@ -207,7 +283,9 @@ impl RedisStore {
             _ => unit.repeatable("ZREM", &remove(&paused)),
         };
         self.wait(match value {
-            Some(value) => unit.repeatable("HSET", &args(&key, [name, Arg::Bytes(value.as_bytes())])),
+            Some(value) => {
+                unit.repeatable("HSET", &args(&key, [name, Arg::Bytes(value.as_bytes())]))
+            }
             None => unit.repeatable("HDEL", &args(&key, [name])),
         });
         self.write_names(batch).await
@@ -225,13 +303,18 @@ impl RedisStore {
             return Ok(());
         }
         let rows = rows_of(entries);
-        let names = entries.iter().flat_map(|(name, _)| [Arg::Bytes(name.as_bytes()), at]);
+        let names = entries
+            .iter()
+            .flat_map(|(name, _)| [Arg::Bytes(name.as_bytes()), at]);
         let mut batch = Batch::new();
         // The moments first: whoever is about to remove a name sees by them that it is used.
         let unit = batch.unit().repeatable("HSET", &args(&moments, names));
         let mut unit = unit.repeatable("ZADD", &args(&index, scored(&rows)));
         for (name, value) in entries {
-            unit = unit.repeatable("HSETNX", &args(&key, [name.as_bytes(), value.as_bytes()].map(Arg::Bytes)));
+            unit = unit.repeatable(
+                "HSETNX",
+                &args(&key, [name.as_bytes(), value.as_bytes()].map(Arg::Bytes)),
+            );
         }
         self.wait(unit);
         self.write_names(batch).await
@@ -244,19 +327,35 @@ impl RedisStore {
     ) -> Result<Vec<Option<Timestamp>>, StoreError> {
         let [_, moments] = self.keys.beside(register);
         let mut batch = Batch::new();
-        batch.unit().repeatable("HMGET", &args(&moments, names.iter().map(|name| Arg::Bytes(name.as_bytes()))));
+        batch.unit().repeatable(
+            "HMGET",
+            &args(
+                &moments,
+                names.iter().map(|name| Arg::Bytes(name.as_bytes())),
+            ),
+        );
         let found = values_of(&self.send(batch).await[0])?;
         let moment = |text: Option<String>| text?.parse().ok().map(Timestamp::from_micros);
         Ok(found.into_iter().map(moment).collect())
     }
 
-    pub(crate) async fn forget(&self, register: Register, names: &[Entered]) -> Result<u64, StoreError> {
+    pub(crate) async fn forget(
+        &self,
+        register: Register,
+        names: &[Entered],
+    ) -> Result<u64, StoreError> {
         let (key, [index, moments]) = (self.keys.register(register), self.keys.beside(register));
-        let moment = |at: &Option<Timestamp>| at.map_or_else(String::new, |at| at.micros().to_string());
-        let texts: Vec<(&String, String)> = names.iter().map(|(name, at)| (name, moment(at))).collect();
+        let moment =
+            |at: &Option<Timestamp>| at.map_or_else(String::new, |at| at.micros().to_string());
+        let texts: Vec<(&String, String)> =
+            names.iter().map(|(name, at)| (name, moment(at))).collect();
         let mut all = vec![Arg::Bytes(FORGET), Arg::Integer(3)];
         all.extend([&key, &index, &moments].map(|key| Arg::Key(key.as_bytes())));
-        all.extend(texts.iter().flat_map(|(name, at)| [Arg::Bytes(name.as_bytes()), Arg::Bytes(at.as_bytes())]));
+        all.extend(
+            texts
+                .iter()
+                .flat_map(|(name, at)| [Arg::Bytes(name.as_bytes()), Arg::Bytes(at.as_bytes())]),
+        );
         let mut batch = Batch::new();
         batch.unit().repeatable("EVAL", &all);
         reply::count(answer(&self.send(batch).await[0])?)
@@ -264,7 +363,9 @@ impl RedisStore {
 
     /// Sends a batch of one unit that ends with the wait for replicas.
     pub(super) async fn write_names(&self, batch: Batch) -> Result<(), StoreError> {
-        let (outcomes, enough) = self.send_to_replicas(batch, Instant::now() + self.timeout).await;
+        let (outcomes, enough) = self
+            .send_to_replicas(batch, Instant::now() + self.timeout)
+            .await;
         done(&outcomes).and(enough)
     }
 }
@@ -273,7 +374,9 @@ impl RedisStore {
 fn done(outcomes: &[Outcome]) -> Result<(), StoreError> {
     match outcomes.iter().find(|outcome| outcome.reply().is_err()) {
         None => Ok(()),
-        Some(lost @ Outcome::Unknown(_)) => Err(StoreError::Unknown { reason: reason(lost) }),
+        Some(lost @ Outcome::Unknown(_)) => Err(StoreError::Unknown {
+            reason: reason(lost),
+        }),
         Some(other) => Err(unavailable(other)),
     }
 }

@@ -66,13 +66,23 @@ enum Look {
 /// Asks for a state if it has few fields. Two replies.
 pub(crate) fn ask<'u>(unit: UnitBuilder<'u>, key: &str) -> UnitBuilder<'u> {
     let key = Arg::Key(key.as_bytes());
-    let piece = [key, Arg::Integer(0), Arg::Bytes(b"COUNT"), Arg::Integer(FIRST)];
-    unit.repeatable("HGET", &[key, Arg::Bytes(META)]).repeatable("HSCAN", &piece)
+    let piece = [
+        key,
+        Arg::Integer(0),
+        Arg::Bytes(b"COUNT"),
+        Arg::Integer(FIRST),
+    ];
+    unit.repeatable("HGET", &[key, Arg::Bytes(META)])
+        .repeatable("HSCAN", &piece)
 }
 
 impl RedisStore {
     /// A state, of which the replies to [`ask`] are there already. None: there is none.
-    pub(crate) async fn state(&self, key: &str, replies: &[Outcome]) -> Result<Option<StoredState>, StoreError> {
+    pub(crate) async fn state(
+        &self,
+        key: &str,
+        replies: &[Outcome],
+    ) -> Result<Option<StoredState>, StoreError> {
         if reply::is_forbidden(&replies[1]) {
             return self.whole(key).await;
         }
@@ -82,15 +92,26 @@ impl RedisStore {
         }
         for _ in 0..TRIES {
             let mut batch = Batch::new();
-            batch.unit().repeatable("HGET", &[Arg::Key(key.as_bytes()), Arg::Bytes(META)]);
+            batch
+                .unit()
+                .repeatable("HGET", &[Arg::Key(key.as_bytes()), Arg::Bytes(META)]);
             let replies = self.send(batch).await;
-            let Some(meta) = reply::bytes(stored(&replies[0], key)?)? else { return Ok(None) };
-            let Ok(known) = decode::<Meta>(meta, String::new) else { break };
+            let Some(meta) = reply::bytes(stored(&replies[0], key)?)? else {
+                return Ok(None);
+            };
+            let Ok(known) = decode::<Meta>(meta, String::new) else {
+                break;
+            };
             let mut reading = Reading::new(self, (key, known.counts.total()), meta, known.stamp());
             match reading.all().await? {
                 Look::Gone => return Ok(None),
                 Look::Lost => {}
-                _ => return Ok(Some(StoredState { owing: reading.marks().await?, ..reading.into_state() })),
+                _ => {
+                    return Ok(Some(StoredState {
+                        owing: reading.marks().await?,
+                        ..reading.into_state()
+                    }));
+                }
             }
         }
         self.whole(key).await
@@ -99,28 +120,55 @@ impl RedisStore {
     /// A state, read at once.
     async fn whole(&self, key: &str) -> Result<Option<StoredState>, StoreError> {
         let mut batch = Batch::new();
-        batch.unit().repeatable("HGETALL", &[Arg::Key(key.as_bytes())]);
+        batch
+            .unit()
+            .repeatable("HGETALL", &[Arg::Key(key.as_bytes())]);
         reply::state(key, stored(&self.send(batch).await[0], key)?)
     }
 
     /// What was written to a large state after a write. None: its trail does not tell, or it is gone.
-    pub(crate) async fn later(&self, id: WorkflowId, jobs: usize, since: Stamp) -> Result<Option<Later>, StoreError> {
+    pub(crate) async fn later(
+        &self,
+        id: WorkflowId,
+        jobs: usize,
+        since: Stamp,
+    ) -> Result<Option<Later>, StoreError> {
         let key = self.keys.part(id, Part::State);
         let mut reading = Reading::new(self, (&key, jobs), &[], since);
         Ok(match reading.catch_up().await? {
-            Look::Same | Look::Current => Some(Later { stamp: reading.stamp, state: reading.into_state() }),
+            Look::Same | Look::Current => Some(Later {
+                stamp: reading.stamp,
+                state: reading.into_state(),
+            }),
             Look::Gone | Look::Lost | Look::More => None,
         })
     }
 }
 
 impl<'a> Reading<'a> {
-    fn new(store: &'a RedisStore, (key, number): (&'a str, usize), meta: &[u8], stamp: Stamp) -> Self {
-        Self { store, key, number, meta: meta.to_vec(), stamp, jobs: HashMap::new(), changed: BTreeSet::new() }
+    fn new(
+        store: &'a RedisStore,
+        (key, number): (&'a str, usize),
+        meta: &[u8],
+        stamp: Stamp,
+    ) -> Self {
+        Self {
+            store,
+            key,
+            number,
+            meta: meta.to_vec(),
+            stamp,
+            jobs: HashMap::new(),
+            changed: BTreeSet::new(),
+        }
     }
 
     fn into_state(self) -> StoredState {
-        StoredState { meta: self.meta, jobs: self.jobs.into_iter().collect(), owing: Vec::new() }
+        StoredState {
+            meta: self.meta,
+            jobs: self.jobs.into_iter().collect(),
+            owing: Vec::new(),
+        }
     }
 
     /// Reads all jobs.
@@ -153,46 +201,82 @@ impl<'a> Reading<'a> {
     }
 
     /// Reads pieces, follows the trail, and reads these jobs, which are in order, at the same moment.
-    async fn look(&mut self, pieces: &[Range<usize>], jobs: &[JobIndex]) -> Result<Look, StoreError> {
+    async fn look(
+        &mut self,
+        pieces: &[Range<usize>],
+        jobs: &[JobIndex],
+    ) -> Result<Look, StoreError> {
         let (from, length) = (self.stamp.version, trail::length(self.number));
-        let trail: Vec<String> = (from..=from + AHEAD).map(|version| trail::field(version, length)).collect();
+        let trail: Vec<String> = (from..=from + AHEAD)
+            .map(|version| trail::field(version, length))
+            .collect();
         let mut batch = Batch::new();
         for piece in pieces {
-            self.ask(&mut batch, piece.clone().map(|job| Arg::Integer(job as i64)));
+            self.ask(
+                &mut batch,
+                piece.clone().map(|job| Arg::Integer(job as i64)),
+            );
         }
-        let fields = [META].into_iter().chain(trail.iter().map(String::as_bytes)).map(Arg::Bytes);
-        self.ask(&mut batch, fields.chain(jobs.iter().map(|job| Arg::Integer(job.0.into()))));
+        let fields = [META]
+            .into_iter()
+            .chain(trail.iter().map(String::as_bytes))
+            .map(Arg::Bytes);
+        self.ask(
+            &mut batch,
+            fields.chain(jobs.iter().map(|job| Arg::Integer(job.0.into()))),
+        );
         let replies = self.store.send(batch).await;
         for (piece, reply) in pieces.iter().zip(&replies) {
-            self.take(piece.clone().map(|job| JobIndex(job as u32)), &values(self.key, reply)?);
+            self.take(
+                piece.clone().map(|job| JobIndex(job as u32)),
+                &values(self.key, reply)?,
+            );
         }
         let values = values(self.key, &replies[pieces.len()])?;
-        let Some((Some(meta), values)) = values.split_first() else { return Ok(Look::Gone) };
+        let Some((Some(meta), values)) = values.split_first() else {
+            return Ok(Look::Gone);
+        };
         let (trail, values) = values.split_at(trail.len());
         jobs.iter().for_each(|job| _ = self.changed.remove(job));
         self.take(jobs.iter().copied(), values);
-        Ok(if **meta == self.meta { Look::Same } else { self.follow(meta, trail, jobs) })
+        Ok(if **meta == self.meta {
+            Look::Same
+        } else {
+            self.follow(meta, trail, jobs)
+        })
     }
 
     fn ask<'b>(&self, batch: &mut Batch, fields: impl Iterator<Item = Arg<'b>>)
     where
         'a: 'b,
     {
-        let args: Vec<Arg<'_>> = [Arg::Key(self.key.as_bytes())].into_iter().chain(fields).collect();
+        let args: Vec<Arg<'_>> = [Arg::Key(self.key.as_bytes())]
+            .into_iter()
+            .chain(fields)
+            .collect();
         batch.unit().repeatable("HMGET", &args);
     }
 
     fn take(&mut self, jobs: impl Iterator<Item = JobIndex>, values: &[Option<&Bytes>]) {
-        self.jobs.extend(jobs.zip(values).filter_map(|(job, value)| Some((job, value.as_ref()?.to_vec()))));
+        self.jobs.extend(
+            jobs.zip(values)
+                .filter_map(|(job, value)| Some((job, value.as_ref()?.to_vec()))),
+        );
     }
 
     /// Follows the trail to the write that made the state, if it leads there. These jobs were read after that write.
     fn follow(&mut self, meta: &[u8], trail: &[Option<&Bytes>], jobs: &[JobIndex]) -> Look {
         let now = decode(meta, String::new).map(|meta: Meta| meta.stamp());
         let followed = trail::follow(self.stamp, trail.iter().copied());
-        let (Ok(now), Some(Followed { stamp, changed })) = (now, followed) else { return Look::Lost };
+        let (Ok(now), Some(Followed { stamp, changed })) = (now, followed) else {
+            return Look::Lost;
+        };
         let known = std::mem::replace(&mut self.stamp, stamp);
-        self.changed.extend(changed.into_iter().filter(|job| jobs.binary_search(job).is_err()));
+        self.changed.extend(
+            changed
+                .into_iter()
+                .filter(|job| jobs.binary_search(job).is_err()),
+        );
         if stamp == now {
             self.meta = meta.to_vec();
             Look::Current
@@ -207,15 +291,30 @@ impl<'a> Reading<'a> {
     /// rarely one: then the fields are as many as are known. A mark that was removed meanwhile does no harm.
     async fn marks(&self) -> Result<Vec<u32>, StoreError> {
         let length = trail::length(self.number);
-        let trail: Vec<String> = (0..length).map(|version| trail::field(version, length)).collect();
+        let trail: Vec<String> = (0..length)
+            .map(|version| trail::field(version, length))
+            .collect();
         let mut batch = Batch::new();
-        self.ask(&mut batch, [META].into_iter().chain(LABEL).chain(trail.iter().map(String::as_bytes)).map(Arg::Bytes));
+        self.ask(
+            &mut batch,
+            [META]
+                .into_iter()
+                .chain(LABEL)
+                .chain(trail.iter().map(String::as_bytes))
+                .map(Arg::Bytes),
+        );
         // Counted last: what is added in between makes them more.
-        batch.unit().repeatable("HLEN", &[Arg::Key(self.key.as_bytes())]);
+        batch
+            .unit()
+            .repeatable("HLEN", &[Arg::Key(self.key.as_bytes())]);
         let replies = self.store.send(batch).await;
         let known = values(self.key, &replies[0])?.iter().flatten().count() + self.jobs.len();
         let all = reply::count(stored(&replies[1], self.key)?)?;
-        if all == known as u64 { Ok(Vec::new()) } else { self.find_marks().await }
+        if all == known as u64 {
+            Ok(Vec::new())
+        } else {
+            self.find_marks().await
+        }
     }
 
     async fn find_marks(&self) -> Result<Vec<u32>, StoreError> {
@@ -225,7 +324,10 @@ impl<'a> Reading<'a> {
             let begin = [Arg::Key(self.key.as_bytes()), Arg::Bytes(from.as_bytes())];
             let scan = [b"MATCH".as_slice(), keys::OWING, b"COUNT"].map(Arg::Bytes);
             let mut batch = Batch::new();
-            batch.unit().repeatable("HSCAN", &[&begin[..], &scan, &[Arg::Integer(PIECE as i64)]].concat());
+            batch.unit().repeatable(
+                "HSCAN",
+                &[&begin[..], &scan, &[Arg::Integer(PIECE as i64)]].concat(),
+            );
             let (next, fields) = reply::piece(stored(&self.store.send(batch).await[0], self.key)?)?;
             marks.extend(fields.iter().filter_map(|(field, _)| keys::owing_of(field)));
             cursor = next;
@@ -238,5 +340,8 @@ impl<'a> Reading<'a> {
 
 /// The values of an answer to HMGET.
 fn values<'r>(key: &str, reply: &'r Outcome) -> Result<Vec<Option<&'r Bytes>>, StoreError> {
-    reply::array(stored(reply, key)?)?.into_iter().map(reply::bytes).collect()
+    reply::array(stored(reply, key)?)?
+        .into_iter()
+        .map(reply::bytes)
+        .collect()
 }

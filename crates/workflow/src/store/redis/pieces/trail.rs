@@ -51,20 +51,34 @@ pub(crate) fn entry(put: &Put) -> Option<[Piece<'_>; 2]> {
         noted.push(stamp.writer as usize);
         noted.extend(put.jobs.iter().map(|(job, _)| job.index()));
     }
-    Some([Piece::Text(field(stamp.version, length(jobs))), Piece::Packed(pack(&noted))])
+    Some([
+        Piece::Text(field(stamp.version, length(jobs))),
+        Piece::Packed(pack(&noted)),
+    ])
 }
 
 /// Follows a trail from a write, whose entry is the first of these. None: another write has its version, or the next one changed too much.
-pub(super) fn follow<'a>(from: Stamp, entries: impl IntoIterator<Item = Option<&'a Bytes>>) -> Option<Followed> {
+pub(super) fn follow<'a>(
+    from: Stamp,
+    entries: impl IntoIterator<Item = Option<&'a Bytes>>,
+) -> Option<Followed> {
     let mut entries = entries.into_iter().map(|entry| read(entry?));
     let is_of = |entry: &Entry| entry.version == from.version;
     match entries.next().flatten().filter(is_of) {
-        Some(Entry { changed: Some((writer, _)), .. }) if writer != from.writer => return None,
+        Some(Entry {
+            changed: Some((writer, _)),
+            ..
+        }) if writer != from.writer => return None,
         _ => {}
     }
-    let mut followed = Followed { stamp: from, changed: BTreeSet::new() };
+    let mut followed = Followed {
+        stamp: from,
+        changed: BTreeSet::new(),
+    };
     for (version, entry) in (from.version + 1..).zip(entries) {
-        let Some(entry) = entry.filter(|entry| entry.version == version) else { break };
+        let Some(entry) = entry.filter(|entry| entry.version == version) else {
+            break;
+        };
         let (writer, jobs) = entry.changed?;
         followed.stamp = Stamp { version, writer };
         followed.changed.extend(jobs);
@@ -86,12 +100,18 @@ fn read(bytes: &Bytes) -> Option<Entry> {
         };
         let (number, after) = after.split_at_checked(width)?;
         rest = after;
-        Some(number.iter().fold(if width == 0 { u32::from(mark) } else { 0 }, |all, &byte| all << 8 | u32::from(byte)))
+        Some(number.iter().fold(
+            if width == 0 { u32::from(mark) } else { 0 },
+            |all, &byte| all << 8 | u32::from(byte),
+        ))
     };
     let version = next()?.into();
     let writer = next();
     let jobs = std::iter::from_fn(next).map(JobIndex).collect();
-    Some(Entry { version, changed: writer.map(|writer| (writer, jobs)) })
+    Some(Entry {
+        version,
+        changed: writer.map(|writer| (writer, jobs)),
+    })
 }
 
 #[cfg(test)]
@@ -106,9 +126,18 @@ mod tests {
     fn what_was_packed_is_read() {
         let noted = [70_000, 0xffff_ffff, 0, 127, 128, 255, 256, 65_535, 65_536];
         let jobs = noted[2..].iter().map(|&job| JobIndex(job as u32)).collect();
-        let entry = Entry { version: 70_000, changed: Some((u32::MAX, jobs)) };
+        let entry = Entry {
+            version: 70_000,
+            changed: Some((u32::MAX, jobs)),
+        };
         assert_eq!(read(&packed(&noted)), Some(entry));
-        assert_eq!(read(&packed(&[5])), Some(Entry { version: 5, changed: None }));
+        assert_eq!(
+            read(&packed(&[5])),
+            Some(Entry {
+                version: 5,
+                changed: None
+            })
+        );
         for bytes in [&b""[..], b"\xdd\0\0\0", b"\x93\x01\x02\x03\x04\x05"] {
             assert_eq!(read(&Bytes::copy_from_slice(bytes)), None);
         }
@@ -118,15 +147,27 @@ mod tests {
     fn a_trail_is_followed_until_its_end() {
         let check = |entries: &[&[usize]], expected: Option<(u64, u32, &[u32])>| {
             let entries: Vec<Bytes> = entries.iter().map(|noted| packed(noted)).collect();
-            let followed = follow(Stamp { version: 7, writer: 1 }, entries.iter().map(Some).chain([None]));
+            let followed = follow(
+                Stamp {
+                    version: 7,
+                    writer: 1,
+                },
+                entries.iter().map(Some).chain([None]),
+            );
             let expected = expected.map(|(version, writer, jobs)| {
                 let changed = jobs.iter().copied().map(JobIndex).collect();
-                Followed { stamp: Stamp { version, writer }, changed }
+                Followed {
+                    stamp: Stamp { version, writer },
+                    changed,
+                }
             });
             assert_eq!(followed, expected, "{entries:?}");
         };
         check(&[&[7, 1, 3]], Some((7, 1, &[])));
-        check(&[&[7, 1, 3], &[8, 2, 5, 6], &[9, 3, 5, 4]], Some((9, 3, &[4, 5, 6])));
+        check(
+            &[&[7, 1, 3], &[8, 2, 5, 6], &[9, 3, 5, 4]],
+            Some((9, 3, &[4, 5, 6])),
+        );
         // The writes before the end of the trail, which begins again there.
         check(&[&[7, 1], &[8, 2, 5], &[2, 3, 5]], Some((8, 2, &[5])));
         // A write that says nothing of what it changed.

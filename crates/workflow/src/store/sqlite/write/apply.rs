@@ -46,7 +46,10 @@ struct Moments {
 
 impl Moments {
     fn of(times: Times) -> Self {
-        Self { timer: times.timer.map(micros), expiry: times.expiry.map(micros) }
+        Self {
+            timer: times.timer.map(micros),
+            expiry: times.expiry.map(micros),
+        }
     }
 
     /// Those after a write.
@@ -56,7 +59,10 @@ impl Moments {
             Moved::To(at) => Some(micros(at)),
             Moved::Away => None,
         };
-        Self { timer: moved(self.timer, put.timer), expiry: moved(self.expiry, put.expiry) }
+        Self {
+            timer: moved(self.timer, put.timer),
+            expiry: moved(self.expiry, put.expiry),
+        }
     }
 }
 
@@ -80,7 +86,9 @@ impl<'c> Tables<'c> {
                 kept(
                     "UPDATE workflow SET meta = ?2, timer = ?5, expiry = ?6 WHERE id = ?1 AND meta >= ?3 AND meta < ?4",
                 ),
-                kept("UPDATE workflow SET meta = ?2, timer = ?4, expiry = ?5 WHERE id = ?1 AND meta = ?3"),
+                kept(
+                    "UPDATE workflow SET meta = ?2, timer = ?4, expiry = ?5 WHERE id = ?1 AND meta = ?3",
+                ),
             ],
             put_graph: kept("INSERT OR REPLACE INTO graph VALUES (?1, ?2)"),
             put_job: kept("INSERT OR REPLACE INTO job VALUES (?1, ?2, ?3)"),
@@ -102,19 +110,35 @@ impl<'c> Tables<'c> {
         }
     }
 
-    pub(super) fn apply(&mut self, partition: Partition, change: &Change) -> Result<Applied, StoreError> {
+    pub(super) fn apply(
+        &mut self,
+        partition: Partition,
+        change: &Change,
+    ) -> Result<Applied, StoreError> {
         let at = (partition, change.workflow);
         if let Write::Put(put) = &change.write {
             match (&change.expected, &put.birth, put.was) {
-                (None, Some(birth), _) if birth.idempotency_key.is_none() => return self.create(at, put, birth),
-                (Some(expected), None, Some(was)) => return self.update(at, (expected, was, change.small), put),
+                (None, Some(birth), _) if birth.idempotency_key.is_none() => {
+                    return self.create(at, put, birth);
+                }
+                (Some(expected), None, Some(was)) => {
+                    return self.update(at, (expected, was, change.small), put);
+                }
                 _ => {}
             }
         }
-        let found = self.look.find([change.workflow.bytes().as_slice()], |row| {
-            let expected = change.expects(Some(row.get_ref(0)?.as_blob()?));
-            Ok((expected, Moments { timer: row.get(1)?, expiry: row.get(2)? }))
-        })?;
+        let found = self
+            .look
+            .find([change.workflow.bytes().as_slice()], |row| {
+                let expected = change.expects(Some(row.get_ref(0)?.as_blob()?));
+                Ok((
+                    expected,
+                    Moments {
+                        timer: row.get(1)?,
+                        expiry: row.get(2)?,
+                    },
+                ))
+            })?;
         let moments = match (found, &change.expected) {
             (Some((true, moments)), _) => Some(moments),
             (None, None) => None,
@@ -134,7 +158,14 @@ impl<'c> Tables<'c> {
     /// Writes a workflow that must not exist, without a look before.
     fn create(&mut self, at: At, put: &Put, birth: &Birth) -> Result<Applied, StoreError> {
         let (id, moments) = (at.1.bytes().as_slice(), Moments::default().moved(put));
-        if self.create.run(params![id, put.meta, birth.label, moments.timer, moments.expiry])? == 0 {
+        if self.create.run(params![
+            id,
+            put.meta,
+            birth.label,
+            moments.timer,
+            moments.expiry
+        ])? == 0
+        {
             return self.conflict(at.1);
         }
         self.put_graph.run(params![id, birth.graph])?;
@@ -151,7 +182,11 @@ impl<'c> Tables<'c> {
         let (id, was) = (at.1.bytes().as_slice(), Moments::of(was));
         let now = was.moved(put);
         let stays = put.timer == Moved::Unchanged && put.expiry == Moved::Unchanged;
-        let Self { put_meta: [begins, is], put_meta_and_times: [begins_timed, is_timed], .. } = self;
+        let Self {
+            put_meta: [begins, is],
+            put_meta_and_times: [begins_timed, is_timed],
+            ..
+        } = self;
         let updated = match (small, stays) {
             (true, true) => begins.run(params![id, put.meta, expected, read::end_of(expected)])?,
             (true, false) => {
@@ -159,7 +194,9 @@ impl<'c> Tables<'c> {
                 begins_timed.run(params![id, put.meta, expected, end, now.timer, now.expiry])?
             }
             (false, true) => is.run(params![id, put.meta, expected])?,
-            (false, false) => is_timed.run(params![id, put.meta, expected, now.timer, now.expiry])?,
+            (false, false) => {
+                is_timed.run(params![id, put.meta, expected, now.timer, now.expiry])?
+            }
         };
         match updated {
             0 => self.conflict(at.1),
@@ -169,7 +206,10 @@ impl<'c> Tables<'c> {
 
     /// Writes what was looked at before.
     fn put(&mut self, at: At, was: Moments, put: &Put) -> Result<Applied, StoreError> {
-        if let Some(key) = put.birth.as_ref().and_then(|birth| birth.idempotency_key.as_deref())
+        if let Some(key) = put
+            .birth
+            .as_ref()
+            .and_then(|birth| birth.idempotency_key.as_deref())
             && let Some(owner) = self.claim_key(at, key)?
         {
             return Ok(Applied::KeyTaken(owner));
@@ -177,25 +217,42 @@ impl<'c> Tables<'c> {
         let (id, now) = (at.1.bytes().as_slice(), was.moved(put));
         match &put.birth {
             Some(Birth { graph, label, .. }) => {
-                self.replace.run(params![id, put.meta, label, now.timer, now.expiry])?;
+                self.replace
+                    .run(params![id, put.meta, label, now.timer, now.expiry])?;
                 self.put_graph.run(params![id, graph])?;
             }
-            None => _ = self.put_state.run(params![id, put.meta, now.timer, now.expiry])?,
+            None => {
+                _ = self
+                    .put_state
+                    .run(params![id, put.meta, now.timer, now.expiry])?
+            }
         }
         self.put_rest(at, (was, now), put)
     }
 
     /// Enters an idempotency key, or says which workflow has it.
-    fn claim_key(&mut self, (partition, id): At, key: &str) -> Result<Option<WorkflowId>, StoreError> {
-        let owner = self.look_for_key.find(params![partition.0, key], |row| row.get(0).map(WorkflowId::from_bytes))?;
+    fn claim_key(
+        &mut self,
+        (partition, id): At,
+        key: &str,
+    ) -> Result<Option<WorkflowId>, StoreError> {
+        let owner = self.look_for_key.find(params![partition.0, key], |row| {
+            row.get(0).map(WorkflowId::from_bytes)
+        })?;
         if owner.is_none() {
-            self.put_key.run(params![partition.0, key, id.bytes().as_slice()])?;
+            self.put_key
+                .run(params![partition.0, key, id.bytes().as_slice()])?;
         }
         Ok(owner)
     }
 
     /// Writes what is not beside the meta.
-    fn put_rest(&mut self, at: At, (was, now): (Moments, Moments), put: &Put) -> Result<Applied, StoreError> {
+    fn put_rest(
+        &mut self,
+        at: At,
+        (was, now): (Moments, Moments),
+        put: &Put,
+    ) -> Result<Applied, StoreError> {
         if put.timer != Moved::Unchanged {
             self.timers.shift(at, was.timer, now.timer)?;
         }
@@ -207,18 +264,28 @@ impl<'c> Tables<'c> {
             self.put_job.run(params![id, job.0, state])?;
         }
         for (field, value) in &put.results {
-            self.put_result.run(params![id, field_number(*field), value])?;
+            self.put_result
+                .run(params![id, field_number(*field), value])?;
         }
         for &field in &put.dropped_results {
             self.drop_result.run(params![id, field_number(field)])?;
         }
         let added = &mut self.added;
-        self.ready.change(partition, &put.ready, Some(&mut |row, rows| added.note(partition, row, rows)))?;
+        self.ready.change(
+            partition,
+            &put.ready,
+            Some(&mut |row, rows| added.note(partition, row, rows)),
+        )?;
         self.index.change(partition, &put.index, None)?;
         Ok(Applied::Done)
     }
 
-    fn delete(&mut self, at: At, moments: Option<Moments>, delete: &Delete) -> Result<Applied, StoreError> {
+    fn delete(
+        &mut self,
+        at: At,
+        moments: Option<Moments>,
+        delete: &Delete,
+    ) -> Result<Applied, StoreError> {
         let partition = at.0;
         for (set, old) in [
             (&mut self.timers, moments.map(|moments| moments.timer)),
@@ -235,7 +302,11 @@ impl<'c> Tables<'c> {
             table.run([at.1.bytes().as_slice()])?;
         }
         let added = &mut self.added;
-        self.ready.remove(partition, &delete.ready, Some(&mut |row, rows| added.note(partition, row, rows)))?;
+        self.ready.remove(
+            partition,
+            &delete.ready,
+            Some(&mut |row, rows| added.note(partition, row, rows)),
+        )?;
         self.index.remove(partition, &delete.index, None)?;
         if let Some(key) = &delete.idempotency_key {
             self.drop_key.run(params![partition.0, key])?;

@@ -13,7 +13,11 @@ pub(super) struct Kept<'c> {
 
 impl<'c> Kept<'c> {
     pub(super) fn new(connection: &'c Connection, sql: &'static str) -> Self {
-        Self { connection, sql, statement: None }
+        Self {
+            connection,
+            sql,
+            statement: None,
+        }
     }
 
     fn statement(&mut self) -> Result<&mut Statement<'c>, StoreError> {

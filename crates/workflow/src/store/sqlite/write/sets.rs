@@ -21,17 +21,35 @@ pub(super) type Hears<'a> = &'a mut dyn FnMut(&Row, i64);
 impl<'c> Rows<'c> {
     pub(super) fn ready(connection: &'c Connection) -> Self {
         Self {
-            insert: Kept::new(connection, "INSERT OR IGNORE INTO ready_row VALUES (?1, ?2)"),
-            insert_two: Kept::new(connection, "INSERT OR IGNORE INTO ready_row VALUES (?1, ?2), (?1, ?3)"),
-            delete: Kept::new(connection, "DELETE FROM ready_row WHERE partition = ?1 AND entry = ?2"),
+            insert: Kept::new(
+                connection,
+                "INSERT OR IGNORE INTO ready_row VALUES (?1, ?2)",
+            ),
+            insert_two: Kept::new(
+                connection,
+                "INSERT OR IGNORE INTO ready_row VALUES (?1, ?2), (?1, ?3)",
+            ),
+            delete: Kept::new(
+                connection,
+                "DELETE FROM ready_row WHERE partition = ?1 AND entry = ?2",
+            ),
         }
     }
 
     pub(super) fn index(connection: &'c Connection) -> Self {
         Self {
-            insert: Kept::new(connection, "INSERT OR IGNORE INTO index_row VALUES (?1, ?2)"),
-            insert_two: Kept::new(connection, "INSERT OR IGNORE INTO index_row VALUES (?1, ?2), (?1, ?3)"),
-            delete: Kept::new(connection, "DELETE FROM index_row WHERE partition = ?1 AND entry = ?2"),
+            insert: Kept::new(
+                connection,
+                "INSERT OR IGNORE INTO index_row VALUES (?1, ?2)",
+            ),
+            insert_two: Kept::new(
+                connection,
+                "INSERT OR IGNORE INTO index_row VALUES (?1, ?2), (?1, ?3)",
+            ),
+            delete: Kept::new(
+                connection,
+                "DELETE FROM index_row WHERE partition = ?1 AND entry = ?2",
+            ),
         }
     }
 
@@ -92,25 +110,43 @@ pub(super) struct Timed<'c> {
 impl<'c> Timed<'c> {
     pub(super) fn timers(connection: &'c Connection) -> Self {
         Self {
-            insert: Kept::new(connection, "INSERT OR IGNORE INTO timer VALUES (?1, ?2, ?3)"),
+            insert: Kept::new(
+                connection,
+                "INSERT OR IGNORE INTO timer VALUES (?1, ?2, ?3)",
+            ),
             update: Kept::new(
                 connection,
                 "UPDATE OR REPLACE timer SET at = ?4 WHERE partition = ?1 AND at = ?2 AND id = ?3",
             ),
-            delete: Kept::new(connection, "DELETE FROM timer WHERE partition = ?1 AND at = ?2 AND id = ?3"),
-            delete_all: Kept::new(connection, "DELETE FROM timer WHERE partition = ?1 AND id = ?2"),
+            delete: Kept::new(
+                connection,
+                "DELETE FROM timer WHERE partition = ?1 AND at = ?2 AND id = ?3",
+            ),
+            delete_all: Kept::new(
+                connection,
+                "DELETE FROM timer WHERE partition = ?1 AND id = ?2",
+            ),
         }
     }
 
     pub(super) fn expiries(connection: &'c Connection) -> Self {
         Self {
-            insert: Kept::new(connection, "INSERT OR IGNORE INTO expiry VALUES (?1, ?2, ?3)"),
+            insert: Kept::new(
+                connection,
+                "INSERT OR IGNORE INTO expiry VALUES (?1, ?2, ?3)",
+            ),
             update: Kept::new(
                 connection,
                 "UPDATE OR REPLACE expiry SET at = ?4 WHERE partition = ?1 AND at = ?2 AND id = ?3",
             ),
-            delete: Kept::new(connection, "DELETE FROM expiry WHERE partition = ?1 AND at = ?2 AND id = ?3"),
-            delete_all: Kept::new(connection, "DELETE FROM expiry WHERE partition = ?1 AND id = ?2"),
+            delete: Kept::new(
+                connection,
+                "DELETE FROM expiry WHERE partition = ?1 AND at = ?2 AND id = ?3",
+            ),
+            delete_all: Kept::new(
+                connection,
+                "DELETE FROM expiry WHERE partition = ?1 AND id = ?2",
+            ),
         }
     }
 
@@ -144,8 +180,13 @@ impl<'c> Timed<'c> {
     }
 
     /// Removes the row of a workflow, whenever it is due.
-    pub(super) fn remove_all(&mut self, (partition, id): (Partition, WorkflowId)) -> Result<(), StoreError> {
-        self.delete_all.run(params![partition.0, id.bytes().as_slice()]).map(drop)
+    pub(super) fn remove_all(
+        &mut self,
+        (partition, id): (Partition, WorkflowId),
+    ) -> Result<(), StoreError> {
+        self.delete_all
+            .run(params![partition.0, id.bytes().as_slice()])
+            .map(drop)
     }
 }
 
@@ -162,9 +203,14 @@ mod tests {
         let connection = Connection::open_in_memory().unwrap();
         for table in ["ready_row", "index_row"] {
             let columns = "(partition INTEGER, entry BLOB, PRIMARY KEY (partition, entry)) STRICT, WITHOUT ROWID";
-            connection.execute_batch(&format!("CREATE TABLE {table} {columns}")).unwrap();
+            connection
+                .execute_batch(&format!("CREATE TABLE {table} {columns}"))
+                .unwrap();
         }
-        let change = |remove: &[&str], add: &[&str]| RowChange { remove: rows(remove), add: rows(add) };
+        let change = |remove: &[&str], add: &[&str]| RowChange {
+            remove: rows(remove),
+            add: rows(add),
+        };
         let changes = [
             change(&[], &["a", "b", "c"]),
             change(&["a", "absent"], &["b", "d"]),
@@ -173,13 +219,19 @@ mod tests {
         let (mut ready, mut index) = (Rows::ready(&connection), Rows::index(&connection));
         let mut number = 0;
         for change in &changes {
-            ready.change(Partition(3), change, Some(&mut |_, more| number += more)).unwrap();
+            ready
+                .change(Partition(3), change, Some(&mut |_, more| number += more))
+                .unwrap();
             index.change(Partition(3), change, None).unwrap();
         }
         for table in ["ready_row", "index_row"] {
             let sql = format!("SELECT entry FROM {table} WHERE partition = 3 ORDER BY entry");
             let mut found = connection.prepare(&sql).unwrap();
-            let found: Vec<Row> = found.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+            let found: Vec<Row> = found
+                .query_map([], |row| row.get(0))
+                .unwrap()
+                .map(Result::unwrap)
+                .collect();
             assert_eq!(found, rows(&["a", "b", "d", "e", "f"]), "{table}");
         }
         assert_eq!(number, 5);

@@ -30,7 +30,10 @@ pub(super) struct Space {
 impl Space {
     /// Of a file that was just opened.
     pub(super) fn unknown() -> Self {
-        Self { unknown: true, giving: false }
+        Self {
+            unknown: true,
+            giving: false,
+        }
     }
 
     pub(super) fn note_written(&mut self) {
@@ -84,5 +87,8 @@ fn give_back(connection: &Connection, began: bool) -> Result<bool, StoreError> {
 pub(in crate::store::sqlite) fn gives_back(connection: &Connection) -> Result<bool, StoreError> {
     /// `INCREMENTAL`.
     const STEP_BY_STEP: i64 = 2;
-    Ok(connection.pragma_query_value(None, "auto_vacuum", |row| row.get::<_, i64>(0))? == STEP_BY_STEP)
+    Ok(
+        connection.pragma_query_value(None, "auto_vacuum", |row| row.get::<_, i64>(0))?
+            == STEP_BY_STEP,
+    )
 }

@@ -74,7 +74,10 @@ pub(super) struct Value {
 
 impl Series {
     pub(super) fn new(tags: &[(String, String)]) -> Self {
-        let tags = tags.iter().map(|(name, value)| (escaped(name), value.clone())).collect();
+        let tags = tags
+            .iter()
+            .map(|(name, value)| (escaped(name), value.clone()))
+            .collect();
         Self {
             tags,
             names: HashMap::new(),
@@ -91,7 +94,11 @@ impl Series {
     pub(super) fn begin(&mut self) {
         if self.bytes > BYTES {
             let (tags, told) = (std::mem::take(&mut self.tags), self.told);
-            *self = Self { tags, told, ..Self::new(&[]) };
+            *self = Self {
+                tags,
+                told,
+                ..Self::new(&[])
+            };
         }
         self.each.iter_mut().for_each(|series| series.value = None);
     }
@@ -112,7 +119,11 @@ impl Series {
         let series = &mut self.each[id];
         let value = value as f64 * series.scale.unwrap_or(1.0);
         let sum = series.value.get_or_insert_default();
-        sum.number = if series.is_gauge { value } else { sum.number + value };
+        sum.number = if series.is_gauge {
+            value
+        } else {
+            sum.number + value
+        };
     }
 
     pub(super) fn observe(&mut self, id: usize, micros: u64, calls: u64) {
@@ -124,13 +135,22 @@ impl Series {
     pub(super) fn observe_recent(&mut self, id: usize, micros: u64, calls: u64) {
         let series = &mut self.each[id];
         let time = micros as f64 / 1e3 * series.scale.unwrap_or(1.0);
-        series.value.get_or_insert_default().recent.push((time, calls));
+        series
+            .value
+            .get_or_insert_default()
+            .recent
+            .push((time, calls));
     }
 
     /// Appends all values.
     pub(super) fn write(&mut self, out: &mut String) {
         for family in &self.families {
-            let Family { name, shape, help, series } = family;
+            let Family {
+                name,
+                shape,
+                help,
+                series,
+            } = family;
             let mut values = series
                 .iter()
                 .filter_map(|id| Some((&*self.each[*id].labels, self.each[*id].value.as_ref()?)))
@@ -139,7 +159,11 @@ impl Series {
                 continue;
             }
             if let Some(help) = help {
-                let _ = writeln!(out, "# HELP {name} {}", help.replace('\\', "\\\\").replace('\n', "\\n"));
+                let _ = writeln!(
+                    out,
+                    "# HELP {name} {}",
+                    help.replace('\\', "\\\\").replace('\n', "\\n")
+                );
             }
             let kind = match shape {
                 Shape::Counter => "counter",
@@ -150,8 +174,12 @@ impl Series {
             let _ = writeln!(out, "# TYPE {name} {kind}");
             for (labels, value) in values {
                 match shape {
-                    Shape::Observer(Observer::Histogram(buckets)) => histogram(out, name, labels, buckets, &value.all),
-                    Shape::Observer(Observer::Summary(quantiles)) => summary(out, name, labels, quantiles, value),
+                    Shape::Observer(Observer::Histogram(buckets)) => {
+                        histogram(out, name, labels, buckets, &value.all)
+                    }
+                    Shape::Observer(Observer::Summary(quantiles)) => {
+                        summary(out, name, labels, quantiles, value)
+                    }
                     Shape::Counter | Shape::Gauge if labels.is_empty() => {
                         let _ = writeln!(out, "{name} {}", value.number);
                     }
@@ -171,31 +199,54 @@ impl Series {
             Kind::Timer { .. } => MappedKind::Observer,
         };
         let found = find(rules, name, mapped_kind);
-        let observer = found.as_ref().map_or(&rules.observer, |found| &found.rule.observer);
+        let observer = found
+            .as_ref()
+            .map_or(&rules.observer, |found| &found.rule.observer);
         let shape = match mapped_kind {
             MappedKind::Counter => Shape::Counter,
             MappedKind::Gauge => Shape::Gauge,
             MappedKind::Observer => Shape::Observer(observer.clone()),
         };
         let (family_name, labels, scale, help) = match found {
-            Some(found) => (found.name?, found.labels, found.rule.scale, found.rule.help.clone()),
+            Some(found) => (
+                found.name?,
+                found.labels,
+                found.rule.scale,
+                found.rule.help.clone(),
+            ),
             None => (name.to_owned(), Vec::new(), None, None),
         };
         let family = self.family(escaped(&family_name), shape, help)?;
         let mut all = self.tags.clone();
-        all.extend(labels.into_iter().map(|(label, value)| (label.to_owned(), value)));
+        all.extend(
+            labels
+                .into_iter()
+                .map(|(label, value)| (label.to_owned(), value)),
+        );
         let mut text = String::new();
-        all.iter().for_each(|(label, value)| push_label(&mut text, label, value));
+        all.iter()
+            .for_each(|(label, value)| push_label(&mut text, label, value));
         text.truncate(text.trim_end_matches(',').len());
         Some(self.series(family, text.into(), scale, mapped_kind))
     }
 
-    fn series(&mut self, family: usize, labels: Box<str>, scale: Option<f64>, kind: MappedKind) -> usize {
+    fn series(
+        &mut self,
+        family: usize,
+        labels: Box<str>,
+        scale: Option<f64>,
+        kind: MappedKind,
+    ) -> usize {
         let next = self.each.len();
         let id = *self.ids.entry((family, labels.clone())).or_insert(next);
         if id == next {
             self.bytes += 2 * labels.len() + SERIES_BYTES;
-            self.each.push(One { labels, scale, is_gauge: kind == MappedKind::Gauge, value: None });
+            self.each.push(One {
+                labels,
+                scale,
+                is_gauge: kind == MappedKind::Gauge,
+                value: None,
+            });
             self.families[family].series.push(id);
         }
         id
@@ -219,7 +270,12 @@ impl Series {
         }
         let id = self.families.len();
         self.family_names.insert(name.clone(), id);
-        self.families.push(Family { name, shape, help, series: Vec::new() });
+        self.families.push(Family {
+            name,
+            shape,
+            help,
+            series: Vec::new(),
+        });
         Some(id)
     }
 }
@@ -232,7 +288,12 @@ mod tests {
     fn page(series: &mut Series, samples: &[(&str, Kind, u64)]) -> String {
         series.begin();
         for (name, kind, value) in samples {
-            let sample = Sample { name: Name("".into(), name, ""), kind: *kind, value: *value, place: Place::Own };
+            let sample = Sample {
+                name: Name("".into(), name, ""),
+                kind: *kind,
+                value: *value,
+                place: Place::Own,
+            };
             if let Some(id) = series.of(&sample, &Mapping::default()) {
                 series.add(id, *value);
             }
@@ -252,7 +313,11 @@ mod tests {
             ("process.threads", Kind::Gauge, 7),
         ];
         assert_eq!(page(&mut series, &samples), "# TYPE a_b counter\na_b 3\n");
-        assert_eq!(page(&mut series, &samples[..1]), "# TYPE a_b counter\na_b 1\n", "a page begins from zero");
+        assert_eq!(
+            page(&mut series, &samples[..1]),
+            "# TYPE a_b counter\na_b 1\n",
+            "a page begins from zero"
+        );
     }
 
     #[test]
@@ -260,7 +325,10 @@ mod tests {
         let mut series = Series::new(&[("app".to_owned(), "x".to_owned())]);
         let long = "x".repeat(100_000);
         for number in 0..1_000 {
-            let text = page(&mut series, &[(&format!("{number}{long}"), Kind::Counter, 1)]);
+            let text = page(
+                &mut series,
+                &[(&format!("{number}{long}"), Kind::Counter, 1)],
+            );
             assert!(text.ends_with("{app=\"x\"} 1\n"));
             let held: usize = series.names.keys().map(|name| name.len()).sum();
             assert!(held < BYTES + 2 * long.len(), "{held}");

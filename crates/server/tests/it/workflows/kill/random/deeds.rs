@@ -39,7 +39,11 @@ impl Person {
                 })
             })
             .collect();
-        let on_failure = if rng.u8(..4) == 0 { "fail_fast" } else { "continue" };
+        let on_failure = if rng.u8(..4) == 0 {
+            "fail_fast"
+        } else {
+            "continue"
+        };
         let start = if rng.u8(..10) == 0 { "manual" } else { "now" };
         json!({"name": format!("n{}", rng.u8(..3)), "jobs": jobs, "on_failure": on_failure, "start": start})
     }
@@ -48,12 +52,17 @@ impl Person {
         self.made += 1;
         let key = format!("{}-{}", self.number, self.made);
         if self.rng.u8(..4) == 0 {
-            let many: Vec<Value> = (0..self.rng.usize(1..6)).map(|_| self.definition()).collect();
+            let many: Vec<Value> = (0..self.rng.usize(1..6))
+                .map(|_| self.definition())
+                .collect();
             let header = format!("idempotency-key: {key}\r\n");
             let body = json!({"workflows": many});
             // Whoever hears nothing says it again.
-            let answer = (0..3).find_map(|_| self.ask("POST", "/v1/workflows:batch", &header, &body));
-            let Some((status, answer)) = answer else { return };
+            let answer =
+                (0..3).find_map(|_| self.ask("POST", "/v1/workflows:batch", &header, &body));
+            let Some((status, answer)) = answer else {
+                return;
+            };
             assert_eq!(status, 200, "{answer}");
             for (definition, item) in many.iter().zip(answer["items"].as_array().unwrap()) {
                 self.know(definition, item);
@@ -61,9 +70,14 @@ impl Person {
             return;
         }
         let definition = self.definition();
-        let header = if self.rng.bool() { format!("idempotency-key: {key}\r\n") } else { String::new() };
+        let header = if self.rng.bool() {
+            format!("idempotency-key: {key}\r\n")
+        } else {
+            String::new()
+        };
         let attempts = if header.is_empty() { 1 } else { 3 };
-        let answer = (0..attempts).find_map(|_| self.ask("POST", "/v1/workflows", &header, &definition));
+        let answer =
+            (0..attempts).find_map(|_| self.ask("POST", "/v1/workflows", &header, &definition));
         if let Some((status, answer)) = answer {
             assert!(matches!(status, 200 | 201), "{status} {answer}");
             self.know(&definition, &answer);
@@ -71,10 +85,15 @@ impl Person {
     }
 
     fn know(&mut self, definition: &Value, answer: &Value) {
-        let Some(id) = answer["id"].as_str() else { return };
+        let Some(id) = answer["id"].as_str() else {
+            return;
+        };
         self.ledger.create(id);
         let jobs = definition["jobs"].as_array().unwrap();
-        let names = jobs.iter().map(|job| job["name"].as_str().unwrap().to_owned()).collect();
+        let names = jobs
+            .iter()
+            .map(|job| job["name"].as_str().unwrap().to_owned())
+            .collect();
         self.workflows.push((id.to_owned(), names));
     }
 
@@ -92,14 +111,21 @@ impl Person {
         let mut reports = Vec::new();
         for _ in 0..number {
             let Some(job) = self.some_job() else { break };
-            if !reports.iter().any(|report: &Value| report["lease"] == job["lease"]) {
+            if !reports
+                .iter()
+                .any(|report: &Value| report["lease"] == job["lease"])
+            {
                 reports.push(self.report(&job));
             }
         }
         if reports.is_empty() {
             return self.claim_jobs();
         }
-        let claim = if self.rng.bool() { self.claim() } else { Value::Null };
+        let claim = if self.rng.bool() {
+            self.claim()
+        } else {
+            Value::Null
+        };
         let asked = Instant::now();
         let body = json!({"reports": as_sent(&reports), "claim": claim});
         let times = if self.rng.u8(..6) == 0 { 2 } else { 1 };
@@ -111,7 +137,8 @@ impl Person {
             }
         }
         if self.rng.u8(..4) > 0 {
-            self.jobs.retain(|job| !reports.iter().any(|report| report["lease"] == job["lease"]));
+            self.jobs
+                .retain(|job| !reports.iter().any(|report| report["lease"] == job["lease"]));
         }
     }
 
@@ -127,7 +154,8 @@ impl Person {
             }
         }
         self.ledger.report(lease);
-        let mut report = json!({"lease": lease, "outcome": "failed", "error": {"kind": "E", "message": "m"}});
+        let mut report =
+            json!({"lease": lease, "outcome": "failed", "error": {"kind": "E", "message": "m"}});
         match self.rng.u8(..6) {
             0 => report["retry"] = json!("never"),
             1 => report["retry_after"] = json!("20ms"),
@@ -167,12 +195,14 @@ impl Person {
     }
 
     fn some_workflow(&mut self) -> Option<(String, Vec<String>)> {
-        (!self.workflows.is_empty()).then(|| self.workflows[self.rng.usize(..self.workflows.len())].clone())
+        (!self.workflows.is_empty())
+            .then(|| self.workflows[self.rng.usize(..self.workflows.len())].clone())
     }
 
     /// Only half of the workflows are for operators: in the others nothing is excused.
     fn some_workflow_to_operate(&mut self) -> Option<(String, Vec<String>)> {
-        self.some_workflow().filter(|(id, _)| id.bytes().fold(0_u32, |sum, byte| sum + u32::from(byte)) % 2 == 0)
+        self.some_workflow()
+            .filter(|(id, _)| id.bytes().fold(0_u32, |sum, byte| sum + u32::from(byte)) % 2 == 0)
     }
 
     fn operate(&mut self, id: &str, method: &str, path: &str, body: &Value) {
@@ -181,7 +211,9 @@ impl Person {
     }
 
     fn act_on_workflow(&mut self) {
-        let Some((id, names)) = self.some_workflow_to_operate() else { return };
+        let Some((id, names)) = self.some_workflow_to_operate() else {
+            return;
+        };
         let path = |action: &str| format!("/v1/workflows/{id}:{action}");
         match self.rng.u8(..12) {
             0 => self.operate(&id, "POST", &path("start"), &Value::Null),
@@ -215,7 +247,9 @@ impl Person {
     }
 
     fn act_on_job(&mut self) {
-        let Some((id, names)) = self.some_workflow_to_operate() else { return };
+        let Some((id, names)) = self.some_workflow_to_operate() else {
+            return;
+        };
         let name = &names[self.rng.usize(..names.len())];
         let path = |action: &str| format!("/v1/workflows/{id}/jobs/{name}:{action}");
         match self.rng.u8(..4) {
@@ -225,7 +259,12 @@ impl Person {
             _ => {
                 let output = format!("mark-{}-{}", self.number, self.rng.u64(..));
                 self.ledger.mark(&id, name, &output);
-                self.operate(&id, "POST", &path("mark_succeeded"), &json!({"output": output}));
+                self.operate(
+                    &id,
+                    "POST",
+                    &path("mark_succeeded"),
+                    &json!({"output": output}),
+                );
             }
         }
     }
@@ -233,7 +272,12 @@ impl Person {
     fn act_on_queue(&mut self) {
         let queue = QUEUES[self.rng.usize(..QUEUES.len())];
         for action in ["pause", "resume"] {
-            let _answer = self.ask("POST", &format!("/v1/queues/{queue}:{action}"), "", &Value::Null);
+            let _answer = self.ask(
+                "POST",
+                &format!("/v1/queues/{queue}:{action}"),
+                "",
+                &Value::Null,
+            );
         }
     }
 }

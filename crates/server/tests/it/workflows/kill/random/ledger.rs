@@ -70,15 +70,32 @@ fn job_of(job: &Value) -> Job {
 }
 
 /// When a moment is that an answer names, as in `2026-11-21T12:05:00.000000Z`. It is less than half a day away.
-#[expect(clippy::disallowed_methods, reason = "Redis has the clock of this machine")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "Redis has the clock of this machine"
+)]
 fn moment(told: &Value) -> Instant {
     const DAY: f64 = 86_400.0;
-    let told = told.as_str().and_then(|told| told.strip_suffix('Z')?.split_once('T')).expect("it is a moment").1;
-    let seconds = told.split(':').fold(0.0, |sum, part| sum * 60.0 + part.parse::<f64>().unwrap());
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64() % DAY;
+    let told = told
+        .as_str()
+        .and_then(|told| told.strip_suffix('Z')?.split_once('T'))
+        .expect("it is a moment")
+        .1;
+    let seconds = told
+        .split(':')
+        .fold(0.0, |sum, part| sum * 60.0 + part.parse::<f64>().unwrap());
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap()
+        .as_secs_f64()
+        % DAY;
     let ahead = (seconds - now + 1.5 * DAY) % DAY - DAY / 2.0;
     let span = Duration::from_secs_f64(ahead.abs());
-    if ahead < 0.0 { Instant::now() - span } else { Instant::now() + span }
+    if ahead < 0.0 {
+        Instant::now() - span
+    } else {
+        Instant::now() + span
+    }
 }
 
 impl Ledger {
@@ -93,8 +110,18 @@ impl Ledger {
     /// All workflows that somebody knows of: a creation that nobody heard of has jobs all the same.
     pub(super) fn known(&self) -> BTreeSet<String> {
         self.write(|pages| {
-            let worked_on = pages.accepted.keys().chain(pages.held.keys()).map(|(id, _)| id);
-            pages.created.iter().chain(worked_on).chain(pages.inputs.iter().map(|(id, ..)| id)).cloned().collect()
+            let worked_on = pages
+                .accepted
+                .keys()
+                .chain(pages.held.keys())
+                .map(|(id, _)| id);
+            pages
+                .created
+                .iter()
+                .chain(worked_on)
+                .chain(pages.inputs.iter().map(|(id, ..)| id))
+                .cloned()
+                .collect()
         })
     }
 
@@ -116,7 +143,13 @@ impl Ledger {
     /// A client got a job. One that it gets for a repeated report has the lease of the first time.
     pub(super) fn hold(&self, job: &Value, asked: Instant) {
         let (lease, ends) = (text(&job["lease"]), moment(&job["lease_expires_at"]));
-        let held = Held { lease, fence: job["fence"].as_u64(), asked, heard: Instant::now(), ends };
+        let held = Held {
+            lease,
+            fence: job["fence"].as_u64(),
+            asked,
+            heard: Instant::now(),
+            ends,
+        };
         self.see_inputs(job);
         let key = job_of(job);
         self.write(|pages| {
@@ -134,7 +167,12 @@ impl Ledger {
     pub(super) fn extend(&self, lease: &str, extended: &Value) {
         let ends = moment(&extended["lease_expires_at"]);
         self.write(|pages| {
-            for held in pages.held.values_mut().flatten().filter(|held| held.lease == lease) {
+            for held in pages
+                .held
+                .values_mut()
+                .flatten()
+                .filter(|held| held.lease == lease)
+            {
                 held.ends = held.ends.max(ends);
             }
         });
@@ -142,14 +180,25 @@ impl Ledger {
 
     /// A report with this lease is sent.
     pub(super) fn report(&self, lease: &str) {
-        self.write(|pages| _ = pages.reported.entry(lease.to_owned()).or_insert_with(Instant::now));
+        self.write(|pages| {
+            _ = pages
+                .reported
+                .entry(lease.to_owned())
+                .or_insert_with(Instant::now)
+        });
     }
 
     /// A report that a job succeeded, with an output that no other has.
     pub(super) fn success(&self, job: &Value, by: &str) -> Value {
         let output = format!("{by}-{}", self.numbers.fetch_add(1, Relaxed));
         let key = job_of(job);
-        self.write(|pages| _ = pages.sent.entry(key.clone()).or_default().insert(output.clone()));
+        self.write(|pages| {
+            _ = pages
+                .sent
+                .entry(key.clone())
+                .or_default()
+                .insert(output.clone())
+        });
         self.report(job["lease"].as_str().unwrap());
         json!({"lease": job["lease"], "outcome": "succeeded", "output": output, "job": key})
     }
@@ -165,7 +214,9 @@ impl Ledger {
         let items = answer["reports"].as_array().unwrap();
         assert_eq!(items.len(), reports.len(), "{answer}");
         for (report, item) in reports.iter().zip(items) {
-            let taken = item["status"] == 200 && item["already"] != true && report["outcome"] == "succeeded";
+            let taken = item["status"] == 200
+                && item["already"] != true
+                && report["outcome"] == "succeeded";
             if taken {
                 let key = (text(&report["job"][0]), text(&report["job"][1]));
                 let output = text(&report["output"]);
@@ -177,12 +228,19 @@ impl Ledger {
     /// What a job was given was returned by its parent.
     pub(super) fn see_inputs(&self, job: &Value) {
         let (id, name) = job_of(job);
-        for input in job["inputs"].as_array().unwrap().iter().filter(|input| !input["output"].is_null()) {
+        for input in job["inputs"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|input| !input["output"].is_null())
+        {
             let (parent, output) = (text(&input["job"]), text(&input["output"]));
             self.write(|pages| {
                 let sent = pages.sent.get(&(id.clone(), parent.clone()));
                 if !sent.is_some_and(|sent| sent.contains(&output)) {
-                    pages.wrong.push(format!("{name} of {id} was given '{output}', which {parent} never returned"));
+                    pages.wrong.push(format!(
+                        "{name} of {id} was given '{output}', which {parent} never returned"
+                    ));
                 }
                 pages.inputs.push((id.clone(), parent, output));
             });
@@ -194,11 +252,21 @@ impl Ledger {
         self.write(|pages| {
             let output = text(&job["output"]);
             if job["state"] == "succeeded" && !output.is_empty() {
-                let sent = pages.sent.get(&key).is_some_and(|sent| sent.contains(&output));
-                assert!(sent, "{name} of {id} has the output '{output}', which nobody sent");
+                let sent = pages
+                    .sent
+                    .get(&key)
+                    .is_some_and(|sent| sent.contains(&output));
+                assert!(
+                    sent,
+                    "{name} of {id} has the output '{output}', which nobody sent"
+                );
             }
             if let Some(accepted) = pages.accepted.get(&key).filter(|_| !pages.is_touched(id)) {
-                assert_eq!((&job["state"], accepted), (&json!("succeeded"), &vec![output]), "{job}");
+                assert_eq!(
+                    (&job["state"], accepted),
+                    (&json!("succeeded"), &vec![output]),
+                    "{job}"
+                );
             }
         });
     }
@@ -206,18 +274,32 @@ impl Ledger {
     /// In workflows that no operator touched, what came from a parent is what it returned in the end.
     pub(super) fn check_inputs(&self, outputs: &BTreeMap<Job, Value>) {
         self.write(|pages| {
-            for (id, parent, output) in pages.inputs.iter().filter(|(id, ..)| !pages.is_touched(id)) {
-                assert_eq!(outputs.get(&(id.clone(), parent.clone())), Some(&json!(output)), "{parent} of {id}");
+            for (id, parent, output) in pages.inputs.iter().filter(|(id, ..)| !pages.is_touched(id))
+            {
+                assert_eq!(
+                    outputs.get(&(id.clone(), parent.clone())),
+                    Some(&json!(output)),
+                    "{parent} of {id}"
+                );
             }
         });
     }
 
     pub(super) fn check_nothing_is_wrong(&self) {
         self.write(|pages| {
-            let untouched = pages.created.iter().filter(|id| !pages.is_touched(id)).count();
-            let (created, held) = (pages.created.len(), pages.held.values().map(Vec::len).sum::<usize>());
+            let untouched = pages
+                .created
+                .iter()
+                .filter(|id| !pages.is_touched(id))
+                .count();
+            let (created, held) = (
+                pages.created.len(),
+                pages.held.values().map(Vec::len).sum::<usize>(),
+            );
             let inputs = pages.inputs.len();
-            eprintln!("{created} workflows, {untouched} of them untouched, {held} leases, {inputs} inputs");
+            eprintln!(
+                "{created} workflows, {untouched} of them untouched, {held} leases, {inputs} inputs"
+            );
             assert!(pages.wrong.is_empty(), "{:#?}", pages.wrong);
         });
     }
@@ -239,8 +321,13 @@ impl Pages {
         }
         let both = other.heard + MARGIN < one.ends && one.heard + MARGIN < other.ends;
         // Whichever was first, the other one has a higher number.
-        let ordered = if one.heard < other.asked { one.fence < other.fence } else { one.fence != other.fence };
+        let ordered = if one.heard < other.asked {
+            one.fence < other.fence
+        } else {
+            one.fence != other.fence
+        };
         let numbered = one.fence.is_none() || ordered;
-        (both || !numbered).then(|| format!("{job:?} was handed to two at once: {one:?} and {other:?}"))
+        (both || !numbered)
+            .then(|| format!("{job:?} was handed to two at once: {one:?} and {other:?}"))
     }
 }

@@ -30,7 +30,15 @@ pub(super) struct Person {
 
 impl Person {
     pub(super) fn new(number: u64, rng: Rng, client: Client, ledger: Arc<Ledger>) -> Self {
-        Self { number, rng, client, ledger, jobs: Vec::new(), workflows: Vec::new(), made: 0 }
+        Self {
+            number,
+            rng,
+            client,
+            ledger,
+            jobs: Vec::new(),
+            workflows: Vec::new(),
+            made: 0,
+        }
     }
 
     pub(super) fn live(mut self) {
@@ -40,8 +48,18 @@ impl Person {
     }
 
     /// Asks once; sometimes it goes away before the answer.
-    pub(super) fn ask(&mut self, method: &str, path: &str, headers: &str, body: &Value) -> Option<(u16, Value)> {
-        let body = if body.is_null() { String::new() } else { body.to_string() };
+    pub(super) fn ask(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &str,
+        body: &Value,
+    ) -> Option<(u16, Value)> {
+        let body = if body.is_null() {
+            String::new()
+        } else {
+            body.to_string()
+        };
         if self.rng.u8(..40) == 0 {
             self.client.ask_and_leave(method, path, headers, &body);
             return None;

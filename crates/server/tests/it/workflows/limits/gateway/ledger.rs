@@ -28,7 +28,11 @@ impl Rule {
         let mut windows = BTreeMap::new();
         for unit in units {
             let mut may = unit.earliest / self.window..=unit.latest / self.window;
-            let window = may.find(|window| windows.get(window).is_none_or(|number| *number < self.units));
+            let window = may.find(|window| {
+                windows
+                    .get(window)
+                    .is_none_or(|number| *number < self.units)
+            });
             *windows.entry(window.ok_or(unit)?).or_default() += 1;
         }
         Ok(windows)
@@ -37,7 +41,10 @@ impl Rule {
     /// The most units that were taken in one window for sure.
     pub(super) fn most(&self, units: &[Unit]) -> usize {
         let mut windows: BTreeMap<u64, usize> = BTreeMap::new();
-        for unit in units.iter().filter(|unit| unit.earliest / self.window == unit.latest / self.window) {
+        for unit in units
+            .iter()
+            .filter(|unit| unit.earliest / self.window == unit.latest / self.window)
+        {
             *windows.entry(unit.earliest / self.window).or_default() += 1;
         }
         windows.into_values().max().unwrap_or(0)
@@ -46,17 +53,26 @@ impl Rule {
 
 #[test]
 fn units_that_cannot_all_have_been_within_their_windows_are_found() {
-    let rule = Rule { name: "two", window: 10, units: 2 };
+    let rule = Rule {
+        name: "two",
+        window: 10,
+        units: 2,
+    };
     let unit = |(earliest, latest)| Unit { earliest, latest };
     for (spans, expected) in [
         (&[(0, 9), (5, 5), (10, 11)][..], Ok(vec![(0, 2), (1, 1)])),
         (&[(0, 9), (5, 5), (9, 9)], Err((9, 9))),
         // Some may have been taken in the second window, but not so many.
-        (&[(9, 12), (9, 12), (9, 9), (1, 2)], Ok(vec![(0, 2), (1, 2)])),
+        (
+            &[(9, 12), (9, 12), (9, 9), (1, 2)],
+            Ok(vec![(0, 2), (1, 2)]),
+        ),
         (&[(9, 12), (9, 12), (8, 12), (9, 9), (1, 2)], Err((9, 12))),
     ] {
         let units: Vec<Unit> = spans.iter().copied().map(unit).collect();
-        let windows = rule.windows(&units).map(|windows| windows.into_iter().collect());
+        let windows = rule
+            .windows(&units)
+            .map(|windows| windows.into_iter().collect());
         assert_eq!(windows, expected.map_err(unit), "{spans:?}");
     }
 }

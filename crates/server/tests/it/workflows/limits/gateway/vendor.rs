@@ -31,13 +31,18 @@ pub(super) struct Vendor {
 impl Vendor {
     pub(super) fn start(rules: &'static [&'static str]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (address, calls) = (listener.local_addr().unwrap(), Arc::<Mutex<Calls>>::default());
+        let (address, calls) = (
+            listener.local_addr().unwrap(),
+            Arc::<Mutex<Calls>>::default(),
+        );
         let counted = Arc::clone(&calls);
         // It ends with the test, and each connection with who made it.
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let (stream, calls) = (stream.unwrap(), Arc::clone(&counted));
-                std::thread::spawn(move || while serve(&mut BufReader::new(&stream), rules, &calls).is_some() {});
+                std::thread::spawn(move || {
+                    while serve(&mut BufReader::new(&stream), rules, &calls).is_some() {}
+                });
             }
         });
         Self { address, calls }
@@ -60,17 +65,34 @@ fn serve(stream: &mut BufReader<&TcpStream>, rules: &[&str], calls: &Mutex<Calls
             None => {}
         }
     }
-    let moment = |name: &str| headers.get(name).map(|moment| moment.parse::<u64>().unwrap());
+    let moment = |name: &str| {
+        headers
+            .get(name)
+            .map(|moment| moment.parse::<u64>().unwrap())
+    };
     if let Some(earliest) = moment(EARLIEST) {
         let latest = moment(LATEST);
-        let caller = if latest.is_some() { Caller::Job } else { Caller::Request };
-        let unit = Unit { earliest, latest: latest.unwrap_or_else(now) };
+        let caller = if latest.is_some() {
+            Caller::Job
+        } else {
+            Caller::Request
+        };
+        let unit = Unit {
+            earliest,
+            latest: latest.unwrap_or_else(now),
+        };
         let mut calls = calls.lock().unwrap();
         for rule in rules {
             if let Some(tenant) = headers.get(&format!("x-{rule}")) {
-                calls.entry(((*rule).to_owned(), tenant.clone())).or_default().push((caller, unit));
+                calls
+                    .entry(((*rule).to_owned(), tenant.clone()))
+                    .or_default()
+                    .push((caller, unit));
             }
         }
     }
-    stream.get_mut().write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").ok()
+    stream
+        .get_mut()
+        .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+        .ok()
 }

@@ -18,7 +18,12 @@ impl Slots {
     }
 
     fn open(&self, name: &str) -> File {
-        File::options().create(true).truncate(false).write(true).open(self.0.join(name)).unwrap()
+        File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(self.0.join(name))
+            .unwrap()
     }
 
     fn alone<T>(&self, look: impl FnOnce() -> T) -> T {

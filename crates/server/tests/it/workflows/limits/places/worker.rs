@@ -31,8 +31,17 @@ impl Worker {
     pub(super) fn start(servers: &[SocketAddr], slots: &Path) -> Self {
         let servers: Vec<String> = servers.iter().map(ToString::to_string).collect();
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", TEST, "--nocapture"]).env(SERVERS, servers.join(",")).env(SLOTS, slots);
-        Self(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap())
+        command
+            .args(["--exact", TEST, "--nocapture"])
+            .env(SERVERS, servers.join(","))
+            .env(SLOTS, slots);
+        Self(
+            command
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .spawn()
+                .unwrap(),
+        )
     }
 
     /// Whether it ended by itself.
@@ -49,24 +58,44 @@ impl Drop for Worker {
 }
 
 /// The servers and slots of this process, if it is a worker.
-#[expect(clippy::disallowed_methods, reason = "this process may be the child of the test, which is told so")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this process may be the child of the test, which is told so"
+)]
 pub(super) fn is_worker() -> Option<(Vec<SocketAddr>, PathBuf)> {
     let servers = std::env::var(SERVERS).ok()?;
     let slots = std::env::var_os(SLOTS)?;
-    Some((servers.split(',').map(|address| address.parse().unwrap()).collect(), slots.into()))
+    Some((
+        servers
+            .split(',')
+            .map(|address| address.parse().unwrap())
+            .collect(),
+        slots.into(),
+    ))
 }
 
 /// Runs jobs until it is killed.
 pub(super) fn work((servers, slots): (Vec<SocketAddr>, PathBuf)) {
     let (servers, slots): (Arc<[_]>, _) = (servers.into(), Slots::of(&slots));
     let name = format!("worker-{}", std::process::id());
-    let claim = json!({"queues": ["default"], "worker": name, "lease": format!("{LEASE}s"), "wait": "5s"});
-    let client = || Client::new(Arc::clone(&servers), std::process::id() as usize, Arc::default());
+    let claim =
+        json!({"queues": ["default"], "worker": name, "lease": format!("{LEASE}s"), "wait": "5s"});
+    let client = || {
+        Client::new(
+            Arc::clone(&servers),
+            std::process::id() as usize,
+            Arc::default(),
+        )
+    };
     let (mut client, mut keeper) = (client(), client());
     let mut reports: Vec<Value> = Vec::new();
     loop {
-        let (status, answer) =
-            client.post("/v1/jobs/report", &json!({"reports": reports, "claim": claim})).expect("it asks for ever");
+        let (status, answer) = client
+            .post(
+                "/v1/jobs/report",
+                &json!({"reports": reports, "claim": claim}),
+            )
+            .expect("it asks for ever");
         assert_eq!(status, 200, "{answer}");
         let mut answers = answer["reports"].as_array().unwrap().iter();
         reports.retain(|_| answers.next().unwrap()["status"] == 503);
@@ -78,7 +107,10 @@ pub(super) fn work((servers, slots): (Vec<SocketAddr>, PathBuf)) {
 
 /// Returns a report, or none when the lease is over.
 fn run(job: &Value, slots: &Slots, keeper: &mut Client) -> Option<Value> {
-    let (ends, done) = (AtomicU64::new(told(&job["lease_expires_at"])), AtomicBool::new(false));
+    let (ends, done) = (
+        AtomicU64::new(told(&job["lease_expires_at"])),
+        AtomicBool::new(false),
+    );
     scope(|scope| {
         let keeping = scope.spawn(|| keep(&job["lease"], keeper, (&ends, &done)));
         let slot = slots.take(&job.to_string());
