@@ -124,7 +124,7 @@ def test_a_job_hears_that_it_is_cancelled(running: tuple[Server, Worker], tmp_pa
     server = running[0]
     file = tmp_path / "reason"
     workflow = server.create(handler, {"file": str(file)})
-    until(lambda: server.state(workflow) == "running", "it runs")
+    until(file.exists, "it runs")
     began = time.monotonic()
     server.client.request("POST", f"/v1/workflows/{workflow}:cancel", body={})
     until(lambda: file.exists() and file.read_text() == "cancelled", "the job notices", 3)
@@ -182,9 +182,9 @@ def test_jobs_that_do_not_end_in_time_are_given_back(
 
 
 def test_a_second_signal_ends_at_once(server: Server, workers: list[Worker], tmp_path: pathlib.Path) -> None:
-    workflow = server.create("nap", {"seconds": 60})
+    workflow = server.create("begins", {"file": str(tmp_path / "begun"), "seconds": 60})
     workers.append(worker := Worker(server, tmp_path / "w").ready())
-    until(lambda: server.state(workflow) == "running", "it runs")
+    until((tmp_path / "begun").exists, "it runs")
     children = worker.children()
     worker.process.send_signal(signal.SIGINT)
     worker.says("SIGINT")
@@ -196,9 +196,10 @@ def test_a_second_signal_ends_at_once(server: Server, workers: list[Worker], tmp
 def test_drain_ends_the_worker_when_its_jobs_have_ended(
     server: Server, workers: list[Worker], tmp_path: pathlib.Path
 ) -> None:
-    workflow = server.create("nap", {"seconds": 1.5})
+    # A job that is leased and has not begun would go back.
+    workflow = server.create("begins", {"file": str(tmp_path / "begun"), "seconds": 1.5})
     workers.append(worker := Worker(server, tmp_path / "w", "--name", "drained").ready())
-    until(lambda: server.state(workflow) == "running", "it runs")
+    until((tmp_path / "begun").exists, "it runs")
     server.client.request("POST", "/v1/workers/drained:drain", body={})
     worker.says("drain", 3)
     later = server.create("noop")

@@ -90,6 +90,7 @@ def begins(file: str, seconds: float):
 
 @job
 def waits(file: str):
+    pathlib.Path(file).write_text("begun")
     for _ in range(600):
         if current().wait_cancelled(0.05):
             pathlib.Path(file).write_text(current().reason)
@@ -98,6 +99,7 @@ def waits(file: str):
 
 @job
 async def awaits(file: str):
+    pathlib.Path(file).write_text("begun")
     try:
         await asyncio.sleep(30)
     finally:
