@@ -51,7 +51,7 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 3)]
     pub(super) rounds: u32,
     /// The folder that scripts/deps puts peers into. What is not there is left out.
-    #[arg(long, default_value = "crates/bench/peers")]
+    #[arg(long, default_value = "tools/bench/peers")]
     pub(super) peers: PathBuf,
     /// The folder that the figures go to as JSON.
     #[arg(long, default_value = "bench-results")]

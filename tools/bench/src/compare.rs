@@ -27,7 +27,7 @@ pub(crate) struct Arguments {
     #[arg(long, default_value = "target/release/tidegate")]
     server: PathBuf,
     /// The folder that scripts/deps puts peers into. What is not there is left out.
-    #[arg(long, default_value = "crates/bench/peers")]
+    #[arg(long, default_value = "tools/bench/peers")]
     peers: PathBuf,
     /// Turns of each variant; the table shows medians with the least and the most.
     #[arg(long, default_value_t = 5)]
