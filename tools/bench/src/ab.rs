@@ -4,23 +4,22 @@
 //! whatever else the machine does falls on both. Each round gives a ratio; the interval comes from their differences.
 
 mod ratio;
-mod unit;
+mod work;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, Result, ensure};
 use clap::Args;
-use serde_json::{Value, json};
 
-use crate::figures::{Sheet, Spread, duration, write_json};
-use crate::machine::server;
-use ratio::{MOST_PAIRS, Ratio};
-use unit::{Sample, WORKS, Work};
+use crate::figures::{Table, duration, write_tables};
+use crate::scenario::absolute;
+use ratio::{MAX_PAIRS, Ratio};
+use work::{RATE, WORKS, Work};
 
-/// Arguments of the subcommand.
+/// AbArguments of the subcommand.
 #[derive(Args)]
-pub(crate) struct Arguments {
+pub(crate) struct AbArguments {
     /// The server's program before a change.
     #[arg(long)]
     a: PathBuf,
@@ -28,7 +27,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     b: PathBuf,
     /// Turns of each build.
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(2..=i64::from(MOST_PAIRS)))]
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(2..=i64::from(MAX_PAIRS)))]
     rounds: u32,
     /// Length of a turn: 3s, 500ms.
     #[arg(long, default_value = "3s", value_parser = duration)]
@@ -44,148 +43,52 @@ pub(crate) struct Arguments {
     results: PathBuf,
 }
 
-/// A figure of a unit: a value of A and one of B from each round.
-struct Row {
-    unit: String,
-    figure: Figure,
-    pairs: Vec<(f64, f64)>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Figure {
-    PerSecond,
-    ServerMicros,
-    RedisMicros,
-}
-
 /// Measures, prints the table and writes the JSON.
-pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
-    // Absolute, because servers run in folders of their own.
-    let (a, b) = (server::find(&arguments.a)?, server::find(&arguments.b)?);
-    let mut rows = Vec::new();
+pub(crate) async fn run(arguments: AbArguments) -> Result<()> {
+    let programs = [absolute(&arguments.a)?, absolute(&arguments.b)?];
+    let [a, b] = programs.each_ref().map(|program| program.display());
+    println!("A is {a}, B is {b}.\n");
+    let mut builds = ["A", "B"].map(|build| Table::new(build, &["unit"]));
+    let is_wanted = |work: &Work| work.name().contains(&arguments.only);
     for round in 1..=arguments.rounds {
-        for work in WORKS
-            .into_iter()
-            .filter(|work| work.name().contains(&arguments.only))
-        {
+        for work in WORKS.into_iter().filter(is_wanted) {
             eprintln!("round {round} of {}: {}", arguments.rounds, work.name());
-            let pairs = pair(work, (&a, &b), round, arguments.turn).await?;
-            add(&mut rows, pairs);
-        }
-    }
-    ensure!(
-        !rows.is_empty(),
-        "no work has '{}' in its name",
-        arguments.only
-    );
-    println!("A is {}, B is {}.\n", a.display(), b.display());
-    println!("{}", sheet(&rows, arguments.margin)?);
-    let json: Vec<Value> = rows.iter().map(Row::to_json).collect();
-    write_json(
-        &arguments.results.join("ab.json"),
-        &json!({ "a": arguments.a, "b": arguments.b, "rows": json }),
-    )
-}
-
-/// One turn of each build. Who is first changes from round to round, because a machine that slows down meanwhile is unfair to the
-/// second.
-async fn pair(
-    work: Work,
-    (a, b): (&Path, &Path),
-    round: u32,
-    time: Duration,
-) -> anyhow::Result<Vec<(Sample, Sample)>> {
-    let measure = async |name: &str, program: &Path| {
-        work.turn(program, time)
-            .await
-            .with_context(|| format!("{name} could not be measured"))
-    };
-    let (of_a, of_b) = if round % 2 == 1 {
-        let of_a = measure("A", a).await?;
-        (of_a, measure("B", b).await?)
-    } else {
-        let of_b = measure("B", b).await?;
-        (measure("A", a).await?, of_b)
-    };
-    ensure!(of_a.len() == of_b.len(), "A and B did not do the same work");
-    Ok(of_a.into_iter().zip(of_b).collect())
-}
-
-fn add(rows: &mut Vec<Row>, pairs: Vec<(Sample, Sample)>) {
-    for (a, b) in pairs {
-        for figure in [Figure::PerSecond, Figure::ServerMicros, Figure::RedisMicros] {
-            let Some(pair) = figure.of(&a).zip(figure.of(&b)) else {
-                continue;
-            };
-            match rows
-                .iter_mut()
-                .find(|row| row.unit == a.unit && row.figure == figure)
-            {
-                Some(row) => row.pairs.push(pair),
-                None => rows.push(Row {
-                    unit: a.unit.clone(),
-                    figure,
-                    pairs: vec![pair],
-                }),
+            // A machine that slows down meanwhile is unfair to the second.
+            let order = if round % 2 == 1 { [0, 1] } else { [1, 0] };
+            for at in order {
+                let turn = work
+                    .turn(&programs[at], arguments.turn, &mut builds[at])
+                    .await;
+                turn.with_context(|| format!("{} failed", programs[at].display()))?;
             }
         }
     }
+    let table = compare(&builds, arguments.margin)?;
+    println!("{table}");
+    write_tables(&arguments.results.join("ab.json"), &[table])
 }
 
-fn sheet(rows: &[Row], margin: f64) -> anyhow::Result<Sheet> {
+/// The ratios of all figures of both builds.
+fn compare([a, b]: &[Table; 2], margin: f64) -> Result<Table> {
     let verdict = format!("within {:.0} %", margin * 100.0);
-    let mut sheet = Sheet::new(&["unit", "figure", "A", "B", "B/A", "95 % interval", &verdict]);
-    for row in rows {
-        let (a, b): (Vec<f64>, Vec<f64>) = row.pairs.iter().copied().unzip();
-        let spread =
-            |values| Spread::new(values).map_or("-".to_owned(), |spread| row.figure.show(spread));
-        let ratio = Ratio::of(&row.pairs)
-            .with_context(|| format!("{} has no {}", row.unit, row.figure.name()))?;
-        let cost = if row.figure == Figure::PerSecond {
+    let mut table = Table::new("ab", &["unit", "figure", &verdict]);
+    let mut of_b = b.series();
+    for a in a.series() {
+        let b = of_b.next().context("B did less than A")?;
+        let name = || format!("{} has no {}", a.row, a.head);
+        let ratio = Ratio::new(a.values, b.values).with_context(name)?;
+        let cost = if a.head == RATE {
             ratio.inverse()
         } else {
             ratio
         };
-        sheet.row(vec![
-            row.unit.clone(),
-            row.figure.name().to_owned(),
-            spread(a),
-            spread(b),
-            format!("{:.3}", ratio.mean),
-            format!("{:.3}-{:.3}", ratio.low, ratio.high),
-            cost.judge(margin).name().to_owned(),
-        ]);
+        let mut row = table.row(&[&a.row, &a.head, &cost.judge(margin).name()]);
+        row.add("A", 2, a.values.iter().copied());
+        row.add("B", 2, b.values.iter().copied());
+        row.add("B/A", 3, [ratio.mean]);
+        row.add("95 % from", 3, [ratio.low]);
+        row.add("to", 3, [ratio.high]);
     }
-    Ok(sheet)
-}
-
-impl Row {
-    fn to_json(&self) -> Value {
-        json!({ "unit": self.unit, "figure": self.figure.name(), "pairs": self.pairs, "ratio": Ratio::of(&self.pairs) })
-    }
-}
-
-impl Figure {
-    fn of(self, sample: &Sample) -> Option<f64> {
-        match self {
-            Self::PerSecond => Some(sample.per_second),
-            Self::ServerMicros => Some(sample.server_us),
-            Self::RedisMicros => sample.redis_us,
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::PerSecond => "a second",
-            Self::ServerMicros => "server CPU, us",
-            Self::RedisMicros => "Redis CPU, us",
-        }
-    }
-
-    fn show(self, spread: Spread) -> String {
-        match self {
-            Self::PerSecond => format!("{spread:.0}"),
-            Self::ServerMicros | Self::RedisMicros => format!("{spread:.2}"),
-        }
-    }
+    ensure!(table.series().next().is_some(), "no work has such a name");
+    Ok(table)
 }

@@ -16,9 +16,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, Result};
 
-pub(crate) use probe::Accuracy;
+pub(crate) use probe::proxy_accuracy;
 use relay::Relay;
 
 /// Proxies for some servers, on one thread; dropping it closes their connections and ends the thread.
@@ -27,7 +27,7 @@ pub(crate) struct DelayProxy {
     dial: Arc<Dial>,
     /// Its end is what tells the thread to end.
     stop: Option<PipeWriter>,
-    thread: Option<JoinHandle<anyhow::Result<()>>>,
+    thread: Option<JoinHandle<Result<()>>>,
 }
 
 /// What the thread shares with its owner.
@@ -39,7 +39,7 @@ struct Dial {
 
 impl DelayProxy {
     /// Starts a proxy on a free loopback port for each of `servers`.
-    pub(crate) fn start(servers: &[SocketAddr], one_way: Duration) -> anyhow::Result<Self> {
+    pub(crate) fn start(servers: &[SocketAddr], one_way: Duration) -> Result<Self> {
         let listen = |server: &SocketAddr| Ok((TcpListener::bind("127.0.0.1:0")?, *server));
         let links: std::io::Result<Vec<_>> = servers.iter().map(listen).collect();
         Self::start_on(links.context("no free port")?, one_way)
@@ -49,7 +49,7 @@ impl DelayProxy {
     pub(crate) fn start_on(
         links: Vec<(TcpListener, SocketAddr)>,
         one_way: Duration,
-    ) -> anyhow::Result<Self> {
+    ) -> Result<Self> {
         let addresses: std::io::Result<Vec<_>> = links
             .iter()
             .map(|(listener, _)| listener.local_addr())
@@ -88,7 +88,7 @@ impl DelayProxy {
     }
 
     /// Blocks for as long as the proxy serves, and says why it no longer does.
-    pub(crate) fn wait(mut self) -> anyhow::Result<()> {
+    pub(crate) fn wait(mut self) -> Result<()> {
         self.thread.take().map_or(Ok(()), |thread| {
             thread.join().expect("the relay does not panic")
         })

@@ -1,8 +1,11 @@
 //! The Redis engine beside older designs and other clients.
 
-pub(crate) mod connections;
+mod connections;
 mod load;
-pub(crate) mod pipelines;
-pub(crate) mod pipelining;
+mod pipelines;
+mod pipelining;
 
-pub(crate) use load::{Load, call};
+pub(crate) use connections::Connections;
+pub(crate) use load::{Design, EngineLoad};
+pub(crate) use pipelines::Pipelines;
+pub(crate) use pipelining::Pipelining;

@@ -1,15 +1,36 @@
-//! Figures: how many turns are measured, what they showed, and how that is shown.
+//! Figures: answers and times of calls, values over several turns, and the tables that show them.
 
-mod latency;
-mod results;
-mod sheet;
+mod answers;
+mod calls;
+mod duration;
+mod file;
 mod spread;
-mod tally;
-mod turns;
+mod table;
 
-pub(crate) use latency::Latency;
-pub(crate) use results::{Results, Table, finish, read_json, write_json};
-pub(crate) use sheet::Sheet;
-pub(crate) use spread::{Spread, spread};
-pub(crate) use tally::{Answer, Tally, grpc_code, micros, per_call};
-pub(crate) use turns::{Turns, duration};
+pub(crate) use answers::{Answer, AnswerCounts, grpc_code};
+pub(crate) use calls::{Calls, Latency};
+pub(crate) use duration::duration;
+pub(crate) use file::{read_tables, write_tables};
+pub(crate) use spread::percentile;
+pub(crate) use table::{Figures, Table};
+
+use std::time::Duration;
+
+/// Microseconds with their fraction.
+pub(crate) fn micros(time: Duration) -> f64 {
+    time.as_nanos() as f64 / 1_000.0
+}
+
+/// Milliseconds with their fraction.
+pub(crate) fn millis(time: Duration) -> f64 {
+    micros(time) / 1_000.0
+}
+
+/// Microseconds of processor time for each of `count`.
+pub(crate) fn micros_each(time: Duration, count: u64) -> f64 {
+    micros(time) / count.max(1) as f64
+}
+
+pub(crate) fn mebibytes(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}

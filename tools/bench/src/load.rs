@@ -7,8 +7,10 @@ mod keys;
 mod pace;
 mod report;
 mod run;
+mod session;
 
-pub(crate) use body::{Bodies, Shape};
+pub(crate) use body::{Shape, one_body};
 pub(crate) use keys::{Distribution, Keys};
 pub(crate) use pace::Pace;
-pub(crate) use run::{Load, Measured, PATH};
+pub(crate) use run::{Load, PATH};
+pub(crate) use session::Session;

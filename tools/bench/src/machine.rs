@@ -2,13 +2,15 @@
 
 mod address;
 mod cluster;
+mod meter;
 pub(crate) mod pin;
 mod process;
-pub(crate) mod server;
+mod server;
 mod testbed;
 
 pub(crate) use address::Address;
 pub(crate) use cluster::{Cores, FarCluster};
+pub(crate) use meter::{Meter, Spent, info};
 pub(crate) use process::{Cost, Process, thread_time};
 pub(crate) use server::Server;
-pub(crate) use testbed::{Costs, Store, Testbed};
+pub(crate) use testbed::{Store, Testbed};

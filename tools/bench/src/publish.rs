@@ -8,17 +8,12 @@ mod machine;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, Result, ensure};
 use clap::Args;
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 
-use crate::engine::{connections, pipelines, pipelining};
-use crate::figures::{Results, Sheet, Table, read_json, write_json};
-use crate::service::{callers, round_trips};
-use crate::workflow::layout;
-use crate::{compare, workflow};
-use machine::Machine;
+use crate::compare;
+use crate::figures::{Table, read_tables, write_tables};
+use crate::service;
 
 /// Arguments of `tidegate-bench all`.
 #[derive(Args)]
@@ -49,125 +44,74 @@ pub(crate) struct TablesArguments {
     readme: Option<PathBuf>,
 }
 
-/// A comparison of the run.
-struct Step {
-    command: &'static str,
-    /// Whether it starts the server.
-    through_server: bool,
-    arguments: &'static [&'static str],
-    /// More arguments of a quick run; of those that are given twice the last counts.
-    quick: &'static [&'static str],
-}
-
-const STEPS: [Step; 8] = [
-    Step::server(
-        compare::Results::NAME,
-        &[
-            "--rounds", "1", "--turn", "60ms", "--keys", "1000", "--idle", "100ms", "--looks", "0",
-        ],
-    ),
-    Step::server(
-        round_trips::Results::NAME,
-        &["--rounds", "1", "--turn", "60ms", "--rate", "200"],
-    ),
-    Step::engine(
-        pipelines::Results::NAME,
-        &[],
-        &["--rounds", "1", "--turn", "60ms", "--one-way", "2ms"],
-    ),
-    Step::server(callers::Results::NAME, &["--rounds", "1", "--turn", "60ms"]),
-    Step::engine(
-        connections::Results::NAME,
-        &[],
-        &[
-            "--rounds",
-            "1",
-            "--turn",
-            "60ms",
-            "--callers",
-            "8",
-            "--calm-callers",
-            "2",
-            "--idle-timeout",
-            "100ms",
-        ],
-    ),
-    Step::engine(
-        pipelining::Results::NAME,
-        &["--turn", "1s"],
-        &["--rounds", "1", "--turn", "60ms", "--depths", "1,4"],
-    ),
-    Step::server(
-        workflow::Results::NAME,
-        &[
-            "--rounds",
-            "1",
-            "--workflows",
-            "1000",
-            "--pages",
-            "5",
-            "--executed",
-            "2000",
-            "--parents",
-            "100",
-            "--many-parents",
-            "1000",
-            "--names",
-            "1000",
-        ],
-    ),
-    Step::engine(
-        layout::Results::NAME,
-        &["--turn", "500ms"],
-        &[
-            "--rounds", "1", "--turn", "60ms", "--jobs", "110,120", "--most", "1000",
-        ],
-    ),
+/// The comparisons of the run: command, arguments, and those of a quick run.
+const STEPS: [[&str; 3]; 7] = [
+    [
+        "compare",
+        "--rounds 5 --turn 3s",
+        "--keys 1000 --idle 100ms --looks 0",
+    ],
+    ["round-trips", "", "--rate 200"],
+    ["pipelines", "", "--one-way 2ms"],
+    ["callers", "", ""],
+    [
+        "connections",
+        "--turn 4s",
+        "--callers 8 --calm-callers 2 --idle-timeout 100ms",
+    ],
+    ["pipelining", "--turn 1s", "--depths 1,4"],
+    [
+        "workflow",
+        "",
+        "--workflows 1000 --pages 5 --executed 2000 --parents 100 --many-parents 1000",
+    ],
 ];
 
-/// The figures of one run.
-#[derive(Serialize, Deserialize)]
-struct Run {
-    machine: Machine,
-    compare: compare::Results,
-    round_trips: round_trips::Results,
-    pipelines: pipelines::Results,
-    callers: callers::Results,
-    connections: connections::Results,
-    pipelining: pipelining::Results,
-    workflow: workflow::Results,
-    layout: layout::Results,
-}
-
-/// Runs every comparison, each in a process of its own, and writes the figures of all.
-pub(crate) fn all(arguments: &AllArguments) -> anyhow::Result<()> {
-    let machine = Machine::describe()?;
+/// Runs every comparison, each in a process of its own, and writes the tables of all.
+pub(crate) fn all(arguments: &AllArguments) -> Result<()> {
+    let mut tables = vec![machine::describe()?];
     for step in STEPS {
-        eprintln!("== {}", step.command);
-        step.run(arguments)?;
+        eprintln!("== {}", step[0]);
+        run(step, arguments)?;
+        let file = arguments.results.join(step[0]);
+        tables.append(&mut read_tables(&file.with_extension("json"))?);
     }
-    let run = Run::of(machine, &arguments.results)?;
-    write_json(&arguments.results.join("run.json"), &run)
+    write_tables(&arguments.results.join("run.json"), &tables)
 }
 
 /// Prints the tables of a run, or puts them into a document.
-pub(crate) fn tables(arguments: &TablesArguments) -> anyhow::Result<()> {
-    let run = read_json::<Run>(&arguments.run)?;
+pub(crate) fn tables(arguments: &TablesArguments) -> Result<()> {
+    let tables = read_tables(&arguments.run)?;
     if let Some(path) = &arguments.document {
-        put(path, &run.tables())?;
+        put(path, &tables)?;
     }
     if let Some(path) = &arguments.readme {
-        put(path, &[run.summary()])?;
+        put(path, &[summary(&tables)?])?;
     }
     if arguments.document.is_none() && arguments.readme.is_none() {
-        for table in run.tables() {
-            println!("{}:\n\n{}", table.name, table.sheet);
+        for table in tables {
+            println!("{}:\n\n{table}", table.name);
         }
     }
     Ok(())
 }
 
-fn put(path: &Path, tables: &[Table]) -> anyhow::Result<()> {
+/// The figures of the README.
+fn summary(tables: &[Table]) -> Result<Table> {
+    let find = |name: &str| {
+        let table = tables.iter().find(|table| table.name == name);
+        table.with_context(|| format!("the run has no table '{name}'"))
+    };
+    let mut rows = compare::summary(find("decisions")?);
+    rows.push(service::summary(find("round-trips")?));
+    let mut summary = Table::new("figures", &["", "Tidegate", "compared with"]);
+    for [what, ours, theirs] in rows {
+        summary.row(&[&what, &ours, &theirs]);
+    }
+    Ok(summary)
+}
+
+fn put(path: &Path, tables: &[Table]) -> Result<()> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("could not read {}", path.display()))?;
     let filled = document::fill(&text, tables)
@@ -175,91 +119,21 @@ fn put(path: &Path, tables: &[Table]) -> anyhow::Result<()> {
     std::fs::write(path, filled).with_context(|| format!("could not write {}", path.display()))
 }
 
-impl Step {
-    const fn server(command: &'static str, quick: &'static [&'static str]) -> Self {
-        Self {
-            command,
-            through_server: true,
-            arguments: &[],
-            quick,
-        }
+/// Runs a comparison in a process of its own, because one may keep its threads on one core.
+fn run([name, arguments, quick]: [&str; 3], all: &AllArguments) -> Result<()> {
+    let program = std::env::current_exe().context("this program has no path")?;
+    let mut command = Command::new(program);
+    command.arg(name).arg("--results").arg(&all.results);
+    command.arg("--server").arg(&all.server);
+    if all.quick {
+        command.args(["--rounds", "1", "--turn", "60ms"]);
+        command.args(quick.split_whitespace());
+    } else {
+        command.args(arguments.split_whitespace());
     }
-
-    const fn engine(
-        command: &'static str,
-        arguments: &'static [&'static str],
-        quick: &'static [&'static str],
-    ) -> Self {
-        Self {
-            command,
-            through_server: false,
-            arguments,
-            quick,
-        }
-    }
-
-    /// A process of its own, because a comparison may keep its threads on one core.
-    fn run(&self, all: &AllArguments) -> anyhow::Result<()> {
-        let program = std::env::current_exe().context("this program has no path")?;
-        let mut command = Command::new(program);
-        command.arg(self.command).arg("--results").arg(&all.results);
-        if self.through_server {
-            command.arg("--server").arg(&all.server);
-        }
-        command.args(if all.quick {
-            self.quick
-        } else {
-            self.arguments
-        });
-        let status = command
-            .status()
-            .with_context(|| format!("could not start {}", self.command))?;
-        ensure!(status.success(), "{} failed: {status}", self.command);
-        Ok(())
-    }
-}
-
-impl Run {
-    /// Reads what the comparisons wrote.
-    fn of(machine: Machine, folder: &Path) -> anyhow::Result<Self> {
-        Ok(Self {
-            machine,
-            compare: read(folder)?,
-            round_trips: read(folder)?,
-            pipelines: read(folder)?,
-            callers: read(folder)?,
-            connections: read(folder)?,
-            pipelining: read(folder)?,
-            workflow: read(folder)?,
-            layout: read(folder)?,
-        })
-    }
-
-    /// The figures of the README.
-    fn summary(&self) -> Table {
-        let mut sheet = Sheet::new(&["", "Tidegate", "compared with"]);
-        self.compare
-            .summary()
-            .into_iter()
-            .chain(self.round_trips.summary())
-            .for_each(|row| sheet.row(row));
-        Table::new("figures", sheet)
-    }
-
-    fn tables(&self) -> Vec<Table> {
-        let mut tables = vec![self.machine.table()];
-        tables.extend(self.compare.tables());
-        tables.extend(self.round_trips.tables());
-        tables.extend(self.pipelines.tables());
-        tables.extend(self.callers.tables());
-        tables.extend(self.connections.tables());
-        tables.extend(self.pipelining.tables());
-        tables.extend(self.workflow.tables());
-        tables.extend(self.layout.tables());
-        tables
-    }
-}
-
-fn read<R: Results + DeserializeOwned>(folder: &Path) -> anyhow::Result<R> {
-    read_json(&folder.join(R::NAME).with_extension("json"))
+    let status = command
+        .status()
+        .with_context(|| format!("could not start {name}"))?;
+    ensure!(status.success(), "{name} failed: {status}");
+    Ok(())
 }

@@ -1,7 +1,8 @@
-//! The whole service: on a Redis Cluster that is far away, while its configuration changes, and with features that are off by default.
+//! The whole service on a Redis Cluster that is far away.
 
-pub(crate) mod callers;
-pub(crate) mod features;
-mod load;
-pub(crate) mod reloads;
-pub(crate) mod round_trips;
+mod callers;
+mod far_servers;
+mod round_trips;
+
+pub(crate) use callers::Callers;
+pub(crate) use round_trips::{RoundTrips, summary};

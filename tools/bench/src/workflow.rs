@@ -1,133 +1,126 @@
 //! `tidegate-bench workflow`: workflows through the HTTP API, with workers that do nothing.
 
 mod api;
-mod arguments;
 mod bullmq;
 mod creation;
 mod execution;
-pub(crate) mod layout;
+pub(crate) mod graphs;
+mod large;
 mod limits;
 mod listing;
 mod python;
 mod recovery;
 mod servers;
-pub(crate) mod shapes;
-mod threads;
-mod times;
-mod work;
+mod worker;
 
-use serde::{Deserialize, Serialize};
+use anyhow::Result;
+use clap::Args;
 
-use crate::figures::{self, Table, finish};
-use crate::machine::server;
+use crate::figures::{Figures, Table};
+use crate::machine::{Store, Testbed};
+use crate::scenario::{RunOptions, Scenario};
 pub(crate) use api::Api;
-pub(crate) use arguments::Arguments;
 use bullmq::BullMq;
-use creation::Creation;
-use creation::names::{self, Names};
-use execution::Execution;
-use execution::large::{self, Large};
-use execution::watchers::{self, Watchers};
-use listing::Listing;
-use recovery::Recovery;
-use servers::Servers;
-use threads::Threads;
-pub(crate) use work::work;
+pub(crate) use worker::work_off;
 
-/// What was measured.
-#[derive(Serialize, Deserialize)]
-pub(crate) struct Results {
-    creation: Vec<Creation>,
-    #[serde(default)]
-    names: Vec<Names>,
-    execution: Vec<Execution>,
-    #[serde(default)]
-    large: Vec<Large>,
-    bullmq: Option<BullMq>,
-    listing: Vec<Listing>,
-    recovery: Recovery,
-    #[serde(default)]
-    threads: Vec<Threads>,
-    #[serde(default)]
-    watchers: Vec<Watchers>,
-    #[serde(default)]
-    servers: Vec<Servers>,
+/// Arguments of the subcommand.
+#[derive(Args)]
+pub(crate) struct Workflow {
+    /// Workflows that are listed, at most: 1,000, 10,000 and so on up to here.
+    #[arg(long, default_value_t = 1_000_000)]
+    workflows: usize,
+    /// Pages read at each size.
+    #[arg(long, default_value_t = 300)]
+    pages: usize,
+    /// Two-job workflows that are created and executed in a turn.
+    #[arg(long, default_value_t = 20_000)]
+    executed: usize,
+    /// Parents of the join.
+    #[arg(long, default_value_t = 10_000)]
+    parents: usize,
+    /// Parents of the join of the large workflow.
+    #[arg(long, default_value_t = 100_000)]
+    many_parents: usize,
+    /// Measures only so many servers on one Redis, one number after the other.
+    #[arg(long, value_delimiter = ',')]
+    servers: Vec<usize>,
+    /// Measures only the worker of the Python SDK beside others.
+    #[arg(long)]
+    python: bool,
+    /// Measures only what limits of jobs cost.
+    #[arg(long)]
+    limits: bool,
+    /// Jobs that wait behind a thousand keys without room.
+    #[arg(long, default_value_t = 1_000_000)]
+    waiting: usize,
 }
 
 /// The numbers of servers of a whole run.
 const SERVERS: [usize; 4] = [1, 2, 4, 8];
 /// The workflows of a whole run.
-const WORTH_WATCHING: usize = 10_000;
+const WHOLE_RUN: usize = 10_000;
 
-/// Measures, prints the tables and writes the JSON.
-pub(crate) async fn run(mut arguments: Arguments) -> anyhow::Result<()> {
-    // Absolute, because the server runs in a folder of its own.
-    arguments.server = server::find(&arguments.server)?;
-    if !arguments.servers.is_empty() {
-        let measured = servers::measure(&arguments, &arguments.servers).await?;
-        println!("{}", servers::sheet(&measured));
-        return Ok(());
+impl Scenario for Workflow {
+    fn name(&self) -> &'static str {
+        match self {
+            Self { servers, .. } if !servers.is_empty() => "servers",
+            Self { python: true, .. } => "python",
+            Self { limits: true, .. } => "limits",
+            _ => "workflow",
+        }
     }
-    if arguments.watchers {
-        println!("{}", watchers::sheet(&watchers::measure(&arguments).await?));
-        return Ok(());
+
+    async fn measure(&self, options: &RunOptions) -> Result<Vec<Table>> {
+        let jobs = self.executed;
+        match self.name() {
+            "servers" => Ok(vec![servers::measure(options, &self.servers, jobs).await?]),
+            "python" => Ok(vec![python::measure(options, jobs).await?]),
+            "limits" => Ok(vec![
+                limits::cost(options, jobs).await?,
+                limits::behind(options, self.waiting).await?,
+            ]),
+            _ => self.measure_all(options).await,
+        }
     }
-    if arguments.python {
-        return finish(&python::measure(&arguments).await?, &arguments.results);
-    }
-    if arguments.limits {
-        return finish(
-            &limits::cost::measure(&arguments).await?,
-            &arguments.results,
-        );
-    }
-    if arguments.scale.is_wanted() {
-        return finish(
-            &limits::scale::measure(&arguments).await?,
-            &arguments.results,
-        );
-    }
-    // Idle servers are watched for a while, which a small run has no time for.
-    let numbers: &[usize] = if arguments.executed < WORTH_WATCHING {
-        &[]
-    } else {
-        &SERVERS
-    };
-    let results = Results {
-        creation: creation::measure(&arguments).await?,
-        names: names::measure(&arguments).await?,
-        execution: execution::measure(&arguments).await?,
-        large: large::measure(&arguments).await?,
-        bullmq: bullmq::measure(&arguments).await?,
-        listing: listing::measure(&arguments).await?,
-        recovery: recovery::measure(&arguments).await?,
-        threads: threads::measure(&arguments).await?,
-        watchers: watchers::measure(&arguments).await?,
-        servers: servers::measure(&arguments, numbers).await?,
-    };
-    finish(&results, &arguments.results)
 }
 
-impl figures::Results for Results {
-    const NAME: &str = "workflow";
-
-    fn tables(&self) -> Vec<Table> {
-        let mut creation = creation::sheet(&self.creation);
-        let mut execution = execution::sheet(&self.execution);
-        if let Some(bullmq) = &self.bullmq {
-            creation.row(bullmq.creation());
-            execution.row(bullmq.execution());
+impl Workflow {
+    async fn measure_all(&self, options: &RunOptions) -> Result<Vec<Table>> {
+        let workflows = self.executed;
+        let mut creation = creation::measure(options, workflows).await?;
+        let mut execution = execution::measure(options, workflows, self.parents).await?;
+        for _ in options.rounds("BullMQ") {
+            if let Some(bullmq) = BullMq::measure(options, workflows, self.parents).await? {
+                bullmq.add_to(&mut creation, &mut execution);
+            }
         }
-        vec![
-            Table::new("creation", creation),
-            Table::new("names", names::sheet(&self.names)),
-            Table::new("execution", execution),
-            Table::new("large", large::sheet(&self.large)),
-            Table::new("listing", listing::sheet(&self.listing)),
-            Table::new("recovery", self.recovery.sheet()),
-            Table::new("threads", threads::sheet(&self.threads)),
-            Table::new("watchers", watchers::sheet(&self.watchers)),
-            Table::new("servers", servers::sheet(&self.servers)),
-        ]
+        // Idle servers are watched for a while, which a small run has no time for.
+        let is_whole = workflows >= WHOLE_RUN;
+        let numbers: &[usize] = if is_whole { &SERVERS } else { &[] };
+        Ok(vec![
+            creation,
+            execution,
+            large::measure(options, self.many_parents).await?,
+            listing::measure(options, self.workflows, self.pages).await?,
+            recovery::measure(options).await?,
+            servers::measure(options, numbers, workflows).await?,
+        ])
     }
+}
+
+/// Fills a table with a row for Redis and one for SQLite: in turns, each on a new server.
+async fn measure_stores(
+    options: &RunOptions,
+    name: &str,
+    label: &str,
+    turn: impl AsyncFn(&Testbed, &mut Figures<'_>) -> Result<()>,
+) -> Result<Table> {
+    let mut table = Table::new(name, &[label]);
+    for _ in options.rounds(name) {
+        for store in [Store::Redis, Store::Embedded] {
+            let testbed = Testbed::start(&options.program()?, store).await?;
+            turn(&testbed, &mut table.row(&[&store.of_workflows()])).await?;
+        }
+    }
+    Ok(table)
 }

@@ -1,7 +1,5 @@
 //! The ratio of two builds over pairs of turns, and how certain it is.
 
-use serde::Serialize;
-
 /// Two-sided 95 % quantiles of Student's t for one degree of freedom and more, from the usual tables.
 const STUDENT: [f64; 30] = [
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
@@ -9,11 +7,11 @@ const STUDENT: [f64; 30] = [
     2.052, 2.048, 2.045, 2.042,
 ];
 
-/// The most pairs that [`Ratio::of`] knows a quantile for.
-pub(super) const MOST_PAIRS: u32 = STUDENT.len() as u32 + 1;
+/// The most pairs that [`Ratio::new`] knows a quantile for.
+pub(super) const MAX_PAIRS: u32 = STUDENT.len() as u32 + 1;
 
 /// The geometric mean of B/A over the pairs, with its 95 % interval.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Ratio {
     pub(super) mean: f64,
     pub(super) low: f64,
@@ -32,14 +30,15 @@ pub(super) enum Verdict {
 }
 
 impl Ratio {
-    /// None with fewer than two pairs, more than [`MOST_PAIRS`], or a value that is not above zero.
-    pub(super) fn of(pairs: &[(f64, f64)]) -> Option<Self> {
-        let quantile = STUDENT.get(pairs.len().checked_sub(2)?)?;
-        if pairs.iter().any(|(a, b)| *a <= 0.0 || *b <= 0.0) {
+    /// None without two pairs of a value of A and one of B, with more than [`MAX_PAIRS`], or with a value that is not above
+    /// zero.
+    pub(super) fn new(a: &[f64], b: &[f64]) -> Option<Self> {
+        let quantile = STUDENT.get(a.len().checked_sub(2)?)?;
+        if a.len() != b.len() || a.iter().chain(b).any(|value| *value <= 0.0) {
             return None;
         }
         // Ratios multiply, so it is their logarithms that are averaged.
-        let logs: Vec<f64> = pairs.iter().map(|(a, b)| (b / a).ln()).collect();
+        let logs: Vec<f64> = a.iter().zip(b).map(|(a, b)| (b / a).ln()).collect();
         let count = logs.len() as f64;
         let mean = logs.iter().sum::<f64>() / count;
         let variance = logs.iter().map(|log| (log - mean).powi(2)).sum::<f64>() / (count - 1.0);
@@ -86,50 +85,43 @@ impl Verdict {
 mod tests {
     use super::*;
 
-    fn ratio(pairs: &[(f64, f64)]) -> Ratio {
-        Ratio::of(pairs).unwrap()
+    fn ratio(a: &[f64], b: &[f64]) -> Ratio {
+        Ratio::new(a, b).unwrap()
     }
 
     #[test]
     fn the_interval_is_that_of_students_t() {
         // Logarithms -0.1, 0.0 and 0.1: mean 0, standard error 0.1 / sqrt(3), quantile 4.303.
-        let pairs = [
-            (1.0, (-0.1_f64).exp()),
-            (2.0, 2.0),
-            (3.0, 3.0 * 0.1_f64.exp()),
-        ];
-        let Ratio { mean, low, high } = ratio(&pairs);
+        let b = [(-0.1_f64).exp(), 2.0, 3.0 * 0.1_f64.exp()];
+        let Ratio { mean, low, high } = ratio(&[1.0, 2.0, 3.0], &b);
         let half = 4.303 * 0.1 / 3.0_f64.sqrt();
         for (got, wanted) in [(mean, 1.0), (low, (-half).exp()), (high, half.exp())] {
             assert!((got - wanted).abs() < 1e-9, "{got} instead of {wanted}");
         }
-        assert_eq!(
-            ratio(&[(4.0, 2.0), (8.0, 4.0)]),
-            Ratio {
-                mean: 0.5,
-                low: 0.5,
-                high: 0.5
-            }
-        );
+        let all_half = Ratio {
+            mean: 0.5,
+            low: 0.5,
+            high: 0.5,
+        };
+        assert_eq!(ratio(&[4.0, 8.0], &[2.0, 4.0]), all_half);
     }
 
     #[test]
     fn what_cannot_be_judged_has_no_ratio() {
-        assert_eq!(Ratio::of(&[(1.0, 1.0)]), None);
-        assert_eq!(Ratio::of(&[(1.0, 1.0), (0.0, 1.0)]), None);
-        assert_eq!(Ratio::of(&vec![(1.0, 1.0); MOST_PAIRS as usize + 1]), None);
-        assert!(Ratio::of(&vec![(1.0, 1.0); MOST_PAIRS as usize]).is_some());
+        let ones = |count| vec![1.0; count];
+        assert_eq!(Ratio::new(&ones(1), &ones(1)), None);
+        assert_eq!(Ratio::new(&ones(2), &ones(3)), None);
+        assert_eq!(Ratio::new(&[1.0, 0.0], &ones(2)), None);
+        let most = MAX_PAIRS as usize;
+        assert_eq!(Ratio::new(&ones(most + 1), &ones(most + 1)), None);
+        assert!(Ratio::new(&ones(most), &ones(most)).is_some());
     }
 
     #[test]
     fn a_verdict_needs_the_whole_interval_on_one_side_of_the_margin() {
         let judge = |low, high| {
-            Ratio {
-                mean: 1.0,
-                low,
-                high,
-            }
-            .judge(0.03)
+            let mean = 1.0;
+            Ratio { mean, low, high }.judge(0.03)
         };
         assert_eq!(judge(0.9, 1.03), Verdict::NoWorse);
         assert_eq!(judge(1.04, 1.05), Verdict::Worse);
@@ -139,9 +131,7 @@ mod tests {
             low: 0.75,
             high: 0.85,
         };
-        assert_eq!(
-            (slower.judge(0.03), slower.inverse().judge(0.03)),
-            (Verdict::NoWorse, Verdict::Worse)
-        );
+        let verdicts = (slower.judge(0.03), slower.inverse().judge(0.03));
+        assert_eq!(verdicts, (Verdict::NoWorse, Verdict::Worse));
     }
 }

@@ -1,15 +1,12 @@
 //! One turn of decisions: load on a server, and what each decision cost.
 
-use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
-use serde::{Deserialize, Serialize};
+use anyhow::{Result, ensure};
 
-use super::h2load::{H2load, Scheme};
-use crate::figures::per_call;
-use crate::load::{Bodies, Distribution, Keys, Load, Shape};
-use crate::machine::{Address, Costs, Testbed};
+use super::h2load::H2load;
+use crate::load::{Distribution, Keys, Load, Shape};
+use crate::machine::{Meter, Spent, Testbed};
 
 /// Counters that a load with many keys touches, whatever the number of descriptors.
 pub(crate) const KEYS: u32 = 100_000;
@@ -20,8 +17,7 @@ const ZIPF_EXPONENT: f64 = 1.05;
 const TRIAL: f64 = 0.2;
 
 /// Who sends requests, and for which keys. Always ten connections of twenty streams.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Traffic {
     /// h2load, which sends the same body again and again: each descriptor is one hot key.
     H2load,
@@ -33,18 +29,16 @@ pub(crate) enum Traffic {
     Zipf,
 }
 
-/// What one turn showed: processor time is for each decision.
-#[derive(Serialize, Deserialize)]
-pub(crate) struct Turn {
+/// What one turn showed.
+pub(crate) struct Decisions {
     pub(crate) per_second: f64,
-    pub(crate) decisions: u64,
-    pub(crate) server_us: f64,
-    pub(crate) server_user_us: f64,
-    pub(crate) server_system_us: f64,
-    pub(crate) redis_us: Option<f64>,
+    pub(crate) count: u64,
+    pub(crate) spent: Spent,
 }
 
 impl Traffic {
+    pub(crate) const ALL: [Self; 4] = [Self::H2load, Self::OneKey, Self::Uniform, Self::Zipf];
+
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::H2load => "h2load, one key",
@@ -61,158 +55,82 @@ impl Traffic {
         descriptors: u16,
         keys: u32,
         time: Duration,
-    ) -> anyhow::Result<Turn> {
-        let trial = (f64::from(keys) * TRIAL).ceil() as u64;
-        let load = Requests {
-            address: testbed.server.grpc(),
+    ) -> Result<Decisions> {
+        let requests = Requests {
+            testbed,
             descriptors,
-            trial,
+            trial: (f64::from(keys) * TRIAL).ceil() as u64,
+            time,
         };
+        let each = (keys / u32::from(descriptors)).max(1);
         match self {
-            Self::H2load => load.h2load(testbed, Scheme::Http, time).await,
-            Self::OneKey => load.own(testbed, (Distribution::Uniform, 1), time).await,
-            Self::Uniform => load.own(testbed, (Distribution::Uniform, keys), time).await,
-            Self::Zipf => load.own(testbed, (Distribution::Zipf, keys), time).await,
+            Self::H2load => requests.h2load().await,
+            Self::OneKey => requests.own(Distribution::Uniform, 1).await,
+            Self::Uniform => requests.own(Distribution::Uniform, each).await,
+            Self::Zipf => requests.own(Distribution::Zipf, each).await,
         }
     }
-}
-
-/// Loads a fresh server with h2load and one descriptor.
-pub(crate) async fn fixed(
-    testbed: &Testbed,
-    scheme: Scheme,
-    time: Duration,
-) -> anyhow::Result<Turn> {
-    let trial = (f64::from(KEYS) * TRIAL).ceil() as u64;
-    Requests {
-        address: testbed.server.grpc(),
-        descriptors: 1,
-        trial,
-    }
-    .h2load(testbed, scheme, time)
-    .await
 }
 
 /// Where requests go, and how large they are.
-struct Requests {
-    address: Address,
+struct Requests<'a> {
+    testbed: &'a Testbed,
     descriptors: u16,
     /// How many to send before anything is measured.
     trial: u64,
+    time: Duration,
 }
 
-impl Requests {
-    async fn h2load(
-        &self,
-        testbed: &Testbed,
-        scheme: Scheme,
-        time: Duration,
-    ) -> anyhow::Result<Turn> {
-        if scheme == Scheme::Http {
-            // h2load counts HTTP statuses only, and gRPC errors have status 200.
-            self.send(Keys::new(Distribution::Uniform, 1, 0.0, 0), Some(100), time)
-                .await?;
-        }
-        let folder = tempfile::tempdir().context("could not make a temporary folder")?;
-        let body = self.write_body(folder.path())?;
-        let mut h2load = H2load {
-            address: self.address.clone(),
-            body,
-            requests: self.trial,
-            scheme,
-        };
-        h2load.requests = (h2load.run()? * time.as_secs_f64()) as u64;
-        let before = testbed.costs()?;
-        let per_second = h2load.run()?;
-        let spent = testbed.costs()?.since(before);
-        Ok(Turn::new(per_second, h2load.requests, spent))
-    }
-
-    fn write_body(&self, folder: &Path) -> anyhow::Result<std::path::PathBuf> {
-        let path = folder.join("body");
-        let mut keys = Keys::new(Distribution::Uniform, 1, 0.0, 0);
-        std::fs::write(&path, Bodies::new(&self.shape())?.next(&mut keys))
-            .context("could not write the request body")?;
-        Ok(path)
-    }
-
-    async fn own(
-        &self,
-        testbed: &Testbed,
-        (distribution, keys): (Distribution, u32),
-        time: Duration,
-    ) -> anyhow::Result<Turn> {
-        let keys = (keys / u32::from(self.descriptors)).max(1);
-        // Every counter exists before the turn: making one costs more than adding to it.
-        let fill = Keys::new(
-            Distribution::Sequence,
-            keys * u32::from(self.descriptors),
-            0.0,
-            0,
-        );
-        self.send(
-            fill,
-            Some(u64::from(keys).max(self.trial)),
-            Duration::from_secs(60),
-        )
-        .await?;
-        let before = testbed.costs()?;
-        let (per_second, decisions) = self
-            .send(Keys::new(distribution, keys, ZIPF_EXPONENT, 1), None, time)
+impl Requests<'_> {
+    async fn h2load(&self) -> Result<Decisions> {
+        // h2load counts HTTP statuses only, and gRPC errors have status 200.
+        self.send(Keys::new(Distribution::Uniform, 1, 0.0, 0), Some(100))
             .await?;
-        let spent = testbed.costs()?.since(before);
-        Ok(Turn::new(per_second, decisions, spent))
-    }
-
-    /// Sends requests, at most for `time`. Returns the decisions of a second, and in all.
-    async fn send(
-        &self,
-        keys: Keys,
-        requests: Option<u64>,
-        time: Duration,
-    ) -> anyhow::Result<(f64, u64)> {
-        let load = Load {
-            address: self.address.clone(),
-            connections: 10,
-            streams: 20,
-            shape: self.shape(),
-            keys,
-            rate: None,
-            requests,
-            warmup: Duration::ZERO,
-            duration: time,
-        };
-        let measured = load.run(None).await?;
-        let tally = &measured.tally;
-        ensure!(
-            tally.failures() == 0 && tally.over_limit == 0,
-            "not all requests were OK: {}",
-            tally.to_json()
-        );
-        ensure!(tally.ok > 0, "no request was answered");
-        Ok((tally.ok as f64 / measured.elapsed.as_secs_f64(), tally.ok))
-    }
-
-    fn shape(&self) -> Shape {
-        Shape {
-            domain: "bench".into(),
-            key: "key".into(),
-            descriptors: self.descriptors,
-            hits: 0,
-        }
-    }
-}
-
-impl Turn {
-    fn new(per_second: f64, decisions: u64, spent: Costs) -> Self {
-        let each = |time: Duration| per_call(time, decisions);
-        Self {
+        let shape = Shape::new("key", self.descriptors);
+        let h2load = H2load::new(self.testbed.server.grpc(), &shape)?;
+        let count = (h2load.run(self.trial)? * self.time.as_secs_f64()) as u64;
+        let mut meter = Meter::start(self.testbed)?;
+        let per_second = h2load.run(count)?;
+        Ok(Decisions {
             per_second,
-            decisions,
-            server_us: each(spent.server.total),
-            server_user_us: each(spent.server.user),
-            server_system_us: each(spent.server.system),
-            redis_us: spent.redis.map(each),
-        }
+            count,
+            spent: meter.read()?,
+        })
+    }
+
+    /// Sends requests for `keys` keys of each descriptor.
+    async fn own(&self, distribution: Distribution, keys: u32) -> Result<Decisions> {
+        // Every counter exists before the turn: making one costs more than adding to it.
+        let all = keys * u32::from(self.descriptors);
+        let fill = Keys::new(Distribution::Sequence, all, 0.0, 0);
+        self.send(fill, Some(u64::from(keys).max(self.trial)))
+            .await?;
+        let mut meter = Meter::start(self.testbed)?;
+        let drawn = Keys::new(distribution, keys, ZIPF_EXPONENT, 1);
+        let calls = self.send(drawn, None).await?;
+        Ok(Decisions {
+            per_second: calls.per_second(),
+            count: calls.answers.ok,
+            spent: meter.read()?,
+        })
+    }
+
+    /// Sends so many requests, or for the time of a turn.
+    async fn send(&self, keys: Keys, requests: Option<u64>) -> Result<crate::figures::Calls> {
+        let time = requests.map_or(self.time, |_| Duration::from_secs(60));
+        let shape = Shape::new("key", self.descriptors);
+        let load = Load {
+            keys,
+            requests,
+            ..Load::new(self.testbed.server.grpc(), shape, time)
+        };
+        let calls = load.run(None).await?.calls;
+        let answers = &calls.answers;
+        ensure!(
+            answers.failures() == 0 && answers.over_limit == 0 && answers.ok > 0,
+            "not all requests were OK: {}",
+            answers.to_json()
+        );
+        Ok(calls)
     }
 }

@@ -1,39 +1,37 @@
 //! The load tool that the figures of others were taken with.
 
-use std::path::PathBuf;
+use std::io::Write as _;
 use std::process::Command;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
+use tempfile::NamedTempFile;
 
-use crate::load::PATH;
+use crate::load::{PATH, Shape, one_body};
 use crate::machine::Address;
 
-/// A run of h2load with ten connections of twenty streams, which posts the same body again and again.
+/// h2load with ten connections of twenty streams, which posts the same body again and again.
 pub(super) struct H2load {
-    pub(super) address: Address,
-    pub(super) body: PathBuf,
-    pub(super) requests: u64,
-    pub(super) scheme: Scheme,
+    address: Address,
+    body: NamedTempFile,
 }
 
 impl H2load {
+    pub(super) fn new(address: Address, shape: &Shape) -> Result<Self> {
+        let mut body = NamedTempFile::new().context("could not make a file for the body")?;
+        body.write_all(&one_body(shape)?)
+            .context("could not write the body")?;
+        Ok(Self { address, body })
+    }
+
     /// Runs to the end and returns the requests answered in a second. Fails unless all were answered.
-    pub(super) fn run(&self) -> anyhow::Result<f64> {
+    pub(super) fn run(&self, requests: u64) -> Result<f64> {
         let output = Command::new("h2load")
-            .args([
-                "-c",
-                "10",
-                "-m",
-                "20",
-                "-t",
-                "1",
-                "-n",
-                &self.requests.to_string(),
-                "-d",
-            ])
-            .arg(&self.body)
+            .args(["-c", "10", "-m", "20", "-t", "1", "-n"])
+            .arg(requests.to_string())
+            .arg("-d")
+            .arg(self.body.path())
             .args(["-H", "content-type: application/grpc", "-H", "te: trailers"])
-            .arg(format!("{}://{}{PATH}", self.scheme.name(), self.address))
+            .arg(format!("http://{}{PATH}", self.address))
             .output()
             .context("could not run h2load; `make bench` installs it")?;
         ensure!(
@@ -41,29 +39,12 @@ impl H2load {
             "h2load failed: {}",
             String::from_utf8_lossy(&output.stderr)
         );
-        read(&String::from_utf8_lossy(&output.stdout), self.requests)
-    }
-}
-
-/// Whether there is TLS below HTTP/2.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scheme {
-    Http,
-    /// h2load checks no certificates.
-    Https,
-}
-
-impl Scheme {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Http => "http",
-            Self::Https => "https",
-        }
+        read(&String::from_utf8_lossy(&output.stdout), requests)
     }
 }
 
 /// Finds the rate in what h2load printed.
-fn read(text: &str, requests: u64) -> anyhow::Result<f64> {
+fn read(text: &str, requests: u64) -> Result<f64> {
     let line = |start: &str| text.lines().find_map(|line| line.strip_prefix(start));
     let succeeded = line("requests: ").and_then(|line| word_before(line, "succeeded"));
     let rate = line("finished in ").and_then(|line| word_before(line, "req/s"));

@@ -3,141 +3,65 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::ensure;
-use serde::{Deserialize, Serialize};
+use anyhow::{Result, ensure};
 use tokio::time::sleep;
 
-use crate::figures::Sheet;
-use crate::load::Load;
-use crate::load::Shape;
-use crate::load::{Distribution, Keys};
-use crate::machine::Server;
+use crate::figures::{Table, mebibytes};
+use crate::load::{Distribution, Keys, Load, Shape};
+use crate::machine::{Server, Store, Testbed};
 
 const KEYS: u32 = 1_000_000;
 const DESCRIPTORS: u16 = 100;
 
-/// An idle server in memory.
-#[derive(Serialize, Deserialize)]
-pub(super) struct Idle {
-    resident_bytes: u64,
-    /// Share of one core.
-    core_share: f64,
+/// Watches a server for `time`, after a third of it: by then the work of starting is over.
+pub(super) async fn idle(program: &Path, time: Duration) -> Result<Table> {
+    eprintln!("idle server");
+    let testbed = Testbed::start(program, Store::Embedded).await?;
+    let process = testbed.server.process();
+    sleep(time / 3).await;
+    let before = process.cost()?;
+    sleep(time).await;
+    let spent = (process.cost()? - before).total;
+    let mut table = Table::new("idle", &["idle server"]);
+    let mut row = table.row(&[&"memory"]);
+    row.add("resident MiB", 1, [mebibytes(process.resident_bytes()?)]);
+    row.add(
+        "core %",
+        2,
+        [100.0 * spent.as_secs_f64() / time.as_secs_f64()],
+    );
+    Ok(table)
 }
 
-/// Resident memory around a million keys of a limit per second.
-#[derive(Serialize, Deserialize)]
-pub(super) struct MillionKeys {
-    before_bytes: u64,
-    highest_bytes: u64,
-    /// Seconds after the last request, and bytes.
-    after_bytes: Vec<(u64, u64)>,
-}
-
-impl Idle {
-    /// Watches a server for `time`, after a third of it: by then the work of starting is over.
-    pub(super) async fn measure(
-        program: &Path,
-        folder: &Path,
-        time: Duration,
-    ) -> anyhow::Result<Self> {
-        eprintln!("idle server");
-        let server = Server::start(program, folder, &[]).await?;
-        sleep(time / 3).await;
-        let before = server.process().cost()?;
-        sleep(time).await;
-        let spent = (server.process().cost()? - before).total;
-        let core_share = spent.as_secs_f64() / time.as_secs_f64();
-        Ok(Self {
-            resident_bytes: server.process().resident_bytes()?,
-            core_share,
-        })
+/// Resident memory around a million keys of a limit per second, also so many seconds after the last request.
+pub(super) async fn million_keys(program: &Path, looks: &[u64]) -> Result<Table> {
+    eprintln!("a million keys");
+    let testbed = Testbed::start(program, Store::Embedded).await?;
+    let process = testbed.server.process();
+    let mut table = Table::new("million-keys", &["resident MiB"]);
+    let mut row = table.row(&[&"a million keys"]);
+    row.add("before", 1, [mebibytes(process.resident_bytes()?)]);
+    send_all_keys(&testbed.server).await?;
+    let end = Instant::now();
+    row.add("at most", 1, [mebibytes(process.highest_resident_bytes()?)]);
+    for seconds in looks {
+        sleep(Duration::from_secs(*seconds).saturating_sub(end.elapsed())).await;
+        let resident = mebibytes(process.resident_bytes()?);
+        row.add(&format!("after {seconds} s"), 1, [resident]);
     }
-
-    pub(super) fn sheet(&self) -> Sheet {
-        let mut sheet = Sheet::new(&["idle server", "resident MiB", "core %"]);
-        sheet.row(vec![
-            "memory".into(),
-            mebibytes(self.resident_bytes),
-            format!("{:.2}", self.core_share * 100.0),
-        ]);
-        sheet
-    }
-}
-
-impl MillionKeys {
-    /// Looks at the memory so many seconds after the last request.
-    pub(super) async fn measure(
-        program: &Path,
-        folder: &Path,
-        looks: &[u64],
-    ) -> anyhow::Result<Self> {
-        eprintln!("a million keys");
-        let server = Server::start(program, folder, &[]).await?;
-        let before_bytes = server.process().resident_bytes()?;
-        send_all_keys(&server).await?;
-        let end = Instant::now();
-        let highest_bytes = server.process().highest_resident_bytes()?;
-        let mut after_bytes = Vec::new();
-        for &seconds in looks {
-            sleep(Duration::from_secs(seconds).saturating_sub(end.elapsed())).await;
-            after_bytes.push((seconds, server.process().resident_bytes()?));
-        }
-        Ok(Self {
-            before_bytes,
-            highest_bytes,
-            after_bytes,
-        })
-    }
-
-    pub(super) fn sheet(&self) -> Sheet {
-        let mut heads = vec![
-            "resident MiB".to_owned(),
-            "before".to_owned(),
-            "at most".to_owned(),
-        ];
-        let mut cells = vec![
-            "a million keys".to_owned(),
-            mebibytes(self.before_bytes),
-            mebibytes(self.highest_bytes),
-        ];
-        for (seconds, bytes) in &self.after_bytes {
-            heads.push(format!("after {seconds} s"));
-            cells.push(mebibytes(*bytes));
-        }
-        let mut sheet = Sheet::new(&heads.iter().map(String::as_str).collect::<Vec<_>>());
-        sheet.row(cells);
-        sheet
-    }
+    Ok(table)
 }
 
 /// Each key once.
-async fn send_all_keys(server: &Server) -> anyhow::Result<()> {
+async fn send_all_keys(server: &Server) -> Result<()> {
     let requests = u64::from(KEYS) / u64::from(DESCRIPTORS);
+    let shape = Shape::new("second", DESCRIPTORS);
     let load = Load {
-        address: server.grpc(),
-        connections: 10,
-        streams: 20,
-        shape: Shape {
-            domain: "bench".into(),
-            key: "second".into(),
-            descriptors: DESCRIPTORS,
-            hits: 0,
-        },
         keys: Keys::new(Distribution::Sequence, KEYS, 0.0, 0),
-        rate: None,
         requests: Some(requests),
-        warmup: Duration::ZERO,
-        duration: Duration::from_secs(60),
+        ..Load::new(server.grpc(), shape, Duration::from_secs(60))
     };
-    let measured = load.run(None).await?;
-    ensure!(
-        measured.tally.ok == requests,
-        "only {} of {requests} requests were OK",
-        measured.tally.ok
-    );
+    let ok = load.run(None).await?.calls.answers.ok;
+    ensure!(ok == requests, "only {ok} of {requests} requests were OK");
     Ok(())
-}
-
-fn mebibytes(bytes: u64) -> String {
-    format!("{:.1}", bytes as f64 / f64::from(1 << 20))
 }

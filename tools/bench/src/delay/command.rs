@@ -4,17 +4,17 @@ use std::net::{SocketAddr, TcpListener};
 use std::str::FromStr;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, Result};
 use clap::Args;
 
-use crate::delay::{Accuracy, DelayProxy};
+use crate::delay::{DelayProxy, proxy_accuracy};
 
-/// Arguments of the subcommand.
+/// ProxyArguments of the subcommand.
 #[derive(Args)]
-pub(crate) struct Arguments {
+pub(crate) struct ProxyArguments {
     /// Where to listen and which server is behind it: 127.0.0.1:7001=127.0.0.1:6379. Once for each server.
     #[arg(long = "link", required_unless_present = "accuracy")]
-    links: Vec<Link>,
+    links: Vec<ProxiedServer>,
     /// The delay of each direction: 1ms, 0.5ms.
     #[arg(long, default_value = "1ms", value_parser = crate::figures::duration)]
     one_way: Duration,
@@ -24,15 +24,15 @@ pub(crate) struct Arguments {
 }
 
 #[derive(Clone, Debug)]
-struct Link {
+struct ProxiedServer {
     listen: SocketAddr,
     server: SocketAddr,
 }
 
-impl FromStr for Link {
+impl FromStr for ProxiedServer {
     type Err = anyhow::Error;
 
-    fn from_str(text: &str) -> anyhow::Result<Self> {
+    fn from_str(text: &str) -> Result<Self> {
         let (listen, server) = text
             .split_once('=')
             .with_context(|| format!("'{text}' is not LISTEN=SERVER"))?;
@@ -48,15 +48,15 @@ impl FromStr for Link {
 }
 
 /// Serves until the process is ended.
-pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
+pub(crate) fn run(arguments: ProxyArguments) -> Result<()> {
     if arguments.accuracy {
-        println!("{}", Accuracy::measure()?.sheet());
+        println!("{}", proxy_accuracy()?);
         if arguments.links.is_empty() {
             return Ok(());
         }
     }
     let mut links = Vec::new();
-    for Link { listen, server } in arguments.links {
+    for ProxiedServer { listen, server } in arguments.links {
         let listener =
             TcpListener::bind(listen).with_context(|| format!("could not listen on {listen}"))?;
         println!(

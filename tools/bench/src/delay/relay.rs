@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, Result};
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::time::Timespec;
 
@@ -54,7 +54,7 @@ impl Relay {
         listeners: Vec<(TcpListener, SocketAddr)>,
         ended: PipeReader,
         dial: Arc<Dial>,
-    ) -> anyhow::Result<Self> {
+    ) -> Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC).context("could not make an epoll")?;
         epoll::add(&epoll, &ended, EventData::new_u64(STOP), EventFlags::IN)?;
         for (index, (listener, _)) in listeners.iter().enumerate() {
@@ -81,7 +81,7 @@ impl Relay {
     }
 
     /// Serves until the pipe's writing end is closed.
-    pub(super) fn run(&mut self) -> anyhow::Result<()> {
+    pub(super) fn run(&mut self) -> Result<()> {
         // By default the kernel may wake a thread 50 us late, to save power.
         rustix::thread::set_current_timer_slack(NonZero::new(1))
             .context("could not set the timer slack")?;
@@ -114,7 +114,7 @@ impl Relay {
     }
 
     /// Accepts a connection, or moves what an event says can be moved.
-    fn handle(&mut self, token: u64, flags: EventFlags) -> anyhow::Result<()> {
+    fn handle(&mut self, token: u64, flags: EventFlags) -> Result<()> {
         let (id, side) = (token / 2, (token % 2) as usize);
         if let Some((listener, server)) = self.listeners.get(id as usize) {
             if let Some(link) = accept(listener, *server) {
@@ -130,7 +130,7 @@ impl Relay {
         Ok(())
     }
 
-    fn open(&mut self, link: Link) -> anyhow::Result<()> {
+    fn open(&mut self, link: Link) -> Result<()> {
         let id = self.next;
         self.next += 1;
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;

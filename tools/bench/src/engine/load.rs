@@ -1,150 +1,130 @@
-//! Load on the engine itself, without a server around it.
+//! EngineLoad on the engine itself, without a server around it.
 
-use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use tidegate_pipeline::{Batch, Client, CommandError, Config, Stats};
+use anyhow::Result;
+use tidegate_pipeline::{Arg, Batch, Client, Config};
 use tokio::task::{JoinSet, LocalSet};
-use tokio::time::sleep;
 
-use crate::figures::{Answer, Tally};
-use crate::load::Pace;
+use crate::figures::{Answer, Calls};
+use crate::load::{Pace, Session};
 
 /// Longer than anything that is measured; a call that takes as long counts as failed.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Callers that each have one batch under way at most.
-#[derive(Clone)]
-pub(crate) struct Load {
+/// Callers that each have one call under way at most.
+pub(crate) struct EngineLoad {
     pub(crate) config: Config,
+    pub(crate) design: Design,
     pub(crate) callers: usize,
-    /// Batches a second over all callers; `None` sends as soon as a caller is free.
+    /// Calls a second over all callers; `None` sends as soon as a caller is free.
     pub(crate) rate: Option<f64>,
     pub(crate) warmup: Duration,
     pub(crate) duration: Duration,
 }
 
-/// What a run showed. Everything describes the time after the warm-up.
-pub(crate) struct Measured {
-    pub(crate) tally: Tally,
-    pub(crate) elapsed: Duration,
-    pub(crate) commands: u64,
-    pub(crate) writes: u64,
-    /// Batches of an open loop that were due at the end and had found no free caller.
-    pub(crate) behind: u64,
+/// How the keys of a call are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Design {
+    /// A batch for each key, one after the other.
+    SerialByKey,
+    /// One batch, of which the engine makes a group for each node, all at once.
+    ParallelByNode,
 }
 
-impl Load {
-    /// Sends batches as `make` builds them, on the current thread. Calls in progress at the end are not counted.
-    pub(crate) async fn run(
-        self,
-        make: impl FnMut() -> Batch + 'static,
-    ) -> anyhow::Result<Measured> {
+/// What a run showed. Everything describes the time after the warm-up.
+pub(crate) struct EngineCalls {
+    pub(crate) calls: Calls,
+    pub(crate) commands_per_write: f64,
+}
+
+impl EngineLoad {
+    /// Adds to the counters that `keys` draws for each call, on the current thread. Calls in progress at the end are not
+    /// counted.
+    pub(crate) async fn run(self, keys: impl Fn() -> Vec<String> + 'static) -> Result<EngineCalls> {
         let client = Client::new(self.config.clone())?;
-        let measured = LocalSet::new()
-            .run_until(measure(&client, self, make))
-            .await;
+        let measured = LocalSet::new().run_until(self.measure(&client, keys)).await;
         client.close().await;
         measured
     }
-}
 
-async fn measure(
-    client: &Client,
-    load: Load,
-    make: impl FnMut() -> Batch + 'static,
-) -> anyhow::Result<Measured> {
-    // A cluster's topology is learnt before the schedule begins.
-    let mut make = make;
-    client.send(make(), Instant::now() + DEADLINE).await;
-    let pace = match load.rate {
-        Some(rate) => Pace::open(rate, Instant::now()),
-        None => Pace::closed(None),
-    };
-    let (pace, make) = (Rc::new(pace), Rc::new(RefCell::new(make)));
-    let tally = Rc::new(RefCell::new(Tally::new()));
-    let mut tasks = JoinSet::new();
-    for _ in 0..load.callers {
-        tasks.spawn_local(caller(
-            client.clone(),
-            pace.clone(),
-            make.clone(),
-            tally.clone(),
-        ));
-    }
-    let keeper = pace.clone();
-    let mut schedule = JoinSet::new();
-    schedule.spawn_local(async move { keeper.keep().await });
-
-    sleep(load.warmup).await;
-    let before = client.stats();
-    *tally.borrow_mut() = Tally::new();
-    let start = Instant::now();
-    sleep(load.duration).await;
-    let (elapsed, after) = (start.elapsed(), client.stats());
-    let taken = tally.borrow().clone();
-    tasks.shutdown().await;
-    if let Some(Ok(kept)) = schedule.try_join_next() {
-        kept?;
-    }
-    schedule.shutdown().await;
-    Ok(Measured::between(
-        taken,
-        elapsed,
-        before,
-        after,
-        pace.behind(),
-    ))
-}
-
-/// Sends one batch after the other, each when it is due.
-async fn caller(
-    client: Client,
-    pace: Rc<Pace>,
-    make: Rc<RefCell<impl FnMut() -> Batch>>,
-    tally: Rc<RefCell<Tally>>,
-) {
-    while let Some(due) = pace.next().await {
-        let batch = (make.borrow_mut())();
-        let answer = call(&client, batch).await;
-        tally.borrow_mut().add(answer, due.elapsed());
-        // A refusal returns at once: a caller that went on would keep the thread from whatever is to end it.
-        if answer != Answer::Ok {
-            return;
+    async fn measure(
+        self,
+        client: &Client,
+        keys: impl Fn() -> Vec<String> + 'static,
+    ) -> Result<EngineCalls> {
+        // A cluster's topology is learnt before the schedule begins.
+        self.design.call(client, &keys()).await;
+        let session = Session::new(match self.rate {
+            Some(rate) => Pace::open(rate, Instant::now()),
+            None => Pace::closed(None),
+        });
+        let (design, keys) = (self.design, Rc::new(keys));
+        let mut tasks = JoinSet::new();
+        for _ in 0..self.callers {
+            let (client, session, keys) = (client.clone(), Rc::clone(&session), Rc::clone(&keys));
+            tasks.spawn_local(async move {
+                while let Some(due) = session.pace.next().await {
+                    let answer = design.call(&client, &keys()).await;
+                    session.count(answer, due.elapsed());
+                    // A refusal returns at once: a caller that went on would keep the thread from whatever is to end it.
+                    if answer != Answer::Ok {
+                        return;
+                    }
+                }
+            });
         }
+        let stats = || Ok(client.stats());
+        let span = session
+            .measure(tasks, self.warmup, self.duration, stats)
+            .await?;
+        let commands = span.after.replies - span.before.replies;
+        let writes = span.after.writes - span.before.writes;
+        Ok(EngineCalls {
+            calls: span.calls,
+            commands_per_write: commands as f64 / writes.max(1) as f64,
+        })
     }
+}
+
+impl Design {
+    pub(crate) const ALL: [Self; 2] = [Self::SerialByKey, Self::ParallelByNode];
+
+    /// Adds to counters, with their expiry, as a rate limiter counts.
+    async fn call(self, client: &Client, keys: &[String]) -> Answer {
+        let together = match self {
+            Self::SerialByKey => 1,
+            Self::ParallelByNode => keys.len(),
+        };
+        for keys in keys.chunks(together) {
+            let answer = send(client, counters(keys)).await;
+            if answer != Answer::Ok {
+                return answer;
+            }
+        }
+        Answer::Ok
+    }
+}
+
+fn counters(keys: &[String]) -> Batch {
+    let mut batch = Batch::with_capacity(keys.len() * 2, keys.len() * 128);
+    for key in keys {
+        let key = Arg::Key(key.as_bytes());
+        batch
+            .unit()
+            .command("INCRBY", &[key, Arg::Integer(1)])
+            .repeatable("EXPIRE", &[key, Arg::Integer(3_600)]);
+    }
+    batch
 }
 
 /// Sends a batch and waits for all of its replies.
-pub(crate) async fn call(client: &Client, batch: Batch) -> Answer {
+pub(super) async fn send(client: &Client, batch: Batch) -> Answer {
     let outcomes = client.send(batch, Instant::now() + DEADLINE).await;
-    let failed = outcomes.iter().find_map(|outcome| outcome.reply().err());
-    failed.map_or(Answer::Ok, |error| Answer::Failed(word(&error)))
-}
-
-fn word(error: &CommandError) -> &'static str {
-    match error {
-        CommandError::NotSent(_) => "not sent",
-        CommandError::Rejected(_) => "rejected",
-        CommandError::Unknown(_) => "fate unknown",
-        _ => "server error",
-    }
-}
-
-impl Measured {
-    fn between(tally: Tally, elapsed: Duration, before: Stats, after: Stats, behind: u64) -> Self {
-        let (commands, writes) = (after.replies - before.replies, after.writes - before.writes);
-        Self {
-            tally,
-            elapsed,
-            commands,
-            writes,
-            behind,
-        }
-    }
-
-    pub(crate) fn commands_per_write(&self) -> f64 {
-        self.commands as f64 / self.writes.max(1) as f64
+    if outcomes.iter().all(|outcome| outcome.reply().is_ok()) {
+        Answer::Ok
+    } else {
+        Answer::Failed("a command failed")
     }
 }

@@ -1,200 +1,191 @@
 //! `tidegate-bench pipelining`: what batches of commands cost, beside redis-benchmark and a blocking client.
 //!
 //! redis-benchmark is told how many commands to send at once. The engine is not: callers that know nothing of each other
-//! share one connection, and commands gather by themselves. So each figure of ours stands beside redis-benchmark's at as many
-//! commands for each write as the engine reached.
+//! share one connection, and commands gather by themselves.
 
-mod curve;
-mod engine;
-mod kind;
 mod peers;
 
-use clap::Args;
-use serde::{Deserialize, Serialize};
-use tidegate_pipeline::test_util::RedisServer;
+use std::time::{Duration, Instant};
 
-use crate::figures::{self, Sheet, Spread, Table, Turns, finish, spread};
+use anyhow::{Result, ensure};
+use clap::Args;
+use tidegate_pipeline::test_util::RedisServer;
+use tidegate_pipeline::{Arg, Batch, Client, Stats};
+use tokio::task::JoinSet;
+
+use crate::figures::{Figures, Table, micros_each};
 use crate::machine::pin::{self, Core};
-use curve::Curve;
-use engine::EngineTurn;
-use kind::Kind;
+use crate::machine::{Process, thread_time};
+use crate::scenario::{RunOptions, Scenario};
 use peers::RedisBenchmark;
 
 /// Arguments of the subcommand.
 #[derive(Args)]
-pub(crate) struct Arguments {
-    #[command(flatten)]
-    turns: Turns,
+pub(crate) struct Pipelining {
     /// Commands in one write of redis-benchmark, and callers of the engine.
     #[arg(long, value_delimiter = ',', default_value = "1,2,3,4,8,16,32,64")]
     depths: Vec<u32>,
 }
 
-/// What was measured.
-#[derive(Serialize, Deserialize)]
-pub(crate) struct Results {
-    rows: Vec<Row>,
-    single: Single,
+/// Longer than any turn: what is measured is the engine and not its deadlines.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// The commands that redis-benchmark knows as `set` and `incr`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RedisCommand {
+    Set,
+    Incr,
 }
 
-/// A command at a depth, and what every turn showed.
-#[derive(Serialize, Deserialize)]
-struct Row {
-    command: Kind,
-    depth: u32,
-    /// Commands a second.
-    redis_benchmark: Vec<f64>,
-    engine: Vec<EngineTurn>,
+/// One turn of the engine.
+struct EngineTurn {
+    before: ConnectionTotals,
+    after: ConnectionTotals,
 }
 
-/// INCR without pipelining, in commands a second.
-#[derive(Default, Serialize, Deserialize)]
-struct Single {
-    redis_benchmark_50_connections: Vec<f64>,
-    engine_one_caller: Vec<f64>,
-    blocking_client: Vec<f64>,
+/// All so far.
+struct ConnectionTotals {
+    at: Instant,
+    stats: Stats,
+    /// Processor time of the client, with the callers' own.
+    client: Duration,
+    redis: Duration,
 }
 
-/// Measures, prints the tables and writes the JSON.
-pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
-    let redis = RedisServer::start().await;
-    pin::process(redis.pid(), Core::Servers)?;
-    pin::current_thread(Core::Load)?;
-    let turns = &arguments.turns;
-    let (mut rows, mut benchmarks) = (Vec::new(), Vec::new());
-    for command in [Kind::Set, Kind::Incr] {
-        for &depth in &arguments.depths {
-            benchmarks.push(RedisBenchmark::prepare(
-                redis.port(),
-                command,
-                1,
-                depth,
-                turns.turn,
-            )?);
-            rows.push(Row {
-                command,
-                depth,
-                redis_benchmark: Vec::new(),
-                engine: Vec::new(),
-            });
+impl Scenario for Pipelining {
+    fn name(&self) -> &'static str {
+        "pipelining"
+    }
+
+    async fn measure(&self, options: &RunOptions) -> Result<Vec<Table>> {
+        let redis = RedisServer::start().await;
+        pin::process(redis.pid(), Core::Servers)?;
+        pin::current_thread(Core::Load)?;
+        let mut benchmarks = Vec::new();
+        for command in [RedisCommand::Set, RedisCommand::Incr] {
+            for &depth in &self.depths {
+                benchmarks
+                    .push(RedisBenchmark::new(&redis, command, 1, depth).lasting(options.turn)?);
+            }
+        }
+        let many = RedisBenchmark::new(&redis, RedisCommand::Incr, 50, 1).lasting(options.turn)?;
+        let mut table = Table::new("pipelining", &["command", "P, callers"]);
+        let mut single = Table::new("single", &["INCR, one command in each write"]);
+        for _ in options.rounds("pipelining") {
+            for benchmark in &benchmarks {
+                let RedisBenchmark { command, depth, .. } = *benchmark;
+                let mut row = table.row(&[&command.name().to_uppercase(), &depth]);
+                row.add("redis-benchmark/s", 0, [benchmark.run()?]);
+                let turn = engine_turn(&redis, command, depth, options.turn).await?;
+                turn.add_to(&mut row);
+            }
+            one_by_one(&redis, &many, options.turn / 4, &mut single).await?;
+        }
+        Ok(vec![table, single])
+    }
+}
+
+/// Short turns in quick succession, because what is compared differs by a few hundredths.
+async fn one_by_one(
+    redis: &RedisServer,
+    many: &RedisBenchmark,
+    time: Duration,
+    single: &mut Table,
+) -> Result<()> {
+    let mut add = |name: &str, rate| single.row(&[&name]).add("commands/s", 0, [rate]);
+    add("redis-benchmark, 50 connections", many.run()?);
+    for _ in 0..4 {
+        let blocking = peers::blocking(redis.port(), time)?;
+        add("a client that blocks for each reply", blocking);
+        let turn = engine_turn(redis, RedisCommand::Incr, 1, time).await?;
+        add("one caller of the engine", turn.per_second());
+    }
+    Ok(())
+}
+
+/// Lets `callers` callers send one command after the other, each as soon as its last one is answered.
+async fn engine_turn(
+    redis: &RedisServer,
+    command: RedisCommand,
+    callers: u32,
+    time: Duration,
+) -> Result<EngineTurn> {
+    let mut config = redis.config();
+    config.max_connections = 1;
+    let client = Client::new(config)?;
+    let mut tasks = JoinSet::new();
+    for _ in 0..callers {
+        tasks.spawn(command.send_while_answered(client.clone()));
+    }
+    tokio::time::sleep(time / 4).await;
+    let before = ConnectionTotals::read(&client, redis)?;
+    tokio::time::sleep(time).await;
+    let after = ConnectionTotals::read(&client, redis)?;
+    ensure!(tasks.try_join_next().is_none(), "a command failed");
+    tasks.shutdown().await;
+    client.close().await;
+    Ok(EngineTurn { before, after })
+}
+
+impl RedisCommand {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Set => "set",
+            Self::Incr => "incr",
         }
     }
-    let many = RedisBenchmark::prepare(redis.port(), Kind::Incr, 50, 1, turns.turn)?;
-    let mut single = Single::default();
-    for round in 1..=turns.rounds {
-        eprintln!("round {round} of {}", turns.rounds);
-        for (row, benchmark) in rows.iter_mut().zip(&benchmarks) {
-            row.redis_benchmark.push(benchmark.run()?);
-            row.engine
-                .push(engine::turn(&redis, row.command, row.depth, turns).await?);
+
+    async fn send_while_answered(self, client: Client) {
+        loop {
+            let mut batch = Batch::with_capacity(1, 64);
+            let unit = batch.unit();
+            match self {
+                Self::Set => {
+                    unit.command("SET", &[Arg::Key(b"key:__rand_int__"), Arg::Bytes(b"VXK")])
+                }
+                Self::Incr => unit.command("INCR", &[Arg::Key(b"counter:__rand_int__")]),
+            };
+            let outcomes = client.send(batch, Instant::now() + DEADLINE).await;
+            if outcomes[0].reply().is_err() {
+                return;
+            }
         }
-        single.redis_benchmark_50_connections.push(many.run()?);
-        single.turn(&redis, turns).await?;
-    }
-    finish(&Results { rows, single }, &turns.results)
-}
-
-impl figures::Results for Results {
-    const NAME: &str = "pipelining";
-
-    fn tables(&self) -> Vec<Table> {
-        vec![
-            Table::new("pipelining", sheet(&self.rows)),
-            Table::new("single", self.single.sheet()),
-        ]
     }
 }
 
-impl Single {
-    /// Short turns in quick succession, because what is compared differs by a few hundredths.
-    async fn turn(&mut self, redis: &RedisServer, turns: &Turns) -> anyhow::Result<()> {
-        let turn = Turns {
-            rounds: 1,
-            turn: turns.turn / 4,
-            results: turns.results.clone(),
-        };
-        for _ in 0..4 {
-            self.blocking_client
-                .push(peers::blocking(redis.port(), turn.turn)?);
-            self.engine_one_caller.push(
-                engine::turn(redis, Kind::Incr, 1, &turn)
-                    .await?
-                    .commands_per_second,
-            );
-        }
-        Ok(())
-    }
-
-    fn sheet(&self) -> Sheet {
-        let mut sheet = Sheet::new(&["INCR, one command in each write", "commands/s"]);
-        let rows = [
-            (
-                "redis-benchmark, 50 connections",
-                &self.redis_benchmark_50_connections,
-            ),
-            ("a client that blocks for each reply", &self.blocking_client),
-            ("one caller of the engine", &self.engine_one_caller),
-        ];
-        for (name, rates) in rows {
-            sheet.row(vec![name.to_owned(), spread(rates.iter().copied(), 0)]);
-        }
-        sheet
+impl ConnectionTotals {
+    /// Everything of the client runs on this thread.
+    fn read(client: &Client, redis: &RedisServer) -> Result<Self> {
+        Ok(Self {
+            redis: Process(redis.pid()).main_thread_time()?,
+            at: Instant::now(),
+            stats: client.stats(),
+            client: thread_time(),
+        })
     }
 }
 
-fn sheet(rows: &[Row]) -> Sheet {
-    let mut sheet = Sheet::new(&[
-        "command",
-        "P, callers",
-        "redis-benchmark/s",
-        "engine/s",
-        "commands/write",
-        "socket calls/command",
-        "client CPU us/command",
-        "Redis CPU us/command",
-        "redis-benchmark/s there",
-        "share",
-    ]);
-    for row in rows {
-        let depth = row.median(|turn| turn.commands_per_write);
-        let theirs = Curve::new(
-            rows.iter()
-                .filter(|other| other.command == row.command)
-                .map(Row::point)
-                .collect(),
-        )
-        .at(depth);
-        sheet.row(vec![
-            row.command.name().to_uppercase(),
-            row.depth.to_string(),
-            spread(row.redis_benchmark.iter().copied(), 0),
-            spread(row.engine.iter().map(|turn| turn.commands_per_second), 0),
-            format!("{depth:.1}"),
-            format!("{:.3}", row.median(|turn| turn.socket_calls_per_command)),
-            spread(row.engine.iter().map(|turn| turn.client_us_per_command), 2),
-            spread(row.engine.iter().map(|turn| turn.redis_us_per_command), 2),
-            format!("{theirs:.0}"),
-            format!(
-                "{:.0} %",
-                100.0 * row.median(|turn| turn.commands_per_second) / theirs
-            ),
-        ]);
-    }
-    sheet
-}
-
-impl Row {
-    /// The depth and redis-benchmark's commands a second there.
-    fn point(&self) -> (f64, f64) {
-        let rates = Spread::new(self.redis_benchmark.clone());
-        (
-            f64::from(self.depth),
-            rates.map_or(f64::NAN, |rates| rates.median),
-        )
+impl EngineTurn {
+    fn commands(&self) -> u64 {
+        self.after.stats.replies - self.before.stats.replies
     }
 
-    fn median(&self, figure: impl Fn(&EngineTurn) -> f64) -> f64 {
-        Spread::new(self.engine.iter().map(figure).collect())
-            .map_or(f64::NAN, |spread| spread.median)
+    fn per_second(&self) -> f64 {
+        self.commands() as f64 / (self.after.at - self.before.at).as_secs_f64()
+    }
+
+    fn add_to(&self, row: &mut Figures<'_>) {
+        let Self { before, after } = self;
+        row.add("engine/s", 0, [self.per_second()]);
+        let commands = self.commands();
+        let writes = (after.stats.writes - before.stats.writes) as f64;
+        row.add("commands/write", 1, [commands as f64 / writes]);
+        // Reads and writes; waiting for the socket is not counted.
+        let socket_calls = writes + (after.stats.reads - before.stats.reads) as f64;
+        row.add("socket calls/command", 3, [socket_calls / commands as f64]);
+        let client = micros_each(after.client - before.client, commands);
+        row.add("client CPU us/command", 2, [client]);
+        let redis = micros_each(after.redis - before.redis, commands);
+        row.add("Redis CPU us/command", 2, [redis]);
     }
 }

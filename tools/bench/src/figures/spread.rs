@@ -5,9 +5,10 @@ use std::fmt;
 /// The middle and the ends of a figure over the turns.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Spread {
-    pub(crate) least: f64,
+    least: f64,
     pub(crate) median: f64,
-    pub(crate) most: f64,
+    most: f64,
+    values: usize,
 }
 
 impl Spread {
@@ -18,26 +19,29 @@ impl Spread {
             least: *values.first()?,
             median: values[values.len() / 2],
             most: *values.last()?,
+            values: values.len(),
         })
     }
 }
 
 impl fmt::Display for Spread {
-    /// `5.2 (5.0-5.9)`, with as many digits as the precision asks for.
+    /// `5.2 (5.0-5.9)`, with as many digits as the precision asks for. A single value stands alone.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let digits = f.precision().unwrap_or(1);
-        write!(
-            f,
-            "{:.digits$} ({:.digits$}-{:.digits$})",
-            self.median, self.least, self.most
-        )
+        write!(f, "{:.digits$}", self.median)?;
+        if self.values > 1 {
+            write!(f, " ({:.digits$}-{:.digits$})", self.least, self.most)?;
+        }
+        Ok(())
     }
 }
 
-/// The median of figures with the least and the most; a dash without figures.
-pub(crate) fn spread(values: impl IntoIterator<Item = f64>, digits: usize) -> String {
-    let spread = Spread::new(values.into_iter().collect());
-    spread.map_or_else(|| "-".to_owned(), |spread| format!("{spread:.digits$}"))
+/// The value that a share of the values stays within; zero without values.
+pub(crate) fn percentile(values: &mut [f64], share: f64) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let place = (values.len() as f64 * share) as usize;
+    let last = values.len().saturating_sub(1);
+    values.get(place.min(last)).copied().unwrap_or(0.0)
 }
 
 #[cfg(test)]
@@ -46,27 +50,21 @@ mod tests {
 
     #[test]
     fn a_spread_has_the_middle_and_the_ends() {
-        let spread = |values: &[f64]| Spread::new(values.to_vec());
-        assert_eq!(
-            spread(&[3.0, 1.0, 2.0]),
-            Some(Spread {
-                least: 1.0,
-                median: 2.0,
-                most: 3.0
-            })
-        );
-        assert_eq!(
-            spread(&[5.0]),
-            Some(Spread {
-                least: 5.0,
-                median: 5.0,
-                most: 5.0
-            })
-        );
-        assert_eq!(spread(&[]), None);
-        assert_eq!(
-            format!("{:.1}", spread(&[3.0, 1.0, 2.0]).unwrap()),
-            "2.0 (1.0-3.0)"
-        );
+        let check = |values: &[f64], expected: Option<&str>| {
+            let shown = Spread::new(values.to_vec()).map(|spread| format!("{spread:.1}"));
+            assert_eq!(shown.as_deref(), expected, "{values:?}");
+        };
+        check(&[3.0, 1.0, 2.0], Some("2.0 (1.0-3.0)"));
+        check(&[5.0], Some("5.0"));
+        check(&[5.0, 5.0], Some("5.0 (5.0-5.0)"));
+        check(&[], None);
+    }
+
+    #[test]
+    fn a_percentile_is_one_of_the_values() {
+        let mut values = [4.0, 1.0, 3.0, 2.0];
+        let found = [0.0, 0.5, 0.99, 1.0].map(|share| percentile(&mut values, share));
+        assert_eq!(found, [1.0, 3.0, 4.0, 4.0]);
+        assert_eq!(percentile(&mut [], 0.5), 0.0);
     }
 }

@@ -3,25 +3,43 @@
 //! Encoding afresh would cost more than the rest of a call. All keys have the same number of digits, so a request for
 //! other keys is the same bytes with other digits.
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, Result, ensure};
 use bytes::{Bytes, BytesMut};
+use clap::Args;
 
-use crate::load::keys::Keys;
+use crate::load::keys::{Distribution, Keys};
 
 /// Digits of a key in a descriptor value; u32 has at most ten.
 const DIGITS: usize = 10;
 /// 256 KiB: some thousand bodies between two allocations.
 const ARENA: usize = 256 * 1024;
 
-/// What the descriptors of a request look like.
-#[derive(Clone, Debug)]
+/// What a request looks like.
+#[derive(Args, Clone, Debug)]
 pub(crate) struct Shape {
+    #[arg(long, default_value = "bench")]
     pub(crate) domain: String,
     /// Entry key of every descriptor; the value is the descriptor's position and the drawn key.
+    #[arg(long, default_value = "key")]
     pub(crate) key: String,
+    /// Descriptors of each request.
+    #[arg(long, default_value_t = 1)]
     pub(crate) descriptors: u16,
-    /// Request level `hits_addend`; 0 leaves the field out, which servers count as one hit.
+    /// `hits_addend` of the request; 0 leaves it out, which servers count as one hit.
+    #[arg(long, default_value_t = 0)]
     pub(crate) hits: u32,
+}
+
+impl Shape {
+    /// Requests of the domain that measured servers have.
+    pub(crate) fn new(key: &str, descriptors: u16) -> Self {
+        Self {
+            domain: "bench".to_owned(),
+            key: key.to_owned(),
+            descriptors,
+            hits: 0,
+        }
+    }
 }
 
 /// Makes bodies of one [`Shape`].
@@ -34,7 +52,7 @@ pub(crate) struct Bodies {
 
 impl Bodies {
     /// Fails when the message does not fit a gRPC frame.
-    pub(crate) fn new(shape: &Shape) -> anyhow::Result<Self> {
+    pub(crate) fn new(shape: &Shape) -> Result<Self> {
         ensure!(
             shape.descriptors > 0,
             "a request needs at least one descriptor"
@@ -88,6 +106,12 @@ impl Bodies {
     }
 }
 
+/// A body that uses the first key.
+pub(crate) fn one_body(shape: &Shape) -> Result<Bytes> {
+    let mut keys = Keys::new(Distribution::Sequence, 1, 0.0, 0);
+    Ok(Bodies::new(shape)?.next(&mut keys))
+}
+
 fn put_bytes(out: &mut Vec<u8>, field: u8, bytes: &[u8]) {
     out.push(field << 3 | 2);
     prost::encoding::encode_varint(bytes.len() as u64, out);
@@ -97,7 +121,6 @@ fn put_bytes(out: &mut Vec<u8>, field: u8, bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::keys::Distribution;
 
     fn bodies(descriptors: u16, hits: u32) -> Vec<Bytes> {
         let shape = Shape {

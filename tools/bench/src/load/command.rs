@@ -13,9 +13,9 @@ use crate::load::run::Load;
 use crate::machine::Address;
 use crate::machine::Process;
 
-/// Arguments of the subcommand.
+/// LoadArguments of the subcommand.
 #[derive(Args)]
-pub(crate) struct Arguments {
+pub(crate) struct LoadArguments {
     /// Where the server listens: host:port or unix:/path.
     #[arg(long, default_value = "127.0.0.1:8081")]
     address: Address,
@@ -40,7 +40,7 @@ pub(crate) struct Arguments {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
-    shape: ShapeArguments,
+    shape: Shape,
     /// Stop after as many requests as this (closed loop only).
     #[arg(long, conflicts_with = "rate")]
     requests: Option<u64>,
@@ -58,35 +58,8 @@ pub(crate) struct Arguments {
     json: Option<PathBuf>,
 }
 
-/// What a request looks like.
-#[derive(Args)]
-pub(crate) struct ShapeArguments {
-    #[arg(long, default_value = "bench")]
-    domain: String,
-    /// Entry key of every descriptor.
-    #[arg(long, default_value = "key")]
-    key: String,
-    /// Descriptors of each request.
-    #[arg(long, default_value_t = 1)]
-    descriptors: u16,
-    /// `hits_addend` of the request; 0 leaves it out.
-    #[arg(long, default_value_t = 0)]
-    hits: u32,
-}
-
-impl ShapeArguments {
-    pub(crate) fn shape(self) -> Shape {
-        Shape {
-            domain: self.domain,
-            key: self.key,
-            descriptors: self.descriptors,
-            hits: self.hits,
-        }
-    }
-}
-
 /// Runs the load and prints what it showed. Fails when not one request was answered.
-pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
+pub(crate) async fn run(arguments: LoadArguments) -> anyhow::Result<()> {
     if arguments
         .rate
         .is_some_and(|rate| !rate.is_finite() || rate <= 0.0)
@@ -98,10 +71,8 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         None => Process::listening_on(&arguments.address).ok(),
     };
     let load = Load {
-        address: arguments.address,
         connections: arguments.connections,
         streams: arguments.streams,
-        shape: arguments.shape.shape(),
         keys: Keys::new(
             arguments.distribution,
             arguments.keys,
@@ -111,16 +82,21 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         rate: arguments.rate,
         requests: arguments.requests,
         warmup: arguments.warmup,
-        duration: arguments.duration,
+        ..Load::new(arguments.address, arguments.shape, arguments.duration)
     };
     let measured = load.run(server).await?;
-    print!("{}", report::table(&measured));
+    let resident_bytes = server.map(Process::resident_bytes).transpose()?;
+    let figures = report::to_json(&measured, resident_bytes);
+    print!("{}", report::lines("", &figures));
+    if server.is_none() {
+        println!("The process of the server was not found; see --pid.");
+    }
     if let Some(path) = arguments.json {
-        let text = serde_json::to_string_pretty(&report::to_json(&measured))?;
-        std::fs::write(&path, text + "\n")
+        let text = serde_json::to_string_pretty(&figures)? + "\n";
+        std::fs::write(&path, text)
             .with_context(|| format!("could not write {}", path.display()))?;
     }
-    if measured.tally.decisions() == 0 {
+    if measured.calls.answers.decisions() == 0 {
         bail!("no request was answered with a decision");
     }
     Ok(())

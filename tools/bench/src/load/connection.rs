@@ -9,8 +9,8 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::figures::Answer;
-use crate::load::run::Run;
+use crate::figures::{Answer, grpc_code};
+use crate::load::run::SharedLoad;
 use crate::machine::Address;
 
 /// Long enough not to keep a core busy while a server is down, and short enough to notice when it is back.
@@ -21,8 +21,8 @@ const WINDOW: u32 = 16 << 20;
 /// Keeps one connection with its streams busy until the run has no more requests.
 ///
 /// Dropping the future drops the connection; calls in flight are not counted.
-pub(crate) async fn drive(run: Rc<Run>) {
-    while !run.pace.is_finished() {
+pub(crate) async fn drive(run: Rc<SharedLoad>) {
+    while !run.session.pace.is_finished() {
         if !serve_once(&run).await {
             sleep(RECONNECT).await;
         }
@@ -30,19 +30,12 @@ pub(crate) async fn drive(run: Rc<Run>) {
 }
 
 /// One connection from its beginning to its end. False when there was none.
-async fn serve_once(run: &Rc<Run>) -> bool {
+async fn serve_once(run: &Rc<SharedLoad>) -> bool {
     let connected = match &run.address {
         Address::Tcp { host, port } => match TcpStream::connect((host.as_str(), *port)).await {
-            Ok(socket) => {
-                // A call is one small write that must not wait for the answer to the last one.
-                let undelayed = socket.set_nodelay(true);
-                if undelayed.is_ok() {
-                    handshake(socket, run).await
-                } else {
-                    None
-                }
-            }
-            Err(_) => None,
+            // A call is one small write that must not wait for the answer to the last one.
+            Ok(socket) if socket.set_nodelay(true).is_ok() => handshake(socket, run).await,
+            _ => None,
         },
         Address::Unix(path) => match UnixStream::connect(path).await {
             Ok(socket) => handshake(socket, run).await,
@@ -50,7 +43,8 @@ async fn serve_once(run: &Rc<Run>) -> bool {
         },
     };
     let Some((sender, mut tasks)) = connected else {
-        run.count(Answer::Failed("could not connect"), Duration::ZERO);
+        run.session
+            .count(Answer::Failed("could not connect"), Duration::ZERO);
         return false;
     };
     for _ in 0..run.streams {
@@ -63,7 +57,7 @@ async fn serve_once(run: &Rc<Run>) -> bool {
 
 type Tasks = JoinSet<()>;
 
-async fn handshake<S>(socket: S, run: &Rc<Run>) -> Option<(SendRequest<Bytes>, Tasks)>
+async fn handshake<S>(socket: S, run: &Rc<SharedLoad>) -> Option<(SendRequest<Bytes>, Tasks)>
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + 'static,
 {
@@ -84,7 +78,7 @@ where
 }
 
 /// One stream after another, until the connection or the requests end.
-async fn stream(run: Rc<Run>, mut sender: SendRequest<Bytes>) {
+async fn stream(run: Rc<SharedLoad>, mut sender: SendRequest<Bytes>) {
     loop {
         if std::future::poll_fn(|context| sender.poll_ready(context))
             .await
@@ -92,13 +86,14 @@ async fn stream(run: Rc<Run>, mut sender: SendRequest<Bytes>) {
         {
             return;
         }
-        let Some(due) = run.pace.next().await else {
+        let Some(due) = run.session.pace.next().await else {
             return;
         };
         match call(&run, &mut sender).await {
-            Ok(answer) => run.count(answer, due.elapsed()),
+            Ok(answer) => run.session.count(answer, due.elapsed()),
             Err(error) => {
-                run.count(Answer::Failed(word(&error)), Duration::ZERO);
+                run.session
+                    .count(Answer::Failed(failure(&error)), Duration::ZERO);
                 if !error.is_reset() {
                     return;
                 }
@@ -107,7 +102,7 @@ async fn stream(run: Rc<Run>, mut sender: SendRequest<Bytes>) {
     }
 }
 
-fn word(error: &h2::Error) -> &'static str {
+fn failure(error: &h2::Error) -> &'static str {
     match error.reason() {
         Some(h2::Reason::REFUSED_STREAM) => "stream refused",
         _ if error.is_reset() => "stream reset",
@@ -117,7 +112,7 @@ fn word(error: &h2::Error) -> &'static str {
     }
 }
 
-async fn call(run: &Run, sender: &mut SendRequest<Bytes>) -> Result<Answer, h2::Error> {
+async fn call(run: &SharedLoad, sender: &mut SendRequest<Bytes>) -> Result<Answer, h2::Error> {
     let (response, mut request) = sender.send_request(run.request.clone(), false)?;
     request.send_data(run.next_body(), true)?;
     let (head, mut body) = response.await?.into_parts();
@@ -151,13 +146,13 @@ fn read(status: Option<&[u8]>, start: &[u8]) -> Answer {
     match (status, start) {
         (Some(b"0"), [_, _, _, _, _, OVERALL_CODE, 1]) => Answer::Ok,
         (Some(b"0"), [_, _, _, _, _, OVERALL_CODE, 2]) => Answer::OverLimit,
-        (Some(b"0"), _) => Answer::Undecided,
-        (Some(code), _) => Answer::Grpc(
-            std::str::from_utf8(code)
+        (Some(b"0"), _) => Answer::Failed("no decision"),
+        (Some(code), _) => {
+            let code = std::str::from_utf8(code)
                 .ok()
-                .and_then(|code| code.parse().ok())
-                .unwrap_or(2),
-        ),
+                .and_then(|code| code.parse().ok());
+            Answer::Failed(grpc_code(code.unwrap_or(2)))
+        }
         (None, _) => Answer::Failed("no gRPC status"),
     }
 }
@@ -173,9 +168,9 @@ mod tests {
         };
         check(Some(b"0"), b"\0\0\0\0\x02\x08\x01", Answer::Ok);
         check(Some(b"0"), b"\0\0\0\0\x04\x08\x02", Answer::OverLimit);
-        check(Some(b"0"), b"\0\0\0\0\0", Answer::Undecided);
-        check(Some(b"14"), b"", Answer::Grpc(14));
-        check(Some(b"x"), b"", Answer::Grpc(2));
+        check(Some(b"0"), b"\0\0\0\0\0", Answer::Failed("no decision"));
+        check(Some(b"14"), b"", Answer::Failed("UNAVAILABLE"));
+        check(Some(b"x"), b"", Answer::Failed("UNKNOWN"));
         check(
             None,
             b"\0\0\0\0\x02\x08\x01",

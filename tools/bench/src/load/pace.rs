@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, Result};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
     timerfd_settime,
@@ -86,7 +86,7 @@ impl Pace {
     }
 
     /// Releases requests when they are due, for as long as it is polled; returns at once for a closed loop.
-    pub(crate) async fn keep(&self) -> anyhow::Result<()> {
+    pub(crate) async fn keep(&self) -> Result<()> {
         let Self::Open(schedule) = self else {
             return Ok(());
         };
@@ -121,7 +121,7 @@ fn due_after(ticket: u64, per_second: f64) -> Duration {
 struct Timer(AsyncFd<OwnedFd>);
 
 impl Timer {
-    fn new() -> anyhow::Result<Self> {
+    fn new() -> Result<Self> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let timer =
             timerfd_create(TimerfdClockId::Monotonic, flags).context("could not make a timer")?;
@@ -133,7 +133,7 @@ impl Timer {
         Ok(Self(timer))
     }
 
-    async fn wait(&self, time: Duration) -> anyhow::Result<()> {
+    async fn wait(&self, time: Duration) -> Result<()> {
         // A time of zero would disarm it.
         let time = time.max(Duration::from_nanos(1));
         let once = Itimerspec {

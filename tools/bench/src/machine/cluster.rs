@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, Result, ensure};
 use tidegate_pipeline::test_util::RedisCluster;
 use tidegate_pipeline::{Address, Config};
 use tokio::time::sleep;
@@ -33,7 +33,7 @@ pub(crate) enum Cores {
 
 impl FarCluster {
     /// Starts a cluster without replicas and its proxies, without delay.
-    pub(crate) async fn start(primaries: usize, cores: Cores) -> anyhow::Result<Self> {
+    pub(crate) async fn start(primaries: usize, cores: Cores) -> Result<Self> {
         let cluster = RedisCluster::start(primaries, 0).await;
         let tags = tags(&cluster);
         let servers: Vec<SocketAddr> = cluster
@@ -56,20 +56,19 @@ impl FarCluster {
             proxy,
             tags,
         };
-        far.announce(|far, index| far.proxy.addresses()[index].port())
-            .await?;
+        let ports = far.proxy.addresses().iter().map(SocketAddr::port);
+        far.announce(ports.collect()).await?;
         Ok(far)
     }
 
     /// Announces the nodes themselves to new clients.
-    pub(crate) async fn bypass_proxies(&self) -> anyhow::Result<()> {
-        self.announce(|far, index| far.redis.servers()[index].port())
-            .await
+    pub(crate) async fn bypass_proxies(&self) -> Result<()> {
+        let ports = self.redis.servers().iter().map(|server| server.port());
+        self.announce(ports.collect()).await
     }
 
-    async fn announce(&self, port: impl Fn(&Self, usize) -> u16) -> anyhow::Result<()> {
+    async fn announce(&self, ports: Vec<u16>) -> Result<()> {
         let servers = self.redis.servers();
-        let ports: Vec<u16> = (0..servers.len()).map(|index| port(self, index)).collect();
         for (server, port) in servers.iter().zip(&ports) {
             let answer = server.raw(&format!("CONFIG SET cluster-announce-port {port}"));
             ensure!(
@@ -114,8 +113,8 @@ impl FarCluster {
     }
 
     /// Processor time of all nodes.
-    pub(crate) fn redis_time(&self) -> anyhow::Result<Duration> {
-        let times: anyhow::Result<Vec<Duration>> = self
+    pub(crate) fn redis_time(&self) -> Result<Duration> {
+        let times: Result<Vec<Duration>> = self
             .redis
             .servers()
             .iter()
@@ -125,7 +124,7 @@ impl FarCluster {
     }
 
     /// Fails when a proxy's queue was ever full: then more than the delay was measured.
-    pub(crate) fn check(&self) -> anyhow::Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         ensure!(self.proxy.full() == 0, "a proxy's queue was full");
         Ok(())
     }

@@ -3,7 +3,7 @@
 //! On two cores the scheduler's choices cost more than what is to be measured: servers and their proxy stay on one core,
 //! load on another. On a machine with one core nothing is pinned.
 
-use anyhow::Context as _;
+use anyhow::{Context as _, Result};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
@@ -17,17 +17,17 @@ pub(crate) enum Core {
 }
 
 /// Keeps the current thread, and what it starts from now on, on a core.
-pub(crate) fn current_thread(core: Core) -> anyhow::Result<()> {
+pub(crate) fn current_thread(core: Core) -> Result<()> {
     pin(None, core)
 }
 
 /// Keeps the main thread of a process on a core.
-pub(crate) fn process(pid: u32, core: Core) -> anyhow::Result<()> {
+pub(crate) fn process(pid: u32, core: Core) -> Result<()> {
     let pid = Pid::from_raw(pid as i32).context("a process has an id")?;
     pin(Some(pid), core)
 }
 
-fn pin(pid: Option<Pid>, core: Core) -> anyhow::Result<()> {
+fn pin(pid: Option<Pid>, core: Core) -> Result<()> {
     if !has_second_core() {
         return Ok(());
     }

@@ -4,7 +4,7 @@ use std::fs;
 use std::ops::Sub;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, Result, bail};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::machine::address::Address;
@@ -18,10 +18,6 @@ pub(crate) struct Cost {
     pub(crate) user: Duration,
     /// In the kernel, in clock ticks.
     pub(crate) system: Duration,
-    /// Switches because the process waited for something.
-    pub(crate) voluntary_switches: u64,
-    /// Switches because something else wanted the processor.
-    pub(crate) involuntary_switches: u64,
 }
 
 impl Sub for Cost {
@@ -32,12 +28,6 @@ impl Sub for Cost {
             total: self.total.saturating_sub(earlier.total),
             user: self.user.saturating_sub(earlier.user),
             system: self.system.saturating_sub(earlier.system),
-            voluntary_switches: self
-                .voluntary_switches
-                .saturating_sub(earlier.voluntary_switches),
-            involuntary_switches: self
-                .involuntary_switches
-                .saturating_sub(earlier.involuntary_switches),
         }
     }
 }
@@ -52,7 +42,7 @@ impl Process {
     }
 
     /// The process that listens on `address` on this machine. The error says why none was found.
-    pub(crate) fn listening_on(address: &Address) -> anyhow::Result<Self> {
+    pub(crate) fn listening_on(address: &Address) -> Result<Self> {
         let inodes = match address {
             Address::Tcp { port, .. } => tcp_listeners(*port),
             Address::Unix(path) => unix_listeners(&path.to_string_lossy()),
@@ -64,20 +54,12 @@ impl Process {
             .iter()
             .map(|inode| format!("socket:[{inode}]"))
             .collect();
-        for entry in fs::read_dir("/proc")
-            .context("could not read /proc")?
+        let entries = fs::read_dir("/proc").context("could not read /proc")?;
+        let pids = entries
             .flatten()
-        {
-            let Some(pid) = entry
-                .file_name()
-                .to_str()
-                .and_then(|name| name.parse().ok())
-            else {
-                continue;
-            };
-            if holds_any(pid, &wanted) {
-                return Ok(Self(pid));
-            }
+            .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        if let Some(pid) = pids.into_iter().find(|pid| holds_any(*pid, &wanted)) {
+            return Ok(Self(pid));
         }
         bail!(
             "the process that listens on {address} belongs to another user or namespace; name it with --pid"
@@ -85,7 +67,7 @@ impl Process {
     }
 
     /// What the process has cost so far.
-    pub(crate) fn cost(self) -> anyhow::Result<Cost> {
+    pub(crate) fn cost(self) -> Result<Cost> {
         let stat = self.read("stat")?;
         // The name in parentheses may hold spaces; field 14 of the line is the 12th behind it.
         let fields: Vec<&str> = stat
@@ -93,7 +75,7 @@ impl Process {
             .map_or("", |(_, rest)| rest)
             .split_whitespace()
             .collect();
-        let ticks = |index: usize| -> anyhow::Result<Duration> {
+        let ticks = |index: usize| -> Result<Duration> {
             let ticks: u64 = fields
                 .get(index)
                 .and_then(|field| field.parse().ok())
@@ -111,51 +93,39 @@ impl Process {
             // A thread may end between the listing and these reads; then it counts as none.
             let times = fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default();
             cost.total += on_processor(&times).unwrap_or_default();
-            let status = fs::read_to_string(thread.path().join("status")).unwrap_or_default();
-            cost.voluntary_switches +=
-                status_number(&status, "voluntary_ctxt_switches:").unwrap_or(0);
-            cost.involuntary_switches +=
-                status_number(&status, "nonvoluntary_ctxt_switches:").unwrap_or(0);
         }
         Ok(cost)
     }
 
-    /// Names of the threads that begin like this, each with its processor time so far, to the nanosecond.
-    pub(crate) fn threads(self, prefix: &str) -> anyhow::Result<Vec<(String, Duration)>> {
-        let mut found = Vec::new();
-        for thread in fs::read_dir(format!("/proc/{}/task", self.0))?.flatten() {
-            // A thread may end between the listing and these reads; then it counts as none.
-            let name = fs::read_to_string(thread.path().join("comm")).unwrap_or_default();
-            let times = fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default();
-            if let Some(time) = on_processor(&times).filter(|_| name.starts_with(prefix)) {
-                found.push((name.trim_end().to_owned(), time));
-            }
-        }
-        Ok(found)
-    }
-
     /// Processor time of the main thread, to the nanosecond.
-    pub(crate) fn main_thread_time(self) -> anyhow::Result<Duration> {
+    pub(crate) fn main_thread_time(self) -> Result<Duration> {
         on_processor(&self.read("schedstat")?).context("unreadable schedstat")
     }
 
     /// Resident memory in bytes.
-    pub(crate) fn resident_bytes(self) -> anyhow::Result<u64> {
+    pub(crate) fn resident_bytes(self) -> Result<u64> {
         self.status_bytes("VmRSS:")
     }
 
     /// The most resident memory the process ever had, in bytes.
-    pub(crate) fn highest_resident_bytes(self) -> anyhow::Result<u64> {
+    pub(crate) fn highest_resident_bytes(self) -> Result<u64> {
         self.status_bytes("VmHWM:")
     }
 
-    fn status_bytes(self, name: &str) -> anyhow::Result<u64> {
-        let kib = status_number(&self.read("status")?, name)
-            .with_context(|| format!("no {name} in status"))?;
-        Ok(kib * 1024)
+    fn status_bytes(self, name: &str) -> Result<u64> {
+        let status = self.read("status")?;
+        let kib = |line: &str| {
+            line.strip_prefix(name)?
+                .split_whitespace()
+                .next()?
+                .parse()
+                .ok()
+        };
+        let kib: Option<u64> = status.lines().find_map(kib);
+        Ok(kib.with_context(|| format!("no {name} in status"))? * 1024)
     }
 
-    fn read(self, file: &str) -> anyhow::Result<String> {
+    fn read(self, file: &str) -> Result<String> {
         let path = format!("/proc/{}/{file}", self.0);
         fs::read_to_string(&path).with_context(|| format!("could not read {path}"))
     }
@@ -169,11 +139,6 @@ fn on_processor(schedstat: &str) -> Option<Duration> {
         .parse()
         .ok()
         .map(Duration::from_nanos)
-}
-
-fn status_number(status: &str, name: &str) -> Option<u64> {
-    let line = status.lines().find(|line| line.starts_with(name))?;
-    line.split_whitespace().nth(1)?.parse().ok()
 }
 
 /// Inodes of the sockets that listen on a port, over IPv4 and IPv6.

@@ -1,11 +1,11 @@
 //! A rate limit server, started for a measurement.
 
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, Result, bail};
 use tokio::net::TcpStream;
 use tokio::time::sleep;
 
@@ -22,18 +22,14 @@ descriptors:
     rate_limit: { unit: second, requests_per_unit: 4294967295 }
 ";
 
-/// Limits of jobs: one that is never reached, one without room, and such as are soon used up.
-const OF_JOBS: &str = "\
+/// Limits of jobs: one that is never reached, and one that is used up by one job.
+const JOB_LIMITS: &str = "\
 domain: jobs
 descriptors:
   - key: open
     rate_limit: { unit: hour, requests_per_unit: 4294967295 }
-  - key: closed
-    rate_limit: { unit: hour, requests_per_unit: 0 }
   - key: daily
     rate_limit: { unit: day, requests_per_unit: 1 }
-  - key: secondly
-    rate_limit: { unit: second, requests_per_unit: 1 }
 ";
 
 /// Longest wait for the gRPC port to open.
@@ -43,7 +39,6 @@ const START: Duration = Duration::from_secs(20);
 pub(crate) struct Server {
     child: Child,
     port: u16,
-    http: u16,
     debug: u16,
     api: u16,
 }
@@ -55,47 +50,49 @@ impl Server {
         program: &Path,
         folder: &Path,
         environment: &[(&str, String)],
-    ) -> anyhow::Result<Self> {
+    ) -> Result<Self> {
         let configuration = folder.join("bench/config");
         std::fs::create_dir_all(&configuration)
             .context("could not make the configuration folder")?;
-        std::fs::write(configuration.join("bench.yaml"), CONFIGURATION)
-            .context("could not write the configuration")?;
-        let [port, http, debug, api] = free_ports()?;
-        let mut command = Command::new(program);
-        command
-            .env_clear()
-            .current_dir(folder)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null());
-        std::fs::write(configuration.join("jobs.yaml"), OF_JOBS)
-            .context("could not write the configuration")?;
-        command
-            .env("RUNTIME_ROOT", folder)
-            .env("RUNTIME_SUBDIRECTORY", "bench");
-        for (name, port) in [("GRPC", port), ("DEBUG", debug)] {
-            command
-                .env(format!("{name}_HOST"), "127.0.0.1")
-                .env(format!("{name}_PORT"), port.to_string());
+        for (name, text) in [("bench.yaml", CONFIGURATION), ("jobs.yaml", JOB_LIMITS)] {
+            std::fs::write(configuration.join(name), text)
+                .context("could not write the configuration")?;
         }
-        command
-            .env("HOST", "127.0.0.1")
-            .env("PORT", http.to_string());
-        // The reference sends its statistics to statsd, or logs them, unless told not to.
-        command
-            .env("DISABLE_STATS", "true")
-            .env("LOG_LEVEL", "error");
-        // Servers that are compared run at the same time, and each has a file of its own.
-        command.env("TIDEGATE_HTTP_ADDR", format!("127.0.0.1:{api}"));
-        command.env("TIDEGATE_DATA_DIR", folder.join(format!("data-{port}")));
-        command.envs(environment.iter().map(|(name, value)| (*name, value)));
+        let [port, http, debug, api] = free_ports()?;
+        let settings = [
+            ("RUNTIME_ROOT", folder.display().to_string()),
+            ("RUNTIME_SUBDIRECTORY", "bench".to_owned()),
+            ("GRPC_HOST", "127.0.0.1".to_owned()),
+            ("GRPC_PORT", port.to_string()),
+            ("DEBUG_HOST", "127.0.0.1".to_owned()),
+            ("DEBUG_PORT", debug.to_string()),
+            ("HOST", "127.0.0.1".to_owned()),
+            ("PORT", http.to_string()),
+            // The reference sends its statistics to statsd, or logs them, unless told not to.
+            ("DISABLE_STATS", "true".to_owned()),
+            ("LOG_LEVEL", "error".to_owned()),
+            ("TIDEGATE_HTTP_ADDR", format!("127.0.0.1:{api}")),
+            // Servers that are compared run at the same time, and each has a file of its own.
+            (
+                "TIDEGATE_DATA_DIR",
+                format!("{}/data-{port}", folder.display()),
+            ),
+        ];
+        let mut command = Command::new(program);
+        command.env_clear().current_dir(folder);
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        command.envs(
+            settings
+                .iter()
+                .chain(environment)
+                .map(|(name, value)| (*name, value)),
+        );
         let child = command
             .spawn()
             .with_context(|| format!("could not start {}", program.display()))?;
         let mut server = Self {
             child,
             port,
-            http,
             debug,
             api,
         };
@@ -114,12 +111,7 @@ impl Server {
         }
     }
 
-    /// Where `/json` is.
-    pub(crate) fn http(&self) -> std::net::SocketAddr {
-        ([127, 0, 0, 1], self.http).into()
-    }
-
-    /// Where `/stats` is.
+    /// Where `/metrics` is.
     pub(crate) fn debug(&self) -> std::net::SocketAddr {
         ([127, 0, 0, 1], self.debug).into()
     }
@@ -129,7 +121,7 @@ impl Server {
         ([127, 0, 0, 1], self.api).into()
     }
 
-    async fn wait_until_open(&mut self) -> anyhow::Result<()> {
+    async fn wait_until_open(&mut self) -> Result<()> {
         let start = Instant::now();
         while start.elapsed() < START {
             if TcpStream::connect(("127.0.0.1", self.port)).await.is_ok() {
@@ -152,19 +144,8 @@ impl Drop for Server {
     }
 }
 
-/// The absolute path of a server's program, because the server runs in a folder of its own.
-pub(crate) fn find(program: &Path) -> anyhow::Result<PathBuf> {
-    let missing = || {
-        format!(
-            "there is no server at {}; `make bench` builds it",
-            program.display()
-        )
-    };
-    program.canonicalize().with_context(missing)
-}
-
 /// Ports that are free. All are held until the last is known, so that they differ.
-fn free_ports<const COUNT: usize>() -> anyhow::Result<[u16; COUNT]> {
+fn free_ports<const COUNT: usize>() -> Result<[u16; COUNT]> {
     let mut held = Vec::new();
     let mut ports = [0; COUNT];
     for port in &mut ports {

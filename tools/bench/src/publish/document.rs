@@ -22,7 +22,7 @@ pub(super) fn fill(text: &str, tables: &[Table]) -> anyhow::Result<String> {
             .with_context(|| format!("the table '{name}' has no {END}"))?;
         let table = tables.iter().find(|table| table.name == name);
         let table = table.with_context(|| format!("the run has no table '{name}'"))?;
-        filled.push_str(&format!("{before}{START}{name} -->\n{}{END}", table.sheet));
+        filled.push_str(&format!("{before}{START}{name} -->\n{table}{END}"));
         named.push(name);
         rest = after;
     }
@@ -41,10 +41,9 @@ pub(super) fn fill(text: &str, tables: &[Table]) -> anyhow::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figures::Sheet;
 
-    fn tables(names: &[&'static str]) -> Vec<Table> {
-        let table = |name: &&'static str| Table::new(name, Sheet::new(&[name]));
+    fn tables(names: &[&str]) -> Vec<Table> {
+        let table = |name: &&str| Table::new(name, &[name]);
         names.iter().map(table).collect()
     }
 

@@ -2,70 +2,43 @@
 
 use std::process::Command;
 
-use anyhow::{Context as _, ensure};
-use serde::{Deserialize, Serialize};
+use anyhow::{Context as _, Result, ensure};
 
-use crate::figures::{Sheet, Table};
+use crate::figures::Table;
 
 /// Everything a reader needs to judge the figures, and nothing that names the machine.
-#[derive(Serialize, Deserialize)]
-pub(super) struct Machine {
-    date: String,
-    commit: String,
-    cores: usize,
-    processor: String,
-    kernel: String,
-    redis: String,
-    h2load: String,
-}
-
-impl Machine {
-    pub(super) fn describe() -> anyhow::Result<Self> {
-        let processors =
-            std::fs::read_to_string("/proc/cpuinfo").context("could not read /proc/cpuinfo")?;
-        let model = processors
-            .lines()
-            .find_map(|line| line.strip_prefix("model name")?.split_once(':'));
-        Ok(Self {
-            date: output("date", &["-u", "+%Y-%m-%d %H:%M UTC"])?,
-            // An export of the sources has no history.
-            commit: output("git", &["describe", "--always", "--dirty"])
-                .unwrap_or_else(|_| "unknown".to_owned()),
-            cores: processors
-                .lines()
-                .filter(|line| line.starts_with("processor"))
-                .count(),
-            processor: model.map_or("unknown", |(_, name)| name.trim()).to_owned(),
-            kernel: kernel(&output("uname", &["-sr"])?),
-            redis: version(&output("redis-server", &["--version"])?),
-            h2load: version(&output("h2load", &["--version"])?),
-        })
-    }
-
-    pub(super) fn table(&self) -> Table {
-        let mut sheet = Sheet::new(&[
-            "date",
-            "commit",
-            "cores",
-            "processor",
-            "kernel",
-            "Redis",
-            "h2load",
-        ]);
-        let texts = [&self.processor, &self.kernel, &self.redis, &self.h2load].map(String::clone);
-        let mut cells = vec![
-            self.date.clone(),
-            self.commit.clone(),
-            self.cores.to_string(),
-        ];
-        cells.extend(texts);
-        sheet.row(cells);
-        Table::new("machine", sheet)
-    }
+pub(super) fn describe() -> Result<Table> {
+    let processors =
+        std::fs::read_to_string("/proc/cpuinfo").context("could not read /proc/cpuinfo")?;
+    let lines = || processors.lines();
+    let model = lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+    let cores = lines().filter(|line| line.starts_with("processor")).count();
+    // An export of the sources has no history.
+    let commit = output("git", &["describe", "--always", "--dirty"]);
+    let labels = [
+        "date",
+        "commit",
+        "cores",
+        "processor",
+        "kernel",
+        "Redis",
+        "h2load",
+    ];
+    let mut table = Table::new("machine", &labels);
+    table.row(&[
+        &output("date", &["-u", "+%Y-%m-%d %H:%M UTC"])?,
+        &commit.as_deref().unwrap_or("unknown"),
+        &cores,
+        &model.map_or("unknown", |(_, name)| name.trim()),
+        &kernel(&output("uname", &["-sr"])?),
+        &version(&output("redis-server", &["--version"])?),
+        &version(&output("h2load", &["--version"])?),
+    ]);
+    Ok(table)
 }
 
 /// The first line that a program prints.
-fn output(program: &str, arguments: &[&str]) -> anyhow::Result<String> {
+fn output(program: &str, arguments: &[&str]) -> Result<String> {
     let output = Command::new(program).args(arguments).output();
     let output = output.with_context(|| {
         format!("could not run {program}; scripts/deps bench installs what is missing")

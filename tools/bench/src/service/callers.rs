@@ -2,198 +2,101 @@
 //!
 //! In a closed loop the mean time follows from the rate; the 99th percentile does not.
 
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::Result;
 use clap::Args;
-use serde::{Deserialize, Serialize};
-use tidegate_pipeline::{Arg, Batch, Grouping};
 
-use super::load::{self, Callers, Parallelism};
-use crate::delay::Accuracy;
-use crate::engine;
-use crate::figures::{self, Latency, Sheet, Table, Turns, finish};
-use crate::machine::server::{self, Server};
-use crate::machine::{Cores, FarCluster};
+use super::far_servers::FarServers;
+use crate::engine::{Design, EngineLoad};
+use crate::figures::{Calls, Table, duration};
+use crate::load::{Load, Shape};
+use crate::machine::{FarCluster, Server};
+use crate::scenario::{RunOptions, Scenario};
 
 /// Arguments of the subcommand.
 #[derive(Args)]
-pub(crate) struct Arguments {
-    #[command(flatten)]
-    turns: Turns,
-    /// The server's program.
-    #[arg(long, default_value = "target/release/tidegate")]
-    server: PathBuf,
+pub(crate) struct Callers {
     /// The delay of each direction.
-    #[arg(long, default_value = "1ms", value_parser = crate::figures::duration)]
+    #[arg(long, default_value = "1ms", value_parser = duration)]
     one_way: Duration,
 }
 
-const PRIMARIES: usize = 3;
 const KEYS: u16 = 10;
 /// Connections with as many callers each.
 const CONNECTIONS: [u16; 2] = [8, 10];
 
-/// What was measured.
-#[derive(Serialize, Deserialize)]
-pub(crate) struct Results {
-    proxy: Accuracy,
-    cells: Vec<Cell>,
-}
-
-/// A number of callers on a variant.
-#[derive(Serialize, Deserialize)]
-struct Cell {
-    callers: u16,
-    variant: String,
-    turns: Latency,
-}
-
-/// What sends a call to Redis.
-enum Carrier {
-    Service(Server),
+/// What sends calls to Redis.
+enum CallSource<'a> {
+    Service(&'a Server),
     /// The engine alone, in the load's own process.
-    Engine,
+    Engine(Design),
 }
 
-/// A way to send calls to Redis.
-struct Variant {
-    carrier: Carrier,
-    parallelism: Parallelism,
-}
-
-/// Measures, prints the tables and writes the JSON.
-pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
-    let program = server::find(&arguments.server)?;
-    let folder = tempfile::tempdir().context("could not make a temporary folder")?;
-    let proxy = Accuracy::measure()?;
-    let cluster = FarCluster::start(PRIMARIES, Cores::Anywhere).await?;
-    cluster.proxy().set_delay(arguments.one_way);
-    let variants = variants(&program, folder.path(), &cluster).await?;
-    let mut cells = Vec::new();
-    for connections in CONNECTIONS {
-        let callers = connections * connections;
-        cells.extend(variants.iter().map(|variant| Cell {
-            callers,
-            variant: variant.name(),
-            turns: Latency::default(),
-        }));
+impl Scenario for Callers {
+    fn name(&self) -> &'static str {
+        "callers"
     }
-    for round in 1..=arguments.turns.rounds {
-        eprintln!("round {round} of {}", arguments.turns.rounds);
-        let of_all = CONNECTIONS
-            .into_iter()
-            .flat_map(|connections| variants.iter().map(move |one| (connections, one)));
-        for ((connections, variant), cell) in of_all.zip(&mut cells) {
-            variant
-                .turn(connections, &cluster, &arguments.turns, &mut cell.turns)
-                .await?;
+
+    async fn measure(&self, options: &RunOptions) -> Result<Vec<Table>> {
+        let far = FarServers::start(options, self.one_way).await?;
+        let services = far.servers.iter().map(|(name, server)| {
+            let name = format!("service, {name}");
+            (name, CallSource::Service(server))
+        });
+        let mut variants: Vec<(String, CallSource<'_>)> = services.collect();
+        // Nearly all keys of a call are in slots of their own.
+        let engines = [
+            ("engine, serial by slot", Design::SerialByKey),
+            ("engine, parallel by node", Design::ParallelByNode),
+        ];
+        variants
+            .extend(engines.map(|(name, design)| (name.to_owned(), CallSource::Engine(design))));
+        let mut table = Table::new("callers", &["callers", "variant"]);
+        for _ in options.rounds("callers") {
+            for connections in CONNECTIONS {
+                for (name, variant) in &variants {
+                    let calls = turn(options, variant, connections, &far.cluster).await?;
+                    let callers = connections * connections;
+                    calls
+                        .latency()?
+                        .add_to(&mut table.row(&[&callers, name]), "");
+                }
+            }
         }
+        far.cluster.check()?;
+        Ok(vec![table])
     }
-    cluster.check()?;
-    finish(&Results { proxy, cells }, &arguments.turns.results)
 }
 
-async fn variants(
-    program: &Path,
-    folder: &Path,
+async fn turn(
+    options: &RunOptions,
+    variant: &CallSource<'_>,
+    connections: u16,
     cluster: &FarCluster,
-) -> anyhow::Result<Vec<Variant>> {
-    let mut variants = Vec::new();
-    for parallelism in [Parallelism::Serial, Parallelism::Full] {
-        let server = load::start(program, folder, cluster, parallelism).await?;
-        variants.push(Variant {
-            carrier: Carrier::Service(server),
-            parallelism,
-        });
-    }
-    for parallelism in [Parallelism::Serial, Parallelism::Full] {
-        variants.push(Variant {
-            carrier: Carrier::Engine,
-            parallelism,
-        });
-    }
-    Ok(variants)
-}
-
-impl figures::Results for Results {
-    const NAME: &str = "callers";
-
-    fn tables(&self) -> Vec<Table> {
-        let mut sheet = Sheet::new(&["callers", "variant", "calls/s", "mean ms", "p99 ms"]);
-        for Cell {
-            callers,
-            variant,
-            turns,
-        } in &self.cells
-        {
-            sheet.row(vec![
-                callers.to_string(),
-                variant.clone(),
-                format!("{:.0}", turns.per_second()),
-                format!("{:.2}", turns.mean_ms()),
-                format!("{:.2}", turns.p99_ms()),
-            ]);
-        }
-        vec![Table::new("callers", sheet)]
-    }
-}
-
-impl Variant {
-    fn name(&self) -> String {
-        match (&self.carrier, self.parallelism) {
-            (Carrier::Service(_), parallelism) => format!("service, {}", parallelism.name()),
-            (Carrier::Engine, Parallelism::Serial) => "engine, serial by slot".to_owned(),
-            (Carrier::Engine, Parallelism::Full) => "engine, parallel by node".to_owned(),
-        }
-    }
-
-    async fn turn(
-        &self,
-        connections: u16,
-        cluster: &FarCluster,
-        turns: &Turns,
-        latency: &mut Latency,
-    ) -> anyhow::Result<()> {
-        if let Carrier::Service(server) = &self.carrier {
-            let callers = Callers {
+) -> Result<Calls> {
+    let (warmup, duration) = (options.warmup(), options.turn);
+    match variant {
+        CallSource::Service(server) => {
+            let load = Load {
                 connections,
                 streams: connections,
-                rate: None,
-                descriptors: KEYS,
+                warmup,
+                ..Load::new(server.grpc(), Shape::new("key", KEYS), duration)
             };
-            return load::turn(server, callers, turns, latency).await;
+            Ok(load.run(None).await?.calls)
         }
-        let mut config = cluster.config();
-        if self.parallelism == Parallelism::Serial {
-            // The design of the proposal before it sent slots in parallel.
-            (config.grouping, config.parallelism) =
-                (Grouping::Slot, tidegate_pipeline::Parallelism::SERIAL);
+        CallSource::Engine(design) => {
+            let load = EngineLoad {
+                config: cluster.config(),
+                design: *design,
+                callers: usize::from(connections) * usize::from(connections),
+                rate: None,
+                warmup,
+                duration,
+            };
+            let key = |at| format!("bench_key_{at}_{}", fastrand::u16(..1_000));
+            Ok(load.run(move || (0..KEYS).map(key).collect()).await?.calls)
         }
-        let callers = usize::from(connections) * usize::from(connections);
-        let load = engine::Load {
-            config,
-            callers,
-            rate: None,
-            warmup: turns.warmup(),
-            duration: turns.turn,
-        };
-        let measured = load.run(counters).await?;
-        latency.add(&measured.tally, measured.elapsed, measured.behind)
     }
-}
-
-/// Ten counters anywhere in the cluster, with their expiry.
-fn counters() -> Batch {
-    let mut batch = Batch::with_capacity(usize::from(KEYS) * 2, usize::from(KEYS) * 128);
-    for position in 0..KEYS {
-        let key = format!("bench_key_{position}_{}", fastrand::u16(..1_000));
-        let key = Arg::Key(key.as_bytes());
-        batch
-            .unit()
-            .command("INCRBY", &[key, Arg::Integer(1)])
-            .repeatable("EXPIRE", &[key, Arg::Integer(3_600)]);
-    }
-    batch
 }

@@ -1,16 +1,14 @@
 //! How fast workflows are created: one after the other, in bulk, and one large one.
 
-pub(super) mod names;
-
 use std::time::Instant;
 
-use serde::{Deserialize, Serialize};
+use anyhow::Result;
+use tokio::task::JoinSet;
 
-use super::api::Api;
-use super::arguments::Arguments;
-use super::shapes;
-use crate::figures::{Sheet, micros, spread};
-use crate::machine::{Store, Testbed};
+use super::{Api, graphs, measure_stores};
+use crate::figures::{Figures, Table, millis};
+use crate::machine::{Meter, Testbed};
+use crate::scenario::RunOptions;
 
 /// Workflows of a bulk request.
 const BULK: usize = 1_000;
@@ -19,114 +17,57 @@ const CONNECTIONS: usize = 2;
 /// Jobs of the large workflow.
 const LARGE: usize = 1_000;
 
-/// What was measured of a store, once for each turn.
-#[derive(Default, Serialize, Deserialize)]
-pub(crate) struct Creation {
-    store: String,
-    serial_per_second: Vec<f64>,
-    bulk_per_second: Vec<f64>,
-    server_us_per_workflow: Vec<f64>,
-    redis_us_per_workflow: Vec<f64>,
-    large_ms: Vec<f64>,
-    large_reads: Vec<f64>,
+pub(super) const SERIAL: &str = "serial, two-job workflows/s";
+pub(super) const IN_BULK: &str = "bulk of 1,000, workflows/s";
+
+pub(super) async fn measure(options: &RunOptions, workflows: usize) -> Result<Table> {
+    measure_stores(options, "creation", "creation", async |testbed, row| {
+        serial(testbed, row, workflows / 4).await?;
+        bulk(testbed, row, workflows.max(BULK)).await?;
+        large(testbed, row).await
+    })
+    .await
 }
 
-pub(crate) async fn measure(arguments: &Arguments) -> anyhow::Result<Vec<Creation>> {
-    let mut rows = ["Redis", "SQLite"].map(|store| Creation {
-        store: store.to_owned(),
-        ..Creation::default()
-    });
-    for round in 1..=arguments.rounds {
-        eprintln!("creation, round {round} of {}", arguments.rounds);
-        for (row, store) in rows.iter_mut().zip([Store::Redis, Store::Embedded]) {
-            let testbed = Testbed::start(&arguments.server, store).await?;
-            serial(&testbed, row, arguments.executed / 4).await?;
-            bulk(&testbed, row, arguments.executed.max(BULK)).await?;
-            large(&testbed, row).await?;
-        }
-    }
-    Ok(rows.into())
-}
-
-async fn serial(testbed: &Testbed, row: &mut Creation, count: usize) -> anyhow::Result<()> {
+async fn serial(testbed: &Testbed, row: &mut Figures<'_>, count: usize) -> Result<()> {
     let mut api = Api::connect(testbed.server.api()).await?;
-    let one = shapes::pair("manual");
+    let one = graphs::pair("manual");
     let start = Instant::now();
     for _ in 0..count {
         api.post("/v1/workflows", one.clone()).await?;
     }
-    row.serial_per_second
-        .push(count as f64 / start.elapsed().as_secs_f64());
+    row.add(SERIAL, 0, [count as f64 / start.elapsed().as_secs_f64()]);
     Ok(())
 }
 
-async fn bulk(testbed: &Testbed, row: &mut Creation, count: usize) -> anyhow::Result<()> {
-    let body = shapes::batch(&shapes::pair("manual"), BULK);
-    let each = count.div_ceil(BULK * CONNECTIONS);
-    let before = testbed.costs()?;
-    let start = Instant::now();
-    let mut senders = tokio::task::JoinSet::new();
+async fn bulk(testbed: &Testbed, row: &mut Figures<'_>, count: usize) -> Result<()> {
+    let each = count.div_ceil(BULK * CONNECTIONS) * BULK;
+    let mut meter = Meter::start(testbed)?;
+    let mut senders = JoinSet::new();
     for _ in 0..CONNECTIONS {
-        let (mut api, body) = (Api::connect(testbed.server.api()).await?, body.clone());
-        senders.spawn(async move {
-            for _ in 0..each {
-                api.post("/v1/workflows:batch", body.clone()).await?;
-            }
-            anyhow::Ok(())
-        });
+        let mut api = Api::connect(testbed.server.api()).await?;
+        senders.spawn(async move { api.create_many(&graphs::pair("manual"), each).await });
     }
     while let Some(sent) = senders.join_next().await {
         sent??;
     }
-    let created = (each * CONNECTIONS * BULK) as f64;
-    row.bulk_per_second
-        .push(created / start.elapsed().as_secs_f64());
-    let spent = testbed.costs()?.since(before);
-    row.server_us_per_workflow
-        .push(micros(spent.server.total) / created);
-    row.redis_us_per_workflow
-        .extend(spent.redis.map(|time| micros(time) / created));
+    let (spent, created) = (meter.read()?, each * CONNECTIONS);
+    row.add(IN_BULK, 0, [created as f64 / spent.elapsed.as_secs_f64()]);
+    spent.add_to(row, "workflow", created as u64);
     Ok(())
 }
 
-async fn large(testbed: &Testbed, row: &mut Creation) -> anyhow::Result<()> {
+async fn large(testbed: &Testbed, row: &mut Figures<'_>) -> Result<()> {
     let mut api = Api::connect(testbed.server.api()).await?;
-    let body = shapes::layers(LARGE);
+    let body = graphs::layers(LARGE);
     // The first registers the workflow's name.
     api.post("/v1/workflows", body.clone()).await?;
     for _ in 0..5 {
-        let before = testbed.redis_counts();
-        let start = Instant::now();
+        let mut meter = Meter::start(testbed)?;
         api.post("/v1/workflows", body.clone()).await?;
-        row.large_ms.push(start.elapsed().as_secs_f64() * 1_000.0);
-        // One of the reads is the question itself.
-        row.large_reads
-            .push((testbed.redis_counts().reads - before.reads).saturating_sub(1) as f64);
+        let spent = meter.read()?;
+        row.add("1,000 jobs, ms", 1, [millis(spent.elapsed)]);
+        row.add("reads at Redis", 0, spent.reads.map(|reads| reads as f64));
     }
     Ok(())
-}
-
-pub(crate) fn sheet(rows: &[Creation]) -> Sheet {
-    let mut sheet = Sheet::new(&[
-        "creation",
-        "serial, two-job workflows/s",
-        "bulk of 1,000, workflows/s",
-        "server CPU, us",
-        "Redis CPU, us",
-        "1,000 jobs, ms",
-        "reads at Redis",
-    ]);
-    for row in rows {
-        let spread = |figures: &[f64], digits| spread(figures.iter().copied(), digits);
-        sheet.row(vec![
-            row.store.clone(),
-            spread(&row.serial_per_second, 0),
-            spread(&row.bulk_per_second, 0),
-            spread(&row.server_us_per_workflow, 1),
-            spread(&row.redis_us_per_workflow, 1),
-            spread(&row.large_ms, 1),
-            spread(&row.large_reads, 0),
-        ]);
-    }
-    sheet
 }

@@ -171,15 +171,5 @@ fn nothing_measured_is_an_error() {
     let output = bench(&address, &["--duration", "200ms"]);
     assert!(!output.status.success());
     let shown = String::from_utf8_lossy(&output.stdout);
-    assert!(shown.contains("error: could not connect"), "{shown}");
-}
-
-#[test]
-fn a_body_for_other_tools_is_written() {
-    let output = Command::new(env!("CARGO_BIN_EXE_tidegate-bench"))
-        .args(["body", "--descriptors", "10"])
-        .output()
-        .unwrap();
-    let length = u32::from_be_bytes(output.stdout[1..5].try_into().unwrap()) as usize;
-    assert_eq!(output.stdout.len(), length + 5);
+    assert!(shown.contains("errors could not connect"), "{shown}");
 }

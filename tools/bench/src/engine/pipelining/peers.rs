@@ -5,60 +5,59 @@ use std::net::TcpStream;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, Result, ensure};
 
-use super::kind::Kind;
+use tidegate_pipeline::test_util::RedisServer;
 
-/// A run of redis-benchmark that fills a turn.
+use super::RedisCommand;
+
+/// A run of redis-benchmark.
 pub(super) struct RedisBenchmark {
     port: u16,
-    kind: Kind,
+    pub(super) command: RedisCommand,
     clients: u32,
-    depth: u32,
+    /// Commands of each write.
+    pub(super) depth: u32,
     requests: u64,
 }
 
 impl RedisBenchmark {
-    /// Finds out how many requests fill a turn.
-    pub(super) fn prepare(
-        port: u16,
-        kind: Kind,
+    /// A short run.
+    pub(super) fn new(
+        redis: &RedisServer,
+        command: RedisCommand,
         clients: u32,
         depth: u32,
-        turn: Duration,
-    ) -> anyhow::Result<Self> {
-        let mut benchmark = Self {
-            port,
-            kind,
+    ) -> Self {
+        Self {
+            port: redis.port(),
+            command,
             clients,
             depth,
             requests: 2_000 * u64::from(depth),
-        };
-        let trial = benchmark.run()?;
-        benchmark.requests = (trial * turn.as_secs_f64()) as u64;
-        Ok(benchmark)
+        }
+    }
+
+    /// Runs once, to find out how many requests take this time.
+    pub(super) fn lasting(mut self, time: Duration) -> Result<Self> {
+        self.requests = (self.run()? * time.as_secs_f64()) as u64;
+        Ok(self)
     }
 
     /// Commands a second.
-    pub(super) fn run(&self) -> anyhow::Result<f64> {
-        let output = Command::new("redis-benchmark")
-            .args([
-                "-h",
-                "127.0.0.1",
-                "-p",
-                &self.port.to_string(),
-                "-t",
-                self.kind.name(),
-                "--csv",
-            ])
-            .args([
-                "-c",
-                &self.clients.to_string(),
-                "-P",
-                &self.depth.to_string(),
-                "-n",
-                &self.requests.to_string(),
-            ])
+    pub(super) fn run(&self) -> Result<f64> {
+        let numbers = [
+            ("-p", u64::from(self.port)),
+            ("-c", u64::from(self.clients)),
+            ("-P", u64::from(self.depth)),
+            ("-n", self.requests),
+        ];
+        let mut command = Command::new("redis-benchmark");
+        command.args(["-h", "127.0.0.1", "-t", self.command.name(), "--csv"]);
+        for (option, number) in numbers {
+            command.arg(option).arg(number.to_string());
+        }
+        let output = command
             .output()
             .context("could not run redis-benchmark; `make bench` installs it")?;
         ensure!(
@@ -66,26 +65,22 @@ impl RedisBenchmark {
             "redis-benchmark failed: {}",
             String::from_utf8_lossy(&output.stderr)
         );
-        read(&String::from_utf8_lossy(&output.stdout), self.kind)
+        read(&String::from_utf8_lossy(&output.stdout), self.command)
     }
 }
 
 /// Finds the rate in what redis-benchmark printed.
-fn read(text: &str, kind: Kind) -> anyhow::Result<f64> {
-    let start = format!("\"{}\",\"", kind.name().to_uppercase());
-    let rate = text
-        .lines()
-        .find_map(|line| line.strip_prefix(&start)?.split('"').next()?.parse().ok());
-    rate.with_context(|| {
-        format!(
-            "redis-benchmark printed no rate of {}:\n{text}",
-            kind.name()
-        )
-    })
+fn read(text: &str, command: RedisCommand) -> Result<f64> {
+    let name = command.name().to_uppercase();
+    let start = format!("\"{name}\",\"");
+    let rate = |line: &str| line.strip_prefix(&start)?.split('"').next()?.parse().ok();
+    text.lines()
+        .find_map(rate)
+        .with_context(|| format!("redis-benchmark printed no rate of {name}:\n{text}"))
 }
 
 /// INCR after INCR, each as soon as the last one is answered, with plain blocking calls. Commands a second.
-pub(super) fn blocking(port: u16, time: Duration) -> anyhow::Result<f64> {
+pub(super) fn blocking(port: u16, time: Duration) -> Result<f64> {
     const COMMAND: &[u8] = b"*2\r\n$4\r\nINCR\r\n$20\r\ncounter:__rand_int__\r\n";
     let mut socket = TcpStream::connect(("127.0.0.1", port)).context("Redis does not accept")?;
     socket.set_nodelay(true)?;
@@ -110,8 +105,8 @@ mod tests {
     #[test]
     fn the_rate_is_read_from_the_line_of_the_command() {
         let printed = "\"test\",\"rps\",\"avg_latency_ms\"\n\"SET\",\"52083.33\",\"0.015\"\n\"INCR\",\"60000.50\",\"0.1\"\n";
-        assert_eq!(read(printed, Kind::Set).unwrap(), 52_083.33);
-        assert_eq!(read(printed, Kind::Incr).unwrap(), 60_000.5);
-        assert!(read("", Kind::Set).is_err());
+        assert_eq!(read(printed, RedisCommand::Set).unwrap(), 52_083.33);
+        assert_eq!(read(printed, RedisCommand::Incr).unwrap(), 60_000.5);
+        assert!(read("", RedisCommand::Set).is_err());
     }
 }

@@ -9,48 +9,11 @@ pub(crate) fn pair(start: &str) -> String {
     )
 }
 
-/// Many of one workflow.
-pub(crate) fn batch(one: &str, count: usize) -> String {
-    let mut body = String::with_capacity(count * (one.len() + 1) + 32);
-    body.push_str("{\"workflows\":[");
-    for at in 0..count {
-        if at > 0 {
-            body.push(',');
-        }
-        body.push_str(one);
-    }
-    body.push_str("]}");
-    body
-}
-
-/// Workflows of two jobs, each with a name and a queue of its own, which these numbers tell apart.
-pub(crate) fn of_names(numbers: impl Iterator<Item = usize>) -> String {
-    let each = numbers.map(|at| {
-        format!(
-            r#"{{"name":"n{at:06}","start":"manual","jobs":[{{"name":"prepare","handler":"Prepare","queue":"q{at:06}"}},{{"name":"normalize","handler":"NormalizeJob","queue":"q{at:06}","after":["prepare"]}}]}}"#
-        )
-    });
-    format!("{{\"workflows\":[{}]}}", each.collect::<Vec<_>>().join(","))
-}
-
-/// Ready jobs in a queue of their own.
-pub(crate) fn watched(jobs: usize) -> String {
-    let job = |at| format!(r#"{{"name":"j{at}","handler":"Noop","queue":"watched"}}"#);
-    let jobs: Vec<String> = (0..jobs).map(job).collect();
-    format!(
-        r#"{{"name":"watched","start":"now","jobs":[{}]}}"#,
-        jobs.join(",")
-    )
-}
-
 /// Jobs one after the other.
 pub(crate) fn chain(jobs: usize) -> String {
     graph("chain", jobs, |at| {
-        if at == 0 {
-            String::new()
-        } else {
-            format!(r#""j{}""#, at - 1)
-        }
+        let before = at.checked_sub(1);
+        before.map_or(String::new(), |before| format!(r#""j{before}""#))
     })
 }
 
@@ -81,13 +44,26 @@ fn graph(name: &str, jobs: usize, after: impl Fn(usize) -> String) -> String {
     let mut body = format!(r#"{{"name":"{name}","jobs":["#);
     for at in 0..jobs {
         let comma = if at > 0 { "," } else { "" };
+        let after = after(at);
         write!(
             body,
-            r#"{comma}{{"name":"j{at}","handler":"Noop","after":[{}]}}"#,
-            after(at)
+            r#"{comma}{{"name":"j{at}","handler":"Noop","after":[{after}]}}"#
         )
         .expect("writing to a string cannot fail");
     }
     body.push_str("]}");
     body
+}
+
+/// So many ready jobs side by side, with a part that [`limit`] makes, or none. They say when they are due, if they are timed.
+pub(crate) fn limited(jobs: usize, limits: &str, due: Option<u64>) -> String {
+    let due = due.map_or(String::new(), |due| format!(r#""due":{due}"#));
+    let job = |at| format!(r#"{{"name":"j{at}","handler":"Call"{limits}}}"#);
+    let jobs = (0..jobs).map(job).collect::<Vec<_>>().join(",");
+    format!(r#"{{"name":"bench","start":"now","globals":{{{due}}},"jobs":[{jobs}]}}"#)
+}
+
+/// The part of a job that puts it under a limit of measured servers.
+pub(crate) fn limit(key: &str, value: usize) -> String {
+    format!(r#","limits":[{{"domain":"jobs","entries":[["{key}","{value}"]]}}]"#)
 }

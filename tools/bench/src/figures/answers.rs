@@ -6,16 +6,14 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
+use super::micros;
+
 /// What one call came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Ok,
     OverLimit,
-    /// An answer without a decision.
-    Undecided,
-    /// A gRPC error, by its number.
-    Grpc(u16),
-    /// The call got no gRPC answer; the word says what came instead.
+    /// There was no decision; the word says what came instead.
     Failed(&'static str),
 }
 
@@ -58,7 +56,7 @@ pub(crate) fn grpc_code(number: u16) -> &'static str {
 
 /// Counts of answers, and a histogram of the times of those that carry a decision.
 #[derive(Clone, Debug)]
-pub(crate) struct Tally {
+pub(crate) struct AnswerCounts {
     pub(crate) ok: u64,
     pub(crate) over_limit: u64,
     pub(crate) errors: BTreeMap<&'static str, u64>,
@@ -66,7 +64,7 @@ pub(crate) struct Tally {
     latency: Histogram<u64>,
 }
 
-impl Tally {
+impl AnswerCounts {
     pub(crate) fn new() -> Self {
         // Three digits from a microsecond to a minute; what lies outside is counted at the border.
         let latency =
@@ -83,15 +81,12 @@ impl Tally {
         match answer {
             Answer::Ok => self.ok += 1,
             Answer::OverLimit => self.over_limit += 1,
-            Answer::Undecided => return self.fail("no decision"),
-            Answer::Grpc(code) => return self.fail(grpc_code(code)),
-            Answer::Failed(what) => return self.fail(what),
+            Answer::Failed(what) => {
+                *self.errors.entry(what).or_default() += 1;
+                return;
+            }
         }
         self.latency.saturating_record(took.as_nanos() as u64);
-    }
-
-    fn fail(&mut self, what: &'static str) {
-        *self.errors.entry(what).or_default() += 1;
     }
 
     /// Calls that were answered with a decision.
@@ -113,35 +108,18 @@ impl Tally {
         Duration::from_nanos(self.latency.value_at_percentile(percent))
     }
 
-    /// Name and time of each reported percentile; empty when nothing was answered.
-    pub(crate) fn percentiles(&self) -> Vec<(&'static str, Duration)> {
-        if self.latency.is_empty() {
-            return Vec::new();
-        }
-        PERCENTILES
-            .iter()
-            .map(|(name, percent)| (*name, self.percentile(*percent)))
-            .collect()
-    }
-
+    /// All counts, and percentiles of times in microseconds if there are any.
     pub(crate) fn to_json(&self) -> Value {
-        let latency: serde_json::Map<String, Value> = self
-            .percentiles()
-            .iter()
-            .map(|(name, time)| ((*name).into(), json!(micros(*time))))
+        let time =
+            |(name, percent): (&str, f64)| (name.into(), micros(self.percentile(percent)).into());
+        let answered = !self.latency.is_empty();
+        let latency: serde_json::Map<String, Value> = PERCENTILES
+            .into_iter()
+            .filter(|_| answered)
+            .map(time)
             .collect();
         json!({ "ok": self.ok, "over_limit": self.over_limit, "errors": self.errors, "latency_us": latency })
     }
-}
-
-/// Microseconds with their fraction.
-pub(crate) fn micros(time: Duration) -> f64 {
-    time.as_nanos() as f64 / 1_000.0
-}
-
-/// Microseconds of processor time for each of `calls`.
-pub(crate) fn per_call(time: Duration, calls: u64) -> f64 {
-    micros(time) / calls.max(1) as f64
 }
 
 #[cfg(test)]
@@ -150,28 +128,28 @@ mod tests {
 
     #[test]
     fn answers_are_counted_by_kind() {
-        let mut tally = Tally::new();
+        let mut counts = AnswerCounts::new();
         let took = Duration::from_micros(10);
         let answers = [
             Answer::Ok,
             Answer::Ok,
             Answer::OverLimit,
-            Answer::Grpc(14),
-            Answer::Grpc(99),
+            Answer::Failed(grpc_code(14)),
+            Answer::Failed(grpc_code(99)),
         ];
-        answers.iter().for_each(|answer| tally.add(*answer, took));
-        tally.add(Answer::Undecided, took);
-        tally.add(Answer::Failed("goaway"), took);
+        answers.iter().for_each(|answer| counts.add(*answer, took));
+        counts.add(Answer::Failed("no decision"), took);
+        counts.add(Answer::Failed("goaway"), took);
         assert_eq!(
             (
-                tally.ok,
-                tally.over_limit,
-                tally.decisions(),
-                tally.failures()
+                counts.ok,
+                counts.over_limit,
+                counts.decisions(),
+                counts.failures()
             ),
             (2, 1, 3, 4)
         );
-        let errors: Vec<_> = tally
+        let errors: Vec<_> = counts
             .errors
             .iter()
             .map(|(name, count)| (*name, *count))
@@ -189,17 +167,20 @@ mod tests {
 
     #[test]
     fn percentiles_describe_decisions_only() {
-        let mut tally = Tally::new();
-        assert!(tally.percentiles().is_empty());
-        (1..=1000).for_each(|micros| tally.add(Answer::Ok, Duration::from_micros(micros)));
-        tally.add(Answer::Failed("reset"), Duration::from_secs(9));
-        let near = |got: Duration, wanted: f64| (micros(got) / wanted - 1.0).abs() < 0.002;
-        for ((name, got), wanted) in tally
-            .percentiles()
+        let mut counts = AnswerCounts::new();
+        let latency = |counts: &AnswerCounts| counts.to_json()["latency_us"].clone();
+        assert_eq!(latency(&counts), json!({}));
+        (1..=1000).for_each(|micros| counts.add(Answer::Ok, Duration::from_micros(micros)));
+        counts.add(Answer::Failed("reset"), Duration::from_secs(9));
+        for ((name, _), wanted) in PERCENTILES
             .into_iter()
             .zip([500.0, 900.0, 990.0, 999.0, 1000.0])
         {
-            assert!(near(got, wanted), "{name}: {got:?} instead of {wanted} us");
+            let got = latency(&counts)[name].as_f64().unwrap();
+            assert!(
+                (got / wanted - 1.0).abs() < 0.002,
+                "{name}: {got} instead of {wanted} us"
+            );
         }
     }
 }
