@@ -44,11 +44,8 @@ bench: ## Measure the server and the engine, all in one run
 	scripts/deps bench
 	$(CARGO) build --release --package tidegate --package tidegate-bench
 	target/release/tidegate-bench all
-	target/release/tidegate-bench features
-	target/release/tidegate-bench reloads
 	target/release/tidegate-bench workflow --python
 	target/release/tidegate-bench workflow --limits
-	target/release/tidegate-bench workflow --limits-at-scale
 	cd ui && node scripts/measure.mjs ../target/release/tidegate ../target/release/tidegate-bench
 	cd ui && TIDEGATE=../target/release/tidegate TIDEGATE_PAGE=embedded node --test tests/large.mjs
 

@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "examples" / "python"
 GUIDES = ("from-gush.md", "from-celery.md", "from-bullmq.md")
 ENVOY = ROOT / ".venv" / "envoy"
-NODE_MODULES = ROOT / "crates" / "bench" / "peers" / "node_modules"
+NODE_MODULES = ROOT / "tools" / "bench" / "peers" / "node_modules"
 
 # What the programs of the guides print, whatever they are written for.
 PRINTED = "to ada: Lisbon\n"

@@ -365,17 +365,14 @@ fn check_example(settings: &[(&str, &str)], token: &str) {
     assert_eq!(output.status.code(), Some(0), "{text}");
 }
 
-/// The file that a document names by its path in `crates/`, without `src/`.
+/// The file that a document names by its path in `crates/` or `tools/`, without `src/`.
 fn source(path: &str) -> Option<String> {
     let (name, rest) = path.split_once('/')?;
-    std::fs::read_to_string(
-        Path::new(ROOT)
-            .join("crates")
-            .join(name)
-            .join("src")
-            .join(rest),
-    )
-    .ok()
+    let read = |folder| {
+        let package = Path::new(ROOT).join(folder).join(name);
+        std::fs::read_to_string(package.join("src").join(rest)).ok()
+    };
+    read("crates").or_else(|| read("tools"))
 }
 
 /// The way to a place in the code is worth nothing when the file or the function has another name by now.

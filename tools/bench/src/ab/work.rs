@@ -1,0 +1,120 @@
+//! The units of work that two builds are compared by, and what one turn of a build showed of each.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+
+use crate::compare::{KEYS, Traffic};
+use crate::figures::Table;
+use crate::machine::{Meter, Store, Testbed};
+use crate::workflow::{Api, graphs, work_off};
+
+/// Workflows of two jobs that are created and executed for each second of a turn.
+const WORKFLOWS_PER_SECOND: f64 = 10_000.0;
+/// Workflows of one request.
+const BULK: usize = 1_000;
+
+/// What is measured on a server of its own.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Work {
+    Decisions {
+        store: Store,
+        descriptors: u16,
+    },
+    /// Creates, executes and lists workflows.
+    Workflows(Store),
+}
+
+pub(super) const WORKS: [Work; 6] = [
+    Work::Decisions {
+        store: Store::Embedded,
+        descriptors: 1,
+    },
+    Work::Decisions {
+        store: Store::Embedded,
+        descriptors: 10,
+    },
+    Work::Decisions {
+        store: Store::Redis,
+        descriptors: 1,
+    },
+    Work::Decisions {
+        store: Store::Redis,
+        descriptors: 10,
+    },
+    Work::Workflows(Store::Redis),
+    Work::Workflows(Store::Embedded),
+];
+
+/// The head of the figure of which more is better.
+pub(super) const RATE: &str = "a second";
+
+impl Work {
+    pub(super) fn name(self) -> String {
+        match self {
+            Self::Decisions { store, descriptors } => {
+                format!("decisions, {}, {descriptors}", store.of_counters())
+            }
+            Self::Workflows(store) => format!("workflows, {}", store.of_workflows()),
+        }
+    }
+
+    /// Measures one build for a turn, and adds to a row for each unit of the work.
+    pub(super) async fn turn(
+        self,
+        program: &Path,
+        time: Duration,
+        table: &mut Table,
+    ) -> Result<()> {
+        match self {
+            Self::Decisions { store, descriptors } => {
+                let testbed = Testbed::start(program, store).await?;
+                let turn = Traffic::H2load
+                    .turn(&testbed, descriptors, KEYS, time)
+                    .await?;
+                let unit = format!("decision, {}, {descriptors}", store.of_counters());
+                let mut row = table.row(&[&unit]);
+                row.add(RATE, 0, [turn.per_second]);
+                turn.spent.add_to(&mut row, "unit", turn.count);
+                Ok(())
+            }
+            Self::Workflows(store) => {
+                let testbed = Testbed::start(program, store).await?;
+                workflows(&testbed, store.of_workflows(), time, table).await
+            }
+        }
+    }
+}
+
+async fn workflows(
+    testbed: &Testbed,
+    store: &str,
+    time: Duration,
+    table: &mut Table,
+) -> Result<()> {
+    let mut api = Api::connect(testbed.server.api()).await?;
+    // The first registers the workflow's name.
+    api.create_many(&graphs::pair("manual"), BULK).await?;
+    let requests = (time.as_secs_f64() * WORKFLOWS_PER_SECOND / BULK as f64).ceil() as usize;
+    let workflows = requests * BULK;
+    let mut meter = Meter::start(testbed)?;
+    let mut read = |unit: &str, count: usize| {
+        let spent = meter.read()?;
+        let mut row = table.row(&[&format!("{unit}, {store}")]);
+        row.add(RATE, 0, [count as f64 / spent.elapsed.as_secs_f64()]);
+        spent.add_to(&mut row, "unit", count as u64);
+        anyhow::Ok(())
+    };
+    api.create_many(&graphs::pair("now"), workflows).await?;
+    read("workflow created", workflows)?;
+    work_off(&[testbed.server.api()], workflows * 2).await?;
+    read("job", workflows * 2)?;
+    let (start, mut pages) = (Instant::now(), 0);
+    while pages == 0 || start.elapsed() < time {
+        let page = api.get("/v1/workflows?limit=100").await?;
+        ensure!(page.len() > 100 * 50, "not a page of a hundred");
+        pages += 1;
+    }
+    read("page of 100", pages)
+}

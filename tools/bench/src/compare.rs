@@ -1,0 +1,153 @@
+//! `tidegate-bench compare`: what a decision costs, in memory and on Redis.
+//!
+//! h2load sends one body again and again, so each of its descriptors is one hot key; our own generator adds loads with many
+//! keys.
+
+mod decisions;
+mod h2load;
+mod memory;
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Args;
+
+use crate::figures::{Table, duration, micros_each};
+use crate::machine::{Store, Testbed};
+use crate::scenario::{RunOptions, Scenario};
+pub(crate) use decisions::{Decisions, KEYS, Traffic};
+
+/// Arguments of the subcommand.
+#[derive(Args)]
+pub(crate) struct Compare {
+    /// Keys of the loads that have many, over all descriptors of a request.
+    #[arg(long, default_value_t = decisions::KEYS)]
+    keys: u32,
+    /// How long an idle server is watched.
+    #[arg(long, default_value = "10s", value_parser = duration)]
+    idle: Duration,
+    /// When to look at the memory after a million keys, in seconds after the last request.
+    #[arg(long, value_delimiter = ',', default_values_t = [2, 5, 10, 30])]
+    looks: Vec<u64>,
+}
+
+/// What decides, where, for which load.
+struct Variant<'a> {
+    server: &'static str,
+    program: &'a Path,
+    store: Store,
+    traffic: Traffic,
+    descriptors: u16,
+}
+
+impl Scenario for Compare {
+    fn name(&self) -> &'static str {
+        "compare"
+    }
+
+    /// Fails when a server does not answer every request with OK.
+    async fn measure(&self, options: &RunOptions) -> Result<Vec<Table>> {
+        let program = options.program()?;
+        Ok(vec![
+            self.decisions(options).await?,
+            memory::idle(&program, self.idle).await?,
+            memory::million_keys(&program, &self.looks).await?,
+        ])
+    }
+}
+
+impl Compare {
+    async fn decisions(&self, options: &RunOptions) -> Result<Table> {
+        let tidegate = options.program()?;
+        let reference = options.peer("envoyproxy/ratelimit", "ratelimit");
+        let mut table = Table::new("decisions", &["server", "load", "descriptors"]);
+        for _ in options.rounds("decisions") {
+            for variant in variants(&tidegate, reference.as_deref()) {
+                let Variant {
+                    server,
+                    traffic,
+                    descriptors,
+                    ..
+                } = variant;
+                let testbed = Testbed::start(variant.program, variant.store).await?;
+                let turn = traffic.turn(&testbed, descriptors, self.keys, options.turn);
+                let Decisions {
+                    per_second,
+                    count,
+                    spent,
+                } = turn.await?;
+                let server = format!("{server}, {}", variant.store.of_counters());
+                let mut row = table.row(&[&server, &traffic.name(), &descriptors]);
+                row.add("decisions/s", 0, [per_second]);
+                spent.add_to(&mut row, "decision", count);
+                row.add("user", 1, [micros_each(spent.server.user, count)]);
+                row.add("system", 1, [micros_each(spent.server.system, count)]);
+            }
+        }
+        Ok(table)
+    }
+}
+
+fn variants<'a>(tidegate: &'a Path, reference: Option<&'a Path>) -> Vec<Variant<'a>> {
+    let mut variants = Vec::new();
+    for descriptors in [1, 10] {
+        let mut add = |server, program, store, traffic| {
+            variants.push(Variant {
+                server,
+                program,
+                store,
+                traffic,
+                descriptors,
+            });
+        };
+        for store in [Store::Embedded, Store::Redis] {
+            for traffic in Traffic::ALL {
+                add("Tidegate", tidegate, store, traffic);
+            }
+        }
+        add("Tidegate", tidegate, Store::Memcached, Traffic::H2load);
+        for store in [Store::Redis, Store::Memcached] {
+            if let Some(program) = reference {
+                add("envoyproxy/ratelimit", program, store, Traffic::H2load);
+            }
+        }
+    }
+    variants
+}
+
+/// The rows of the README: what a decision costs, here and in envoyproxy/ratelimit.
+pub(crate) fn summary(decisions: &Table) -> Vec<[String; 3]> {
+    let median = |server: &str, descriptors: u16| {
+        let row = format!("{server}, {}, {descriptors}", Traffic::H2load.name());
+        let median = decisions.median(&row, "server CPU, us/decision");
+        median.map_or("not measured".to_owned(), |median| {
+            format!("{median:.1} us")
+        })
+    };
+    let row = |what: &str, ours: String, theirs: String| {
+        let what = format!("processor time for a decision on {what}");
+        [what, ours, theirs]
+    };
+    let reference = |descriptors| {
+        let median = median("envoyproxy/ratelimit, Redis", descriptors);
+        format!("envoyproxy/ratelimit: {median}")
+    };
+    vec![
+        row(
+            "one descriptor, Redis",
+            median("Tidegate, Redis", 1),
+            reference(1),
+        ),
+        row(
+            "ten descriptors, Redis",
+            median("Tidegate, Redis", 10),
+            reference(10),
+        ),
+        row(
+            "one descriptor, memory",
+            median("Tidegate, memory", 1),
+            "-".to_owned(),
+        ),
+    ]
+}

@@ -1,0 +1,136 @@
+//! One turn of decisions: load on a server, and what each decision cost.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use super::h2load::H2load;
+use crate::load::{Distribution, Keys, Load, Shape};
+use crate::machine::{Meter, Spent, Testbed};
+
+/// Counters that a load with many keys touches, whatever the number of descriptors.
+pub(crate) const KEYS: u32 = 100_000;
+/// Between 1.0 and 1.1, as measured for the keys of many caches.
+const ZIPF_EXPONENT: f64 = 1.05;
+/// Requests before a turn with one key, for each key that other turns have: 20,000 by default. Connections open, and the rate
+/// becomes known.
+const TRIAL: f64 = 0.2;
+
+/// Who sends requests, and for which keys. Always ten connections of twenty streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Traffic {
+    /// h2load, which sends the same body again and again: each descriptor is one hot key.
+    H2load,
+    /// Our load generator with one key for each descriptor.
+    OneKey,
+    /// Our load generator with many keys, each as often as the others.
+    Uniform,
+    /// Our load generator with many keys, a few of them hot.
+    Zipf,
+}
+
+/// What one turn showed.
+pub(crate) struct Decisions {
+    pub(crate) per_second: f64,
+    pub(crate) count: u64,
+    pub(crate) spent: Spent,
+}
+
+impl Traffic {
+    pub(crate) const ALL: [Self; 4] = [Self::H2load, Self::OneKey, Self::Uniform, Self::Zipf];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::H2load => "h2load, one key",
+            Self::OneKey => "one key",
+            Self::Uniform => "uniform",
+            Self::Zipf => "Zipf",
+        }
+    }
+
+    /// Loads a fresh server for `time`; `keys` are those of all descriptors together. Fails when a request is not answered with OK.
+    pub(crate) async fn turn(
+        self,
+        testbed: &Testbed,
+        descriptors: u16,
+        keys: u32,
+        time: Duration,
+    ) -> Result<Decisions> {
+        let requests = Requests {
+            testbed,
+            descriptors,
+            trial: (f64::from(keys) * TRIAL).ceil() as u64,
+            time,
+        };
+        let each = (keys / u32::from(descriptors)).max(1);
+        match self {
+            Self::H2load => requests.h2load().await,
+            Self::OneKey => requests.own(Distribution::Uniform, 1).await,
+            Self::Uniform => requests.own(Distribution::Uniform, each).await,
+            Self::Zipf => requests.own(Distribution::Zipf, each).await,
+        }
+    }
+}
+
+/// Where requests go, and how large they are.
+struct Requests<'a> {
+    testbed: &'a Testbed,
+    descriptors: u16,
+    /// How many to send before anything is measured.
+    trial: u64,
+    time: Duration,
+}
+
+impl Requests<'_> {
+    async fn h2load(&self) -> Result<Decisions> {
+        // h2load counts HTTP statuses only, and gRPC errors have status 200.
+        self.send(Keys::new(Distribution::Uniform, 1, 0.0, 0), Some(100))
+            .await?;
+        let shape = Shape::new("key", self.descriptors);
+        let h2load = H2load::new(self.testbed.server.grpc(), &shape)?;
+        let count = (h2load.run(self.trial)? * self.time.as_secs_f64()) as u64;
+        let mut meter = Meter::start(self.testbed)?;
+        let per_second = h2load.run(count)?;
+        Ok(Decisions {
+            per_second,
+            count,
+            spent: meter.read()?,
+        })
+    }
+
+    /// Sends requests for `keys` keys of each descriptor.
+    async fn own(&self, distribution: Distribution, keys: u32) -> Result<Decisions> {
+        // Every counter exists before the turn: making one costs more than adding to it.
+        let all = keys * u32::from(self.descriptors);
+        let fill = Keys::new(Distribution::Sequence, all, 0.0, 0);
+        self.send(fill, Some(u64::from(keys).max(self.trial)))
+            .await?;
+        let mut meter = Meter::start(self.testbed)?;
+        let drawn = Keys::new(distribution, keys, ZIPF_EXPONENT, 1);
+        let calls = self.send(drawn, None).await?;
+        Ok(Decisions {
+            per_second: calls.per_second(),
+            count: calls.answers.ok,
+            spent: meter.read()?,
+        })
+    }
+
+    /// Sends so many requests, or for the time of a turn.
+    async fn send(&self, keys: Keys, requests: Option<u64>) -> Result<crate::figures::Calls> {
+        let time = requests.map_or(self.time, |_| Duration::from_secs(60));
+        let shape = Shape::new("key", self.descriptors);
+        let load = Load {
+            keys,
+            requests,
+            ..Load::new(self.testbed.server.grpc(), shape, time)
+        };
+        let calls = load.run(None).await?.calls;
+        let answers = &calls.answers;
+        ensure!(
+            answers.failures() == 0 && answers.over_limit == 0 && answers.ok > 0,
+            "not all requests were OK: {}",
+            answers.to_json()
+        );
+        Ok(calls)
+    }
+}

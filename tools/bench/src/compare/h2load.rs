@@ -1,0 +1,77 @@
+//! The load tool that the figures of others were taken with.
+
+use std::io::Write as _;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use tempfile::NamedTempFile;
+
+use crate::load::{PATH, Shape, one_body};
+use crate::machine::Address;
+
+/// h2load with ten connections of twenty streams, which posts the same body again and again.
+pub(super) struct H2load {
+    address: Address,
+    body: NamedTempFile,
+}
+
+impl H2load {
+    pub(super) fn new(address: Address, shape: &Shape) -> Result<Self> {
+        let mut body = NamedTempFile::new().context("could not make a file for the body")?;
+        body.write_all(&one_body(shape)?)
+            .context("could not write the body")?;
+        Ok(Self { address, body })
+    }
+
+    /// Runs to the end and returns the requests answered in a second. Fails unless all were answered.
+    pub(super) fn run(&self, requests: u64) -> Result<f64> {
+        let output = Command::new("h2load")
+            .args(["-c", "10", "-m", "20", "-t", "1", "-n"])
+            .arg(requests.to_string())
+            .arg("-d")
+            .arg(self.body.path())
+            .args(["-H", "content-type: application/grpc", "-H", "te: trailers"])
+            .arg(format!("http://{}{PATH}", self.address))
+            .output()
+            .context("could not run h2load; `make bench` installs it")?;
+        ensure!(
+            output.status.success(),
+            "h2load failed: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        read(&String::from_utf8_lossy(&output.stdout), requests)
+    }
+}
+
+/// Finds the rate in what h2load printed.
+fn read(text: &str, requests: u64) -> Result<f64> {
+    let line = |start: &str| text.lines().find_map(|line| line.strip_prefix(start));
+    let succeeded = line("requests: ").and_then(|line| word_before(line, "succeeded"));
+    let rate = line("finished in ").and_then(|line| word_before(line, "req/s"));
+    match (succeeded, rate) {
+        (Some(succeeded), Some(rate)) if succeeded == requests as f64 => Ok(rate),
+        _ => bail!("h2load did not get {requests} answers:\n{text}"),
+    }
+}
+
+/// The number in front of a word.
+fn word_before(line: &str, word: &str) -> Option<f64> {
+    let words: Vec<&str> = line.split([' ', ',']).collect();
+    let place = words.iter().position(|candidate| *candidate == word)?;
+    words.get(place.checked_sub(1)?)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PRINTED: &str = "progress: 100% done\n\nfinished in 1.42s, 210996.73 req/s, 7.45MB/s\n\
+        requests: 300 total, 300 started, 300 done, 300 succeeded, 0 failed, 0 errored, 0 timeout\n";
+
+    #[test]
+    fn the_rate_is_read_when_all_requests_succeeded() {
+        assert_eq!(read(PRINTED, 300).unwrap(), 210_996.73);
+        assert!(read(PRINTED, 301).is_err());
+        assert!(read("", 1).is_err());
+    }
+}

@@ -1,0 +1,266 @@
+//! The proxy's thread: an event loop over all its sockets.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::io::{self, PipeReader, Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::num::NonZero;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::time::Timespec;
+
+use super::Dial;
+use super::lane::Lane;
+
+/// Longest wait for a server to accept. On loopback it accepts at once or not at all.
+const CONNECT: Duration = Duration::from_secs(1);
+/// 64 KiB: one read drains what a batch of a hundred commands left.
+const CHUNK: usize = 64 * 1024;
+const STOP: u64 = u64::MAX;
+
+/// All listeners and connections of a proxy.
+pub(super) struct Relay {
+    epoll: OwnedFd,
+    listeners: Vec<(TcpListener, SocketAddr)>,
+    links: HashMap<u64, Link>,
+    next: u64,
+    /// When a connection has something to write.
+    timers: BinaryHeap<Reverse<(Instant, u64)>>,
+    dial: Arc<Dial>,
+    buffer: Vec<u8>,
+    _ended: PipeReader,
+}
+
+/// A proxied connection. What is read from socket `i` goes through lane `i` to the other socket.
+struct Link {
+    sockets: [TcpStream; 2],
+    lanes: [Lane; 2],
+    /// Whether the socket may have more to read, and whether it has room to write. Events set these and never clear them.
+    readable: [bool; 2],
+    writable: [bool; 2],
+    /// Whether the socket has ended or failed, with perhaps something left to read before that.
+    hung_up: [bool; 2],
+    /// Whether the other socket knows that this one has ended.
+    told: [bool; 2],
+}
+
+impl Relay {
+    pub(super) fn new(
+        listeners: Vec<(TcpListener, SocketAddr)>,
+        ended: PipeReader,
+        dial: Arc<Dial>,
+    ) -> Result<Self> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC).context("could not make an epoll")?;
+        epoll::add(&epoll, &ended, EventData::new_u64(STOP), EventFlags::IN)?;
+        for (index, (listener, _)) in listeners.iter().enumerate() {
+            listener.set_nonblocking(true)?;
+            epoll::add(
+                &epoll,
+                listener,
+                EventData::new_u64(index as u64 * 2),
+                EventFlags::IN,
+            )?;
+        }
+        let next = listeners.len() as u64;
+        let (links, timers) = (HashMap::new(), BinaryHeap::new());
+        Ok(Self {
+            epoll,
+            listeners,
+            links,
+            next,
+            timers,
+            dial,
+            buffer: vec![0; CHUNK],
+            _ended: ended,
+        })
+    }
+
+    /// Serves until the pipe's writing end is closed.
+    pub(super) fn run(&mut self) -> Result<()> {
+        // By default the kernel may wake a thread 50 us late, to save power.
+        rustix::thread::set_current_timer_slack(NonZero::new(1))
+            .context("could not set the timer slack")?;
+        let mut events: Vec<Event> = Vec::with_capacity(256);
+        loop {
+            let timeout = self.timers.peek().map(|Reverse((at, _))| timespec(*at));
+            events.clear();
+            match epoll::wait(
+                &self.epoll,
+                rustix::buffer::spare_capacity(&mut events),
+                timeout.as_ref(),
+            ) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error).context("could not wait for sockets"),
+            }
+            for event in &events {
+                if event.data.u64() == STOP {
+                    return Ok(());
+                }
+                self.handle(event.data.u64(), event.flags)?;
+            }
+            let now = Instant::now();
+            while let Some(&Reverse((_, id))) =
+                self.timers.peek().filter(|Reverse((at, _))| *at <= now)
+            {
+                self.timers.pop();
+                self.pump(id);
+            }
+        }
+    }
+
+    /// Accepts a connection, or moves what an event says can be moved.
+    fn handle(&mut self, token: u64, flags: EventFlags) -> Result<()> {
+        let (id, side) = (token / 2, (token % 2) as usize);
+        if let Some((listener, server)) = self.listeners.get(id as usize) {
+            if let Some(link) = accept(listener, *server) {
+                self.open(link)?;
+            }
+        } else if let Some(link) = self.links.get_mut(&id) {
+            let closing = EventFlags::HUP | EventFlags::ERR | EventFlags::RDHUP;
+            link.readable[side] |= flags.intersects(EventFlags::IN | closing);
+            link.writable[side] |= flags.intersects(EventFlags::OUT | closing);
+            link.hung_up[side] |= flags.intersects(closing);
+            self.pump(id);
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, link: Link) -> Result<()> {
+        let id = self.next;
+        self.next += 1;
+        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        for (side, socket) in link.sockets.iter().enumerate() {
+            epoll::add(
+                &self.epoll,
+                socket.as_fd(),
+                EventData::new_u64(id * 2 + side as u64),
+                flags,
+            )?;
+        }
+        self.links.insert(id, link);
+        Ok(())
+    }
+
+    /// Moves what can be moved now. A connection that broke is closed on both sides.
+    fn pump(&mut self, id: u64) {
+        let Some(link) = self.links.get_mut(&id) else {
+            return;
+        };
+        let mut pump = || -> io::Result<bool> {
+            for side in 0..2 {
+                // Writing makes room to read, hence the turns.
+                loop {
+                    let full = link.read(side, &self.dial, &mut self.buffer, |at| {
+                        self.timers.push(Reverse((at, id)))
+                    })?;
+                    let written = link.write(side)?;
+                    if !(full && written) {
+                        break;
+                    }
+                }
+            }
+            Ok(link.told == [true, true])
+        };
+        if pump().unwrap_or(true) {
+            self.links.remove(&id);
+        }
+    }
+}
+
+impl Link {
+    /// Reads all there is. True when the queue is full.
+    fn read(
+        &mut self,
+        side: usize,
+        dial: &Dial,
+        buffer: &mut [u8],
+        mut wake_at: impl FnMut(Instant),
+    ) -> io::Result<bool> {
+        let lane = &mut self.lanes[side];
+        while self.readable[side] && !lane.is_ended() {
+            let room = lane.room().min(buffer.len());
+            if room == 0 {
+                dial.full.fetch_add(1, Relaxed);
+                return Ok(true);
+            }
+            match self.sockets[side].read(&mut buffer[..room]) {
+                Ok(0) => {
+                    let release = Instant::now() + dial.one_way();
+                    lane.end(release);
+                    wake_at(release);
+                }
+                Ok(count) => {
+                    wake_at(lane.push(&buffer[..count], Instant::now() + dial.one_way()));
+                    // Less than was asked for: the socket is empty, and an event tells when it no longer is.
+                    self.readable[side] = count == room || self.hung_up[side];
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.readable[side] = false
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Writes all that is due. True when something was written.
+    fn write(&mut self, side: usize) -> io::Result<bool> {
+        let (lane, other) = (&mut self.lanes[side], 1 - side);
+        let now = Instant::now();
+        let mut written = false;
+        while self.writable[other] {
+            let due = lane.due(now);
+            if due.iter().all(|slice| slice.is_empty()) {
+                break;
+            }
+            match self.sockets[other].write_vectored(&due) {
+                Ok(count) => {
+                    lane.written(count);
+                    written = true;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.writable[other] = false
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if !self.told[side] && !lane.has_due() && lane.is_over(now) {
+            self.told[side] = true;
+            self.sockets[other].shutdown(Shutdown::Write)?;
+        }
+        Ok(written)
+    }
+}
+
+fn accept(listener: &TcpListener, server: SocketAddr) -> Option<Link> {
+    let (client, _) = listener.accept().ok()?;
+    // When the server refuses, dropping the client's socket tells it so.
+    let server = TcpStream::connect_timeout(&server, CONNECT).ok()?;
+    for socket in [&client, &server] {
+        socket.set_nonblocking(true).ok()?;
+        socket.set_nodelay(true).ok()?;
+    }
+    Some(Link {
+        sockets: [client, server],
+        lanes: <[Lane; 2]>::default(),
+        readable: [true; 2],
+        writable: [true; 2],
+        hung_up: [false; 2],
+        told: [false; 2],
+    })
+}
+
+fn timespec(at: Instant) -> Timespec {
+    let left = at.saturating_duration_since(Instant::now());
+    Timespec {
+        tv_sec: left.as_secs() as i64,
+        tv_nsec: i64::from(left.subsec_nanos()),
+    }
+}

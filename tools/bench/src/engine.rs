@@ -1,0 +1,11 @@
+//! The Redis engine beside older designs and other clients.
+
+mod connections;
+mod load;
+mod pipelines;
+mod pipelining;
+
+pub(crate) use connections::Connections;
+pub(crate) use load::{Design, EngineLoad};
+pub(crate) use pipelines::Pipelines;
+pub(crate) use pipelining::Pipelining;

@@ -1,0 +1,130 @@
+//! EngineLoad on the engine itself, without a server around it.
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use tidegate_pipeline::{Arg, Batch, Client, Config};
+use tokio::task::{JoinSet, LocalSet};
+
+use crate::figures::{Answer, Calls};
+use crate::load::{Pace, Session};
+
+/// Longer than anything that is measured; a call that takes as long counts as failed.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Callers that each have one call under way at most.
+pub(crate) struct EngineLoad {
+    pub(crate) config: Config,
+    pub(crate) design: Design,
+    pub(crate) callers: usize,
+    /// Calls a second over all callers; `None` sends as soon as a caller is free.
+    pub(crate) rate: Option<f64>,
+    pub(crate) warmup: Duration,
+    pub(crate) duration: Duration,
+}
+
+/// How the keys of a call are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Design {
+    /// A batch for each key, one after the other.
+    SerialByKey,
+    /// One batch, of which the engine makes a group for each node, all at once.
+    ParallelByNode,
+}
+
+/// What a run showed. Everything describes the time after the warm-up.
+pub(crate) struct EngineCalls {
+    pub(crate) calls: Calls,
+    pub(crate) commands_per_write: f64,
+}
+
+impl EngineLoad {
+    /// Adds to the counters that `keys` draws for each call, on the current thread. Calls in progress at the end are not
+    /// counted.
+    pub(crate) async fn run(self, keys: impl Fn() -> Vec<String> + 'static) -> Result<EngineCalls> {
+        let client = Client::new(self.config.clone())?;
+        let measured = LocalSet::new().run_until(self.measure(&client, keys)).await;
+        client.close().await;
+        measured
+    }
+
+    async fn measure(
+        self,
+        client: &Client,
+        keys: impl Fn() -> Vec<String> + 'static,
+    ) -> Result<EngineCalls> {
+        // A cluster's topology is learnt before the schedule begins.
+        self.design.call(client, &keys()).await;
+        let session = Session::new(match self.rate {
+            Some(rate) => Pace::open(rate, Instant::now()),
+            None => Pace::closed(None),
+        });
+        let (design, keys) = (self.design, Rc::new(keys));
+        let mut tasks = JoinSet::new();
+        for _ in 0..self.callers {
+            let (client, session, keys) = (client.clone(), Rc::clone(&session), Rc::clone(&keys));
+            tasks.spawn_local(async move {
+                while let Some(due) = session.pace.next().await {
+                    let answer = design.call(&client, &keys()).await;
+                    session.count(answer, due.elapsed());
+                    // A refusal returns at once: a caller that went on would keep the thread from whatever is to end it.
+                    if answer != Answer::Ok {
+                        return;
+                    }
+                }
+            });
+        }
+        let stats = || Ok(client.stats());
+        let span = session
+            .measure(tasks, self.warmup, self.duration, stats)
+            .await?;
+        let commands = span.after.replies - span.before.replies;
+        let writes = span.after.writes - span.before.writes;
+        Ok(EngineCalls {
+            calls: span.calls,
+            commands_per_write: commands as f64 / writes.max(1) as f64,
+        })
+    }
+}
+
+impl Design {
+    pub(crate) const ALL: [Self; 2] = [Self::SerialByKey, Self::ParallelByNode];
+
+    /// Adds to counters, with their expiry, as a rate limiter counts.
+    async fn call(self, client: &Client, keys: &[String]) -> Answer {
+        let together = match self {
+            Self::SerialByKey => 1,
+            Self::ParallelByNode => keys.len(),
+        };
+        for keys in keys.chunks(together) {
+            let answer = send(client, counters(keys)).await;
+            if answer != Answer::Ok {
+                return answer;
+            }
+        }
+        Answer::Ok
+    }
+}
+
+fn counters(keys: &[String]) -> Batch {
+    let mut batch = Batch::with_capacity(keys.len() * 2, keys.len() * 128);
+    for key in keys {
+        let key = Arg::Key(key.as_bytes());
+        batch
+            .unit()
+            .command("INCRBY", &[key, Arg::Integer(1)])
+            .repeatable("EXPIRE", &[key, Arg::Integer(3_600)]);
+    }
+    batch
+}
+
+/// Sends a batch and waits for all of its replies.
+pub(super) async fn send(client: &Client, batch: Batch) -> Answer {
+    let outcomes = client.send(batch, Instant::now() + DEADLINE).await;
+    if outcomes.iter().all(|outcome| outcome.reply().is_ok()) {
+        Answer::Ok
+    } else {
+        Answer::Failed("a command failed")
+    }
+}

@@ -1,0 +1,162 @@
+//! The request body: one gRPC frame with an encoded RateLimitRequest, patched in place for each call.
+//!
+//! Encoding afresh would cost more than the rest of a call. All keys have the same number of digits, so a request for
+//! other keys is the same bytes with other digits.
+
+use anyhow::{Context as _, Result, ensure};
+use bytes::{Bytes, BytesMut};
+use clap::Args;
+
+use crate::load::keys::{Distribution, Keys};
+
+/// Digits of a key in a descriptor value; u32 has at most ten.
+const DIGITS: usize = 10;
+/// 256 KiB: some thousand bodies between two allocations.
+const ARENA: usize = 256 * 1024;
+
+/// What a request looks like.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Shape {
+    #[arg(long, default_value = "bench")]
+    pub(crate) domain: String,
+    /// Entry key of every descriptor; the value is the descriptor's position and the drawn key.
+    #[arg(long, default_value = "key")]
+    pub(crate) key: String,
+    /// Descriptors of each request.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) descriptors: u16,
+    /// `hits_addend` of the request; 0 leaves it out, which servers count as one hit.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) hits: u32,
+}
+
+impl Shape {
+    /// Requests of the domain that measured servers have.
+    pub(crate) fn new(key: &str, descriptors: u16) -> Self {
+        Self {
+            domain: "bench".to_owned(),
+            key: key.to_owned(),
+            descriptors,
+            hits: 0,
+        }
+    }
+}
+
+/// Makes bodies of one [`Shape`].
+pub(crate) struct Bodies {
+    template: Vec<u8>,
+    /// Where the digits of each descriptor begin.
+    digits: Vec<usize>,
+    arena: BytesMut,
+}
+
+impl Bodies {
+    /// Fails when the message does not fit a gRPC frame.
+    pub(crate) fn new(shape: &Shape) -> Result<Self> {
+        ensure!(
+            shape.descriptors > 0,
+            "a request needs at least one descriptor"
+        );
+        let mut message = Vec::new();
+        put_bytes(&mut message, 1, shape.domain.as_bytes());
+        let mut digits = Vec::with_capacity(usize::from(shape.descriptors));
+        for position in 0..shape.descriptors {
+            let value = format!("{position:03}-{:0DIGITS$}", 0);
+            let mut entry = Vec::new();
+            put_bytes(&mut entry, 1, shape.key.as_bytes());
+            put_bytes(&mut entry, 2, value.as_bytes());
+            let mut descriptor = Vec::new();
+            put_bytes(&mut descriptor, 1, &entry);
+            put_bytes(&mut message, 2, &descriptor);
+            digits.push(message.len() - DIGITS);
+        }
+        if shape.hits > 0 {
+            message.push(3 << 3);
+            prost::encoding::encode_varint(u64::from(shape.hits), &mut message);
+        }
+        let length =
+            u32::try_from(message.len()).context("the request does not fit a gRPC frame")?;
+        // A gRPC frame: not compressed, length, message.
+        let mut template = vec![0];
+        template.extend_from_slice(&length.to_be_bytes());
+        let offset = template.len();
+        template.extend_from_slice(&message);
+        digits.iter_mut().for_each(|position| *position += offset);
+        Ok(Self {
+            template,
+            digits,
+            arena: BytesMut::new(),
+        })
+    }
+
+    /// The body of the next request; each descriptor draws its own key.
+    pub(crate) fn next(&mut self, keys: &mut Keys) -> Bytes {
+        for start in &self.digits {
+            let mut rest = keys.draw();
+            for digit in self.template[*start..*start + DIGITS].iter_mut().rev() {
+                *digit = b'0' + (rest % 10) as u8;
+                rest /= 10;
+            }
+        }
+        if self.arena.capacity() < self.template.len() {
+            self.arena.reserve(ARENA.max(self.template.len()));
+        }
+        self.arena.extend_from_slice(&self.template);
+        self.arena.split().freeze()
+    }
+}
+
+/// A body that uses the first key.
+pub(crate) fn one_body(shape: &Shape) -> Result<Bytes> {
+    let mut keys = Keys::new(Distribution::Sequence, 1, 0.0, 0);
+    Ok(Bodies::new(shape)?.next(&mut keys))
+}
+
+fn put_bytes(out: &mut Vec<u8>, field: u8, bytes: &[u8]) {
+    out.push(field << 3 | 2);
+    prost::encoding::encode_varint(bytes.len() as u64, out);
+    out.extend_from_slice(bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bodies(descriptors: u16, hits: u32) -> Vec<Bytes> {
+        let shape = Shape {
+            domain: "d".into(),
+            key: "k".into(),
+            descriptors,
+            hits,
+        };
+        let mut keys = Keys::new(Distribution::Sequence, 12, 0.0, 0);
+        let mut bodies = Bodies::new(&shape).unwrap();
+        (0..3).map(|_| bodies.next(&mut keys)).collect()
+    }
+
+    #[test]
+    fn a_body_is_a_framed_request() {
+        let body = &bodies(1, 5)[1];
+        let expected =
+            b"\0\0\0\0\x1c\x0a\x01d\x12\x15\x0a\x13\x0a\x01k\x12\x0e000-0000000001\x18\x05";
+        assert_eq!(body, &expected[..]);
+    }
+
+    #[test]
+    fn each_descriptor_draws_its_own_key() {
+        let text = String::from_utf8_lossy(&bodies(5, 0)[2]).into_owned();
+        for value in [
+            "000-0000000010",
+            "001-0000000011",
+            "002-0000000000",
+            "004-0000000002",
+        ] {
+            assert!(text.contains(value), "{value} is not in {text:?}");
+        }
+    }
+
+    #[test]
+    fn no_hits_leaves_the_field_out() {
+        assert!(bodies(1, 0)[0].ends_with(b"0000000000"));
+    }
+}

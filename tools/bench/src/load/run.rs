@@ -1,0 +1,120 @@
+//! A run: connections and streams that keep a server busy, a warm-up, and a measured span of time.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use bytes::Bytes;
+use tokio::task::{JoinSet, LocalSet};
+
+use super::body::{Bodies, Shape};
+use super::connection;
+use super::keys::{Distribution, Keys};
+use super::pace::Pace;
+use super::session::Session;
+use crate::figures::Calls;
+use crate::machine::{Address, Cost, Process};
+
+/// The method of Envoy's rate limit service.
+pub(crate) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
+/// What to send, and how.
+pub(crate) struct Load {
+    pub(crate) address: Address,
+    pub(crate) connections: u16,
+    /// Calls in flight on each connection, at most.
+    pub(crate) streams: u16,
+    pub(crate) shape: Shape,
+    pub(crate) keys: Keys,
+    /// Requests a second over all connections; `None` sends whenever a stream is free.
+    pub(crate) rate: Option<f64>,
+    /// Stop after as many requests as this, even when time is left. For closed loops.
+    pub(crate) requests: Option<u64>,
+    pub(crate) warmup: Duration,
+    pub(crate) duration: Duration,
+}
+
+/// What a run showed. Everything describes the time after the warm-up.
+pub(crate) struct Measured {
+    pub(crate) calls: Calls,
+    pub(crate) own: Cost,
+    /// What the run cost the server.
+    pub(crate) server: Option<Cost>,
+}
+
+/// What the streams of a run share.
+pub(crate) struct SharedLoad {
+    pub(crate) session: Rc<Session>,
+    pub(crate) address: Address,
+    pub(crate) streams: u16,
+    pub(crate) request: http::Request<()>,
+    bodies: RefCell<(Bodies, Keys)>,
+}
+
+impl SharedLoad {
+    pub(crate) fn next_body(&self) -> Bytes {
+        let (bodies, keys) = &mut *self.bodies.borrow_mut();
+        bodies.next(keys)
+    }
+}
+
+impl Load {
+    /// A closed loop of ten connections with twenty streams, which draws from a thousand keys.
+    pub(crate) fn new(address: Address, shape: Shape, duration: Duration) -> Self {
+        Self {
+            address,
+            connections: 10,
+            streams: 20,
+            shape,
+            keys: Keys::new(Distribution::Uniform, 1_000, 0.0, 1),
+            rate: None,
+            requests: None,
+            warmup: Duration::ZERO,
+            duration,
+        }
+    }
+
+    /// Runs the load on the current thread, which must belong to a current-thread runtime. `server` is watched
+    /// meanwhile. Calls in flight at the end are dropped and not counted.
+    pub(crate) async fn run(self, server: Option<Process>) -> Result<Measured> {
+        LocalSet::new().run_until(self.measure(server)).await
+    }
+
+    async fn measure(self, server: Option<Process>) -> Result<Measured> {
+        let request = http::Request::post(format!("http://{}{PATH}", self.address.authority()))
+            .header("content-type", "application/grpc")
+            .header("te", "trailers")
+            .body(())
+            .context("could not build the request")?;
+        let session = Session::new(match self.rate {
+            Some(rate) => Pace::open(rate, Instant::now()),
+            None => Pace::closed(self.requests),
+        });
+        let run = Rc::new(SharedLoad {
+            session: Rc::clone(&session),
+            bodies: RefCell::new((Bodies::new(&self.shape)?, self.keys)),
+            address: self.address,
+            streams: self.streams,
+            request,
+        });
+        let mut tasks = JoinSet::new();
+        for _ in 0..self.connections {
+            tasks.spawn_local(connection::drive(Rc::clone(&run)));
+        }
+        let costs = || {
+            let server = server.map(Process::cost).transpose()?;
+            anyhow::Ok((server, Process::own().cost()?))
+        };
+        let span = session
+            .measure(tasks, self.warmup, self.duration, costs)
+            .await?;
+        let ((server_before, own_before), (server_after, own_after)) = (span.before, span.after);
+        let server = server_after.zip(server_before);
+        Ok(Measured {
+            calls: span.calls,
+            own: own_after - own_before,
+            server: server.map(|(after, before)| after - before),
+        })
+    }
+}

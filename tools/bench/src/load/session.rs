@@ -1,0 +1,95 @@
+//! A measured span of time in which tasks keep something busy.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use super::pace::Pace;
+use crate::figures::{Answer, AnswerCounts, Calls};
+
+/// Longest wait for a first answer beyond the measured time.
+const FIRST_ANSWER: Duration = Duration::from_secs(5);
+
+/// What the tasks share: when the next call is due, and the answers so far.
+pub(crate) struct Session {
+    pub(crate) pace: Pace,
+    answers: RefCell<AnswerCounts>,
+}
+
+/// The calls of a span, and the totals at both of its ends.
+pub(crate) struct Span<T> {
+    pub(crate) calls: Calls,
+    pub(crate) before: T,
+    pub(crate) after: T,
+}
+
+impl Session {
+    pub(crate) fn new(pace: Pace) -> Rc<Self> {
+        let answers = RefCell::new(AnswerCounts::new());
+        Rc::new(Self { pace, answers })
+    }
+
+    pub(crate) fn count(&self, answer: Answer, took: Duration) {
+        self.answers.borrow_mut().add(answer, took);
+    }
+
+    /// Lets the tasks run on the current thread, at first without counting. Ends before its time if all tasks end. Calls
+    /// in flight at the end are dropped and not counted.
+    pub(crate) async fn measure<T>(
+        self: &Rc<Self>,
+        mut tasks: JoinSet<()>,
+        warmup: Duration,
+        duration: Duration,
+        totals: impl Fn() -> Result<T>,
+    ) -> Result<Span<T>> {
+        let session = Rc::clone(self);
+        let mut schedule = JoinSet::new();
+        schedule.spawn_local(async move { session.pace.keep().await });
+        // Without a warm-up no task has run yet: a number of requests is then counted in full.
+        if !warmup.is_zero() {
+            sleep(warmup).await;
+        }
+        let before = totals()?;
+        *self.answers.borrow_mut() = AnswerCounts::new();
+        let start = Instant::now();
+        tokio::select! {
+            () = self.until_over(duration) => {}
+            () = async { while tasks.join_next().await.is_some() {} } => {}
+        }
+        let elapsed = start.elapsed();
+        let after = totals()?;
+        let (answers, behind) = (self.answers.borrow().clone(), self.pace.behind());
+        if let Some(Ok(kept)) = schedule.try_join_next() {
+            kept?;
+        }
+        tasks.shutdown().await;
+        schedule.shutdown().await;
+        let calls = Calls {
+            answers,
+            elapsed,
+            behind,
+        };
+        Ok(Span {
+            calls,
+            before,
+            after,
+        })
+    }
+
+    /// Waits for the end of the measured time, and on a busy machine a little longer: a short turn may end before its
+    /// first answer.
+    async fn until_over(&self, duration: Duration) {
+        sleep(duration).await;
+        let first_answer = async {
+            while self.answers.borrow().decisions() == 0 {
+                sleep(Duration::from_millis(1)).await;
+            }
+        };
+        // A server that answers nothing is known by its empty counts.
+        let _ = timeout(FIRST_ANSWER, first_answer).await;
+    }
+}

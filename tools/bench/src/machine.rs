@@ -1,0 +1,16 @@
+//! What runs on this machine for a measurement: servers and their stores, their processes, and the cores they run on.
+
+mod address;
+mod cluster;
+mod meter;
+pub(crate) mod pin;
+mod process;
+mod server;
+mod testbed;
+
+pub(crate) use address::Address;
+pub(crate) use cluster::{Cores, FarCluster};
+pub(crate) use meter::{Meter, Spent, info};
+pub(crate) use process::{Cost, Process, thread_time};
+pub(crate) use server::Server;
+pub(crate) use testbed::{Store, Testbed};

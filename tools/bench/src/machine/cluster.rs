@@ -1,0 +1,152 @@
+//! A Redis Cluster behind delay proxies, for measurements.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use tidegate_pipeline::test_util::RedisCluster;
+use tidegate_pipeline::{Address, Config};
+use tokio::time::sleep;
+
+use crate::delay::DelayProxy;
+use crate::machine::pin::{self, Core};
+use crate::machine::process::Process;
+
+/// Longest wait until all nodes know each other's new ports.
+const SETTLE: Duration = Duration::from_secs(20);
+
+/// Primaries, with a proxy in front of each. The cluster announces the proxies, so clients connect to nothing else.
+pub(crate) struct FarCluster {
+    redis: RedisCluster,
+    proxy: DelayProxy,
+    tags: Vec<String>,
+}
+
+/// On which cores processes run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cores {
+    /// Servers and proxies on one core, the load on the other.
+    Apart,
+    /// Wherever the kernel puts them, as for a service that is part of the measurement.
+    Anywhere,
+}
+
+impl FarCluster {
+    /// Starts a cluster without replicas and its proxies, without delay.
+    pub(crate) async fn start(primaries: usize, cores: Cores) -> Result<Self> {
+        let cluster = RedisCluster::start(primaries, 0).await;
+        let tags = tags(&cluster);
+        let servers: Vec<SocketAddr> = cluster
+            .servers()
+            .iter()
+            .map(|server| ([127, 0, 0, 1], server.port()).into())
+            .collect();
+        if cores == Cores::Apart {
+            for server in cluster.servers() {
+                pin::process(server.pid(), Core::Servers)?;
+            }
+            pin::current_thread(Core::Servers)?;
+        }
+        let proxy = DelayProxy::start(&servers, Duration::ZERO)?;
+        if cores == Cores::Apart {
+            pin::current_thread(Core::Load)?;
+        }
+        let far = Self {
+            redis: cluster,
+            proxy,
+            tags,
+        };
+        let ports = far.proxy.addresses().iter().map(SocketAddr::port);
+        far.announce(ports.collect()).await?;
+        Ok(far)
+    }
+
+    /// Announces the nodes themselves to new clients.
+    pub(crate) async fn bypass_proxies(&self) -> Result<()> {
+        let ports = self.redis.servers().iter().map(|server| server.port());
+        self.announce(ports.collect()).await
+    }
+
+    async fn announce(&self, ports: Vec<u16>) -> Result<()> {
+        let servers = self.redis.servers();
+        for (server, port) in servers.iter().zip(&ports) {
+            let answer = server.raw(&format!("CONFIG SET cluster-announce-port {port}"));
+            ensure!(
+                answer.starts_with("+OK"),
+                "the cluster cannot announce another port: {answer}"
+            );
+        }
+        let start = Instant::now();
+        for server in servers {
+            while !knows(&server.raw("CLUSTER NODES"), &ports) {
+                ensure!(
+                    start.elapsed() < SETTLE,
+                    "the nodes did not learn the announced ports"
+                );
+                sleep(Duration::from_millis(20)).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where a client connects first: the proxies.
+    pub(crate) fn addresses(&self) -> Vec<Address> {
+        let address = |address: &SocketAddr| Address::Tcp {
+            host: address.ip().to_string(),
+            port: address.port(),
+        };
+        self.proxy.addresses().iter().map(address).collect()
+    }
+
+    /// A client of the cluster, with default bounds.
+    pub(crate) fn config(&self) -> Config {
+        Config::cluster(self.addresses())
+    }
+
+    pub(crate) fn proxy(&self) -> &DelayProxy {
+        &self.proxy
+    }
+
+    /// For each primary a hash tag that it owns.
+    pub(crate) fn tags(&self) -> &[String] {
+        &self.tags
+    }
+
+    /// Processor time of all nodes.
+    pub(crate) fn redis_time(&self) -> Result<Duration> {
+        let times: Result<Vec<Duration>> = self
+            .redis
+            .servers()
+            .iter()
+            .map(|server| Process(server.pid()).main_thread_time())
+            .collect();
+        Ok(times.context("a node is gone")?.iter().sum())
+    }
+
+    /// Fails when a proxy's queue was ever full: then more than the delay was measured.
+    pub(crate) fn check(&self) -> Result<()> {
+        ensure!(self.proxy.full() == 0, "a proxy's queue was full");
+        Ok(())
+    }
+}
+
+/// Call it before the cluster announces other ports than its own.
+fn tags(cluster: &RedisCluster) -> Vec<String> {
+    let mut tags: Vec<Option<String>> = vec![None; cluster.servers().len()];
+    let mut candidates = (0..).map(|number: u32| format!("{{t{number}}}"));
+    while tags.contains(&None) {
+        let tag = candidates
+            .next()
+            .expect("the numbers do not end before every node owns one");
+        let owner = cluster.owner(&tag);
+        tags[owner].get_or_insert(tag);
+    }
+    tags.into_iter().flatten().collect()
+}
+
+/// Whether a node's view of the cluster has every port.
+fn knows(nodes: &str, ports: &[u16]) -> bool {
+    ports
+        .iter()
+        .all(|port| nodes.contains(&format!(":{port}@")))
+}

@@ -1,0 +1,86 @@
+//! What a run was measured on, and when.
+
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::figures::Table;
+
+/// Everything a reader needs to judge the figures, and nothing that names the machine.
+pub(super) fn describe() -> Result<Table> {
+    let processors =
+        std::fs::read_to_string("/proc/cpuinfo").context("could not read /proc/cpuinfo")?;
+    let lines = || processors.lines();
+    let model = lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+    let cores = lines().filter(|line| line.starts_with("processor")).count();
+    // An export of the sources has no history.
+    let commit = output("git", &["describe", "--always", "--dirty"]);
+    let labels = [
+        "date",
+        "commit",
+        "cores",
+        "processor",
+        "kernel",
+        "Redis",
+        "h2load",
+    ];
+    let mut table = Table::new("machine", &labels);
+    table.row(&[
+        &output("date", &["-u", "+%Y-%m-%d %H:%M UTC"])?,
+        &commit.as_deref().unwrap_or("unknown"),
+        &cores,
+        &model.map_or("unknown", |(_, name)| name.trim()),
+        &kernel(&output("uname", &["-sr"])?),
+        &version(&output("redis-server", &["--version"])?),
+        &version(&output("h2load", &["--version"])?),
+    ]);
+    Ok(table)
+}
+
+/// The first line that a program prints.
+fn output(program: &str, arguments: &[&str]) -> Result<String> {
+    let output = Command::new(program).args(arguments).output();
+    let output = output.with_context(|| {
+        format!("could not run {program}; scripts/deps bench installs what is missing")
+    })?;
+    ensure!(
+        output.status.success(),
+        "{program} failed: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .to_owned())
+}
+
+/// Name and version up to the second number: what follows is a distribution's or a provider's own.
+fn kernel(line: &str) -> String {
+    line.splitn(3, '.').take(2).collect::<Vec<_>>().join(".")
+}
+
+/// The first word with a dot: `Redis server v=7.0.15 sha=..` and `h2load nghttp2/1.52.0` differ in what is before it.
+fn version(line: &str) -> String {
+    let word = line
+        .split([' ', '=', '/'])
+        .find(|word| word.contains('.') && word.starts_with(|first: char| first.is_ascii_digit()));
+    word.unwrap_or(line).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_is_found_in_what_a_program_says_of_itself() {
+        assert_eq!(
+            version("Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.3.0 bits=64"),
+            "7.0.15"
+        );
+        assert_eq!(version("h2load nghttp2/1.52.0"), "1.52.0");
+        assert_eq!(version("unknown"), "unknown");
+        assert_eq!(kernel("Linux 6.18.44-cloud"), "Linux 6.18");
+        assert_eq!(kernel("Linux"), "Linux");
+    }
+}

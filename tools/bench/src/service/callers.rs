@@ -1,0 +1,102 @@
+//! `tidegate-bench callers`: how many calls of ten keys a fixed number of callers gets through.
+//!
+//! In a closed loop the mean time follows from the rate; the 99th percentile does not.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Args;
+
+use super::far_servers::FarServers;
+use crate::engine::{Design, EngineLoad};
+use crate::figures::{Calls, Table, duration};
+use crate::load::{Load, Shape};
+use crate::machine::{FarCluster, Server};
+use crate::scenario::{RunOptions, Scenario};
+
+/// Arguments of the subcommand.
+#[derive(Args)]
+pub(crate) struct Callers {
+    /// The delay of each direction.
+    #[arg(long, default_value = "1ms", value_parser = duration)]
+    one_way: Duration,
+}
+
+const KEYS: u16 = 10;
+/// Connections with as many callers each.
+const CONNECTIONS: [u16; 2] = [8, 10];
+
+/// What sends calls to Redis.
+enum CallSource<'a> {
+    Service(&'a Server),
+    /// The engine alone, in the load's own process.
+    Engine(Design),
+}
+
+impl Scenario for Callers {
+    fn name(&self) -> &'static str {
+        "callers"
+    }
+
+    async fn measure(&self, options: &RunOptions) -> Result<Vec<Table>> {
+        let far = FarServers::start(options, self.one_way).await?;
+        let services = far.servers.iter().map(|(name, server)| {
+            let name = format!("service, {name}");
+            (name, CallSource::Service(server))
+        });
+        let mut variants: Vec<(String, CallSource<'_>)> = services.collect();
+        // Nearly all keys of a call are in slots of their own.
+        let engines = [
+            ("engine, serial by slot", Design::SerialByKey),
+            ("engine, parallel by node", Design::ParallelByNode),
+        ];
+        variants
+            .extend(engines.map(|(name, design)| (name.to_owned(), CallSource::Engine(design))));
+        let mut table = Table::new("callers", &["callers", "variant"]);
+        for _ in options.rounds("callers") {
+            for connections in CONNECTIONS {
+                for (name, variant) in &variants {
+                    let calls = turn(options, variant, connections, &far.cluster).await?;
+                    let callers = connections * connections;
+                    calls
+                        .latency()?
+                        .add_to(&mut table.row(&[&callers, name]), "");
+                }
+            }
+        }
+        far.cluster.check()?;
+        Ok(vec![table])
+    }
+}
+
+async fn turn(
+    options: &RunOptions,
+    variant: &CallSource<'_>,
+    connections: u16,
+    cluster: &FarCluster,
+) -> Result<Calls> {
+    let (warmup, duration) = (options.warmup(), options.turn);
+    match variant {
+        CallSource::Service(server) => {
+            let load = Load {
+                connections,
+                streams: connections,
+                warmup,
+                ..Load::new(server.grpc(), Shape::new("key", KEYS), duration)
+            };
+            Ok(load.run(None).await?.calls)
+        }
+        CallSource::Engine(design) => {
+            let load = EngineLoad {
+                config: cluster.config(),
+                design: *design,
+                callers: usize::from(connections) * usize::from(connections),
+                rate: None,
+                warmup,
+                duration,
+            };
+            let key = |at| format!("bench_key_{at}_{}", fastrand::u16(..1_000));
+            Ok(load.run(move || (0..KEYS).map(key).collect()).await?.calls)
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! BullMQ under the same load, through `peers/bullmq.mjs`.
+
+use std::process::Command;
+
+use anyhow::Context as _;
+use serde::Deserialize;
+use serde_json::Value;
+use tidegate_pipeline::test_util::RedisServer;
+
+use super::python::run_script;
+use super::{creation, execution};
+use crate::figures::Table;
+use crate::scenario::RunOptions;
+
+/// What one turn showed, as the script prints it.
+#[derive(Deserialize)]
+pub(super) struct BullMq {
+    #[serde(default)]
+    pub(super) version: String,
+    workers: u32,
+    concurrency: u32,
+    serial_per_second: f64,
+    bulk_per_second: f64,
+    pub(super) jobs_per_second: f64,
+    join_seconds: f64,
+}
+
+impl BullMq {
+    /// Creates workflows and works off so many jobs, and a join. None when BullMQ is not installed.
+    pub(super) async fn measure(
+        options: &RunOptions,
+        jobs: usize,
+        parents: usize,
+    ) -> anyhow::Result<Option<Self>> {
+        let Some(package) = options.peer("BullMQ", "node_modules/bullmq/package.json") else {
+            return Ok(None);
+        };
+        let package: Value = serde_json::from_slice(&std::fs::read(package)?)
+            .context("the package of BullMQ is damaged")?;
+        let redis = RedisServer::start().await;
+        let mut command = Command::new("node");
+        command.arg(options.peers.join("bullmq.mjs"));
+        let sizes = [usize::from(redis.port()), jobs, parents].map(|size| size.to_string());
+        let mut turn: Self = run_script(command.args(sizes))?;
+        turn.version = package["version"].as_str().unwrap_or("?").to_owned();
+        Ok(Some(turn))
+    }
+
+    /// Adds a row to both tables.
+    pub(super) fn add_to(&self, creation: &mut Table, execution: &mut Table) {
+        let Self {
+            version,
+            workers,
+            concurrency,
+            ..
+        } = self;
+        let name =
+            format!("BullMQ {version} on Redis, {workers} worker of concurrency {concurrency}");
+        let mut row = creation.row(&[&name]);
+        row.add(creation::SERIAL, 0, [self.serial_per_second]);
+        row.add(creation::IN_BULK, 0, [self.bulk_per_second]);
+        let mut row = execution.row(&[&name]);
+        row.add(execution::JOBS, 0, [self.jobs_per_second]);
+        row.add(execution::JOIN, 2, [self.join_seconds]);
+    }
+}

@@ -1,0 +1,69 @@
+//! The graphs that are measured, as request bodies.
+
+use std::fmt::Write as _;
+
+/// Two jobs, one after the other: the workflow of the listing that others were measured with.
+pub(crate) fn pair(start: &str) -> String {
+    format!(
+        r#"{{"name":"bench","start":"{start}","jobs":[{{"name":"prepare","handler":"Prepare","params":{{"foo":"bar"}}}},{{"name":"normalize","handler":"NormalizeJob","after":["prepare"]}}]}}"#
+    )
+}
+
+/// Jobs one after the other.
+pub(crate) fn chain(jobs: usize) -> String {
+    graph("chain", jobs, |at| {
+        let before = at.checked_sub(1);
+        before.map_or(String::new(), |before| format!(r#""j{before}""#))
+    })
+}
+
+/// Jobs side by side, and one after all of them.
+pub(crate) fn join(parents: usize) -> String {
+    let all: Vec<String> = (0..parents).map(|at| format!(r#""j{at}""#)).collect();
+    let all = all.join(",");
+    graph("join", parents + 1, |at| {
+        if at == parents {
+            all.clone()
+        } else {
+            String::new()
+        }
+    })
+}
+
+/// A hundred jobs in each of several layers, each after two of the layer before.
+pub(crate) fn layers(jobs: usize) -> String {
+    const WIDTH: usize = 100;
+    graph("layers", jobs, |at| match at.checked_sub(WIDTH) {
+        Some(above) if at % WIDTH > 0 => format!(r#""j{above}","j{}""#, above - 1),
+        Some(above) => format!(r#""j{above}""#),
+        None => String::new(),
+    })
+}
+
+fn graph(name: &str, jobs: usize, after: impl Fn(usize) -> String) -> String {
+    let mut body = format!(r#"{{"name":"{name}","jobs":["#);
+    for at in 0..jobs {
+        let comma = if at > 0 { "," } else { "" };
+        let after = after(at);
+        write!(
+            body,
+            r#"{comma}{{"name":"j{at}","handler":"Noop","after":[{after}]}}"#
+        )
+        .expect("writing to a string cannot fail");
+    }
+    body.push_str("]}");
+    body
+}
+
+/// So many ready jobs side by side, with a part that [`limit`] makes, or none. They say when they are due, if they are timed.
+pub(crate) fn limited(jobs: usize, limits: &str, due: Option<u64>) -> String {
+    let due = due.map_or(String::new(), |due| format!(r#""due":{due}"#));
+    let job = |at| format!(r#"{{"name":"j{at}","handler":"Call"{limits}}}"#);
+    let jobs = (0..jobs).map(job).collect::<Vec<_>>().join(",");
+    format!(r#"{{"name":"bench","start":"now","globals":{{{due}}},"jobs":[{jobs}]}}"#)
+}
+
+/// The part of a job that puts it under a limit of measured servers.
+pub(crate) fn limit(key: &str, value: usize) -> String {
+    format!(r#","limits":[{{"domain":"jobs","entries":[["{key}","{value}"]]}}]"#)
+}

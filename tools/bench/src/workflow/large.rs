@@ -1,0 +1,53 @@
+//! One workflow with very many jobs: a join of all the others.
+
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use serde_json::Value;
+
+use super::{Api, graphs, measure_stores, work_off};
+use crate::figures::{Figures, Table, mebibytes, millis};
+use crate::machine::Testbed;
+use crate::scenario::RunOptions;
+
+/// How often the workflow and a page of its jobs are read.
+const READS: usize = 20;
+
+pub(super) async fn measure(options: &RunOptions, parents: usize) -> Result<Table> {
+    let label = format!("a join of {parents}");
+    measure_stores(options, "large", &label, async |testbed, row| {
+        turn(testbed, row, parents).await
+    })
+    .await
+}
+
+async fn turn(testbed: &Testbed, row: &mut Figures<'_>, parents: usize) -> Result<()> {
+    let mut api = Api::connect(testbed.server.api()).await?;
+    let body = graphs::join(parents);
+    let start = Instant::now();
+    let created = api.post("/v1/workflows", body).await?;
+    row.add("created, s", 2, [start.elapsed().as_secs_f64()]);
+    let created: Value = serde_json::from_slice(&created)?;
+    let path = format!(
+        "/v1/workflows/{}",
+        created["id"].as_str().unwrap_or_default()
+    );
+    let page = format!("{path}/jobs?limit=100");
+    for (head, path) in [("summary, ms", &path), ("page of 100 jobs, ms", &page)] {
+        let start = Instant::now();
+        for _ in 0..READS {
+            api.get(path).await?;
+        }
+        row.add(head, 2, [millis(start.elapsed()) / READS as f64]);
+    }
+    let took = work_off(&[testbed.server.api()], parents + 1).await?;
+    row.add("all jobs done, s", 2, [took.as_secs_f64()]);
+    let highest = testbed.server.process().highest_resident_bytes()?;
+    row.add("server, MiB", 0, [mebibytes(highest)]);
+    let shown = api.json(&path).await?;
+    ensure!(
+        shown["status"] == "succeeded",
+        "the join did not end: {shown}"
+    );
+    Ok(())
+}

@@ -1,0 +1,196 @@
+//! `--limits`: what limits of jobs cost, and what many keys without room cost one with room.
+
+use std::cell::RefCell;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+use super::api::claim;
+use super::graphs::{limit, limited};
+use super::worker::WorkerPool;
+use super::{Api, work_off};
+use crate::figures::{Figures, Table, millis, percentile};
+use crate::machine::{Meter, Store, Testbed};
+use crate::scenario::RunOptions;
+
+/// What the jobs are under, by how many keys take turns.
+const KEYS: [(&str, usize); 3] = [("no limit", 0), ("one limit", 1), ("1,000 keys", 1_000)];
+
+/// Tenants without room.
+const TENANTS: usize = 1_000;
+/// Jobs of a workflow, at most.
+const JOBS: usize = 100;
+/// Time between two jobs of the tenant with room.
+const APART: Duration = Duration::from_millis(5);
+/// Jobs of this tenant that are claimed one after the other.
+const CLAIMED: usize = 1_000;
+
+/// A server with jobs that wait, and what it is called in the table.
+struct Fixture {
+    name: String,
+    testbed: Testbed,
+    start: Instant,
+}
+
+/// One limit that is open, and a thousand keys of it.
+pub(super) async fn cost(options: &RunOptions, jobs: usize) -> Result<Table> {
+    let mut table = Table::new("limits", &["limits of jobs", "store"]);
+    for _ in options.rounds("limits") {
+        for store in [Store::Redis, Store::Embedded] {
+            for (name, keys) in KEYS {
+                let testbed = Testbed::start(&options.program()?, store).await?;
+                let mut api = Api::connect(testbed.server.api()).await?;
+                let limits = |at: usize| at.checked_rem(keys).map(|at| limit("open", at));
+                let one = |at| limited(1, &limits(at).unwrap_or_default(), None);
+                api.create((0..jobs).map(one)).await?;
+                let mut meter = Meter::start(&testbed)?;
+                let took = work_off(&[testbed.server.api()], jobs).await?;
+                let spent = meter.read()?;
+                let mut row = table.row(&[&name, &store.of_workflows()]);
+                row.add("no-op jobs/s", 0, [jobs as f64 / took.as_secs_f64()]);
+                spent.add_to(&mut row, "job", jobs as u64);
+                spent.add_commands_to(&mut row, "job", jobs as u64);
+                api.check_succeeded("bench", jobs).await?;
+            }
+        }
+    }
+    Ok(table)
+}
+
+/// One tenant with room beside a thousand without, for whom many jobs wait.
+pub(super) async fn behind(options: &RunOptions, waiting: usize) -> Result<Table> {
+    let mut table = Table::new("behind", &["a tenant with room", "store"]);
+    let program = options.program()?;
+    for store in [Store::Redis, Store::Embedded] {
+        let mut fixtures = Vec::new();
+        for waiting in [0, waiting] {
+            fixtures.push(Fixture::start(&program, store, waiting).await?);
+        }
+        let name = store.of_workflows();
+        for _ in options.rounds(&format!("behind closed keys in {name}")) {
+            for fixture in &fixtures {
+                let mut row = table.row(&[&fixture.name, &name]);
+                fixture.arrivals(&mut row, options.turn).await?;
+                fixture.claims(&mut row).await?;
+            }
+        }
+    }
+    Ok(table)
+}
+
+impl Fixture {
+    async fn start(program: &Path, store: Store, waiting: usize) -> Result<Self> {
+        let testbed = Testbed::start(program, store).await?;
+        let mut api = Api::connect(testbed.server.api()).await?;
+        let mut name = "alone".to_owned();
+        if waiting > 0 {
+            name = format!("beside {TENANTS} keys without room, {waiting} jobs");
+            eprintln!("{waiting} jobs of {TENANTS} tenants are made");
+            let jobs = (waiting / TENANTS).clamp(1, JOBS);
+            let one = |at| limited(jobs, &limit("daily", at % TENANTS), None);
+            api.create((0..waiting / jobs).map(one)).await?;
+            use_up(&mut api).await?;
+        }
+        Ok(Self {
+            name,
+            testbed,
+            start: Instant::now(),
+        })
+    }
+
+    fn micros(&self) -> u64 {
+        self.start.elapsed().as_micros() as u64
+    }
+
+    /// Jobs arrive, and workers wait for them: more than needed, so that one always waits.
+    async fn arrivals(&self, row: &mut Figures<'_>, time: Duration) -> Result<()> {
+        let apis = [self.testbed.server.api()];
+        let expected = (time.as_micros() / APART.as_micros()).max(1) as usize;
+        let mut maker = Api::connect(apis[0]).await?;
+        // A job counts from the moment at which it is due: a server that does not answer is charged for all that should have
+        // come meanwhile.
+        let first = self.micros();
+        let make = async move {
+            let mut ticks = interval(APART);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+            for at in 0..expected {
+                ticks.tick().await;
+                let due = first + at as u64 * APART.as_micros() as u64;
+                let one = limited(1, &limit("open", 0), Some(due));
+                maker.post("/v1/workflows", one).await?;
+            }
+            anyhow::Ok(())
+        };
+        let waits = Rc::new(RefCell::new(Vec::with_capacity(expected)));
+        let (seen, start) = (Rc::clone(&waits), self.start);
+        let workers = WorkerPool {
+            workers: 4,
+            limit: 1,
+        };
+        let work = workers.run(&apis, expected, move |job| {
+            let due = job.params.due.map(Duration::from_micros);
+            let wait = due.map(|due| millis(start.elapsed().saturating_sub(due)));
+            seen.borrow_mut().extend(wait);
+        });
+        let both = async { tokio::try_join!(make, work) };
+        let late = || {
+            format!(
+                "{}: {expected} jobs took longer than {:?}",
+                self.name,
+                10 * time
+            )
+        };
+        timeout(10 * time + APART * 200, both)
+            .await
+            .with_context(late)??;
+        let mut waits = waits.take();
+        ensure!(
+            waits.len() == expected,
+            "{} of {expected} jobs came",
+            waits.len()
+        );
+        row.add_times("wait", &mut waits);
+        row.add("longest wait, ms", 1, [percentile(&mut waits, 1.0)]);
+        Ok(())
+    }
+
+    /// Jobs are ready, and one worker claims them one after the other. Reports are not counted.
+    async fn claims(&self, row: &mut Figures<'_>) -> Result<()> {
+        let mut api = Api::connect(self.testbed.server.api()).await?;
+        let one = limited(1, &limit("open", 0), None);
+        api.create_many(&one, CLAIMED).await?;
+        let claim = claim("default", 0, 1, "0s");
+        let (mut times, mut answers) = (Vec::new(), Vec::new());
+        let mut meter = Meter::start(&self.testbed)?;
+        for _ in 0..CLAIMED {
+            let start = Instant::now();
+            answers.push(api.claim(&claim).await?);
+            times.push(millis(start.elapsed()));
+        }
+        let spent = meter.read()?;
+        for answer in &answers {
+            api.report(&answer.job()?, "null").await?;
+        }
+        row.add_times("claim", &mut times);
+        spent.add_to(row, "claim", CLAIMED as u64);
+        spent.add_commands_to(row, "claim", CLAIMED as u64);
+        Ok(())
+    }
+}
+
+/// Takes the one job that each tenant has room for.
+async fn use_up(api: &mut Api) -> Result<()> {
+    let claim = claim("default", 0, TENANTS, "0s");
+    let mut used = 0;
+    while used < TENANTS {
+        let claimed = api.claim(&claim).await?;
+        let jobs = claimed.jobs()?;
+        ensure!(!jobs.is_empty(), "{used} of {TENANTS} keys gave a job");
+        used += jobs.len();
+        api.report(&jobs, "null").await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,104 @@
+//! How soon a server that was killed under load serves again, from a file.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::Value;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::api::claim;
+use super::{Api, graphs};
+use crate::figures::{Figures, Table, millis};
+use crate::machine::Server;
+use crate::scenario::RunOptions;
+
+/// Workflows that are not over when the server is killed.
+const UNFINISHED: usize = 10_000;
+/// How long there is load before the kill.
+const LOAD: Duration = Duration::from_millis(500);
+
+pub(super) async fn measure(options: &RunOptions) -> Result<Table> {
+    let mut table = Table::new("recovery", &["killed under load"]);
+    let program = options.program()?;
+    let claim = claim("default", 0, 10, "100ms");
+    for _ in options.rounds("recovery") {
+        let folder = tempfile::tempdir().context("could not make a temporary folder")?;
+        let data = folder.path().join("data").display().to_string();
+        let environment = [("TIDEGATE_DATA_DIR", data.clone())];
+        let server = Server::start(&program, folder.path(), &environment).await?;
+        fill_and_kill(server, &claim).await?;
+        let mut row = table.row(&[&"SQLite"]);
+        let start = Instant::now();
+        let server = Server::start(&program, folder.path(), &environment).await?;
+        let mut api = Api::connect(server.api()).await?;
+        let page = api.json("/v1/workflows?status=running&limit=100").await?;
+        row.add("until a listing, ms", 0, [millis(start.elapsed())]);
+        let claimed = api.claim(&claim).await?;
+        row.add("until a claim, ms", 0, [millis(start.elapsed())]);
+        let items = page["items"].as_array().map(Vec::len);
+        ensure!(items == Some(100), "workflows are gone: {page}");
+        ensure!(!claimed.jobs()?.is_empty(), "there is nothing to claim");
+        drop(server);
+        check(&program, &data, &mut row)?;
+    }
+    Ok(table)
+}
+
+/// Leaves a store behind as a crash in the middle of creating and working does.
+async fn fill_and_kill(server: Server, claim: &str) -> Result<()> {
+    let mut api = Api::connect(server.api()).await?;
+    let one = graphs::pair("now");
+    api.create_many(&one, UNFINISHED).await?;
+    let mut load = JoinSet::new();
+    let (mut worker, claim) = (Api::connect(server.api()).await?, claim.to_owned());
+    load.spawn(async move {
+        let mut claimed = worker.claim(&claim).await?;
+        loop {
+            claimed = worker.report(&claimed.jobs()?, &claim).await?;
+        }
+    });
+    load.spawn(async move {
+        loop {
+            api.post("/v1/workflows", one.clone()).await?;
+        }
+    });
+    // A task that ends within this time was refused: without a kill nothing ends the load.
+    if let Ok(Some(ended)) = timeout(LOAD, load.join_next()).await {
+        let ended: Result<()> = ended?;
+        ended?;
+    }
+    drop(server);
+    Ok(())
+}
+
+/// `tidegate store check` over what was left.
+fn check(program: &Path, data: &str, row: &mut Figures<'_>) -> Result<()> {
+    let start = Instant::now();
+    let output = Command::new(program)
+        .args(["store", "check", "-o", "json"])
+        .env_clear()
+        .env("TIDEGATE_DATA_DIR", data)
+        .output()
+        .context("could not check the store")?;
+    row.add("store check, s", 2, [start.elapsed().as_secs_f64()]);
+    let failed = || {
+        format!(
+            "the check failed: {}",
+            String::from_utf8_lossy(&output.stderr)
+        )
+    };
+    let report: Value = serde_json::from_slice(&output.stdout).with_context(failed)?;
+    let workflows = report["workflows"].as_u64();
+    let findings = report["findings"].as_array().map(Vec::len);
+    let workflows = workflows.context("the check counts no workflows")?;
+    row.add("workflows", 0, [workflows as f64]);
+    row.add(
+        "findings",
+        0,
+        [findings.context("the check names no findings")? as f64],
+    );
+    Ok(())
+}

@@ -1,0 +1,223 @@
+//! Several servers on one Redis: what they cost together, how soon a worker at one of them gets a job that another made ready, and
+//! what they ask of Redis when there is nothing to do.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use tempfile::TempDir;
+use tidegate_pipeline::test_util::RedisServer;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use super::api::claim;
+use super::{Api, graphs, work_off};
+use crate::figures::{Figures, Table, micros, millis};
+use crate::machine::{Process, Server, info};
+use crate::scenario::RunOptions;
+
+/// Jobs whose pick-up is timed in a turn.
+const PICKED: usize = 300;
+/// Workflows of one call.
+const BULK: usize = 100;
+/// How long idle servers are watched.
+const IDLE: Duration = Duration::from_secs(12);
+/// Longest wait until the servers know each other.
+const ACQUAINTED: Duration = Duration::from_secs(30);
+
+/// Servers that know of each other.
+struct Group {
+    redis: RedisServer,
+    servers: Vec<Server>,
+    _folder: TempDir,
+}
+
+/// What was spent so far, by all together.
+#[derive(Clone, Copy)]
+struct GroupTotals {
+    redis: Duration,
+    servers: Duration,
+    commands: u64,
+}
+
+/// All numbers of servers, once for each turn.
+pub(super) async fn measure(
+    options: &RunOptions,
+    numbers: &[usize],
+    workflows: usize,
+) -> Result<Table> {
+    let mut table = Table::new("servers", &["servers"]);
+    let program = options.program()?;
+    for _ in options.rounds("servers") {
+        for number in numbers {
+            eprintln!("{number} servers");
+            let group = Group::start(&program, *number).await?;
+            let mut row = table.row(&[number]);
+            // First, because leases that work takes would end while idle servers are watched.
+            let idle = group.idle().await?;
+            group.work(&mut row, workflows).await?;
+            group.pick_up(&mut row).await?;
+            let each = |total: f64| total / IDLE.as_secs_f64() / *number as f64;
+            row.add(
+                "idle: commands/s and server",
+                1,
+                [each(idle.commands as f64)],
+            );
+            let core_percent = each(100.0 * idle.servers.as_secs_f64());
+            row.add("core and server, %", 3, [core_percent]);
+        }
+    }
+    Ok(table)
+}
+
+impl Group {
+    async fn start(program: &Path, number: usize) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let redis = RedisServer::start().await;
+        let environment = [
+            ("REDIS_SOCKET_TYPE", "tcp".to_owned()),
+            ("REDIS_URL", redis.address().to_string()),
+        ];
+        let mut servers = Vec::new();
+        for at in 0..number {
+            let folder = folder.path().join(at.to_string());
+            std::fs::create_dir(&folder)?;
+            servers.push(Server::start(program, &folder, &environment).await?);
+        }
+        let group = Self {
+            redis,
+            servers,
+            _folder: folder,
+        };
+        group.until_acquainted().await?;
+        Ok(group)
+    }
+
+    /// Waits until each server knows of all.
+    async fn until_acquainted(&self) -> Result<()> {
+        let begin = Instant::now();
+        for server in &self.servers {
+            let mut api = Api::connect(server.api()).await?;
+            api.json("/v1/queues").await?;
+            loop {
+                let status = api.json("/v1/status").await?;
+                let known = status["workflows"]["servers"].as_array().map(Vec::len);
+                if known == Some(self.servers.len()) {
+                    break;
+                }
+                ensure!(
+                    begin.elapsed() < ACQUAINTED,
+                    "the servers do not find each other"
+                );
+                sleep(Duration::from_millis(50)).await;
+            }
+        }
+        sleep(Duration::from_secs(1)).await;
+        Ok(())
+    }
+
+    fn apis(&self) -> Vec<SocketAddr> {
+        self.servers.iter().map(Server::api).collect()
+    }
+
+    fn totals(&self) -> Result<GroupTotals> {
+        let costs = self.servers.iter().map(|server| server.process().cost());
+        let servers = costs.map(|cost| Ok(cost?.total));
+        Ok(GroupTotals {
+            redis: Process(self.redis.pid()).main_thread_time()?,
+            servers: servers.sum::<Result<_>>()?,
+            commands: info(&self.redis.raw("INFO all"), "total_commands_processed"),
+        })
+    }
+
+    /// Nothing to do, and a worker that waits at each server.
+    async fn idle(&self) -> Result<GroupTotals> {
+        let mut tasks = JoinSet::new();
+        for api in self.apis() {
+            let mut worker = Api::connect(api).await?;
+            tasks.spawn(async move { worker.claim(&claim("idle", 0, 1, "30s")).await });
+        }
+        // Longer than anything lasts that begins with a server.
+        sleep(Duration::from_secs(5)).await;
+        let before = self.totals()?;
+        sleep(IDLE).await;
+        Ok(self.totals()?.since(before))
+    }
+
+    /// Workflows that are there before the workers, made at all servers in turn; then workers at all servers.
+    async fn work(&self, row: &mut Figures<'_>, workflows: usize) -> Result<()> {
+        let mut apis = Vec::new();
+        for api in self.apis() {
+            apis.push(Api::connect(api).await?);
+        }
+        let (requests, number) = (workflows.div_ceil(BULK), apis.len());
+        let before = self.totals()?;
+        for at in 0..requests {
+            let api = &mut apis[at % number];
+            api.create_many(&graphs::pair("now"), BULK).await?;
+        }
+        let jobs = (requests * BULK * 2) as f64;
+        let took = work_off(&self.apis(), requests * BULK * 2).await?;
+        let spent = self.totals()?.since(before);
+        row.add("no-op jobs/s", 0, [jobs / took.as_secs_f64()]);
+        row.add("Redis commands/job", 2, [spent.commands as f64 / jobs]);
+        let micros = micros(spent.redis + spent.servers);
+        row.add("CPU of all, us/job", 1, [micros / jobs]);
+        row.add("conflicts/job", 4, [self.conflicts().await? / jobs]);
+        apis[0].check_succeeded("bench", requests * BULK).await
+    }
+
+    /// Changes that were made again, because another server was first. They are counted every two seconds or so.
+    async fn conflicts(&self) -> Result<f64> {
+        sleep(Duration::from_secs(3)).await;
+        let mut conflicts = 0.0;
+        for server in &self.servers {
+            let page = Api::connect(server.debug()).await?.get("/metrics").await?;
+            let page = String::from_utf8_lossy(&page);
+            let number = |line: &str| {
+                line.strip_prefix("tidegate_workflows_conflicts ")?
+                    .parse()
+                    .ok()
+            };
+            conflicts += page.lines().find_map(number).unwrap_or(0.0);
+        }
+        Ok(conflicts)
+    }
+
+    /// A worker waits at one server while another makes a job: the time from the request until the worker has it.
+    async fn pick_up(&self, row: &mut Figures<'_>) -> Result<()> {
+        let one = r#"{"name":"picked","start":"now","jobs":[{"name":"a","handler":"h","queue":"picked"}]}"#;
+        let apis = self.apis();
+        let mut times = Vec::with_capacity(PICKED);
+        for at in 0..PICKED {
+            let (waits, makes) = (apis[at % apis.len()], apis[(at + 1) % apis.len()]);
+            let (mut worker, mut maker) = (Api::connect(waits).await?, Api::connect(makes).await?);
+            let mut tasks = JoinSet::new();
+            tasks.spawn(async move {
+                let claimed = worker.claim(&claim("picked", 0, 1, "20s")).await?;
+                let at = Instant::now();
+                worker.report(&claimed.job()?, "null").await?;
+                anyhow::Ok(at)
+            });
+            // The worker waits by now.
+            sleep(Duration::from_millis(15)).await;
+            let made = Instant::now();
+            maker.post("/v1/workflows", one.to_owned()).await?;
+            let claimed = tasks.join_next().await.context("there is one")???;
+            times.push(millis(claimed.saturating_duration_since(made)));
+        }
+        row.add_times("job at another server", &mut times);
+        Ok(())
+    }
+}
+
+impl GroupTotals {
+    fn since(self, earlier: Self) -> Self {
+        Self {
+            redis: self.redis - earlier.redis,
+            servers: self.servers - earlier.servers,
+            commands: self.commands - earlier.commands,
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Workers that do nothing but claim jobs and report them as done.
+
+use std::cell::Cell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use tokio::task::LocalSet;
+
+use super::api::{Api, Job, claim};
+
+/// Workers on connections of their own. Each has one request under way.
+pub(crate) struct WorkerPool {
+    pub(crate) workers: usize,
+    /// Jobs that a worker asks for at a time.
+    pub(crate) limit: usize,
+}
+
+/// Works until `jobs` jobs were claimed and reported, with workers at several servers in turn. Returns how long it took.
+pub(crate) async fn work_off(apis: &[SocketAddr], jobs: usize) -> Result<Duration> {
+    let pool = WorkerPool {
+        workers: 8,
+        limit: 100,
+    };
+    pool.run(apis, jobs, |_| {}).await
+}
+
+impl WorkerPool {
+    /// As [`work_off`], and shows each job that was claimed.
+    pub(crate) async fn run(
+        self,
+        apis: &[SocketAddr],
+        jobs: usize,
+        on_job: impl Fn(&Job<'_>) + Clone + 'static,
+    ) -> Result<Duration> {
+        let start = Instant::now();
+        let left = Rc::new(Cell::new(jobs));
+        let local = LocalSet::new();
+        let mut workers = Vec::new();
+        for number in 0..self.workers {
+            let api = Api::connect(apis[number % apis.len()]).await?;
+            let claim = claim("default", number, self.limit, "100ms");
+            let worker = work(api, claim, Rc::clone(&left), on_job.clone());
+            workers.push(local.spawn_local(worker));
+        }
+        local
+            .run_until(async {
+                for worker in workers {
+                    worker.await??;
+                }
+                anyhow::Ok(())
+            })
+            .await?;
+        Ok(start.elapsed())
+    }
+}
+
+/// Claims, does nothing, reports and claims again until nobody has anything left to do.
+async fn work(
+    mut api: Api,
+    claim: String,
+    left: Rc<Cell<usize>>,
+    on_job: impl Fn(&Job<'_>),
+) -> Result<()> {
+    let mut claimed = api.claim(&claim).await?;
+    loop {
+        let jobs = claimed.jobs()?;
+        left.set(left.get().saturating_sub(jobs.len()));
+        jobs.iter().for_each(&on_job);
+        claimed = if !jobs.is_empty() {
+            api.report(&jobs, &claim).await?
+        } else if left.get() > 0 {
+            api.claim(&claim).await?
+        } else {
+            return Ok(());
+        };
+    }
+}
