@@ -13,7 +13,7 @@ use std::time::Duration;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use tidegate_pipeline::test_util::RedisServer;
-use tidegate_pipeline::{Address, Config, ConnectPace, Fill, Selection};
+use tidegate_pipeline::{Address, Config, ConnectPace};
 
 use crate::delay::{Accuracy, DelayProxy};
 use crate::figures::{self, Sheet, Table, finish, spread};
@@ -50,25 +50,8 @@ pub(crate) struct Arguments {
 /// free to open one for every caller.
 const BOUNDS: [(usize, usize); 3] = [(4, 1_024), (100, 1_024), (1_024, 4)];
 
-const POLICIES: [(&str, Selection); 4] = [
-    ("random", Selection::Linear { space: 0 }),
-    ("linear, 16", Selection::Linear { space: 16 }),
-    (
-        "core pool of 4",
-        Selection::CorePool {
-            size: 4,
-            fill: Fill::First,
-        },
-    ),
-    (
-        "power of two",
-        Selection::PowerOfTwo {
-            core: 0,
-            effort: 5,
-            fill: Fill::OnDemand,
-        },
-    ),
-];
+/// How many of the oldest connections are searched in order.
+const POLICIES: [(&str, usize); 2] = [("random", 0), ("linear, 16", 16)];
 
 /// What was measured.
 #[derive(Serialize, Deserialize)]
@@ -103,12 +86,12 @@ pub(crate) async fn run(arguments: Arguments) -> anyhow::Result<()> {
         .map(|(bounds, (policy, _))| Row::new(policy, bounds))
         .collect();
     for round in 1..=arguments.rounds {
-        for (row, (_, (policy, selection))) in rows.iter_mut().zip(all()) {
+        for (row, (_, (policy, search_space))) in rows.iter_mut().zip(all()) {
             eprintln!(
                 "round {round} of {}: {policy}, at most {} in flight",
                 arguments.rounds, row.in_flight_commands
             );
-            let config = row.config(far.addresses()[0], selection, arguments.idle_timeout);
+            let config = row.config(far.addresses()[0], search_space, arguments.idle_timeout);
             let spike = Spike {
                 config,
                 callers: arguments.callers,
@@ -133,14 +116,14 @@ impl Row {
         }
     }
 
-    fn config(&self, address: SocketAddr, selection: Selection, idle_timeout: Duration) -> Config {
+    fn config(&self, address: SocketAddr, search_space: usize, idle_timeout: Duration) -> Config {
         let mut config = Config::single(Address::Tcp {
             host: address.ip().to_string(),
             port: address.port(),
         });
         (config.in_flight_commands, config.max_connections) =
             (self.in_flight_commands, self.max_connections);
-        (config.selection, config.idle_timeout) = (selection, idle_timeout);
+        (config.search_space, config.idle_timeout) = (search_space, idle_timeout);
         config.connect_pace = ConnectPace::new(NonZero::<u32>::MAX, NonZero::<u32>::MAX);
         config
     }

@@ -14,12 +14,12 @@ use crate::load::Pace;
 /// Longer than anything that is measured; a call that takes as long counts as failed.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Callers that each have one batch under way at most.
+/// Callers that each have one call under way at most. A call is one batch, or several that are sent one after the other.
 #[derive(Clone)]
 pub(crate) struct Load {
     pub(crate) config: Config,
     pub(crate) callers: usize,
-    /// Batches a second over all callers; `None` sends as soon as a caller is free.
+    /// Calls a second over all callers; `None` sends as soon as a caller is free.
     pub(crate) rate: Option<f64>,
     pub(crate) warmup: Duration,
     pub(crate) duration: Duration,
@@ -31,15 +31,15 @@ pub(crate) struct Measured {
     pub(crate) elapsed: Duration,
     pub(crate) commands: u64,
     pub(crate) writes: u64,
-    /// Batches of an open loop that were due at the end and had found no free caller.
+    /// Calls of an open loop that were due at the end and had found no free caller.
     pub(crate) behind: u64,
 }
 
 impl Load {
-    /// Sends batches as `make` builds them, on the current thread. Calls in progress at the end are not counted.
+    /// Sends calls as `make` builds them, on the current thread. Calls in progress at the end are not counted.
     pub(crate) async fn run(
         self,
-        make: impl FnMut() -> Batch + 'static,
+        make: impl FnMut() -> Vec<Batch> + 'static,
     ) -> anyhow::Result<Measured> {
         let client = Client::new(self.config.clone())?;
         let measured = LocalSet::new()
@@ -53,11 +53,10 @@ impl Load {
 async fn measure(
     client: &Client,
     load: Load,
-    make: impl FnMut() -> Batch + 'static,
+    mut make: impl FnMut() -> Vec<Batch> + 'static,
 ) -> anyhow::Result<Measured> {
     // A cluster's topology is learnt before the schedule begins.
-    let mut make = make;
-    client.send(make(), Instant::now() + DEADLINE).await;
+    call(client, make()).await;
     let pace = match load.rate {
         Some(rate) => Pace::open(rate, Instant::now()),
         None => Pace::closed(None),
@@ -98,16 +97,16 @@ async fn measure(
     ))
 }
 
-/// Sends one batch after the other, each when it is due.
+/// Sends one call after the other, each when it is due.
 async fn caller(
     client: Client,
     pace: Rc<Pace>,
-    make: Rc<RefCell<impl FnMut() -> Batch>>,
+    make: Rc<RefCell<impl FnMut() -> Vec<Batch>>>,
     tally: Rc<RefCell<Tally>>,
 ) {
     while let Some(due) = pace.next().await {
-        let batch = (make.borrow_mut())();
-        let answer = call(&client, batch).await;
+        let batches = (make.borrow_mut())();
+        let answer = call(&client, batches).await;
         tally.borrow_mut().add(answer, due.elapsed());
         // A refusal returns at once: a caller that went on would keep the thread from whatever is to end it.
         if answer != Answer::Ok {
@@ -116,11 +115,15 @@ async fn caller(
     }
 }
 
-/// Sends a batch and waits for all of its replies.
-pub(crate) async fn call(client: &Client, batch: Batch) -> Answer {
-    let outcomes = client.send(batch, Instant::now() + DEADLINE).await;
-    let failed = outcomes.iter().find_map(|outcome| outcome.reply().err());
-    failed.map_or(Answer::Ok, |error| Answer::Failed(word(&error)))
+/// Sends each batch when the one before it has all of its replies. Ends at the first failure.
+pub(crate) async fn call(client: &Client, batches: Vec<Batch>) -> Answer {
+    for batch in batches {
+        let outcomes = client.send(batch, Instant::now() + DEADLINE).await;
+        if let Some(error) = outcomes.iter().find_map(|outcome| outcome.reply().err()) {
+            return Answer::Failed(word(&error));
+        }
+    }
+    Answer::Ok
 }
 
 fn word(error: &CommandError) -> &'static str {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
-use tidegate_pipeline::{Arg, Batch, Config, Grouping, Parallelism};
+use tidegate_pipeline::{Arg, Batch};
 
 use crate::delay::Accuracy;
 use crate::engine::load::Load;
@@ -130,7 +130,7 @@ impl Cell {
         cluster.proxy().set_delay(self.one_way.unwrap_or_default());
         let saturated = self.one_way.is_none();
         let load = Load {
-            config: design.config(cluster.config()),
+            config: cluster.config(),
             callers: if saturated { arguments.callers } else { 1_024 },
             rate: (!saturated).then_some(arguments.rate),
             warmup: arguments.turns.warmup(),
@@ -139,7 +139,7 @@ impl Cell {
         let tags: Vec<String> = cluster.tags()[..self.keys].to_vec();
         let busy = cluster.redis_time()?;
         let time = load.warmup + load.duration;
-        let measured = load.run(move || counters(&tags)).await?;
+        let measured = load.run(move || design.batches(&tags)).await?;
         let side = match design {
             Design::SerialByKey => &mut self.serial_by_key,
             Design::ParallelByNode => &mut self.parallel_by_node,
@@ -153,12 +153,12 @@ impl Cell {
 }
 
 impl Design {
-    fn config(self, mut config: Config) -> Config {
-        (config.grouping, config.parallelism) = match self {
-            Self::SerialByKey => (Grouping::Key, Parallelism::SERIAL),
-            Self::ParallelByNode => (Grouping::Node, Parallelism::UNBOUNDED),
-        };
-        config
+    /// What a call sends, one after the other.
+    fn batches(self, tags: &[String]) -> Vec<Batch> {
+        match self {
+            Self::SerialByKey => tags.chunks(1).map(counters).collect(),
+            Self::ParallelByNode => vec![counters(tags)],
+        }
     }
 }
 

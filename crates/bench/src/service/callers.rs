@@ -2,13 +2,14 @@
 //!
 //! In a closed loop the mean time follows from the rate; the 99th percentile does not.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
 use serde::{Deserialize, Serialize};
-use tidegate_pipeline::{Arg, Batch, Grouping};
+use tidegate_pipeline::{Arg, Batch};
 
 use super::load::{self, Callers, Parallelism};
 use crate::delay::Accuracy;
@@ -165,29 +166,35 @@ impl Variant {
             };
             return load::turn(server, callers, turns, latency).await;
         }
-        let mut config = cluster.config();
-        if self.parallelism == Parallelism::Serial {
-            // The design of the proposal before it sent slots in parallel.
-            (config.grouping, config.parallelism) =
-                (Grouping::Slot, tidegate_pipeline::Parallelism::SERIAL);
-        }
+        // Before the proposal, a call sent the commands of each slot when those of the one before it were answered.
+        let keys_of_batch = match self.parallelism {
+            Parallelism::Serial => 1,
+            Parallelism::Full => KEYS,
+        };
         let callers = usize::from(connections) * usize::from(connections);
         let load = engine::Load {
-            config,
+            config: cluster.config(),
             callers,
             rate: None,
             warmup: turns.warmup(),
             duration: turns.turn,
         };
-        let measured = load.run(counters).await?;
+        let measured = load.run(move || batches(keys_of_batch)).await?;
         latency.add(&measured.tally, measured.elapsed, measured.behind)
     }
 }
 
 /// Ten counters anywhere in the cluster, with their expiry.
-fn counters() -> Batch {
-    let mut batch = Batch::with_capacity(usize::from(KEYS) * 2, usize::from(KEYS) * 128);
-    for position in 0..KEYS {
+fn batches(keys_of_batch: u16) -> Vec<Batch> {
+    (0..KEYS)
+        .step_by(usize::from(keys_of_batch))
+        .map(|first| counters(first..first + keys_of_batch))
+        .collect()
+}
+
+fn counters(positions: Range<u16>) -> Batch {
+    let mut batch = Batch::with_capacity(positions.len() * 2, positions.len() * 128);
+    for position in positions {
         let key = format!("bench_key_{position}_{}", fastrand::u16(..1_000));
         let key = Arg::Key(key.as_bytes());
         batch

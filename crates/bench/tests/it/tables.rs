@@ -85,7 +85,7 @@ fn every_comparison_measures_all_of_its_variants() {
         "Zipf",
         "redis-benchmark",
         "blocks",
-        "power of two",
+        "linear, 16",
         "no-op jobs/s",
         "crossings",
     ] {

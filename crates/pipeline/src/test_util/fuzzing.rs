@@ -13,7 +13,6 @@ use crate::client::route::Route;
 use crate::cluster::view::{self, View};
 use crate::config::Config;
 use crate::config::address::Address;
-use crate::config::grouping::Grouping;
 use crate::link::context::ClientContext;
 use crate::node::Node;
 use crate::outcome::{NotSent, Outcome};
@@ -108,12 +107,9 @@ impl Splitter {
     pub fn split(
         &self,
         batch: Batch,
-        grouping: Grouping,
         owner: impl Fn(u32) -> Option<usize>,
     ) -> (Vec<SplitGroup>, Vec<Outcome>) {
-        let route = Route::split(&batch, grouping, |unit| {
-            owner(unit).map(|node| &self.nodes[node])
-        });
+        let route = Route::split(&batch, |unit| owner(unit).map(|node| &self.nodes[node]));
         let groups = route
             .groups
             .iter()

@@ -4,9 +4,7 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-use tidegate_pipeline::{
-    Address, Config, Connector, CredentialsProvider, Grouping, Parallelism, Servers,
-};
+use tidegate_pipeline::{Address, Config, Connector, CredentialsProvider, Parallelism, Servers};
 
 use super::memcache;
 use super::problem::Problem;
@@ -390,11 +388,6 @@ fn connections(values: &mut Values, names: &Load, cores: usize, config: &mut Con
             error.to_string(),
         ),
     }
-    config.grouping = match &*values.text("TIDEGATE_REDIS_GROUPING").to_lowercase() {
-        "slot" => Grouping::Slot,
-        "key" => Grouping::Key,
-        _ => Grouping::Node,
-    };
 }
 
 /// What the URLs of a deployment say.

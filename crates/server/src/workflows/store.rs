@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use tidegate_api::{Activity, Api};
-use tidegate_pipeline::{Client, Config, Grouping, Parallelism};
+use tidegate_pipeline::{Client, Config, Parallelism};
 use tidegate_workflow::{
     Durability, Engine, EngineOptions, MemoryStore, RedisOptions, RedisStore, SqliteOptions,
     SqliteStore, Store, StoreError, Thread,
@@ -185,7 +185,6 @@ pub(crate) fn shown(settings: &Settings) -> String {
 fn engine_config(server: &RedisServer) -> Config {
     let mut config = server.config.clone();
     config.parallelism = Parallelism::UNBOUNDED;
-    config.grouping = Grouping::Node;
     config
 }
 
@@ -418,7 +417,6 @@ mod tests {
     fn workflows_talk_to_all_nodes_at_once_whatever_rate_limits_do() {
         let mut config = Config::single("127.0.0.1:1".parse().unwrap());
         config.parallelism = Parallelism::SERIAL;
-        config.grouping = Grouping::Key;
         config.database = 3;
         let server = RedisServer {
             config,
@@ -432,10 +430,7 @@ mod tests {
             timeout: Duration::from_secs(1),
         };
         let config = engine_config(&server);
-        assert_eq!(
-            (config.parallelism, config.grouping),
-            (Parallelism::UNBOUNDED, Grouping::Node)
-        );
+        assert_eq!(config.parallelism, Parallelism::UNBOUNDED);
         assert_eq!(config.database, 3);
     }
 }

@@ -154,7 +154,7 @@ impl Stage {
             let mut batch = Batch::with_capacity(1, 64);
             batch.unit().command("INCR", &[Arg::Key(key.as_bytes())]);
             let (start, phase) = (Instant::now(), self.phase.get());
-            let answer = call(&self.client, batch).await;
+            let answer = call(&self.client, vec![batch]).await;
             // A call counts where it began, whenever it returns.
             self.tallies[phase as usize]
                 .borrow_mut()
