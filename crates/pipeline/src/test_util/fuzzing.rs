@@ -27,8 +27,9 @@ pub fn decode<'a>(
     protocol: Protocol,
     pieces: impl Iterator<Item = &'a [u8]>,
 ) -> (Vec<Outcome>, Result<usize, String>) {
-    let (mut decoder, mut buffer, mut outcomes) =
-        (Decoder::new(protocol), BytesMut::new(), Vec::new());
+    let mut decoder = Decoder::new(protocol);
+    let mut buffer = BytesMut::new();
+    let mut outcomes = Vec::new();
     for piece in pieces {
         buffer.extend_from_slice(piece);
         let decoded = decoder.decode(&mut buffer, |answer| {
