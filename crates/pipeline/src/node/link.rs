@@ -103,9 +103,10 @@ impl Link {
             Some(waker) => waker.clone_from(turn.waker),
             none => *none = Some(turn.waker.clone()),
         }
-        let event = match self.load == Load::default() {
-            true => Event::TurnWithoutLoad,
-            false => Event::TurnWithLoad,
+        let event = if self.load == Load::default() {
+            Event::TurnWithoutLoad
+        } else {
+            Event::TurnWithLoad
         };
         if let Effect::Close(reason) = self.apply(event) {
             return Err(reason);

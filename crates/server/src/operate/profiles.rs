@@ -115,7 +115,8 @@ async fn profile(State(profiles): State<Profiles>, RawQuery(query): RawQuery) ->
     let Ok(_place) = profiles.places.try_acquire() else {
         return busy();
     };
-    let (began, begun) = (clock::now().0, Instant::now());
+    let began = clock::now().0;
+    let begun = Instant::now();
     let Ok(before) = spawn_blocking(threads::look).await else {
         return failed();
     };
