@@ -91,7 +91,8 @@ impl Link {
     async fn open(&self, probe: bool) -> io::Result<Socket> {
         let mut socket = Socket::connect(&self.node.address, self.connector.as_ref()).await?;
         if probe {
-            let (mut output, mut input) = (BytesMut::new(), BytesMut::new());
+            let mut output = BytesMut::new();
+            let mut input = BytesMut::new();
             wire::get(&mut output, PROBE);
             socket.write_all(&output).await?;
             socket.flush().await?;
@@ -133,7 +134,8 @@ impl Link {
     /// Writes and reads at the same time. Ends without an error when the node leaves.
     async fn exchange(&self, socket: Socket) -> io::Result<()> {
         let (mut reader, mut writer) = tokio::io::split(socket);
-        let (mut input, mut output) = (BytesMut::with_capacity(READ_BYTES), BytesMut::new());
+        let mut input = BytesMut::with_capacity(READ_BYTES);
+        let mut output = BytesMut::new();
         let mut unflushed = false;
         let overdue = sleep(self.timeout);
         tokio::pin!(overdue);

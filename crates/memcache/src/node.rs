@@ -218,7 +218,8 @@ impl Node {
         let waited = !owed.is_empty();
         owed.into_iter()
             .for_each(|(owed, _)| owed.fail(&self.counters));
-        (state.output, state.skip) = (BytesMut::new(), 0);
+        state.output = BytesMut::new();
+        state.skip = 0;
         let bytes = state.bytes;
         self.release(&mut state, bytes);
         self.tell_settled(&state);

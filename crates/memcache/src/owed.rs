@@ -168,7 +168,8 @@ impl Values {
         let mut known = false;
         for (asked, place) in self.keys.split(|&byte| byte == b' ').zip(&mut self.found) {
             if asked == key {
-                (*place, known) = (found, true);
+                *place = found;
+                known = true;
             }
         }
         if known {
@@ -188,7 +189,8 @@ impl Values {
                 .iter()
                 .position(|&byte| byte == b' ')
                 .unwrap_or(rest.len());
-            (at, index) = (at + length + 1, index + 1);
+            at += length + 1;
+            index += 1;
             if rest[..length] == *key {
                 self.next = Cursor { at, index };
                 return Some(index - 1);

@@ -57,7 +57,8 @@ const TABLE: [u32; 256] = {
     let mut table = [0; 256];
     let mut byte = 0;
     while byte < 256 {
-        let (mut crc, mut bit) = (byte as u32, 0);
+        let mut crc = byte as u32;
+        let mut bit = 0;
         while bit < 8 {
             // The polynomial, with its lowest power first.
             crc = if crc & 1 == 1 {

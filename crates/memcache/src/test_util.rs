@@ -109,7 +109,8 @@ impl MemcachedServer {
             let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
             stream.set_read_timeout(Some(START_TIMEOUT))?;
             stream.write_all(format!("{command}\r\n").as_bytes())?;
-            let (mut text, mut buffer) = (String::new(), [0; 4096]);
+            let mut text = String::new();
+            let mut buffer = [0; 4096];
             while !text.ends_with(end) && !text.starts_with("BUSY") {
                 match stream.read(&mut buffer)? {
                     0 => {

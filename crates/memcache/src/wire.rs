@@ -69,7 +69,8 @@ fn value<'b>(
     used: usize,
 ) -> Result<Option<(Reply<'b>, usize)>, Garbage> {
     let mut words = line.split(|&byte| byte == b' ').skip(1);
-    let (key, length) = (words.next(), words.nth(1));
+    let key = words.next();
+    let length = words.nth(1);
     let (Some(key), Some(length)) = (key, length.and_then(count)) else {
         return Err(garbage("an unexpected line", line));
     };

@@ -122,15 +122,10 @@ impl Batch {
     pub(crate) fn slot_of(&self, unit: u32) -> Option<Slot> {
         match self.units[unit as usize].placement {
             Placement::Slot(slot) => Some(slot),
-            _ => self.key_of(unit).map(Slot::of),
-        }
-    }
-
-    /// The key of a unit; none when it has none, or only its slot is known.
-    pub(crate) fn key_of(&self, unit: u32) -> Option<&[u8]> {
-        match self.units[unit as usize].placement {
-            Placement::Key(start, end) => Some(&self.encoded[start as usize..end as usize]),
-            Placement::Anywhere | Placement::Slot(_) => None,
+            Placement::Key(start, end) => {
+                Some(Slot::of(&self.encoded[start as usize..end as usize]))
+            }
+            Placement::Anywhere => None,
         }
     }
 

@@ -70,7 +70,8 @@ impl Cluster {
         let refresher = Refresher::new(&cluster);
         context.spawn(context.stop.clone(), refresher.keep_fresh());
         if let Discovery::Sentinel(sentinels) = &cluster.discovery {
-            let (sentinels, context_too) = (Arc::clone(sentinels), Arc::clone(context));
+            let sentinels = Arc::clone(sentinels);
+            let context_too = Arc::clone(context);
             let knowledge = Arc::clone(&cluster.knowledge);
             context.spawn(context.stop.clone(), async move {
                 let _turn = knowledge.listening.lock().await;

@@ -4,11 +4,9 @@ pub(crate) mod address;
 pub(crate) mod connector;
 pub(crate) mod credentials;
 pub(crate) mod error;
-pub(crate) mod grouping;
 mod guard;
 pub(crate) mod pace;
 pub(crate) mod parallelism;
-pub(crate) mod selection;
 pub(crate) mod tls;
 
 use std::time::Duration;
@@ -17,10 +15,8 @@ use crate::config::address::{Address, AddressMap};
 use crate::config::connector::Connector;
 use crate::config::credentials::{Credentials, CredentialsProvider};
 use crate::config::error::ConfigError;
-use crate::config::grouping::Grouping;
 use crate::config::pace::ConnectPace;
 use crate::config::parallelism::Parallelism;
-use crate::config::selection::Selection;
 use crate::wire::reply::Protocol;
 
 /// Which servers a client talks to.
@@ -48,10 +44,8 @@ pub enum Servers {
 pub struct Config {
     /// The servers.
     pub servers: Servers,
-    /// Most groups of one batch under way at once: nodes, unless `grouping` says otherwise. Default all.
+    /// The most nodes that one batch is sent to at once. Default all.
     pub parallelism: Parallelism,
-    /// Which units of a batch travel together. Default all that one node owns.
-    pub grouping: Grouping,
     /// Translates the addresses that servers name; none leaves them as they are.
     pub address_map: Option<AddressMap>,
     /// The version of the protocol. Default RESP2.
@@ -73,8 +67,9 @@ pub struct Config {
     /// longest time that a call may take. Default 1 s. In a cluster, and behind sentinels, calls wait in any case: another node
     /// may take over.
     pub silence_timeout: Duration,
-    /// How a node chooses among its connections. Default the first of the oldest 16 with room.
-    pub selection: Selection,
+    /// A group goes to the first of so many connections, the oldest, that has room for it, else to a random one of the rest.
+    /// 0 is random only, which keeps every connection in use that a spike has opened. Default 16.
+    pub search_space: usize,
     /// Connections to one node that stay open when idle. Default 1.
     pub min_connections: usize,
     /// A connection beyond `min_connections` closes after this time without a reply; 0 keeps it. Default 60 s.
@@ -126,7 +121,6 @@ impl Config {
         Self {
             servers,
             parallelism: Parallelism::UNBOUNDED,
-            grouping: Grouping::default(),
             address_map: None,
             protocol: Protocol::default(),
             tls: None,
@@ -136,7 +130,7 @@ impl Config {
             connect_timeout: Duration::from_secs(1),
             stall_timeout: Duration::from_secs(5),
             silence_timeout: Duration::from_secs(1),
-            selection: Selection::default(),
+            search_space: 16,
             min_connections: 1,
             idle_timeout: Duration::from_secs(60),
             max_connections: 4,

@@ -146,7 +146,8 @@ impl Node {
     /// What the connections did so far.
     pub(crate) fn stats(&self) -> Stats {
         let state = self.state();
-        let (waiting, oldest_owed) = (state.pool.waiting().commands, state.pool.oldest_owed());
+        let waiting = state.pool.waiting().commands;
+        let oldest_owed = state.pool.oldest_owed();
         drop(state);
         self.counters.snapshot(waiting, oldest_owed)
     }

@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_rejected_only_by_its_code() {
+    fn what_the_server_did_not_run_is_rejected() {
         let moved = |endpoint: &str| Rejection::Moved {
             slot: 3999,
             endpoint: endpoint.into(),
@@ -383,6 +383,10 @@ mod tests {
                 }),
             );
         }
+    }
+
+    #[test]
+    fn an_error_is_rejected_only_by_its_code() {
         for message in [
             "ERR LOADING",
             "ERR MOVED 1 a:1",

@@ -29,8 +29,6 @@ pub struct Stats {
     pub reads: u64,
     /// Bytes written.
     pub bytes_out: u64,
-    /// Bytes read.
-    pub bytes_in: u64,
     /// Wakes of a connection that found nothing to read, to take or to write. A connection that spins shows here; a few are
     /// usual, as when a timer is early.
     pub empty_wakes: u64,
@@ -75,7 +73,6 @@ impl Sum for Stats {
             writes: sum.writes + more.writes,
             reads: sum.reads + more.reads,
             bytes_out: sum.bytes_out + more.bytes_out,
-            bytes_in: sum.bytes_in + more.bytes_in,
             empty_wakes: sum.empty_wakes + more.empty_wakes,
             waiting: sum.waiting + more.waiting,
             refreshes: sum.refreshes + more.refreshes,
@@ -106,7 +103,6 @@ pub(crate) struct Counters {
     pub(crate) writes: AtomicU64,
     pub(crate) reads: AtomicU64,
     pub(crate) bytes_out: AtomicU64,
-    pub(crate) bytes_in: AtomicU64,
     pub(crate) empty_wakes: AtomicU64,
     pub(crate) overloads: AtomicU64,
 }
@@ -130,7 +126,6 @@ impl Counters {
             writes: self.writes.load(Relaxed),
             reads: self.reads.load(Relaxed),
             bytes_out: self.bytes_out.load(Relaxed),
-            bytes_in: self.bytes_in.load(Relaxed),
             empty_wakes: self.empty_wakes.load(Relaxed),
             waiting: waiting as u64,
             oldest_owed,

@@ -161,7 +161,8 @@ impl Limiter {
             configuration,
             overrides,
         } = &**facts.in_force.insert(in_force);
-        let (moment, now) = (now, Seconds::from(now));
+        let moment = now;
+        let now = Seconds::from(now);
         let mut applied =
             AppliedLimits::find(configuration, &self.state.options.key_prefix, request, now)?;
         if let Some(overrides) = overrides {
@@ -181,7 +182,7 @@ impl Limiter {
         };
         self.core
             .sketch
-            .note(request, (code, &response.statuses), moment);
+            .note(request, code, &response.statuses, moment);
         Ok(Response { code, ..response })
     }
 

@@ -297,10 +297,8 @@ mod tests {
             at: Timestamp(0),
             reason: String::new(),
         };
-        let (jobs, all) = (
-            Effect::Paused(Reach::Jobs),
-            Effect::Paused(Reach::JobsAndRequests),
-        );
+        let jobs = Effect::Paused(Reach::Jobs);
+        let all = Effect::Paused(Reach::JobsAndRequests);
         let half = Effect::Scaled(Factor::new(0.5).unwrap());
         let overrides = Overrides::new([
             of("b", jobs, "1"),

@@ -111,12 +111,7 @@ impl CoreSketch {
 
     /// Notes a decision about a request. When there are many, most of them only count down to the next one that is counted.
     #[inline]
-    pub(crate) fn note(
-        &self,
-        request: &Request,
-        (code, statuses): (Code, &[Status]),
-        now: Timestamp,
-    ) {
+    pub(crate) fn note(&self, request: &Request, code: Code, statuses: &[Status], now: Timestamp) {
         let skip = self.skip.load(Relaxed);
         if skip > 0 && now.0 < self.skip_until.load(Relaxed) {
             self.skip.store(skip - 1, Relaxed);
@@ -211,7 +206,8 @@ impl Seen {
     fn refuse(&mut self, key: Key<'_>, caller: Caller, now: Timestamp) {
         let second = now.0 / 1_000_000;
         if second != self.second {
-            (self.second, self.kept) = (second, [0; 2]);
+            self.second = second;
+            self.kept = [0; 2];
         }
         let kept = &mut self.kept[caller as usize];
         if *kept == REFUSALS_PER_SECOND {

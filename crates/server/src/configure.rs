@@ -277,7 +277,8 @@ impl Loader {
         supervisor: &Supervisor,
     ) -> std::io::Result<Self> {
         let (wake, wakes) = sync_channel(16);
-        let (drain, waker) = (supervisor.drain.clone(), wake.clone());
+        let drain = supervisor.drain.clone();
+        let waker = wake.clone();
         let mut reload = Reload {
             files,
             target,

@@ -6,7 +6,8 @@ pub(crate) const REASON: usize = 300;
 /// At most so many characters of `text`; two dots say that there is more. What ends a line, is not seen or moves other characters is
 /// escaped.
 pub(crate) fn quoted(text: &str, most: usize) -> String {
-    let (mut out, mut characters) = (String::new(), text.chars());
+    let mut out = String::new();
+    let mut characters = text.chars();
     for character in characters.by_ref().take(most) {
         match character {
             '"' | '\'' | '\\' => out.push(character),

@@ -104,7 +104,8 @@ impl Supervisor {
         mut work: impl FnMut() + Send + 'static,
     ) -> io::Result<()> {
         let part = part.into();
-        let (name, supervisor) = (part.clone(), self.clone());
+        let name = part.clone();
+        let supervisor = self.clone();
         self.spawn(part, move || {
             let mut repairs = Vec::new();
             loop {
@@ -329,7 +330,8 @@ mod tests {
     #[test]
     fn repairs_are_bounded_in_their_span() {
         let (supervisor, _) = supervisor();
-        let (mut repairs, start) = (Vec::new(), Instant::now());
+        let mut repairs = Vec::new();
+        let start = Instant::now();
         assert!((0..3).all(|second| {
             supervisor.may_repair(&mut repairs, start + Duration::from_secs(second))
         }));
@@ -342,7 +344,8 @@ mod tests {
     async fn a_thread_that_does_not_end_is_waited_for_only_so_long() {
         let (supervisor, _) = supervisor();
         let (hold, held) = mpsc::channel::<()>();
-        let (first, second) = (held, mpsc::channel::<()>());
+        let first = held;
+        let second = mpsc::channel::<()>();
         supervisor
             .thread("stuck", move || assert!(first.recv().is_err()))
             .unwrap();

@@ -65,19 +65,25 @@ pub(crate) struct Workflows {
     pub(crate) store: String,
 }
 
+/// What the threads share with the rest of the server.
+#[derive(Debug)]
+pub(crate) struct ServerContext {
+    pub(crate) health: Health,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) supervisor: Supervisor,
+    pub(crate) limits: Limits,
+    /// None: nothing of workflows is traced.
+    pub(crate) traces: Option<Traces>,
+}
+
 /// What the threads need, at their start and when they are started again after a panic.
 struct Thread {
     settings: Settings,
+    context: ServerContext,
     activity: Arc<Activity>,
-    health: Health,
-    metrics: Arc<Metrics>,
-    supervisor: Supervisor,
     port: Arc<Port>,
     looked: Option<oneshot::Sender<()>>,
-    limits: Limits,
     history: Arc<History>,
-    /// None: nothing of workflows is traced.
-    traces: Option<Traces>,
 }
 
 /// What follows when workflows are not served any more.
@@ -95,34 +101,30 @@ impl Workflows {
     /// The system refuses a thread.
     pub(crate) async fn start(
         settings: &Settings,
-        (health, metrics, traces): (&Health, &Arc<Metrics>, Option<&Traces>),
-        limits: Limits,
-        supervisor: &Supervisor,
+        context: ServerContext,
     ) -> Result<Self, ServeError> {
         let mut store = store::shown(settings);
-        let (activity, port) = (Arc::new(Activity::default()), Arc::new(Port::new(None)));
+        let activity = Arc::new(Activity::default());
+        let port = Arc::new(Port::new(None));
         let (looked, found) = oneshot::channel();
         let history = Arc::new(History::default());
+        let supervisor = context.supervisor.clone();
         supervisor.task(
             "the last hour",
             remember(
                 history.clone(),
                 activity.clone(),
-                metrics.clone(),
+                context.metrics.clone(),
                 supervisor.clone(),
             ),
         );
         let mut thread = Thread {
-            history,
             settings: settings.clone(),
+            context,
             activity: activity.clone(),
-            health: health.clone(),
-            metrics: metrics.clone(),
-            supervisor: supervisor.clone(),
             port: port.clone(),
             looked: Some(looked),
-            limits,
-            traces: traces.cloned(),
+            history,
         };
         supervisor.repaired_thread(PART, move || thread.main())?;
         if !matches!(timeout(FIRST_LOOK, found).await, Ok(Ok(()))) {
@@ -176,39 +178,26 @@ impl Thread {
             }
         };
         let runtimes = threads.runtimes().to_vec();
-        let looked = self.looked.take();
         let clock = StoreClock::default();
         let api = Api::new(
             self.access(),
             self.activity.clone(),
             self.host(clock.clone()),
         );
+        let looked = self.looked.take();
+        let context = OpenContext {
+            settings: &self.settings,
+            counters: self.context.limits.counters.clone(),
+            traces: self.context.traces.clone(),
+            api: &api,
+            activity: &self.activity,
+        };
+        let opener = Opener::new(context, looked, clock.clone());
         let mut engine = None;
         let work = async {
-            let context = OpenContext {
-                settings: &self.settings,
-                counters: self.limits.counters.clone(),
-                traces: self.traces.clone(),
-                api: &api,
-                activity: &self.activity,
-            };
-            let opener = Opener::new(context, looked, clock.clone());
             let opened = opener.open(&runtimes).await;
-            self.activity.put_tally(opened.tally());
-            self.metrics
-                .watch_redis_of_workflows(opened.redis_clients());
-            // Before any worker takes a job: leases that could not be extended meanwhile go on, and keep their places under limits.
-            let now = clock.now();
-            opened.begin_serving(now);
-            let _late = timeout(store::PATIENCE, opened.catch_up(now)).await;
-            api.open(opened.clone());
             engine = Some(opened.clone());
-            let driven = (opened.clone(), clock.clone());
-            tokio::select! {
-                () = driver::run((driven, self.limits.shown.limiter.clone()), self.about(), self.activity.clone(), self.supervisor.clone()) => Next::End,
-                () = risks::follow(opened.store(), self.settings.replicas, &self.activity) => Next::End,
-                () = opened.store().replaced() => Next::OpenAgain,
-            }
+            Box::pin(self.drive(opened, clock, &api)).await
         };
         let next = tokio::select! {
             () = self.serve(&api, &runtimes) => Next::End,
@@ -216,7 +205,7 @@ impl Thread {
             next = work => next,
         };
         // Whoever reads metrics must not keep connections open.
-        self.metrics.watch_redis_of_workflows(Vec::new());
+        self.context.metrics.watch_redis_of_workflows(Vec::new());
         if let Some(engine) = engine {
             heartbeat::end(&engine).await;
             close(engine).await;
@@ -230,27 +219,52 @@ impl Thread {
         next
     }
 
+    /// Drives an engine whose store was just opened, until the server stops or the store is another one.
+    async fn drive(&self, engine: Engine, clock: StoreClock, api: &Api) -> Next {
+        let ServerContext {
+            metrics,
+            supervisor,
+            limits,
+            ..
+        } = &self.context;
+        self.activity.put_tally(engine.tally());
+        metrics.watch_redis_of_workflows(engine.redis_clients());
+        // Before any worker takes a job: leases that could not be extended meanwhile go on, and keep their places under limits.
+        let now = clock.now();
+        engine.begin_serving(now);
+        let _late = timeout(store::PATIENCE, engine.catch_up(now)).await;
+        api.open(engine.clone());
+        let limiter = limits.shown.limiter.clone();
+        let activity = self.activity.clone();
+        tokio::select! {
+            () = driver::run(engine.clone(), clock, limiter, self.about(), activity) => Next::End,
+            () = risks::follow(engine.store(), self.settings.replicas, &self.activity) => Next::End,
+            () = engine.store().replaced() => Next::OpenAgain,
+            () = supervisor.stop.cancelled() => Next::End,
+        }
+    }
+
     /// Serves the API until the server stops.
     async fn serve(&self, api: &Api, runtimes: &[Handle]) {
-        if let Some((port, bounds)) = self.listener().await {
+        if let Some((port, gate, bounds)) = self.listener().await {
             let each = runtimes.iter().enumerate();
             let threads = each
                 .map(|(at, runtime)| http::Thread::new(runtime.clone(), api.on(at).router()))
                 .collect();
-            http::serve_on(threads, port, bounds, self.supervisor.clone()).await;
+            http::serve_on(threads, port, gate, bounds, self.context.supervisor.clone()).await;
             // The server drains: from now on another process may have the port.
             self.port.send_replace(None);
         }
-        self.supervisor.stop.cancelled().await;
+        self.context.supervisor.stop.cancelled().await;
     }
 
     /// A listener on the port of the API, as soon as it is open, its gate and its bounds. None: the server stops, or the system
     /// refuses it.
-    async fn listener(&self) -> Option<((TcpListener, Option<Gate>), Bounds)> {
+    async fn listener(&self) -> Option<(TcpListener, Option<Gate>, Bounds)> {
         let mut port = self.port.subscribe();
         let opened = tokio::select! {
             opened = port.wait_for(Option::is_some) => opened.ok()?,
-            () = self.supervisor.drain.cancelled() => return None,
+            () = self.context.supervisor.drain.cancelled() => return None,
         };
         // A copy: when this thread panics, the port stays open until the thread is started again.
         let (listener, gate, bounds) = opened.as_ref()?;
@@ -258,7 +272,7 @@ impl Thread {
         let copy = copy
             .inspect_err(|error| warn!(%error, "cannot register the listener of the API"))
             .ok()?;
-        Some(((copy, gate.clone()), bounds.clone()))
+        Some((copy, gate.clone(), bounds.clone()))
     }
 
     /// What this server says about itself to the others of its store.
@@ -272,61 +286,49 @@ impl Thread {
     }
 
     fn access(&self) -> Access {
-        let Settings {
-            tokens,
-            anonymous,
-            max_body,
-            max_streams,
-            ..
-        } = &self.settings;
-        let tokens = tokens.as_ref().map(|file| file.tokens.clone());
+        let settings = &self.settings;
         Access {
-            tokens,
-            anonymous: *anonymous,
-            max_body: *max_body,
-            max_streams: *max_streams,
+            tokens: settings.tokens.as_ref().map(|file| file.tokens.clone()),
+            anonymous: settings.anonymous,
+            max_body: settings.max_body,
+            max_streams: settings.max_streams,
         }
     }
 
     fn host(&self, clock: StoreClock) -> Host {
-        let (health, metrics) = (self.health.clone(), self.metrics.clone());
-        let (drain, tasks) = (self.supervisor.drain.clone(), self.supervisor.tasks.clone());
-        let (serving, counting) = (
-            Arc::new(move || health.serving()),
-            Arc::new(move || metrics.counting()),
-        );
-        let moved = clock.clone();
-        let advance: Arc<dyn Fn(Duration) -> bool + Send + Sync> =
-            Arc::new(move |by| moved.advance(by));
-        let test_clock = self.settings.test_clock.then_some(advance);
-        let (version, clock) = (crate::VERSION, Arc::new(move || clock.now()));
-        let (history, metrics) = (self.history.clone(), self.metrics.clone());
-        let (counted, latest) = (metrics.clone(), self.limits.latest.clone());
-        let totals = Arc::new(move || metrics.totals());
-        let (uses, loads) = (
-            Arc::new(move |slots: &[u32]| counted.uses(slots)),
-            Arc::new(move || latest.loads()),
-        );
-        let limits = self.limits.shown.clone();
-        let exporter = self.traces.as_ref().map(Traces::of_api);
-        let traces = tidegate_api::Traces {
-            caller: traces::caller,
-            exporter,
-        };
-        Host {
-            version,
-            clock,
-            test_clock,
-            serving,
-            counting,
-            totals,
-            history,
+        let ServerContext {
+            health,
+            metrics,
+            supervisor,
             limits,
-            loads,
-            uses,
             traces,
-            drain,
-            tasks,
+        } = &self.context;
+        let advance: Arc<dyn Fn(Duration) -> bool + Send + Sync> = {
+            let clock = clock.clone();
+            Arc::new(move |by| clock.advance(by))
+        };
+        let health = health.clone();
+        let counting = metrics.clone();
+        let totals = metrics.clone();
+        let uses = metrics.clone();
+        let loads = limits.latest.clone();
+        Host {
+            version: crate::VERSION,
+            clock: Arc::new(move || clock.now()),
+            test_clock: self.settings.test_clock.then_some(advance),
+            serving: Arc::new(move || health.serving()),
+            counting: Arc::new(move || counting.counting()),
+            totals: Arc::new(move || totals.totals()),
+            history: self.history.clone(),
+            limits: limits.shown.clone(),
+            loads: Arc::new(move || loads.loads()),
+            uses: Arc::new(move |slots: &[u32]| uses.uses(slots)),
+            traces: tidegate_api::Traces {
+                caller: traces::caller,
+                exporter: traces.as_ref().map(Traces::of_api),
+            },
+            drain: supervisor.drain.clone(),
+            tasks: supervisor.tasks.clone(),
         }
     }
 }

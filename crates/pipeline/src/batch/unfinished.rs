@@ -56,9 +56,10 @@ impl Batch {
             outcomes[command].may_be_sent_again()
                 || (harmless && outcomes[command].may_be_repeated(false))
         };
-        match !outcomes[exec].ran() && commands.clone().any(again) {
-            true => commands.collect(),
-            false => SmallVec::new(),
+        if !outcomes[exec].ran() && commands.clone().any(again) {
+            commands.collect()
+        } else {
+            SmallVec::new()
         }
     }
 
@@ -294,7 +295,8 @@ mod tests {
     fn what_confirms_goes_again_only_behind_what_it_confirms() {
         let mut batch = Batch::new();
         batch.unit().command("PING", &[]);
-        let (key, wait) = (Arg::Key(b"k"), [Arg::Integer(1), Arg::Integer(100)]);
+        let key = Arg::Key(b"k");
+        let wait = [Arg::Integer(1), Arg::Integer(100)];
         batch
             .unit()
             .command("INCR", &[key])

@@ -29,11 +29,6 @@ impl UnitSet {
         self.ranges.clone().into_iter().flatten()
     }
 
-    /// The index of the first unit; none when there is no unit.
-    pub(crate) fn first(&self) -> Option<u32> {
-        self.ranges.first().map(|range| range.start)
-    }
-
     pub(crate) fn contains(&self, unit: u32) -> bool {
         self.ranges.iter().any(|range| range.contains(&unit))
     }

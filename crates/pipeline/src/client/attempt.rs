@@ -13,7 +13,6 @@ use crate::client::route::{GroupParts, Route, whole_groups};
 use crate::client::tally::Tally;
 use crate::client::waiting::Waiting;
 use crate::cluster::Cluster;
-use crate::config::Config;
 use crate::config::parallelism::Parallelism;
 use crate::link::context::ClientContext;
 use crate::node::Node;
@@ -63,7 +62,7 @@ impl Sender {
             call: &attempt.call,
             context: &self.context,
         };
-        let in_time = attempt.run(&self.context.config).await;
+        let in_time = attempt.run(self.context.config.parallelism).await;
         std::mem::forget(guard);
         let outcomes = attempt.call.leave(|group, why| {
             let node = Arc::clone(&attempt.nodes[group].name);
@@ -83,13 +82,12 @@ impl Sender {
 
     /// Chooses the node of each unit.
     fn route(&self, batch: Batch, targets: &[Option<Arc<Node>>], deadline: Instant) -> Attempt {
-        let grouping = self.context.config.grouping;
         let target = |unit: u32| targets.get(unit as usize).and_then(Option::as_ref);
         let (Route { groups, nodes }, epoch) = match &self.backend {
-            Backend::Single(node) => (Route::split(&batch, grouping, |_| Some(node)), 0),
+            Backend::Single(node) => (Route::split(&batch, |_| Some(node)), 0),
             Backend::Cluster(cluster) => {
                 let topology = cluster.topology();
-                let route = Route::split(&batch, grouping, |unit| {
+                let route = Route::split(&batch, |unit| {
                     target(unit).or_else(|| match batch.slot_of(unit) {
                         Some(slot) => topology.owner(slot),
                         None => fastrand::choice(&topology.nodes),
@@ -151,27 +149,20 @@ impl Attempt {
     ///
     /// At most so many are under way at once. The parts of a group that was cut because it is large count as one: they are
     /// written one behind the other, and none waits for the reply to another.
-    async fn run(
-        &self,
-        Config {
-            parallelism,
-            grouping,
-            ..
-        }: &Config,
-    ) -> Result<(), DeadlinePassed> {
-        let (call, groups, limit) = (&self.call, self.nodes.len(), parallelism.groups());
+    async fn run(&self, parallelism: Parallelism) -> Result<(), DeadlinePassed> {
+        let call = &self.call;
+        let groups = self.nodes.len();
+        let limit = parallelism.groups();
         if groups <= limit {
             self.submit(0..groups);
             return call.until(groups).await;
         }
-        let mut waiting = whole_groups(&call.batch, &call.groups, &self.nodes, *grouping)
-            .into_iter()
-            .peekable();
+        let mut waiting = whole_groups(&self.nodes).into_iter().peekable();
         let mut under_way: Vec<GroupParts> = Vec::new();
         while waiting.peek().is_some() {
             let done = call.done();
             under_way.retain(|parts| !call.all_done(parts));
-            if *parallelism == Parallelism::SERIAL && call.failed() {
+            if parallelism == Parallelism::SERIAL && call.failed() {
                 return Ok(());
             }
             for parts in waiting.by_ref().take(limit - under_way.len()) {

@@ -28,7 +28,8 @@ pub(crate) async fn resend(
     let batch = &first.call.batch;
     let mut epoch = first.epoch;
     let mut unfinished = unfinished_units(first, outcomes);
-    let (mut bound, mut place) = (RETRY_MIN, None);
+    let mut bound = RETRY_MIN;
+    let mut place = None;
     loop {
         let retries: Vec<Retry> = unfinished
             .iter_mut()
@@ -41,23 +42,17 @@ pub(crate) async fn resend(
             .iter()
             .any(|retry| matches!(retry, Retry::Redirect(..)));
         if !redirected {
-            if !retries.iter().any(|retry| matches!(retry, Retry::Wait)) {
+            if waiting(&unfinished, &retries).next().is_none() {
                 return;
             }
             place = place.or_else(|| enter(sender, batch, &unfinished, &retries, outcomes));
             if place.is_none() {
-                let waits = unfinished
-                    .iter()
-                    .zip(&retries)
-                    .filter(|(_, retry)| matches!(retry, Retry::Wait));
-                return waits.for_each(|(unit, _)| unit.refuse(outcomes));
+                return waiting(&unfinished, &retries).for_each(|unit| unit.refuse(outcomes));
             }
             let lacks_owner = unfinished.iter().any(|unit| unit.lacks_owner(outcomes));
             let owner_lacking_since = lacks_owner.then_some(epoch);
-            if wait(&sender.backend, bound, owner_lacking_since, deadline)
-                .await
-                .is_err()
-            {
+            let waited = wait(&sender.backend, bound, owner_lacking_since, deadline).await;
+            if waited.is_err() {
                 return;
             }
             if let Some(newer) = in_vain(&sender.backend, batch, &unfinished, outcomes) {
@@ -82,6 +77,18 @@ pub(crate) async fn resend(
     }
 }
 
+/// The units that wait to be sent again to the same node.
+fn waiting<'u>(
+    unfinished: &'u [UnfinishedUnit],
+    retries: &'u [Retry],
+) -> impl Iterator<Item = &'u UnfinishedUnit> {
+    unfinished
+        .iter()
+        .zip(retries)
+        .filter(|(_, retry)| matches!(retry, Retry::Wait))
+        .map(|(unit, _)| unit)
+}
+
 /// A place among the calls that wait to be sent again, beside those that wait for the same node; none when there is no room.
 fn enter<'a>(
     sender: &'a Sender,
@@ -97,12 +104,8 @@ fn enter<'a>(
     } else {
         Progress::None
     };
-    let mut waits = unfinished
-        .iter()
-        .zip(retries)
-        .filter(|(_, retry)| matches!(retry, Retry::Wait));
-    let node = waits
-        .find_map(|(unit, _)| unit.asked.as_ref())
+    let node = waiting(unfinished, retries)
+        .find_map(|unit| unit.asked.as_ref())
         .map_or_else(Arc::default, |node| Arc::clone(&node.name));
     sender.waiting.enter(node, batch.load(), progress)
 }

@@ -173,9 +173,10 @@ impl UnfinishedUnit {
         text: &str,
     ) -> Option<(Slot, Arc<Node>)> {
         self.redirects += 1;
-        let named = match self.redirects <= MAX_REDIRECTS {
-            true => endpoint(text, &asked.address).and_then(|address| cluster.node_named(address)),
-            false => None,
+        let named = if self.redirects <= MAX_REDIRECTS {
+            endpoint(text, &asked.address).and_then(|address| cluster.node_named(address))
+        } else {
+            None
         };
         if named.is_none() {
             cluster.want_refresh();

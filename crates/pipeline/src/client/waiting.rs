@@ -112,7 +112,8 @@ mod tests {
     #[test]
     fn calls_that_have_begun_have_room_that_others_cannot_take() {
         let mut config = Config::single("127.0.0.1:1".parse().expect("an address"));
-        (config.queue_commands, config.queue_bytes) = (4, 100);
+        config.queue_commands = 4;
+        config.queue_bytes = 100;
         let waiting = Waiting::new(&config);
         let enter = |load, progress| waiting.enter("a".into(), load, progress);
         let call = |commands, bytes| Load { commands, bytes };

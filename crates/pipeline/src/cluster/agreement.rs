@@ -133,7 +133,8 @@ impl Agreement {
             .filter(|held| self.counts(held))
             .max_by_key(rank)
         {
-            let (view, owners) = (held.view.clone(), held.owners.clone());
+            let view = held.view.clone();
+            let owners = held.owners.clone();
             return Conclusion::Believed {
                 view,
                 owners,
@@ -189,7 +190,8 @@ mod tests {
     fn known(shares: &str, cluster_epoch: u64) -> SnapshotSummary {
         let view = view(shares, cluster_epoch);
         let owners: HashSet<Address> = view.ranges.iter().map(|(_, owner)| owner.clone()).collect();
-        let (covered, cluster_epoch) = (view.covered(), view.cluster_epoch);
+        let covered = view.covered();
+        let cluster_epoch = view.cluster_epoch;
         SnapshotSummary {
             nodes: owners.iter().cloned().collect(),
             owners: owners.len(),

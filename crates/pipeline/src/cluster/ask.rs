@@ -135,7 +135,8 @@ mod tests {
 
     #[test]
     fn a_server_that_does_not_answer_is_told_of_once_a_minute() {
-        let (silent, start) = (LogThrottle::new(), Instant::now());
+        let silent = LogThrottle::new();
+        let start = Instant::now();
         let at = |node: &str, seconds| silent.count(node, start + Duration::from_secs(seconds));
         assert_eq!(
             [at("a:1", 0), at("b:1", 1), at("a:1", 1), at("a:1", 59)],

@@ -75,7 +75,8 @@ impl Discovery {
 
 /// The servers to ask: a seed, the nodes in use, and the other seeds, each in random order.
 fn sources(in_use: &[Address], seeds: &[Address]) -> VecDeque<Address> {
-    let (mut seeds, mut nodes) = (seeds.to_vec(), in_use.to_vec());
+    let mut seeds = seeds.to_vec();
+    let mut nodes = in_use.to_vec();
     fastrand::shuffle(&mut seeds);
     fastrand::shuffle(&mut nodes);
     let first = seeds.pop();
@@ -106,7 +107,8 @@ impl Inquiry {
 
     async fn view(mut self) -> Result<View, String> {
         let started = Instant::now();
-        let (deadline, mut late) = (started + MAX_DURATION, started + WAVE_INTERVAL);
+        let deadline = started + MAX_DURATION;
+        let mut late = started + WAVE_INTERVAL;
         self.ask_more(WAVE);
         loop {
             let mut is_late = false;
@@ -132,7 +134,8 @@ impl Inquiry {
                 Conclusion::Believed { view, .. } => Ok(view),
                 Conclusion::Unconfirmed { owners } => {
                     if let Some(times) = REFUSED.count("", Instant::now().into_std()) {
-                        let (owners, answers) = (owners.len(), self.agreement.answers());
+                        let owners = owners.len();
+                        let answers = self.agreement.answers();
                         warn!(times, owners, answers, "{UNCONFIRMED}");
                     }
                     Err(UNCONFIRMED.to_owned())

@@ -91,7 +91,8 @@ impl Knowledge {
             return knowledge;
         }
         let knowledge = Arc::new(Self::new());
-        let (servers, address_map) = (config.servers.clone(), config.address_map.clone());
+        let servers = config.servers.clone();
+        let address_map = config.address_map.clone();
         known.push(Subject {
             servers,
             address_map,
@@ -223,7 +224,8 @@ mod tests {
     #[test]
     fn knowledge_is_shared_by_those_who_name_the_same_servers_and_dies_with_them() {
         let config = || Config::cluster(vec![address(1), address(2)]);
-        let (one, other) = (Knowledge::of(&config()), Knowledge::of(&config()));
+        let one = Knowledge::of(&config());
+        let other = Knowledge::of(&config());
         assert!(Arc::ptr_eq(&one, &other));
         let mut mapped = config();
         mapped.address_map = Some(AddressMap::new(|address| address));

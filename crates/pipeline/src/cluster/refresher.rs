@@ -182,7 +182,8 @@ mod tests {
         let nobody: Vec<Address> = vec!["127.0.0.1:4".parse().unwrap()];
         let config = Config::cluster(nobody.clone());
         let knowledge = Knowledge::of(&config);
-        let (_turn, began) = (knowledge.asking.lock().await, Instant::now());
+        let _turn = knowledge.asking.lock().await;
+        let began = Instant::now();
         let context = ClientContext::new(config).unwrap();
         let cluster = Cluster::start(Discovery::Cluster(nobody), &context);
         while cluster.stats().refreshes == 0 {

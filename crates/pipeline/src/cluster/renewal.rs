@@ -60,7 +60,8 @@ mod tests {
     #[test]
     fn a_snapshot_wakes_a_few_and_each_wakes_the_next() {
         const WAITING: usize = 1_000;
-        let (renewal, came) = (Renewal::default(), AtomicBool::new(false));
+        let renewal = Renewal::default();
+        let came = AtomicBool::new(false);
         let wakes: Vec<Arc<Wakes>> = (0..WAITING).map(|_| Arc::default()).collect();
         let woken = || {
             wakes

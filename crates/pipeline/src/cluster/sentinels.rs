@@ -66,7 +66,8 @@ impl Sentinels {
         for sentinel in &self.addresses {
             asked.spawn(Arc::clone(self).ask(sentinel.clone(), Arc::clone(context)));
         }
-        let (mut named, mut failures) = (Vec::<NamedPrimary>::new(), Failures::default());
+        let mut named = Vec::<NamedPrimary>::new();
+        let mut failures = Failures::default();
         while let Some(answered) = asked.join_next().await {
             // A task that panicked has no answer.
             let Ok((sentinel, answer)) = answered else {

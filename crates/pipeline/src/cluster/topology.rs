@@ -99,7 +99,8 @@ impl Topology {
             .iter()
             .map(|owner| AtomicU16::new(owner.load(Relaxed)))
             .collect();
-        let (epoch, nodes) = (self.epoch + 1, self.nodes.clone());
+        let epoch = self.epoch + 1;
+        let nodes = self.nodes.clone();
         let mut copy = Self {
             epoch,
             version: self.version,

@@ -4,8 +4,7 @@ use std::num::NonZero;
 
 use crate::config::error::ConfigError;
 
-/// How many groups of one batch may be under way at once. What one node runs is one group, however large it is, unless
-/// [`Grouping`](crate::Grouping) says otherwise.
+/// How many groups of one batch may be under way at once. What one node runs is one group, however large it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Parallelism(NonZero<usize>);
 

@@ -180,20 +180,18 @@ impl<H: Host> Connection<H> {
             ReadStep::GiveOut => return self.complete().map(|()| true),
         }
         self.read.reserve(READ_SIZE);
-        let read = match poll_read_buf(Pin::new(&mut self.socket), cx, &mut self.read) {
+        match poll_read_buf(Pin::new(&mut self.socket), cx, &mut self.read) {
             Poll::Pending => return Ok(false),
             Poll::Ready(Ok(0)) => return Err("closed by the server".to_owned()),
-            Poll::Ready(Ok(read)) => read,
+            Poll::Ready(Ok(_)) => {}
             Poll::Ready(Err(error)) => return Err(error.to_string()),
-        };
+        }
         let now = Instant::now();
         if self.watchdog.bytes_arrived(now) {
             self.host.report(self.link, Event::BytesArrived);
         }
         self.expire(now);
-        let counters = self.host.counters();
-        count(&counters.reads, 1);
-        count(&counters.bytes_in, read);
+        count(&self.host.counters().reads, 1);
         self.complete().map(|()| true)
     }
 
@@ -392,9 +390,10 @@ impl<H: Host> Drop for Connection<H> {
         if !self.ended {
             let reason = "its task was stopped".into();
             self.fail(&reason);
-            match thread::panicking() {
-                true => self.host.detach(self.link, &reason),
-                false => self.host.stopped(self.link, &reason),
+            if thread::panicking() {
+                self.host.detach(self.link, &reason);
+            } else {
+                self.host.stopped(self.link, &reason);
             }
         }
     }

@@ -175,7 +175,8 @@ async fn log_in(
                     .iter()
                     .any(|code| error.starts_with(code)) =>
             {
-                (ready.protocol, ready.decoder) = (Protocol::Resp2, Decoder::new(Protocol::Resp2));
+                ready.protocol = Protocol::Resp2;
+                ready.decoder = Decoder::new(Protocol::Resp2);
             }
             Err(error) => return Err(error),
         }

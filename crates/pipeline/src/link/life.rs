@@ -112,72 +112,41 @@ mod tests {
         use Effect::{Close, Nothing, ReportLoss, ReturnQueue, Wake};
         use Standing::{Abandoned, Closed, Retiring, Serving, Silent};
 
+        let serving = (Serving, Nothing);
+        let silent = (Silent, Nothing);
+        let retiring = (Retiring, Nothing);
+        let abandoned = (Abandoned, Nothing);
         let closed = (Closed, Nothing);
         check(
             Event::ReplyOverdue,
-            [
-                (Silent, ReturnQueue),
-                (Silent, Nothing),
-                (Retiring, Nothing),
-                (Abandoned, Nothing),
-                closed,
-            ],
+            [(Silent, ReturnQueue), silent, retiring, abandoned, closed],
         );
         check(
             Event::BytesArrived,
-            [
-                (Serving, Nothing),
-                (Serving, Nothing),
-                (Retiring, Nothing),
-                (Serving, Nothing),
-                closed,
-            ],
+            [serving, serving, retiring, serving, closed],
         );
         check(
             Event::OtherLinkAnswered,
-            [
-                (Serving, Nothing),
-                (Abandoned, Wake),
-                (Retiring, Nothing),
-                (Abandoned, Nothing),
-                closed,
-            ],
+            [serving, (Abandoned, Wake), retiring, abandoned, closed],
         );
         check(
             Event::Replaced,
-            [
-                (Retiring, Wake),
-                (Silent, Nothing),
-                (Retiring, Nothing),
-                (Abandoned, Nothing),
-                closed,
-            ],
+            [(Retiring, Wake), silent, retiring, abandoned, closed],
         );
         let not_needed = (Retiring, Close(Reason::NotNeeded));
         check(
             Event::NotNeeded,
             [not_needed, not_needed, not_needed, not_needed, closed],
         );
-        let abandoned = (Abandoned, Close(Reason::Abandoned));
+        let retired = (Retiring, Close(Reason::Retired));
+        let ends = (Abandoned, Close(Reason::Abandoned));
         check(
             Event::TurnWithLoad,
-            [
-                (Serving, Nothing),
-                (Silent, Nothing),
-                (Retiring, Nothing),
-                abandoned,
-                closed,
-            ],
+            [serving, silent, retiring, ends, closed],
         );
         check(
             Event::TurnWithoutLoad,
-            [
-                (Serving, Nothing),
-                (Silent, Nothing),
-                (Retiring, Close(Reason::Retired)),
-                abandoned,
-                closed,
-            ],
+            [serving, silent, retired, ends, closed],
         );
         let lost = (Closed, ReportLoss);
         check(Event::Ended, [lost, lost, closed, lost, closed]);

@@ -134,10 +134,12 @@ impl Owed {
 
 /// What is known of a command without a reply. Redis runs a command only after its last byte has arrived.
 fn lost(all_written: bool, node: &Arc<str>, reason: &Arc<str>) -> Outcome {
-    let (node, reason) = (Arc::clone(node), Arc::clone(reason));
-    match all_written {
-        true => Outcome::Unknown(Unknown::ConnectionLost { node, reason }),
-        false => Outcome::NotSent(NotSent::ConnectionLost { node, reason }),
+    let node = Arc::clone(node);
+    let reason = Arc::clone(reason);
+    if all_written {
+        Outcome::Unknown(Unknown::ConnectionLost { node, reason })
+    } else {
+        Outcome::NotSent(NotSent::ConnectionLost { node, reason })
     }
 }
 
@@ -169,7 +171,8 @@ mod tests {
 
     /// A call of so many PINGs in one group, which begins at `start` in the stream.
     fn push(owed: &mut Owed, pings: u32, start: u64) -> Arc<Call> {
-        let (mut batch, mut units) = (Batch::new(), UnitSet::default());
+        let mut batch = Batch::new();
+        let mut units = UnitSet::default();
         for unit in 0..pings {
             batch.unit().command("PING", &[]);
             units.push(unit, batch.load_of(unit));
@@ -200,7 +203,8 @@ mod tests {
     fn replies_go_to_groups_in_the_order_of_the_bytes() {
         check(|| {
             let mut owed = Owed::default();
-            let (first, second) = (push(&mut owed, 2, 0), push(&mut owed, 1, 2 * PING));
+            let first = push(&mut owed, 2, 0);
+            let second = push(&mut owed, 1, 2 * PING);
             assert_eq!((owed.groups(), owed.commands()), (2, 3));
             assert!(owed.answer(reply(1)).unwrap().is_none());
             assert_eq!(
@@ -224,7 +228,8 @@ mod tests {
     fn a_caller_that_left_still_takes_its_reply_off_the_wire() {
         check(|| {
             let mut owed = Owed::default();
-            let (left, stays) = (push(&mut owed, 1, 0), push(&mut owed, 1, PING));
+            let left = push(&mut owed, 1, 0);
+            let stays = push(&mut owed, 1, PING);
             assert_eq!(left.leave(|_, _: Unanswered| reply(0)), [reply(0)]);
             assert!(owed.answer(reply(1)).unwrap().is_some());
             assert!(owed.answer(reply(2)).unwrap().is_some());

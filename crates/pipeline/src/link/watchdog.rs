@@ -135,24 +135,27 @@ impl Watchdog {
         if now - limit > LATE_TIMER && !self.excused {
             // This process did not run: what is owed may have been written a moment ago. Once is enough: in a process whose
             // timers are always late, as under a quota of processor time, silence would never be noticed.
-            (self.last_activity, self.excused) = (now, true);
+            self.last_activity = now;
+            self.excused = true;
             return Verdict::Wait;
         }
         if self.reported || self.longest_silence() == self.stall_timeout {
             return Verdict::Stalled;
         }
-        (self.reported, self.excused) = (true, false);
+        self.reported = true;
+        self.excused = false;
         Verdict::Overdue
     }
 
     /// How long the connection may be silent now, with a reply due.
     #[inline]
     fn longest_silence(&self) -> Duration {
-        match self.reported {
-            true => self.stall_timeout,
-            false => OVERDUE_AFTER
+        if self.reported {
+            self.stall_timeout
+        } else {
+            OVERDUE_AFTER
                 .max(self.reply_time * 10)
-                .min(self.stall_timeout),
+                .min(self.stall_timeout)
         }
     }
 }
@@ -167,7 +170,8 @@ mod tests {
     /// A watchdog whose last bytes arrived at `start`.
     fn watchdog(start: Instant, stall_timeout: Duration) -> Watchdog {
         let mut config = Config::single("127.0.0.1:1".parse().unwrap());
-        (config.stall_timeout, config.idle_timeout) = (stall_timeout, IDLE);
+        config.stall_timeout = stall_timeout;
+        config.idle_timeout = IDLE;
         let mut watchdog = Watchdog::new(&config);
         watchdog.bytes_arrived(start);
         watchdog
@@ -268,7 +272,8 @@ mod tests {
     async fn a_process_that_did_not_run_blames_nobody() {
         let start = Instant::now();
         let mut watchdog = watchdog(start, STALL);
-        let (limit, late) = (start + OVERDUE_AFTER, LATE_TIMER + Duration::from_millis(1));
+        let limit = start + OVERDUE_AFTER;
+        let late = LATE_TIMER + Duration::from_millis(1);
         check(&mut watchdog, Some(start), limit, late, Verdict::Wait);
         check(
             &mut watchdog,
@@ -283,7 +288,8 @@ mod tests {
     async fn silence_is_noticed_although_every_timer_is_late() {
         let start = Instant::now();
         let mut watchdog = watchdog(start, STALL);
-        let (mut now, mut verdicts) = (start, Vec::new());
+        let mut now = start;
+        let mut verdicts = Vec::new();
         for _ in 0..4 {
             let limit = watchdog.limit(Some(start)).unwrap();
             now = now.max(limit) + LATE_TIMER + Duration::from_millis(40);

@@ -67,9 +67,10 @@ impl Node {
     /// What the next connection has to show. While a reply is overdue, it decides whether the server or a connection is
     /// silent.
     fn probe_needed(&self) -> Probe {
-        match self.state().pool.has_silent() {
-            true => Probe::Write,
-            false => Probe::Ping,
+        if self.state().pool.has_silent() {
+            Probe::Write
+        } else {
+            Probe::Ping
         }
     }
 
@@ -169,9 +170,10 @@ impl Node {
             warn!(node = %self.name, error = %reason, "connection to redis lost");
             self.context.refresh_wanted.notify_one();
         }
-        state.failures = match lost && link.opened.elapsed() < SHORT_LIFE {
-            true => state.failures.saturating_add(1),
-            false => 0,
+        state.failures = if lost && link.opened.elapsed() < SHORT_LIFE {
+            state.failures.saturating_add(1)
+        } else {
+            0
         };
         state.pool.put_back(link.queue);
         // It reconnects even when no caller waits, so that the next caller need not wait for it.

@@ -9,7 +9,7 @@ use crate::call::group::Group;
 use crate::link::host::{LinkId, Turn};
 use crate::link::life::{self, CloseReason, Effect, Event, Standing};
 use crate::node::queue::Queue;
-use crate::node::selection::{self, Candidate};
+use crate::node::selection;
 
 /// The node's side of one connection.
 #[derive(Debug)]
@@ -75,14 +75,9 @@ impl Link {
         )
     }
 
-    /// What selection sees of it.
-    pub(crate) fn candidate(&self, more: Load, cap: Load) -> Candidate {
-        let accepts = self.is_serving() && selection::accepts(self.load, more, cap);
-        let reply_time = u64::try_from(self.reply_time.as_nanos()).unwrap_or(u64::MAX);
-        Candidate {
-            accepts,
-            cost: (self.load.commands as u64).saturating_mul(reply_time.saturating_add(1)),
-        }
+    /// Whether it may take `more` within `cap`.
+    pub(crate) fn accepts(&self, more: Load, cap: Load) -> bool {
+        self.is_serving() && selection::accepts(self.load, more, cap)
     }
 
     pub(crate) fn push(&mut self, group: Group, load: Load) {
@@ -108,9 +103,10 @@ impl Link {
             Some(waker) => waker.clone_from(turn.waker),
             none => *none = Some(turn.waker.clone()),
         }
-        let event = match self.load == Load::default() {
-            true => Event::TurnWithoutLoad,
-            false => Event::TurnWithLoad,
+        let event = if self.load == Load::default() {
+            Event::TurnWithoutLoad
+        } else {
+            Event::TurnWithLoad
         };
         if let Effect::Close(reason) = self.apply(event) {
             return Err(reason);
@@ -125,7 +121,7 @@ impl Link {
     /// Takes as many of the groups that wait as fit.
     pub(crate) fn take_waiting(&mut self, waiting: &mut Queue, cap: Load, groups: &mut Vec<Group>) {
         while let Some(load) = waiting.head() {
-            if !self.candidate(load, cap).accepts {
+            if !self.accepts(load, cap) {
                 return;
             }
             self.load.add(load);

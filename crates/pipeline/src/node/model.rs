@@ -13,7 +13,6 @@ use crate::batch::Batch;
 use crate::call::group::Group;
 use crate::call::{Call, DeadlinePassed, Unanswered, Written};
 use crate::client::route::Route;
-use crate::config::grouping::Grouping;
 use crate::outcome::{Outcome, Unknown};
 use crate::wire::reply::Reply;
 
@@ -41,7 +40,7 @@ fn node() -> Arc<Node> {
 fn call(node: &Arc<Node>) -> Arc<Call> {
     let mut batch = Batch::new();
     batch.unit().command("PING", &[]);
-    let Route { groups, .. } = Route::split(&batch, Grouping::Node, |_| Some(node));
+    let Route { groups, .. } = Route::split(&batch, |_| Some(node));
     let deadline = tokio::time::Instant::now() + Duration::from_secs(3600);
     Call::new(batch, groups, deadline)
 }

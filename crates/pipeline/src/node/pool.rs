@@ -8,12 +8,11 @@ use fastrand::Rng;
 use crate::batch::load::Load;
 use crate::call::group::Group;
 use crate::config::Config;
-use crate::config::selection::Selection;
 use crate::link::host::{LinkId, Turn};
 use crate::link::life::{CloseReason, Effect, Event};
 use crate::node::link::Link;
 use crate::node::queue::Queue;
-use crate::node::selection::{self, Candidate};
+use crate::node::selection;
 
 /// A call with more bytes than this for one node is large. Redis reads 16 KiB of a client before it serves the next client.
 /// A small call that shares a connection with a large one therefore waits for several rounds; on a connection of its own
@@ -31,11 +30,9 @@ pub(crate) struct Pool {
     large: Queue,
     /// The connection for large groups. While it is not the only one, no other groups go to it.
     reserved: Option<LinkId>,
-    selection: Selection,
+    search_space: usize,
     cap: Load,
     max: usize,
-    /// Kept to reuse its memory.
-    candidates: Vec<Candidate>,
     rng: Rng,
 }
 
@@ -63,13 +60,12 @@ impl Pool {
             queue: Queue::default(),
             large: Queue::default(),
             reserved: None,
-            selection: config.selection,
+            search_space: config.search_space,
             cap: Load {
                 commands: config.in_flight_commands,
                 bytes: config.in_flight_bytes,
             },
             max: config.max_connections,
-            candidates: Vec::new(),
             rng: Rng::new(),
         }
     }
@@ -224,13 +220,10 @@ impl Pool {
         };
         // Groups already waiting go first: else a large one that fits nowhere could wait for ever.
         if queue.is_empty() {
-            self.candidates.clear();
-            self.candidates
-                .extend(self.links.iter().map(|link| match lane.has(link.id) {
-                    true => link.candidate(load, self.cap),
-                    false => Candidate::EXCLUDED,
-                }));
-            if let Some(at) = self.selection.select(&self.candidates, &mut self.rng) {
+            let accepts = |link: &Link| lane.has(link.id) && link.accepts(load, self.cap);
+            if let Some(at) =
+                selection::select(&self.links, self.search_space, accepts, &mut self.rng)
+            {
                 return self.links[at].push(group, load);
             }
         }
@@ -295,8 +288,7 @@ impl Pool {
     /// The time that the head has waited shows bursts, which a mean hides. The expected delay shows a queue that has just
     /// grown, and that may not be looked at again before the next reply.
     fn demand(&self, waited: Duration) -> Demand {
-        let core = self.selection.fills_first();
-        if core == 0 && waited.is_zero() && self.queue.is_empty() {
+        if waited.is_zero() && self.queue.is_empty() {
             return Demand::Met;
         }
         let serving = self.serving().count();
@@ -306,9 +298,10 @@ impl Pool {
             self.cap,
             reply_times,
         ));
-        match serving < self.max && (serving < core || selection::is_worth_a_connection(delay)) {
-            true => Demand::Another,
-            false => Demand::Met,
+        if serving < self.max && selection::is_worth_a_connection(delay) {
+            Demand::Another
+        } else {
+            Demand::Met
         }
     }
 

@@ -1,32 +1,13 @@
 //! Which of a node's connections takes a group: plain functions over the state of the connections.
 //!
-//! Every policy except random search puts the load on few connections: batches grow there, and the other connections become
-//! idle and are closed. No policy opens a connection. Whether another one is opened depends on how long groups wait, and on a
-//! core that is to be filled first.
+//! The load goes to the oldest connections: batches grow there, and the other connections become idle and are closed.
+//! Whether another connection is opened depends on how long groups wait.
 
 use std::time::Duration;
 
 use fastrand::Rng;
 
 use crate::batch::load::Load;
-use crate::config::selection::Selection;
-
-/// A connection, as selection sees it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Candidate {
-    /// Whether it has room for the group.
-    pub(crate) accepts: bool,
-    /// How long the group would wait, for comparison only; lower is better.
-    pub(crate) cost: u64,
-}
-
-impl Candidate {
-    /// A connection that must not take the group.
-    pub(crate) const EXCLUDED: Self = Self {
-        accepts: false,
-        cost: u64::MAX,
-    };
-}
 
 /// A shorter wait for a connection costs less than another connection. To open one costs Redis as much as some hundred
 /// commands, and its caller at least two round trips.
@@ -65,113 +46,45 @@ pub(crate) fn is_worth_a_connection(queue_delay: Duration) -> bool {
     queue_delay > SOFT_QUEUE_DELAY
 }
 
-impl Selection {
-    /// The connection that takes the group, by its place among `candidates`, oldest connection first. None lets it wait.
-    #[inline]
-    pub(crate) fn select(self, candidates: &[Candidate], rng: &mut Rng) -> Option<usize> {
-        match self {
-            Self::Linear { space } => {
-                let (ordered, rest) = candidates.split_at(space.min(candidates.len()));
-                first(ordered).or_else(|| random(rest, rng).map(|at| ordered.len() + at))
-            }
-            Self::CorePool { size, .. } => within_core(candidates, size, |core| {
-                let start = if core.is_empty() {
-                    0
-                } else {
-                    rng.usize(..core.len())
-                };
-                let turns = (start..core.len()).chain(0..start);
-                turns.into_iter().find(|&at| core[at].accepts)
-            }),
-            Self::PowerOfTwo { core, effort, .. } => {
-                let size = if core == 0 { candidates.len() } else { core };
-                within_core(candidates, size, |core| power_of_two(core, effort, rng))
-            }
-        }
+/// The index of the connection that takes a group, among `links`, the oldest first; none lets the group wait.
+///
+/// The first of the oldest `space` that accepts the group, else a random one of the rest. Draws with replacement, so that the
+/// work is bounded in any state of the connections: it may miss one that has room.
+#[inline]
+pub(crate) fn select<L>(
+    links: &[L],
+    space: usize,
+    accepts: impl Fn(&L) -> bool,
+    rng: &mut Rng,
+) -> Option<usize> {
+    let (ordered, rest) = links.split_at(space.min(links.len()));
+    if let Some(at) = ordered.iter().position(&accepts) {
+        return Some(at);
     }
-}
-
-fn first(candidates: &[Candidate]) -> Option<usize> {
-    candidates.iter().position(|candidate| candidate.accepts)
-}
-
-/// Draws with replacement, so that the work is bounded in any state of the connections. It may miss one that has room.
-fn random(candidates: &[Candidate], rng: &mut Rng) -> Option<usize> {
-    let tries = if candidates.len() < RANDOM_SEARCH_FROM {
-        candidates.len()
+    let tries = if rest.len() < RANDOM_SEARCH_FROM {
+        rest.len()
     } else {
-        candidates.len() * 3 / 4
+        rest.len() * 3 / 4
     };
     (0..tries)
-        .map(|_| rng.usize(..candidates.len()))
-        .find(|&at| candidates[at].accepts)
-}
-
-fn within_core(
-    candidates: &[Candidate],
-    size: usize,
-    search: impl FnOnce(&[Candidate]) -> Option<usize>,
-) -> Option<usize> {
-    let (core, overflow) = candidates.split_at(size.min(candidates.len()));
-    search(core).or_else(|| first(overflow).map(|at| core.len() + at))
-}
-
-fn power_of_two(candidates: &[Candidate], effort: usize, rng: &mut Rng) -> Option<usize> {
-    let pairs = match candidates.len() {
-        0 => return None,
-        1 => return first(candidates),
-        2 => 1,
-        _ => effort,
-    };
-    (0..pairs).find_map(|_| {
-        let one = rng.usize(..candidates.len());
-        let other = (one + rng.usize(1..candidates.len())) % candidates.len();
-        let (better, worse) = if candidates[one].cost <= candidates[other].cost {
-            (one, other)
-        } else {
-            (other, one)
-        };
-        [better, worse]
-            .into_iter()
-            .find(|&at| candidates[at].accepts)
-    })
+        .map(|_| rng.usize(..rest.len()))
+        .find(|&at| accepts(&rest[at]))
+        .map(|at| ordered.len() + at)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::selection::Fill;
 
-    /// Connections that accept, by place; all cost the same.
-    fn candidates(accepting: &[bool]) -> Vec<Candidate> {
-        accepting
-            .iter()
-            .map(|&accepts| Candidate { accepts, cost: 1 })
-            .collect()
-    }
-
-    fn draws(policy: Selection, candidates: &[Candidate]) -> Vec<Option<usize>> {
+    /// What 200 searches among connections find, of which `accepting` says whether each has room.
+    fn draws(space: usize, accepting: &[bool]) -> Vec<Option<usize>> {
         let mut rng = Rng::with_seed(7);
         let mut draws: Vec<_> = (0..200)
-            .map(|_| policy.select(candidates, &mut rng))
+            .map(|_| select(accepting, space, |&accepts| accepts, &mut rng))
             .collect();
         draws.sort_unstable();
         draws.dedup();
         draws
-    }
-
-    const LINEAR: Selection = Selection::Linear { space: 10 };
-
-    fn core(size: usize, fill: Fill) -> Selection {
-        Selection::CorePool { size, fill }
-    }
-
-    fn pairs(core: usize, fill: Fill) -> Selection {
-        Selection::PowerOfTwo {
-            core,
-            effort: 5,
-            fill,
-        }
     }
 
     #[test]
@@ -185,72 +98,29 @@ mod tests {
     }
 
     #[test]
-    fn linear_takes_the_first_with_room() {
+    fn the_first_with_room_takes_the_group() {
         for count in 1..10 {
-            assert_eq!(draws(LINEAR, &candidates(&vec![true; count])), [Some(0)]);
+            assert_eq!(draws(10, &vec![true; count]), [Some(0)]);
         }
         for full in 0..10 {
             let accepting: Vec<bool> = (0..12).map(|at| at >= full).collect();
-            assert_eq!(draws(LINEAR, &candidates(&accepting)), [Some(full)]);
+            assert_eq!(draws(10, &accepting), [Some(full)]);
         }
-        assert_eq!(draws(LINEAR, &candidates(&[false; 9])), [None]);
-        assert_eq!(draws(LINEAR, &[]), [None]);
+        assert_eq!(draws(10, &[false; 9]), [None]);
+        assert_eq!(draws(10, &[]), [None]);
     }
 
     #[test]
-    fn beyond_its_space_linear_draws_at_random() {
-        let policy = Selection::Linear { space: 1 };
-        let found = draws(policy, &candidates(&[false, true, true, true, true]));
+    fn beyond_the_search_space_one_is_drawn_at_random() {
+        let found = draws(1, &[false, true, true, true, true]);
         assert_eq!(found, [Some(1), Some(2), Some(3), Some(4)]);
         // With replacement a free one may be missed: a connection is opened then, although one is free.
-        let found = draws(policy, &candidates(&[false, false, false, false, true]));
+        let found = draws(1, &[false, false, false, false, true]);
         assert_eq!(found, [None, Some(4)]);
-        assert_eq!(
-            draws(Selection::Linear { space: 0 }, &candidates(&[true, true])),
-            [Some(0), Some(1)]
-        );
-        let mut many = candidates(&[false; 200]);
-        many[199].accepts = true;
-        assert_eq!(
-            draws(Selection::Linear { space: 0 }, &many),
-            [None, Some(199)]
-        );
-    }
-
-    #[test]
-    fn core_pool_shares_among_the_core_then_spills() {
-        let found = draws(core(5, Fill::OnDemand), &candidates(&[true; 10]));
-        assert_eq!(found, (0..5).map(Some).collect::<Vec<_>>());
-        assert_eq!(
-            draws(
-                core(5, Fill::OnDemand),
-                &candidates(&[false, false, false, false, false, true])
-            ),
-            [Some(5)]
-        );
-        assert_eq!(draws(core(5, Fill::OnDemand), &[]), [None]);
-    }
-
-    #[test]
-    fn a_core_that_fills_first_takes_the_load_meanwhile() {
-        for size in 1..10 {
-            for policy in [core(size, Fill::First), pairs(size, Fill::First)] {
-                assert_eq!(policy.fills_first(), size);
-                let found = draws(policy, &candidates(&[true; 5]));
-                assert_eq!(
-                    found,
-                    (0..size.min(5)).map(Some).collect::<Vec<_>>(),
-                    "{policy:?}"
-                );
-            }
-            for policy in [
-                core(size, Fill::OnDemand),
-                pairs(size, Fill::OnDemand),
-                LINEAR,
-            ] {
-                assert_eq!(policy.fills_first(), 0);
-            }
-        }
+        assert_eq!(draws(0, &[true, true]), [Some(0), Some(1)]);
+        let mut many = [false; 200];
+        many[199] = true;
+        assert_eq!(draws(0, &many), [None, Some(199)]);
     }
 
     /// Compares the delay in microseconds when `waiting` commands of ten bytes wait and connections take 100 of them.
@@ -308,29 +178,5 @@ mod tests {
     fn a_short_wait_is_not_worth_a_connection() {
         assert!(!is_worth_a_connection(Duration::from_micros(2_000)));
         assert!(is_worth_a_connection(Duration::from_micros(2_001)));
-    }
-
-    #[test]
-    fn the_cheaper_of_two_is_preferred_and_the_other_is_the_fallback() {
-        let mut two = vec![
-            Candidate {
-                accepts: true,
-                cost: 9,
-            },
-            Candidate {
-                accepts: true,
-                cost: 3,
-            },
-        ];
-        assert_eq!(draws(pairs(0, Fill::OnDemand), &two), [Some(1)]);
-        two[1].accepts = false;
-        assert_eq!(draws(pairs(0, Fill::OnDemand), &two), [Some(0)]);
-        assert_eq!(draws(pairs(0, Fill::OnDemand), &two[..1]), [Some(0)]);
-        let found = draws(pairs(5, Fill::OnDemand), &candidates(&[true; 10]));
-        assert_eq!(found, (0..5).map(Some).collect::<Vec<_>>());
-        assert_eq!(
-            draws(pairs(1, Fill::OnDemand), &candidates(&[false, true])),
-            [Some(1)]
-        );
     }
 }

@@ -241,7 +241,8 @@ mod tests {
     #[test]
     fn a_refusal_is_told_once() {
         let mailbox = mailbox(4, 100);
-        let (channel, refusal) = (Bytes::from("c"), Refusal::of("NOPERM no".into()));
+        let channel = Bytes::from("c");
+        let refusal = Refusal::of("NOPERM no".into());
         for _ in 0..3 {
             mailbox.stands(&channel, Standing::Unsubscribed("lost".into()));
             mailbox.stands(&channel, Standing::Refused(refusal.clone()));

@@ -149,10 +149,12 @@ impl Connection<'_> {
                     Some(order) => self.obey(order).await?,
                     None => return Err("nobody listens any more".to_owned()),
                 },
-                () = sleep_until(wake) => match is_pinged {
-                    true => return Err(format!("no answer to PING for {silence:?}")),
-                    false => self.ask(Asked::Ping).await?,
-                },
+                () = sleep_until(wake) => {
+                    if is_pinged {
+                        return Err(format!("no answer to PING for {silence:?}"));
+                    }
+                    self.ask(Asked::Ping).await?;
+                }
             }
         }
     }
@@ -173,12 +175,13 @@ impl Connection<'_> {
                 Incoming::Answer(answer) => self.answered(Outcome::of(answer)).await?,
             }
         }
-        match self.buffer.len() > self.session.largest_message.max(READ_SIZE) {
-            true => Err(format!(
+        if self.buffer.len() > self.session.largest_message.max(READ_SIZE) {
+            Err(format!(
                 "a message of more than {} bytes",
                 self.session.largest_message
-            )),
-            false => Ok(()),
+            ))
+        } else {
+            Ok(())
         }
     }
 

@@ -13,7 +13,6 @@ use crate::client::route::Route;
 use crate::cluster::view::{self, View};
 use crate::config::Config;
 use crate::config::address::Address;
-use crate::config::grouping::Grouping;
 use crate::link::context::ClientContext;
 use crate::node::Node;
 use crate::outcome::{NotSent, Outcome};
@@ -28,8 +27,9 @@ pub fn decode<'a>(
     protocol: Protocol,
     pieces: impl Iterator<Item = &'a [u8]>,
 ) -> (Vec<Outcome>, Result<usize, String>) {
-    let (mut decoder, mut buffer, mut outcomes) =
-        (Decoder::new(protocol), BytesMut::new(), Vec::new());
+    let mut decoder = Decoder::new(protocol);
+    let mut buffer = BytesMut::new();
+    let mut outcomes = Vec::new();
     for piece in pieces {
         buffer.extend_from_slice(piece);
         let decoded = decoder.decode(&mut buffer, |answer| {
@@ -108,12 +108,9 @@ impl Splitter {
     pub fn split(
         &self,
         batch: Batch,
-        grouping: Grouping,
         owner: impl Fn(u32) -> Option<usize>,
     ) -> (Vec<SplitGroup>, Vec<Outcome>) {
-        let route = Route::split(&batch, grouping, |unit| {
-            owner(unit).map(|node| &self.nodes[node])
-        });
+        let route = Route::split(&batch, |unit| owner(unit).map(|node| &self.nodes[node]));
         let groups = route
             .groups
             .iter()

@@ -207,7 +207,8 @@ pub(crate) fn decode_incoming(
     buffer: &mut BytesMut,
 ) -> Result<Vec<Incoming>, String> {
     let whole = std::mem::take(buffer).freeze();
-    let (mut rest, mut all) = (whole.clone(), Vec::new());
+    let mut rest = whole.clone();
+    let mut all = Vec::new();
     while !rest.is_empty() {
         let parsed = match protocol {
             Protocol::Resp2 => resp2::parse_frame(rest.clone())
@@ -427,8 +428,10 @@ mod tests {
     #[test]
     fn a_large_array_in_small_pieces_is_read_in_linear_time() {
         let wire = format!("*100000\r\n{}", "$1\r\nx\r\n".repeat(100_000));
-        let (mut decoder, mut buffer) = (Decoder::new(Protocol::Resp2), BytesMut::new());
-        let (started, mut answers) = (Instant::now(), Vec::new());
+        let mut decoder = Decoder::new(Protocol::Resp2);
+        let mut buffer = BytesMut::new();
+        let started = Instant::now();
+        let mut answers = Vec::new();
         for piece in wire.as_bytes().chunks(64) {
             buffer.extend_from_slice(piece);
             answers.extend(decode_more(&mut decoder, &mut buffer).unwrap());
@@ -452,7 +455,8 @@ mod tests {
             let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(wire.len())).collect();
             cuts.extend([0, wire.len()]);
             cuts.sort_unstable();
-            let (mut decoder, mut buffer) = (Decoder::new(Protocol::Resp2), BytesMut::new());
+            let mut decoder = Decoder::new(Protocol::Resp2);
+            let mut buffer = BytesMut::new();
             let mut pieces = Vec::new();
             for pair in cuts.windows(2) {
                 buffer.extend_from_slice(&wire[pair[0]..pair[1]]);

@@ -83,10 +83,14 @@ impl Scan {
         };
         while !open.is_empty() && *scanned <= buffer.len() {
             // Every element ends so. The end of a string may be seen only after more has arrived.
-            let next = match buffer[..*scanned].ends_with(b"\r\n") || *scanned == 0 {
-                true if *scanned == buffer.len() => return,
-                true => element(protocol, buffer, *scanned),
-                false => Element::Unknown,
+            let follows = *scanned == 0 || buffer[..*scanned].ends_with(b"\r\n");
+            if follows && *scanned == buffer.len() {
+                return;
+            }
+            let next = if follows {
+                element(protocol, buffer, *scanned)
+            } else {
+                Element::Unknown
             };
             match next {
                 Element::Ends { at, inside } if open.len() <= DEEPEST => {
@@ -232,7 +236,8 @@ mod tests {
     /// Gives `wire` to a scan in pieces of `size` bytes. Compares whether the library is asked when all has arrived, and that
     /// it is asked before for no more than twice the bytes.
     fn check(protocol: Protocol, wire: &str, size: usize) {
-        let (mut scan, mut asked) = (Scan::default(), 0);
+        let mut scan = Scan::default();
+        let mut asked = 0;
         for end in (size..wire.len()).step_by(size) {
             let buffer = &wire.as_bytes()[..end];
             if scan.may_be_complete(protocol, buffer) {

@@ -33,7 +33,8 @@ pub(super) const PAUSED: Status = Status {
 /// An ordinary descriptor that is over its limit refuses the request. Quotas refuse it when all of them are over their
 /// limit.
 pub(super) fn overall(limits: &[AppliedLimit<'_>], statuses: &[Status], options: &Options) -> Code {
-    let (mut quotas, mut quotas_over) = (0_usize, 0_usize);
+    let mut quotas = 0_usize;
+    let mut quotas_over = 0_usize;
     for (limit, status) in limits.iter().zip(statuses) {
         let over = status.code == Code::OverLimit;
         if is_quota(limit, options) {

@@ -272,34 +272,22 @@ impl<'a> Lookup<'a, '_> {
             applied.domain_not_found += 1;
             return Ok(AppliedLimit::None);
         };
-        let Question {
-            entries,
-            hits,
-            change,
-            ..
-        } = *question;
+        let entries = question.entries;
+        let keys = &mut applied.keys;
         let mut counted =
             |requests_per_unit, unit: Unit, shared: &SharedValues<'_>, limit, stats_key| {
                 let window = Window::at(unit, self.now);
-                let start = applied.keys.len();
-                write_counter_key(
-                    &mut applied.keys,
-                    &self.scope,
-                    entries,
-                    shared,
-                    window.start,
-                );
-                let key = start..applied.keys.len();
-                let alteration = None;
+                let start = keys.len();
+                write_counter_key(keys, &self.scope, entries, shared, window.start);
                 AppliedLimit::Counted(CountedLimit {
                     requests_per_unit,
                     window,
                     limit,
                     stats_key,
-                    hits,
-                    change,
-                    alteration,
-                    key,
+                    hits: question.hits,
+                    change: question.change,
+                    alteration: None,
+                    key: start..keys.len(),
                 })
             };
         if let Some(limit) = question.limit {

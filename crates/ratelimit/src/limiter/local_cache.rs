@@ -178,7 +178,8 @@ impl LocalCache {
     }
 
     pub(super) fn stats(&self, lookups: &Lookups) -> LocalCacheStats {
-        let (hit_count, miss_count) = (lookups.hits.load(Relaxed), lookups.misses.load(Relaxed));
+        let hit_count = lookups.hits.load(Relaxed);
+        let miss_count = lookups.misses.load(Relaxed);
         LocalCacheStats {
             evacuate_count: self.evictions.load(Relaxed),
             expired_count: lookups.expired.load(Relaxed),
@@ -245,7 +246,8 @@ mod tests {
 
     #[test]
     fn an_entry_is_valid_for_some_seconds() {
-        let (cache, lookups) = (LocalCache::new(1).unwrap(), Lookups::default());
+        let cache = LocalCache::new(1).unwrap();
+        let lookups = Lookups::default();
         let is_over = |second| cache.is_over(minute(b"a"), 5, Seconds(second), &lookups);
         assert!(!is_over(20));
         cache.insert(minute(b"a"), 6, Seconds(19));
@@ -276,7 +278,8 @@ mod tests {
 
     #[test]
     fn what_a_counter_held_is_compared_with_the_limit() {
-        let (cache, lookups) = (LocalCache::new(1).unwrap(), Lookups::default());
+        let cache = LocalCache::new(1).unwrap();
+        let lookups = Lookups::default();
         let is_over = |limit| cache.is_over(minute(b"a"), limit, Seconds(1), &lookups);
         cache.insert(minute(b"a"), 11, Seconds(1));
         assert_eq!([0, 10, 11, 100].map(is_over), [true, true, false, false]);
@@ -297,7 +300,8 @@ mod tests {
 
     #[test]
     fn a_removed_entry_is_gone() {
-        let (cache, lookups) = (LocalCache::new(1).unwrap(), Lookups::default());
+        let cache = LocalCache::new(1).unwrap();
+        let lookups = Lookups::default();
         let is_over = || cache.is_over(minute(b"a"), 5, Seconds(1), &lookups);
         cache.insert(minute(b"a"), 6, Seconds(1));
         cache.remove(minute(b"b"));
@@ -321,7 +325,8 @@ mod tests {
 
     #[test]
     fn size_is_bounded_in_bytes() {
-        let (cache, lookups) = (LocalCache::new(1).unwrap(), Lookups::default());
+        let cache = LocalCache::new(1).unwrap();
+        let lookups = Lookups::default();
         assert_eq!(size_of_val(&*cache.sets), MIN_BYTES);
         for number in 0..200_000_u64 {
             cache.insert(minute(&number.to_be_bytes()), 6, Seconds(1));

@@ -46,10 +46,8 @@ pub(super) fn value(of: &LimitOverride) -> String {
 
 /// The override that was written; `None` when this version does not understand it.
 pub(super) fn read(field: &[u8], value: &[u8]) -> Option<LimitOverride> {
-    let (field, value) = (
-        serde_json::from_slice::<Vec<Value>>(field).ok()?,
-        serde_json::from_slice::<Value>(value).ok()?,
-    );
+    let field = serde_json::from_slice::<Vec<Value>>(field).ok()?;
+    let value = serde_json::from_slice::<Value>(value).ok()?;
     if value["version"].as_u64()? != VERSION {
         return None;
     }
@@ -149,7 +147,8 @@ mod tests {
             .zip([None, Some(Timestamp(7)), None])
             .map(flat)
         {
-            let (by, reason) = ("ada".to_owned(), "a \u{1f600} reason".to_owned());
+            let by = "ada".to_owned();
+            let reason = "a \u{1f600} reason".to_owned();
             let written = LimitOverride {
                 target: target.clone(),
                 effect,
@@ -158,7 +157,8 @@ mod tests {
                 at: Timestamp(5),
                 reason,
             };
-            let (field, value) = (field(target, effect.kind()), value(&written));
+            let field = field(target, effect.kind());
+            let value = value(&written);
             assert_eq!(read(field.as_bytes(), value.as_bytes()), Some(written));
             let later = value.replace("\"version\":1", "\"version\":2");
             assert_eq!(read(field.as_bytes(), later.as_bytes()), None);

@@ -78,10 +78,8 @@ impl OverrideStore {
         now: Timestamp,
         deadline: Instant,
     ) -> Result<(), OverrideError> {
-        let (field, value) = (
-            record::field(&new.target, new.effect.kind()),
-            record::value(new),
-        );
+        let field = record::field(&new.target, new.effect.kind());
+        let value = record::value(new);
         let bytes = field.len() + value.len();
         if bytes > MOST_BYTES {
             return Err(OverrideError::TooLong {

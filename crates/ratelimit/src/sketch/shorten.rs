@@ -44,7 +44,8 @@ mod tests {
             key: key.to_owned(),
             value: value.to_owned(),
         };
-        let (long, many) = ("\u{e4}".repeat(200), vec![entry("", ""); 50]);
+        let long = "\u{e4}".repeat(200);
+        let many = vec![entry("", ""); 50];
         let entries = [entry("k", "v"), entry("k", &long), entry("later", "x")];
         let (domain, short) = key(Key {
             domain: &long,

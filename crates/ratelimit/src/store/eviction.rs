@@ -104,7 +104,8 @@ fn shares(sizes: &[u32], number: usize, spared_first: usize) -> Vec<u32> {
             .map(|size| size.saturating_sub(level) as usize)
             .sum::<usize>()
     };
-    let (mut low, mut high) = (0, sizes.iter().copied().max().unwrap_or(0));
+    let mut low = 0;
+    let mut high = sizes.iter().copied().max().unwrap_or(0);
     // The highest level above which there are as many.
     while low < high {
         let middle = low + (high - low).div_ceil(2);

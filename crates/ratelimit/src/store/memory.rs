@@ -278,7 +278,8 @@ impl Shard {
     }
 
     fn has_room(&self, charge: &Charge<'_>, bounds: MemoryBounds) -> bool {
-        let (end, key_length) = (charge.window.end(), charge.key.len());
+        let end = charge.window.end();
+        let key_length = charge.key.len();
         let window = self.windows.iter().find(|window| window.end == end);
         let growth = window.map_or_else(
             || WindowCounters::BYTES + WindowCounters::new(end).growth(key_length),

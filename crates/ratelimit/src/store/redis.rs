@@ -79,10 +79,8 @@ impl RedisStore {
             match charge.change {
                 Change::Add => push_charge(batch, charge),
                 Change::Refund => {
-                    let (hits, time_to_live) = (
-                        Arg::Integer(charge.hits),
-                        Arg::Integer(charge.time_to_live.into()),
-                    );
+                    let hits = Arg::Integer(charge.hits);
+                    let time_to_live = Arg::Integer(charge.time_to_live.into());
                     let script = Arg::Bytes(REFUND.as_bytes());
                     batch
                         .unit()

@@ -10,7 +10,8 @@ impl Level {
     /// The entries of a descriptor that the first limit of the file applies to; none when every request is unlimited.
     pub(crate) fn example(&self) -> Option<Vec<Entry>> {
         self.nodes.iter().find_map(|node| {
-            let (key, value) = (node.key(), node.value());
+            let key = node.key();
+            let value = node.value();
             let value = if value.is_empty() {
                 ANY_VALUE.to_owned()
             } else {

@@ -106,13 +106,13 @@ impl Sample {
             })
     }
 
-    pub(crate) fn gauges(self) -> impl Iterator<Item = (String, u64)> {
+    pub(crate) fn gauges(self) -> impl Iterator<Item = (&'static str, u64)> {
         let left = self
             .left
-            .map(|left| ("tidegate.certificates.seconds_left".to_owned(), left));
+            .map(|left| ("tidegate.certificates.seconds_left", left));
         let [certificates, _] = self.loaded;
         certificates
-            .map(|loaded| ("certs.num_values".to_owned(), loaded.files))
+            .map(|loaded| ("certs.num_values", loaded.files))
             .into_iter()
             .chain(left)
     }

@@ -112,7 +112,8 @@ impl Followed {
             return;
         }
         let Self { kind, of, make, .. } = &mut *self;
-        let (what, of) = (kind.word(), *of);
+        let what = kind.word();
+        let of = *of;
         let counts = metrics.certificates.loads(*kind);
         counts.attempts.fetch_add(1, Relaxed);
         match make() {
@@ -126,7 +127,8 @@ impl Followed {
             Ok(Renewal { validity, apply }) => {
                 apply();
                 info!(of, "{what} are loaded");
-                (self.validity, self.told) = (validity, None);
+                self.validity = validity;
+                self.told = None;
                 metrics.certificates.set_validity(of, validity);
             }
             Err(flaws) => {
@@ -154,7 +156,8 @@ impl Followed {
             return;
         }
         self.told = Some((standing, Instant::now()));
-        let (of, seconds) = (self.of, validity.left(now));
+        let of = self.of;
+        let seconds = validity.left(now);
         match standing {
             Standing::Good => {}
             Standing::NotYet => {
@@ -189,7 +192,8 @@ impl Looks {
             .map(|file| fs::metadata(&file.path).ok().map(|file| mark(&file)))
             .collect();
         if self.marks != marks {
-            (self.marks, self.changed) = (marks, Some(Instant::now()));
+            self.marks = marks;
+            self.changed = Some(Instant::now());
         }
         if self.changed.is_none_or(|at| at.elapsed() >= RECENT) {
             return false;
@@ -318,7 +322,8 @@ mod tests {
         fs::create_dir(folder.0.path().join("v1")).unwrap();
         folder.write("v1/b", "1");
         std::os::unix::fs::symlink("v1", folder.0.path().join("data")).unwrap();
-        let (files, mut looks) = ([folder.file("a"), folder.file("data/b")], Looks::default());
+        let files = [folder.file("a"), folder.file("data/b")];
+        let mut looks = Looks::default();
         let mut check = |what: &str, expected: [bool; 3]| {
             assert_eq!([(); 3].map(|()| looks.is_due(&files)), expected, "{what}");
         };

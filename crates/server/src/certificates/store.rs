@@ -74,7 +74,8 @@ impl StoreFiles {
             .as_ref()
             .and_then(|((chain, _), _)| Validity::of(chain));
         let mut tls = Tls::default();
-        (tls.authorities, tls.verification) = (authorities, self.verification);
+        tls.authorities = authorities;
+        tls.verification = self.verification;
         tls.client = shown.map(|((_, chain), key)| ClientCertificate { chain, key });
         let connector = Connector::new(&tls).map_err(|error| vec![self.flaw(error.to_string())])?;
         Ok(Loaded {

@@ -75,7 +75,8 @@ pub(crate) async fn check(here: &Here, then: Then, screen: &Screen) -> Result<Ex
         );
         return Err(Failure::new(Exit::Refused, text));
     }
-    let (hasher, findings) = (RandomState::new(), Findings::default());
+    let hasher = RandomState::new();
+    let findings = Findings::default();
     let mut audit = Audit {
         here,
         then,
@@ -219,7 +220,8 @@ impl Audit<'_> {
 
     /// The workflows of a partition that no row led to so far.
     async fn unlisted(&mut self, partition: Partition) -> Result<Vec<WorkflowId>, Failure> {
-        let (mut unlisted, mut from) = (Vec::new(), 0);
+        let mut unlisted = Vec::new();
+        let mut from = 0;
         let listed = std::mem::take(&mut self.listed);
         loop {
             let read = self.here.engine.store().states(partition, from).await;

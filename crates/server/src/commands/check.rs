@@ -41,8 +41,9 @@ enum Expected {
 
 /// Reads all files and reports on them.
 pub(crate) fn check(arguments: &Check) -> Report {
-    let (mut report, mut checked, mut configurations) =
-        (Report::default(), Checked::default(), Vec::new());
+    let mut report = Report::default();
+    let mut checked = Checked::default();
+    let mut configurations = Vec::new();
     for path in &arguments.paths {
         let (paths, expected) = files(path, &mut report);
         for path in paths {

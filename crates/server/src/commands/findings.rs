@@ -80,7 +80,9 @@ impl Findings {
                 json!({ "workflow": workflow, "what": what, "repaired": *fate == Fate::Repaired })
             },
         );
-        let (findings, repaired, left) = (findings.collect::<Vec<_>>(), self.repaired, self.left);
+        let findings = findings.collect::<Vec<_>>();
+        let repaired = self.repaired;
+        let left = self.left;
         json!({
             "workflows": workflows, "rows": rows, "findings": findings, "repaired": repaired, "left": left,
             "all_states_read": !self.states_unread,
@@ -109,11 +111,10 @@ impl Findings {
             states_unread,
         } = self;
         let all = left + repaired;
-        let unread = match states_unread {
-            true => {
-                "Workflows that no row leads to were not looked for: redis does not permit SCAN\n"
-            }
-            false => "",
+        let unread = if *states_unread {
+            "Workflows that no row leads to were not looked for: redis does not permit SCAN\n"
+        } else {
+            ""
         };
         if all == 0 {
             return format!("ok: {seen}\n{unread}");

@@ -120,9 +120,10 @@ impl Gush {
             counted(*created, "workflow"),
             counted(*jobs, "job")
         );
-        let mut out = match self.dry_run {
-            true => format!("would create {all}\n"),
-            false => format!("created {all} in {}\n", printable(&here.shown)),
+        let mut out = if self.dry_run {
+            format!("would create {all}\n")
+        } else {
+            format!("created {all} in {}\n", printable(&here.shown))
         };
         if *existing > 0 {
             let exist = if *existing == 1 { "exists" } else { "exist" };

@@ -32,7 +32,8 @@ struct Done {
 
 pub(crate) async fn run(here: &Here, asked: Migrate, screen: &Screen) -> Result<Exit, Failure> {
     let store = here.engine.store();
-    let (from, begins) = (store.format().schema(), !store.is_latest());
+    let from = store.format().schema();
+    let begins = !store.is_latest();
     // A server that was to be stopped may have written after the end of a migration.
     let needed = begins || earlier(here).await? > 0;
     let mut done = Done::default();
@@ -102,7 +103,8 @@ pub(crate) async fn run(here: &Here, asked: Migrate, screen: &Screen) -> Result<
 /// # Errors
 /// Servers of other versions use the store, or, since the earliest do not tell, nobody has said that there are none.
 async fn agree(here: &Here, asked: Migrate, schema: u32) -> Result<(), Failure> {
-    let (store, shown) = (here.engine.store(), &here.shown);
+    let store = here.engine.store();
+    let shown = &here.shown;
     let refused = |text: String| Err(Failure::new(Exit::Refused, text));
     let servers = here
         .engine

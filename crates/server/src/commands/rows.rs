@@ -6,7 +6,8 @@ use tidegate_workflow::{Clockwork, RowSet, Snapshot, WorkflowId, due_row, read_d
 /// All rows that the state of a workflow calls for.
 pub(crate) fn explained(snapshot: &Snapshot) -> Vec<(RowSet, Row)> {
     let (ready, index) = snapshot.rows();
-    let (id, meta) = (snapshot.id(), snapshot.meta());
+    let id = snapshot.id();
+    let meta = snapshot.meta();
     let due = [
         (Clockwork::Timers, meta.timer),
         (Clockwork::Expiries, meta.expires_at),

@@ -1,12 +1,14 @@
 //! `tidegate store`: the store of the workflows, opened without a server.
 
+mod info;
+
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueHint};
 use serde_json::json;
 use tidegate_workflow::{
-    Engine, EngineError, EngineOptions, Filter, LivingServer, NodeDurability, Partial,
-    RetentionDefaults, Space, SqliteStore, Status, Store as Opened, StoreError,
+    Engine, EngineError, EngineOptions, Filter, Partial, RetentionDefaults, SqliteStore, Status,
+    Store as Opened, StoreError,
 };
 
 use super::audit::{self, Then};
@@ -15,9 +17,8 @@ use crate::operate::logging::{self, Logging};
 use crate::settings::{Settings, Workflows};
 use crate::workflows::clock::StoreClock;
 use crate::workflows::store::{self, Place};
-use tidegate_cli::Screen;
-use tidegate_cli::{Cell, Table};
-use tidegate_cli::{Exit, Failure, counted};
+use info::Info;
+use tidegate_cli::{Exit, Failure, Screen};
 
 /// Shows, migrates, checks and copies the store of the workflows, without a server. The settings of the server say where it is.
 #[derive(Debug, Args)]
@@ -286,7 +287,8 @@ async fn apart<T: Send + 'static>(
 /// Copies the file, without the lock that a server has.
 async fn backup(file: &Path, screen: &Screen) -> Result<Exit, Failure> {
     let instead = "copy a store in redis with its own means: BGSAVE, or the log of appendonly";
-    let ((from, shown), to) = (file_of_store(instead)?, file.to_owned());
+    let (from, shown) = file_of_store(instead)?;
+    let to = file.to_owned();
     if to.exists() {
         return Err(Failure::new(
             Exit::Refused,
@@ -316,148 +318,8 @@ async fn compact(screen: &Screen) -> Result<Exit, Failure> {
 }
 
 async fn info(here: &Here, screen: &Screen) -> Result<Exit, Failure> {
-    let engine = &here.engine;
-    let counts = here.counts().await?;
-    let queues = here.complete(engine.queue_states().await)?;
-    let schema = engine.store().format().schema();
-    let earlier = migrate::earlier(here).await?;
-    let space = match engine.store() {
-        Opened::Sqlite(store) => Some(store.space().await.map_err(|error| here.refused(&error))?),
-        Opened::Memory(_) | Opened::Redis(_) => None,
-    };
-    let durability = engine
-        .store()
-        .durability()
-        .await
-        .map_err(|error| here.refused(&error))?;
-    let risks = durability.risks(here.replicas);
-    let skew = here.clock.skew();
-    let servers = engine
-        .read_servers(here.clock.now())
-        .await
-        .map_err(|error| here.refused(&error))?;
-    let (partitions, ready) = (
-        engine.store().partitions(),
-        queues.iter().map(|queue| queue.ready).sum::<u64>(),
-    );
-    let by_status: serde_json::Map<_, _> = counts
-        .iter()
-        .map(|(status, number)| (status.word().to_owned(), (*number).into()))
-        .collect();
-    let nodes: Vec<_> = durability.nodes.iter().map(node_json).collect();
-    let info = json!({
-        "kind": here.kind(), "store": here.shown, "schema": schema, "earlier_workflows": earlier,
-        "partitions": partitions,
-        "file": space.map(space_json),
-        "workflows": by_status, "queues": queues.len(), "ready_jobs": ready,
-        "clock_skew_ms": skew.map(|micros| micros / 1_000), "nodes": nodes, "risks": risks,
-        "servers": servers.iter().map(server_json).collect::<Vec<_>>(),
-    });
-    screen.object(&info.to_string(), &here.shown, || {
-        let lines = [
-            ("store", here.shown.clone()),
-            ("kind", here.kind().to_owned()),
-            ("schema", schema_line(schema, earlier)),
-            ("partitions", partitions.to_string()),
-            ("queues", queues.len().to_string()),
-            ("ready jobs", ready.to_string()),
-        ];
-        let mut table = Table::new(&["STATUS", "WORKFLOWS"]);
-        for (status, number) in counts {
-            table.row(vec![
-                Cell::of_state(status.word(), status.word()),
-                number.to_string().into(),
-            ]);
-        }
-        let mut lines = lines
-            .map(|(name, text)| format!("{name:<11} {text}\n"))
-            .concat();
-        if let Some(space) = space {
-            lines += &format!("{:<11} {}\n", "file", space_line(space));
-        }
-        for node in &durability.nodes {
-            lines += &format!("{:<11} {node}\n", "redis");
-        }
-        for server in &servers {
-            lines += &format!("{:<11} {}\n", "server", server_line(server));
-        }
-        if let Some(skew) = skew {
-            lines += &format!(
-                "{:<11} {:.3} s ahead of redis\n",
-                "clock",
-                skew as f64 / 1e6
-            );
-        }
-        for risk in &risks {
-            lines += &format!("{:<11} {risk}\n", "risk");
-        }
-        Ok(format!("{lines}\n{}", table.text(screen)))
-    })?;
+    let info = Info::read(here).await?;
+    let json = info.json(here).to_string();
+    screen.object(&json, &here.shown, || Ok(info.text(here, screen)))?;
     Ok(Exit::Done)
-}
-
-fn space_json(space: Space) -> serde_json::Value {
-    json!({ "bytes": space.bytes, "free_bytes": space.free, "gives_back": space.gives_back })
-}
-
-/// What a file takes, for people.
-fn space_line(
-    Space {
-        bytes,
-        free,
-        gives_back,
-    }: Space,
-) -> String {
-    let advice = match gives_back {
-        true => "",
-        false => {
-            "; an earlier version made it, so it never becomes smaller: see `tidegate store compact`"
-        }
-    };
-    format!("{bytes} bytes, of which {free} are free{advice}")
-}
-
-fn node_json(node: &NodeDurability) -> serde_json::Value {
-    json!({
-        "version": node.version, "partitions": node.partitions, "persistence": node.persistence.to_string(),
-        "replicas": node.replicas, "maxmemory_policy": node.policy,
-    })
-}
-
-/// The schema, and how many workflows are in an earlier one, for people.
-fn schema_line(schema: u32, earlier: u64) -> String {
-    match earlier {
-        0 => schema.to_string(),
-        _ => format!(
-            "{schema}; {} in an earlier format, see `tidegate store migrate`",
-            counted(earlier, "workflow")
-        ),
-    }
-}
-
-fn server_json(server: &LivingServer) -> serde_json::Value {
-    json!({
-        "id": server.id.to_string(), "version": server.about.version, "address": server.about.address,
-        "home_partitions": server.homes.iter().map(|partition| partition.0).collect::<Vec<_>>(),
-    })
-}
-
-/// A server that uses the store, for people.
-fn server_line(server: &LivingServer) -> String {
-    let LivingServer {
-        id, about, homes, ..
-    } = server;
-    let homes: Vec<String> = homes
-        .iter()
-        .map(|partition| partition.0.to_string())
-        .collect();
-    let homes = if homes.is_empty() {
-        "no partition".to_owned()
-    } else {
-        format!("partitions {}", homes.join(", "))
-    };
-    format!(
-        "{id} at {}, version {}, home of {homes}",
-        about.address, about.version
-    )
 }

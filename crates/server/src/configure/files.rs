@@ -1,5 +1,7 @@
 //! Which files make up the configuration, and what is in them.
 
+mod walk;
+
 use std::collections::BTreeMap;
 use std::fs::{self, Metadata};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -10,7 +12,9 @@ use std::path::{Path, PathBuf};
 use tidegate_ratelimit::Source;
 
 use crate::regular_file;
-use crate::settings::{DotFiles, Files, Scope};
+use crate::settings::{Files, Scope};
+use walk::Walk;
+pub(crate) use walk::{Entry, entries};
 
 /// The most bytes of a file: more than hundreds of thousands of limits take.
 const MOST: u64 = 64 << 20;
@@ -66,39 +70,6 @@ impl From<&Metadata> for Identity {
     }
 }
 
-/// What is in a folder of limits.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Entry {
-    /// Also a symbolic link, whatever it leads to.
-    File(PathBuf),
-    /// A folder whose files are read, too.
-    Folder(PathBuf),
-}
-
-/// What the server reads in `folder`.
-///
-/// # Errors
-/// The folder cannot be read.
-pub(crate) fn entries(folder: &Path, dot_files: DotFiles) -> io::Result<Vec<Entry>> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder)?.flatten() {
-        let name = entry.file_name();
-        let name = name.to_string_lossy();
-        // Kubernetes keeps the versions of a mounted ConfigMap in folders that begin with two dots, and links to their files.
-        if name.starts_with("..") || (name.starts_with('.') && dot_files == DotFiles::Skip) {
-            continue;
-        }
-        // As in the reference: symbolic links to files are followed, links to folders are not.
-        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-        found.push(if is_folder {
-            Entry::Folder(entry.path())
-        } else {
-            Entry::File(entry.path())
-        });
-    }
-    Ok(found)
-}
-
 /// Reads all files. A folder that does not exist has none.
 pub(super) fn read(files: &Files) -> Reading {
     let mut reading = Reading::default();
@@ -115,12 +86,7 @@ pub(super) fn read(files: &Files) -> Reading {
     ] {
         reading.watch(&folder);
     }
-    let walk = Walk {
-        files,
-        start: &start,
-        prefix: prefix(files),
-    };
-    walk.folder(&start, &mut reading);
+    Walk::new(files, &start).folder(&start, &mut reading);
 
     reading.sources.sort_by(|a, b| a.name.cmp(&b.name));
     reading.fingerprint = reading.fingerprint();
@@ -131,93 +97,6 @@ pub(super) fn read(files: &Files) -> Reading {
 pub(super) fn parent(path: &Path) -> PathBuf {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     absolute.parent().unwrap_or(&absolute).to_owned()
-}
-
-/// What the names of the files in use begin with.
-fn prefix(files: &Files) -> String {
-    match files.scope {
-        Scope::Subdirectory => {
-            let (start, app) = (files.subfolder(), files.app_folder());
-            app.strip_prefix(start)
-                .map(dotted)
-                .map(|name| if name.is_empty() { name } else { name + "." })
-                .unwrap_or_default()
-        }
-        Scope::AppDirectory => String::new(),
-    }
-}
-
-/// The names in a path with dots in between.
-fn dotted(path: &Path) -> String {
-    path.to_string_lossy().replace('/', ".")
-}
-
-struct Walk<'a> {
-    files: &'a Files,
-    start: &'a Path,
-    prefix: String,
-}
-
-impl Walk<'_> {
-    fn folder(&self, folder: &Path, reading: &mut Reading) {
-        let entries = match entries(folder, self.files.dot_files) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound && !self.is_lost(folder) => {
-                return;
-            }
-            Err(error) => {
-                let name = self.name(folder);
-                let name = if name.is_empty() { name } else { name + "." };
-                return reading.failures.push(Failure {
-                    path: folder.to_owned(),
-                    name,
-                    error,
-                });
-            }
-        };
-        for entry in entries {
-            match entry {
-                Entry::Folder(path) => {
-                    reading.watch(&path);
-                    self.folder(&path, reading);
-                }
-                Entry::File(path) => self.file(path, reading),
-            }
-        }
-    }
-
-    /// Whether a folder that is not there must be there, since the root, or a link on the way to it, leads nowhere. A disk may not be
-    /// mounted for a moment.
-    fn is_lost(&self, folder: &Path) -> bool {
-        let dangles =
-            |path: &&Path| !path.exists() && (*path == self.files.root || path.is_symlink());
-        folder == self.start
-            && folder
-                .ancestors()
-                .take_while(|path| path.starts_with(&self.files.root))
-                .any(|path| dangles(&path))
-    }
-
-    /// The name of what is at `path`: the folders on the way and its own, with dots in between.
-    fn name(&self, path: &Path) -> String {
-        dotted(path.strip_prefix(self.start).unwrap_or(path))
-    }
-
-    fn file(&self, path: PathBuf, reading: &mut Reading) {
-        let name = self.name(&path);
-        if !name.starts_with(&self.prefix) {
-            return;
-        }
-        match read_regular(&path) {
-            Ok(text) => {
-                if let Ok(real) = path.canonicalize() {
-                    reading.watch(&parent(&real));
-                }
-                reading.sources.push(Source { name, text });
-            }
-            Err(error) => reading.failures.push(Failure { path, name, error }),
-        }
-    }
 }
 
 /// The text of a file of at most [`MOST`] bytes.
@@ -275,7 +154,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
-    use crate::settings::{FirstLoad, MissingRoot};
+    use crate::settings::{DotFiles, FirstLoad, MissingRoot};
 
     fn files(root: &Path, scope: Scope, dot_files: DotFiles) -> Files {
         Files {
@@ -302,8 +181,8 @@ mod tests {
         assert_eq!(reading.failures.len(), failures, "{:?}", reading.failures);
     }
 
-    #[test]
-    fn files_are_found_and_named_as_the_reference_does() {
+    /// Files that the server reads, and some that it does not read.
+    fn tree() -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         let base = root.path().join("limits");
         for path in [
@@ -322,7 +201,12 @@ mod tests {
         symlink("..2024", base.join("config/..data")).unwrap();
         symlink("..data/a.yaml", base.join("config/linked.yaml")).unwrap();
         symlink("deep", base.join("config/folder")).unwrap();
+        root
+    }
 
+    #[test]
+    fn files_are_found_and_named_as_the_reference_does() {
+        let root = tree();
         check(
             &files(root.path(), Scope::Subdirectory, DotFiles::Read),
             &[
@@ -344,7 +228,8 @@ mod tests {
             ("limits/", "config/"),
             ("./limits", "x/../config"),
         ] {
-            let (subdirectory, app_directory) = (subdirectory.into(), app_directory.into());
+            let subdirectory = subdirectory.into();
+            let app_directory = app_directory.into();
             let files = files(root.path(), Scope::AppDirectory, DotFiles::Skip);
             let files = Files {
                 subdirectory,

@@ -10,12 +10,24 @@ use super::files::Failure;
 use crate::edge::clock;
 use crate::quote::quoted;
 
-/// The most mistakes that are kept, and bytes of them: nobody reads more on a page.
-const MISTAKES: (usize, usize) = (50, 32 * 1024);
-/// The most files that cannot be read, likewise.
-const UNREADABLE: (usize, usize) = (20, 8 * 1024);
+/// The mistakes that are kept: nobody reads more on a page.
+const MISTAKES: Bound = Bound {
+    count: 50,
+    bytes: 32 * 1024,
+};
+/// The files that cannot be read, likewise.
+const UNREADABLE: Bound = Bound {
+    count: 20,
+    bytes: 8 * 1024,
+};
 /// The most characters of each of their texts. Names and values of a file may be as long as the file.
 const TEXT: usize = 300;
+
+/// How many mistakes are kept at most, and how many bytes they may have together.
+struct Bound {
+    count: usize,
+    bytes: usize,
+}
 
 /// What is known. Clones are the same.
 #[derive(Debug, Clone)]
@@ -111,11 +123,9 @@ impl Latest {
     }
 }
 
-/// The first mistakes: so many, and of so many bytes together.
-fn within(
-    (most, mut bytes): (usize, usize),
-    mistakes: impl Iterator<Item = Mistake>,
-) -> Vec<Mistake> {
+/// The first mistakes within a bound.
+fn within(bound: Bound, mistakes: impl Iterator<Item = Mistake>) -> Vec<Mistake> {
+    let mut bytes = bound.bytes;
     let fits = |mistake: &Mistake| {
         let Mistake {
             file,
@@ -130,7 +140,7 @@ fn within(
             true
         })
     };
-    mistakes.take(most).take_while(fits).collect()
+    mistakes.take(bound.count).take_while(fits).collect()
 }
 
 fn mistake(error: &ConfigError) -> Mistake {

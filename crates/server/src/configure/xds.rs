@@ -280,7 +280,8 @@ impl Subscription {
         let (nonce, version, loaded) = match received.response {
             Err(excess) => (excess.nonce.clone(), String::new(), Err(excess.to_string())),
             Ok(response) => {
-                let (nonce, version) = (response.nonce.clone(), response.version_info.clone());
+                let nonce = response.nonce.clone();
+                let version = response.version_info.clone();
                 (nonce, version, resources(response))
             }
         };

@@ -270,7 +270,8 @@ mod tests {
             drop(peer);
         };
         let mut mended = Mended::new(socket, Resets::new(Arc::new(Seat::new(Arc::default()))));
-        let (mut got, mut bytes) = (Vec::new(), vec![0; room]);
+        let mut got = Vec::new();
+        let mut bytes = vec![0; room];
         let reading = async {
             loop {
                 match mended.read(&mut bytes).await.unwrap() {

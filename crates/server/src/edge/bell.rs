@@ -68,7 +68,8 @@ mod tests {
 
     #[tokio::test]
     async fn only_what_was_woken_is_polled() {
-        let (polls, notify) = (AtomicU32::new(0), Notify::new());
+        let polls = AtomicU32::new(0);
+        let notify = Notify::new();
         let mut wait = Box::pin(notify.notified());
         let mut aside = Aside::new(poll_fn(|context| {
             polls.fetch_add(1, Relaxed);

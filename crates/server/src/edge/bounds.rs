@@ -7,6 +7,7 @@ mod descriptors;
 mod pace;
 mod places;
 mod resets;
+mod seat;
 pub(crate) mod socket;
 
 use std::sync::Arc;
@@ -15,8 +16,9 @@ pub(crate) use budget::{Budget, Tab};
 pub(crate) use counts::{Closed, PortSample};
 pub(crate) use descriptors::{Files, Most, Shares, raise};
 pub(crate) use pace::Rule;
-pub(crate) use places::{Origin, Place, Places, Seat, Standing};
+pub(crate) use places::{Origin, Place, Places};
 pub(crate) use resets::Resets;
+pub(crate) use seat::{Seat, Standing};
 
 /// The bounds of one port. Clones share them.
 #[derive(Debug, Clone)]

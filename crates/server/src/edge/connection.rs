@@ -170,7 +170,10 @@ async fn never_asked(meter: &Meter) {
 /// Returns when nothing more is waited for, and why. Until then it notes whether the connection is idle.
 async fn broken(meter: &Meter) -> &'static str {
     let mut looks = interval_at(Instant::now() + LOOK, LOOK);
-    let (mut calls, mut ended, mut waiting, mut slow) = (0, 0, 0, 0);
+    let mut calls = 0;
+    let mut ended = 0;
+    let mut waiting = 0;
+    let mut slow = 0;
     sleep(PREFACE).await;
     if !meter.seat.is_greeted() {
         meter.seat.count(Closed::Silent);
@@ -179,7 +182,8 @@ async fn broken(meter: &Meter) -> &'static str {
     loop {
         looks.tick().await;
         meter.seat.begin_check();
-        let (calls_now, ended_now) = (meter.calls.load(Relaxed), meter.tab.ended());
+        let calls_now = meter.calls.load(Relaxed);
+        let ended_now = meter.tab.ended();
         if calls_now == calls && meter.has_been_asked() {
             meter.seat.set(Standing::Idle);
         }
@@ -193,7 +197,9 @@ async fn broken(meter: &Meter) -> &'static str {
             meter.seat.count(Closed::Unread);
             return "the peer does not take its answers";
         }
-        (calls, ended, waiting) = (calls_now, ended_now, meter.tab.unread());
+        calls = calls_now;
+        ended = ended_now;
+        waiting = meter.tab.unread();
     }
 }
 

@@ -106,7 +106,8 @@ where
     let mut each = Vec::with_capacity(count);
     for core in 0..count {
         let (arrivals, door) = door();
-        let (runtime, work) = (ThreadRuntime::new()?, work.clone());
+        let runtime = ThreadRuntime::new()?;
+        let work = work.clone();
         let handle = runtime.handle();
         let (tell, ready) = oneshot::channel();
         let part: Arc<str> = format!("core-{core}").into();

@@ -67,7 +67,8 @@ impl Thread {
 
     /// Serves one connection in a task of its own.
     fn take(&self, arrived: Arrived, asker: Asker, supervisor: &Supervisor) {
-        let (router, loaded) = (self.router.clone(), Loaded::count(&self.load));
+        let router = self.router.clone();
+        let loaded = Loaded::count(&self.load);
         let tasks = supervisor.tasks.clone();
         let supervisor = supervisor.clone();
         let serve = async move {
@@ -103,7 +104,8 @@ pub(crate) async fn serve(
 ) {
     serve_on(
         vec![Thread::new(Handle::current(), router)],
-        (listener, None),
+        listener,
+        None,
         bounds,
         supervisor,
     )
@@ -113,7 +115,8 @@ pub(crate) async fn serve(
 /// Hands every connection that `bounds` admit to the thread with the fewest, until the server drains. With a gate, it enters there first.
 pub(crate) async fn serve_on(
     threads: Vec<Thread>,
-    (listener, gate): (TcpListener, Option<Gate>),
+    listener: TcpListener,
+    gate: Option<Gate>,
     bounds: Bounds,
     supervisor: Supervisor,
 ) {
@@ -125,7 +128,8 @@ pub(crate) async fn serve_on(
         };
         if let Some((stream, peer, place)) = accepted {
             accept::prepare(&stream);
-            let (peer, tab) = (Peer(peer.ip()), Tab::unbounded(bounds.budget.clone()));
+            let peer = Peer(peer.ip());
+            let tab = Tab::unbounded(bounds.budget.clone());
             let stream = match stream.into_std() {
                 Ok(stream) => stream,
                 Err(error) => {
@@ -140,7 +144,8 @@ pub(crate) async fn serve_on(
                     &supervisor,
                 ),
                 Some(gate) => {
-                    let (threads, supervisor) = (threads.clone(), supervisor.clone());
+                    let threads = threads.clone();
+                    let supervisor = supervisor.clone();
                     gate.enter(Loose::Tcp(stream), place, async move |secured, place| {
                         fewest(&threads).take(
                             Arrived::Secured(secured),

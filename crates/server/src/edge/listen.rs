@@ -307,10 +307,8 @@ fn bind_grpc(
 }
 
 fn bind(purpose: Purpose, endpoint: &Endpoint) -> Result<(Bound, SocketAddr), ServeError> {
-    let (wanted, sharing) = (
-        SocketAddr::new(endpoint.host, endpoint.port),
-        purpose.sharing,
-    );
+    let wanted = SocketAddr::new(endpoint.host, endpoint.port);
+    let sharing = purpose.sharing;
     let bound = match bind_tcp(wanted, sharing) {
         // "Every address" on a machine without IPv6.
         Err(error) if wanted.ip().is_unspecified() && wanted.is_ipv6() && no_ipv6(&error) => {

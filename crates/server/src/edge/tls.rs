@@ -129,7 +129,8 @@ impl Gate {
     ) where
         F: Future<Output = ()> + Send + 'static,
     {
-        let (gate, turn) = (self.clone(), self.handshakes.begin(place.origin));
+        let gate = self.clone();
+        let turn = self.handshakes.begin(place.origin);
         let enter = async move {
             let secured = gate.handshake(socket, &place, &turn).await;
             drop(turn);

@@ -73,11 +73,9 @@ impl Started {
             GrpcAddress::Unix(path) => path.display().to_string(),
         };
         let shown = |address: Option<SocketAddr>| address.map(|address| address.to_string());
-        let (pages, prometheus, api) = (
-            shown(addresses.debug),
-            shown(addresses.prometheus),
-            shown(addresses.api),
-        );
+        let pages = shown(addresses.debug);
+        let prometheus = shown(addresses.prometheus);
+        let api = shown(addresses.api);
         info!(
             version = crate::VERSION,
             store = self.store,

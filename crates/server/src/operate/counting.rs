@@ -34,7 +34,8 @@ impl StoreHealth {
     }
 
     fn works(&self, now: u64) -> Works {
-        let (failed, answered) = (self.failed.load(Relaxed), self.answered.load(Relaxed));
+        let failed = self.failed.load(Relaxed);
+        let answered = self.answered.load(Relaxed);
         let within = |moment: u64, span| moment > 0 && now.saturating_sub(moment) <= span;
         match self.is_failing() {
             false if within(failed, BESIDE) => Works::Partly,
@@ -60,7 +61,8 @@ mod tests {
 
     #[test]
     fn what_the_latest_calls_found_is_what_works() {
-        let (idle, store) = (StoreHealth::default(), StoreHealth::default());
+        let idle = StoreHealth::default();
+        let store = StoreHealth::default();
         let check = |now: u64, expected: Works| {
             assert_eq!(all([&idle, &store].into_iter(), now), expected, "{now}")
         };

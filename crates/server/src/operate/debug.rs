@@ -178,17 +178,20 @@ mod tests {
     /// Scrapes that arrived while a page was written each had it written again, one after the other.
     #[tokio::test]
     async fn whoever_asks_while_a_page_is_written_shares_the_next_one() {
-        let (last, written) = (Last::default(), Arc::new(AtomicUsize::new(0)));
+        let last = Last::default();
+        let written = Arc::new(AtomicUsize::new(0));
         let (go, wait) = mpsc::channel::<()>();
         let (begin, mut begun) = tokio::sync::mpsc::channel(2);
-        let (count, wait) = (written.clone(), Arc::new(std::sync::Mutex::new(wait)));
+        let count = written.clone();
+        let wait = Arc::new(std::sync::Mutex::new(wait));
         let write = move || {
             begin.try_send(()).unwrap();
             wait.lock().unwrap().recv().unwrap();
             count.fetch_add(1, SeqCst).to_string()
         };
         let ask = || {
-            let (last, write) = (last.clone(), write.clone());
+            let last = last.clone();
+            let write = write.clone();
             Box::pin(async move { last.or_new(write).await.unwrap() })
         };
         let first = tokio::spawn(ask());

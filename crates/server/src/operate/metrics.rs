@@ -16,6 +16,7 @@ mod shard;
 mod shared;
 mod slots;
 mod snapshot;
+mod sources;
 
 use std::mem;
 use std::sync::atomic::AtomicU64;
@@ -43,7 +44,7 @@ use sent::Sent;
 pub(crate) use shard::{Failure, Part, Shard};
 use shared::{lock, read};
 pub(crate) use snapshot::Snapshot;
-use snapshot::{cache_gauges, total};
+use sources::Sources;
 
 /// Counts the limits for which there was no room among the names.
 const OVERFLOW: &str = "_overflow";
@@ -76,21 +77,6 @@ pub(crate) struct Loads {
     pub(crate) files: AtomicU64,
     /// Those of them that cannot be read and keep their last text.
     pub(crate) kept: AtomicU64,
-}
-
-/// What is asked for more values when somebody reads.
-#[derive(Debug, Default)]
-struct Sources {
-    limiter: Option<Limiter>,
-    memory: Option<MemoryStore>,
-    redis: Vec<Client>,
-    redis_per_second: Vec<Client>,
-    redis_of_workflows: Vec<Client>,
-    memcache: Vec<tidegate_memcache::Client>,
-    workflows: Option<Arc<Activity>>,
-    ports: Vec<Bounds>,
-    management: Option<Arc<AtomicU64>>,
-    traces: Option<Traces>,
 }
 
 impl Metrics {
@@ -239,12 +225,10 @@ impl Metrics {
             ("runtime.load_attempts", read(&self.loads.attempts)),
             ("runtime.load_failures", read(&self.loads.failures)),
         ];
-        sum.gauges
-            .push(("runtime.num_values".to_owned(), read(&self.loads.files)));
-        sum.gauges.push((
-            "tidegate.config.kept_files".to_owned(),
-            read(&self.loads.kept),
-        ));
+        sum.gauges = vec![
+            ("runtime.num_values", read(&self.loads.files)),
+            ("tidegate.config.kept_files", read(&self.loads.kept)),
+        ];
         if let Some(sample) = self
             .certificates
             .sample((clock::now().0 / 1_000_000).cast_signed())
@@ -255,7 +239,7 @@ impl Metrics {
         if self.settings.statsd.is_some() {
             sum.counters.extend(self.sent.each());
         }
-        self.ask_sources(&mut sum);
+        lock(&self.sources).add_to(&mut sum);
         sum
     }
 
@@ -340,78 +324,12 @@ impl Metrics {
 
     /// What was counted under names that calls made, with room for so many.
     fn made(&self, room: usize) -> MutexGuard<'_, MadeTotals> {
-        let (mut made, now) = (lock(&self.made), Instant::now());
+        let mut made = lock(&self.made);
+        let now = Instant::now();
         for shard in &self.shards {
             let names = mem::take(&mut *lock(&shard.made));
             made.add(names, room, now);
         }
         made
-    }
-
-    fn ask_sources(&self, sum: &mut Snapshot) {
-        let sources = lock(&self.sources);
-        if let Some(cache) = sources
-            .limiter
-            .as_ref()
-            .and_then(Limiter::local_cache_stats)
-        {
-            sum.gauges.extend(
-                cache_gauges(&cache)
-                    .map(|(name, value)| (format!("ratelimit.localcache.{name}"), value)),
-            );
-        }
-        if let Some(memory) = &sources.memory {
-            sum.gauges
-                .push(("tidegate.memory.keys".to_owned(), memory.len() as u64));
-            sum.gauges
-                .push(("tidegate.memory.bytes".to_owned(), memory.bytes() as u64));
-            sum.counters
-                .push(("tidegate.memory.evictions", memory.evictions()));
-        }
-        if let Some(connected) = &sources.management {
-            sum.gauges.push((
-                "tidegate.config.server_connected".to_owned(),
-                read(connected),
-            ));
-        }
-        if let Some(workflows) = &sources.workflows {
-            sum.counters.extend(workflows.each());
-            sum.gauges.push((
-                "tidegate.api.event_streams".to_owned(),
-                workflows.event_streams(),
-            ));
-            let skew = workflows.clock_skew().map_or(0, i64::unsigned_abs);
-            sum.gauges.push((
-                "tidegate.workflows.clock_skew_microseconds".to_owned(),
-                skew,
-            ));
-            sum.gauges.push((
-                "tidegate.workflows.store_risks".to_owned(),
-                workflows.risks().len() as u64,
-            ));
-            sum.queues = workflows.queues();
-            sum.census = workflows.census();
-            if let Some(tally) = workflows.tally() {
-                sum.handlers = tally.handlers();
-            }
-        }
-        sum.add_memcache(&sources.memcache);
-        if let Some(traces) = &sources.traces {
-            let [exported, dropped] = traces.counts();
-            sum.counters
-                .push(("tidegate.traces.exported_spans", exported));
-            sum.counters
-                .push(("tidegate.traces.dropped_spans", dropped));
-        }
-        sum.ports = sources.ports.iter().map(Bounds::sample).collect();
-        let pools = [
-            ("main", &sources.redis),
-            ("per_second", &sources.redis_per_second),
-            ("workflows", &sources.redis_of_workflows),
-        ];
-        for (pool, clients) in pools {
-            sum.redis.extend(total(clients).map(|total| (pool, total)));
-        }
-        sum.add_reference_pools();
     }
 }

@@ -1,4 +1,4 @@
-//! `/debug/pprof`: what each thread did for some seconds, as a profile that `go tool pprof` opens.
+//! `/debug/pprof/profile`: what each thread did for some seconds, as a profile that `go tool pprof` opens. `/debug/threads`: the threads as text.
 //!
 //! The kernel counts what every thread takes. A profile is the difference of two looks at that, so it costs two looks. Few may be in
 //! progress: each keeps a connection of the port, which other pages need, too. Functions within a thread are not seen: that needs a signal handler that walks
@@ -7,7 +7,6 @@
 mod pprof;
 mod threads;
 
-use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -24,11 +23,11 @@ use tokio_util::sync::CancellationToken;
 use crate::edge::clock;
 use threads::{Thread, difference};
 
-/// The pages of this module, for the index of the port, in the words of the reference.
+/// The pages of this module, for the index of the port. Pages that the reference has, too, are in its words.
 pub(crate) const INDEX: &str = "\
 /debug/pprof/: root of various pprof endpoints. hit for help.
 /debug/pprof/profile: CPU profiling endpoint
-/debug/pprof/trace: trace endpoint
+/debug/threads: print out the threads with their CPU time
 ";
 
 const HELP: &str = "\
@@ -36,11 +35,8 @@ const HELP: &str = "\
 
 profile    CPU time and waiting time of each thread for ?seconds=30 (1 to 60), for `go tool pprof`;
            with &debug=1 as text with a line for each thread, for tools that draw flame graphs
-goroutine  the threads: state, CPU time and time in which they waited for a core
-cmdline    the command line, parts separated by a zero byte
-symbol     no symbols: profiles have their names in them
 
-heap, allocs, block, mutex, threadcreate and trace are not there; each says what is there instead.
+/debug/threads lists the threads: state, CPU time and time in which they waited for a core.
 Functions are seen by `perf record -g -p PID`: those of the binary have their names.
 ";
 
@@ -51,30 +47,6 @@ const USUAL: u64 = 30;
 /// The most profiles in progress. People take one at a time, and connections of the port must be left for scrapes.
 const MOST: usize = 4;
 
-/// Pages that others have, and what is here instead.
-const ABSENT: [(&str, &str); 5] = [
-    (
-        "allocs",
-        "Allocations are not counted. /metrics has the memory of each part that holds much.\n",
-    ),
-    (
-        "block",
-        "Waiting is not recorded. /debug/pprof/profile has the time in which each thread waited for a core.\n",
-    ),
-    (
-        "mutex",
-        "Locks are not recorded: cores share none while they decide.\n",
-    ),
-    (
-        "threadcreate",
-        "Threads are made at the start and not later. /debug/pprof/goroutine?debug=1 lists them.\n",
-    ),
-    (
-        "trace",
-        "There are no traces of the runtime. TRACING_ENABLED sends traces of calls to OpenTelemetry.\n",
-    ),
-];
-
 /// What profiles share.
 #[derive(Debug, Clone)]
 struct Profiles {
@@ -84,27 +56,15 @@ struct Profiles {
 
 /// The pages. A profile in progress ends at the drain, with what there is by then.
 pub(crate) fn router(drain: CancellationToken) -> Router {
-    let mut router = Router::new()
+    Router::new()
         .route("/debug/pprof", any(async || HELP))
         .route("/debug/pprof/", any(async || HELP))
         .route("/debug/pprof/profile", any(profile))
-        .route(
-            "/debug/pprof/goroutine",
-            any(|| blocking(|| text(threads::page()))),
-        )
-        .route("/debug/pprof/cmdline", any(async || text(command_line())))
-        .route("/debug/pprof/symbol", any(async || "num_symbols: 0\n"))
-        .route("/debug/pprof/heap", any(|| blocking(|| absent(heap()))));
-    for (name, instead) in ABSENT {
-        router = router.route(
-            &format!("/debug/pprof/{name}"),
-            any(move || async move { absent(instead.to_owned()) }),
-        );
-    }
-    router.with_state(Profiles {
-        drain,
-        places: Arc::new(Semaphore::new(MOST)),
-    })
+        .route("/debug/threads", any(|| blocking(|| text(threads::page()))))
+        .with_state(Profiles {
+            drain,
+            places: Arc::new(Semaphore::new(MOST)),
+        })
 }
 
 /// What a profile is asked to be.
@@ -155,7 +115,8 @@ async fn profile(State(profiles): State<Profiles>, RawQuery(query): RawQuery) ->
     let Ok(_place) = profiles.places.try_acquire() else {
         return busy();
     };
-    let (began, begun) = (clock::now().0, Instant::now());
+    let began = clock::now().0;
+    let begun = Instant::now();
     let Ok(before) = spawn_blocking(threads::look).await else {
         return failed();
     };
@@ -216,14 +177,6 @@ fn file(bytes: Vec<u8>) -> Response {
     (headers, bytes).into_response()
 }
 
-fn absent(instead: String) -> Response {
-    let headers = [
-        (header::CONTENT_TYPE, "text/plain; charset=utf-8"),
-        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-    ];
-    (StatusCode::NOT_IMPLEMENTED, headers, instead).into_response()
-}
-
 /// `process;thread;part nanoseconds`.
 fn folded(threads: &[Thread]) -> String {
     let mut text = String::new();
@@ -233,24 +186,6 @@ fn folded(threads: &[Thread]) -> String {
         }
     }
     text
-}
-
-/// As in Go, without a zero byte at the end.
-fn command_line() -> String {
-    let line = fs::read("/proc/self/cmdline").unwrap_or_default();
-    String::from_utf8_lossy(line.strip_suffix(b"\0").unwrap_or(&line)).into_owned()
-}
-
-/// The memory of the process as the kernel sees it.
-fn heap() -> String {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let lines = status
-        .lines()
-        .filter(|line| line.starts_with("Vm") || line.starts_with("Rss"));
-    let figures: String = lines.map(|line| format!("{line}\n")).collect();
-    format!(
-        "The heap is not sampled. /metrics has the memory of each part that holds much; of the process:\n\n{figures}"
-    )
 }
 
 #[cfg(test)]

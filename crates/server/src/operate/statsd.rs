@@ -90,6 +90,13 @@ struct Piece {
     lines: u64,
 }
 
+impl Piece {
+    fn push(&mut self, line: &[u8]) {
+        self.text.extend_from_slice(line);
+        self.lines += 1;
+    }
+}
+
 impl Sender {
     fn new(settings: &Statsd, metrics: Arc<Metrics>, supervisor: Supervisor) -> Self {
         let events = match settings.dialect {
@@ -146,38 +153,46 @@ impl Sender {
             () = over.as_mut() => Err(io::ErrorKind::TimedOut.into()),
         };
         // In any case: it takes the names that calls made from the cores, which have little room for them.
-        let mut now = self.metrics.snapshot();
+        let now = self.metrics.snapshot();
         if let Err(error) = ready {
             return self.failed(&error);
         }
-        let told = std::mem::take(&mut self.told);
-        let sent = self.send(&now, &told, over).await;
-        if let Err((last, error)) = sent {
-            // The snapshot is about to change, and the place borrows from it.
-            let last = last.map(Kept::of);
-            now.forget_after(last.as_ref().map(Kept::place), told);
-            self.failed(&error);
-        } else if std::mem::take(&mut self.said.failing) {
-            info!(peer = %self.peer, "metrics are sent again");
-        }
-        self.told = now;
+        let mut told = std::mem::take(&mut self.told);
+        self.told = match self.send(&now, &told, over).await {
+            Ok(()) => {
+                if std::mem::take(&mut self.said.failing) {
+                    info!(peer = %self.peer, "metrics are sent again");
+                }
+                now
+            }
+            Err((last, error)) => {
+                self.failed(&error);
+                if let Some(last) = last {
+                    told.take_until(&now, last);
+                }
+                told
+            }
+        };
     }
 
     /// Sends all samples of a flush. On failure, tells the last one that the peer may have got.
     async fn send<'s>(
         &mut self,
         now: &'s Snapshot,
-        told: &'s Snapshot,
+        told: &Snapshot,
         mut over: Over<'_>,
     ) -> Result<(), (Option<Place<'s>>, io::Error)> {
         let most = match self.peer.transport() {
             Transport::Tcp => PIECE,
             Transport::Udp => DATAGRAM,
         };
-        let (mut piece, mut last, mut pieces) = (Piece::default(), None, 0);
+        let mut piece = Piece::default();
+        let mut last = None;
+        let mut pieces = 0;
         // The last sample of which something was handed over.
         let mut handed = None;
-        let (mut lines, mut turn) = (Vec::new(), Instant::now());
+        let mut lines = Vec::new();
+        let mut turn = Instant::now();
         for sample in now.since(told) {
             if turn.elapsed() >= TURN {
                 tokio::select! {
@@ -204,8 +219,7 @@ impl Sender {
                     handed = if begun { Some(sample.place) } else { last };
                 }
                 begun = true;
-                piece.text.extend_from_slice(line);
-                piece.lines += 1;
+                piece.push(line);
             }
             lines.clear();
             last = Some(sample.place);
@@ -215,11 +229,8 @@ impl Sender {
                 &self.metrics.loads,
                 self.metrics.counting(),
                 self.writer.tags(),
-                |event| {
-                    // An event is short, and small receivers take a datagram for one message only at its end.
-                    piece.text.extend_from_slice(event);
-                    piece.lines += 1;
-                },
+                // An event is short, and small receivers take a datagram for one message only at its end.
+                |event| piece.push(event),
             );
         }
         self.hand_over(&mut piece, over)
@@ -272,29 +283,4 @@ fn slow() -> io::Error {
     let text =
         "making the lines takes too long: there are many names, or many rules that change names";
     io::Error::new(io::ErrorKind::TimedOut, text)
-}
-
-/// A place that borrows nothing.
-enum Kept {
-    Limit(String),
-    Domain(String),
-    Own,
-}
-
-impl Kept {
-    fn of(place: Place<'_>) -> Self {
-        match place {
-            Place::Limit(key) => Self::Limit(key.to_owned()),
-            Place::Domain(name) => Self::Domain(name.to_owned()),
-            Place::Own => Self::Own,
-        }
-    }
-
-    fn place(&self) -> Place<'_> {
-        match self {
-            Self::Limit(key) => Place::Limit(key),
-            Self::Domain(name) => Place::Domain(name),
-            Self::Own => Place::Own,
-        }
-    }
 }

@@ -27,7 +27,7 @@ pub(crate) use context::caller;
 use export::Exporter;
 pub(crate) use one_call::OneCall;
 pub(crate) use queue::Queue;
-pub(crate) use record::{SpanId, Trace, Value};
+pub(crate) use record::{Part, SpanId, Trace, Value};
 use sampler::Sampler;
 
 /// The thread's name.
@@ -72,7 +72,9 @@ impl Traces {
             .map_or_else(String::new, |_| context::state(headers));
         Some(Trace::begin(
             name,
-            (id, incoming.parent, state),
+            id,
+            incoming.parent,
+            state,
             self.queue.clone(),
         ))
     }

@@ -93,10 +93,8 @@ impl Calls {
             Excess::Descriptors { .. } => Part::Descriptors,
             Excess::Entries { .. } => Part::Entries,
         });
-        let (now, refused) = (
-            clock::now().0 / 60_000_000,
-            self.inner.refused.fetch_add(1, Relaxed) + 1,
-        );
+        let now = clock::now().0 / 60_000_000;
+        let refused = self.inner.refused.fetch_add(1, Relaxed) + 1;
         // At most once a minute: the caller decides how often this happens.
         if self.inner.minute_refused.swap(now, Relaxed) != now {
             warn!(
@@ -141,16 +139,11 @@ impl Calls {
         timeout: Option<Duration>,
         trace: &mut Trace,
     ) -> Result<RateLimitResponse, Error> {
-        let execution = traced::Execution::begin(&message);
+        let execution = traced::Execution::begin(&message, self.inner.counted_by);
         let mut counting = Counting::new(&self.inner.metrics, request(message));
         let asked = Instant::now();
         let answer = self.check(&mut counting, started, timeout).await;
-        execution.end(
-            trace,
-            asked,
-            self.inner.counted_by,
-            (&counting.facts, &answer),
-        );
+        execution.end(trace, asked, &counting.facts, &answer);
         answer.map(|response| message_of(response, &self.inner.header_names))
     }
 

@@ -205,7 +205,8 @@ impl UnaryService<Decoded> for ShouldRateLimit {
     type Future = BoxFuture<Response<RateLimitResponse>, Status>;
 
     fn call(&mut self, request: Request<Decoded>) -> Self::Future {
-        let (calls, timeout) = (self.calls.clone(), self.timeout);
+        let calls = self.calls.clone();
+        let timeout = self.timeout;
         if let Some(trace) = self.trace.take() {
             return Box::pin(traced(calls, timeout, request, trace));
         }

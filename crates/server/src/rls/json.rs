@@ -26,7 +26,7 @@ use super::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use super::text;
 use crate::edge::cores::Cores;
 use crate::operate::health::Health;
-use crate::operate::traces::{Trace, Value};
+use crate::operate::traces::{Part, Trace, Value};
 
 /// The largest body of a request, as for gRPC.
 const MAX_BODY: usize = 4 * 1024 * 1024;
@@ -140,12 +140,13 @@ async fn decide(calls: Calls, body: Vec<u8>, mut trace: Option<&mut Trace>) -> R
     let answer = answer_of(&response);
     if let Some(trace) = trace {
         let attributes = vec![("response", Value::Text(text::response(&response)))];
-        trace.add(
-            "NewJsonHandler Remaining Execution",
-            (Trace::new_id(), trace.call()),
+        trace.add(Part {
+            name: "NewJsonHandler Remaining Execution",
+            id: Trace::new_id(),
+            parent: trace.call(),
             begun,
             attributes,
-        );
+        });
     }
     answer
 }

@@ -124,14 +124,10 @@ impl Memcached {
             }
             let now: Stats = self.clients().iter().map(Client::stats).sum();
             let since = |value: fn(&Stats) -> u64| value(&now) - value(&told);
-            let (reads, charges) = (
-                since(|stats| stats.failed_reads),
-                since(|stats| stats.failed_changes),
-            );
-            let (dropped, foreign) = (
-                since(|stats| stats.dropped_changes),
-                since(|stats| stats.foreign_values),
-            );
+            let reads = since(|stats| stats.failed_reads);
+            let charges = since(|stats| stats.failed_changes);
+            let dropped = since(|stats| stats.dropped_changes);
+            let foreign = since(|stats| stats.foreign_values);
             if reads + charges > 0 {
                 warn!(
                     reads,

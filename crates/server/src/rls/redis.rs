@@ -329,31 +329,32 @@ mod tests {
         }
     }
 
+    fn check_refusal(error: &str, expected: &str, setting: &str) {
+        let advice = refused(error, &origin()).unwrap_or_default();
+        assert!(
+            advice.contains(expected) && advice.contains(&format!("see {setting}")),
+            "{error}: {advice}"
+        );
+    }
+
     #[test]
     fn a_refusal_names_where_to_look() {
-        let check = |error: &str, expected: &str, setting: &str| {
-            let advice = refused(error, &origin()).unwrap_or_default();
-            assert!(
-                advice.contains(expected) && advice.contains(&format!("see {setting}")),
-                "{error}: {advice}"
-            );
-        };
-        check(
+        check_refusal(
             "WRONGPASS invalid username-password pair or user is disabled.",
             "the user or the password",
             "REDIS_AUTH",
         );
-        check(
+        check_refusal(
             "ERR AUTH <password> called without any password configured",
             "password",
             "REDIS_AUTH",
         );
-        check(
+        check_refusal(
             "NOAUTH Authentication required.",
             "wants a password",
             "REDIS_AUTH",
         );
-        check(
+        check_refusal(
             "NOPERM User gate has no permissions to run the 'ping' command",
             "must be allowed PING",
             "REDIS_AUTH",
@@ -362,12 +363,16 @@ mod tests {
             refused("Connection refused (os error 111)", &origin()),
             None
         );
-        // As the engine says it: the answers of several servers.
+    }
+
+    /// As the engine says it: the answers of several servers.
+    #[test]
+    fn a_refusal_of_several_servers_names_where_to_look() {
         let slot = "no redis node is known to own hash slot 0: sentinel 10.0.0.1:26379";
         let other = "sentinel 10.0.0.2:26379";
         let setting = "REDIS_SENTINEL_AUTH, or the user and password in REDIS_URL";
         let check_all = |answers: &[&str], expected: &str, setting: &str| {
-            check(
+            check_refusal(
                 &format!("{slot}: {}", answers.join("; ")),
                 expected,
                 setting,

@@ -69,7 +69,8 @@ pub(super) fn response(message: &RateLimitResponse) -> String {
             .iter()
             .try_for_each(|message| status(text, message))?;
         for header in &message.response_headers_to_add {
-            let (key, value) = (Quoted(&header.key), Quoted(&header.value));
+            let key = Quoted(&header.key);
+            let value = Quoted(&header.value);
             write!(text, " response_headers_to_add:{{key:{key} value:{value}}}")?;
         }
         Ok(())

@@ -6,7 +6,7 @@ use tidegate_ratelimit::{Error, Facts, Response, Status, Tally, Unit};
 
 use super::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use super::text;
-use crate::operate::traces::{SpanId, Trace, Value};
+use crate::operate::traces::{Part, SpanId, Trace, Value};
 use crate::settings::Settings;
 
 /// The most characters of a domain.
@@ -42,15 +42,17 @@ impl CountedBy {
 pub(super) struct Execution {
     id: SpanId,
     begun: Instant,
+    counted_by: CountedBy,
     domain: String,
     request: String,
 }
 
 impl Execution {
-    pub(super) fn begin(message: &RateLimitRequest) -> Self {
+    pub(super) fn begin(message: &RateLimitRequest, counted_by: CountedBy) -> Self {
         Self {
             id: Trace::new_id(),
             begun: Instant::now(),
+            counted_by,
             domain: message.domain.chars().take(DOMAIN).collect(),
             request: text::request(message),
         }
@@ -61,22 +63,29 @@ impl Execution {
         self,
         trace: &mut Trace,
         asked: Instant,
-        counted_by: CountedBy,
-        (facts, answer): (&Facts, &Result<Response, Error>),
+        facts: &Facts,
+        answer: &Result<Response, Error>,
     ) {
-        if let Some((name, attributes)) = store(counted_by, facts, answer) {
-            trace.add(name, (Trace::new_id(), self.id), asked, attributes);
+        if let Some((name, attributes)) = store(self.counted_by, facts, answer) {
+            trace.add(Part {
+                name,
+                id: Trace::new_id(),
+                parent: self.id,
+                begun: asked,
+                attributes,
+            });
         }
         let attributes = vec![
             ("domain", Value::Text(self.domain)),
             ("request string", Value::Text(self.request)),
         ];
-        trace.add(
-            "ShouldRateLimit Execution",
-            (self.id, trace.call()),
-            self.begun,
+        trace.add(Part {
+            name: "ShouldRateLimit Execution",
+            id: self.id,
+            parent: trace.call(),
+            begun: self.begun,
             attributes,
-        );
+        });
     }
 }
 

@@ -44,9 +44,10 @@ pub(super) fn options(values: &mut Values) -> Options {
         near_limit_ratio: values.fraction("NEAR_LIMIT_RATIO") as f32,
         expiration_jitter: values.integer("EXPIRATION_JITTER_MAX_SECONDS", 0..=i64::from(u32::MAX))
             as u32,
-        over_limit_keys: match stop && !memcache::is_wanted(values) {
-            true => OverLimitKeys::StopIncrement,
-            false => OverLimitKeys::Increment,
+        over_limit_keys: if stop && !memcache::is_wanted(values) {
+            OverLimitKeys::StopIncrement
+        } else {
+            OverLimitKeys::Increment
         },
         local_cache_bytes: values.integer("LOCAL_CACHE_SIZE_IN_BYTES", 0..=i64::MAX) as usize,
         global_shadow_mode: values.boolean("SHADOW_MODE"),

@@ -245,7 +245,8 @@ impl Values {
                         number.to_string()
                     }
                 };
-                let (low, high) = (told(*range.start()), told(*range.end()));
+                let low = told(*range.start());
+                let high = told(*range.end());
                 let reason = if *range.end() == i64::MAX {
                     format!("expected {low} or more")
                 } else {

@@ -4,22 +4,21 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
-use tidegate_pipeline::{
-    Address, Config, Connector, CredentialsProvider, Grouping, Parallelism, Servers,
-};
+use tidegate_pipeline::{Config, Connector, CredentialsProvider, Parallelism};
 
 use super::memcache;
 use super::problem::Problem;
 use super::read::Values;
-use super::value::mask_urls;
 use crate::regular_file;
 
 mod address_map;
+mod deployment;
 mod target;
 pub(super) mod tls;
 
 use address_map::address_map;
-use target::{Login, Target, target};
+use deployment::{Deployment, deployment};
+use target::Login;
 
 /// The main Redis, and a second one if wanted.
 #[derive(Debug, Clone)]
@@ -239,7 +238,8 @@ fn store_server(
     counters: Option<&RedisServer>,
     cores: usize,
 ) -> Option<RedisServer> {
-    let (given, url) = (values.given.contains(STORE.url), values.text(STORE.url));
+    let given = values.given.contains(STORE.url);
+    let url = values.text(STORE.url);
     if given && url != FILE && url != MEMORY {
         return server(values, &STORE, cores);
     }
@@ -282,8 +282,12 @@ fn check_without_url(values: &mut Values, second: bool) {
 
 fn server(values: &mut Values, names: &Names, cores: usize) -> Option<RedisServer> {
     let url = values.text(names.url);
-    let found = match deployment(values, names, &url) {
-        Ok(found) => found,
+    let Deployment {
+        servers,
+        first,
+        shown,
+    } = match deployment(values, names, &url) {
+        Ok(deployment) => deployment,
         Err(reason) => {
             let more = if names.url == STORE.url {
                 "; or file, for a file in TIDEGATE_DATA_DIR; or memory, for tests"
@@ -294,30 +298,27 @@ fn server(values: &mut Values, names: &Names, cores: usize) -> Option<RedisServe
             return None;
         }
     };
-    if found.has_unknown_fields {
-        let name = names.url;
+    if first.has_unknown_fields {
         values.warnings.push(format!(
-            "the query of {name} has fields that have no effect: only username, password and db have one"
+            "the query of {} has fields that have no effect: only username, password and db have one",
+            names.url
         ));
     }
-    let mut config = Config::single(found.first);
-    config.servers = found.servers;
-    config.database = found.database;
+    let mut config = Config::single(first.address);
+    config.servers = servers;
+    config.database = first.database;
     config.credentials = Login::from_setting(&values.text(names.auth))
-        .or(found.login)
+        .or(first.login)
         .credentials();
     let auth = auth(values, names, config.credentials.is_some());
     config.credentials_provider = names.auth_file.and_then(|name| provider(values, name));
-    if values.boolean(names.tls) || found.tls {
+    if values.boolean(names.tls) || first.tls {
         config.tls = tls::build(values, &tls::REDIS)
             .and_then(|connector| with_server_name(values, names, connector));
     }
-    config.address_map = address_map(&values.list(names.address_map)).unwrap_or_else(|reason| {
-        values.problem(
-            names.address_map,
-            &values.list(names.address_map).join(","),
-            reason,
-        );
+    let dialled = values.list(names.address_map);
+    config.address_map = address_map(&dialled).unwrap_or_else(|reason| {
+        values.problem(names.address_map, &dialled.join(","), reason);
         None
     });
     if let Some(load) = &names.load {
@@ -329,16 +330,15 @@ fn server(values: &mut Values, names: &Names, cores: usize) -> Option<RedisServe
     } else {
         timeout.min(config.connect_timeout)
     };
-    let origin = SettingsOrigin {
-        url: names.url,
-        kind: names.kind,
-        auth,
-        sentinel_auth: names.sentinel_auth,
-    };
     Some(RedisServer {
         config,
-        shown: found.shown,
-        origin,
+        shown,
+        origin: SettingsOrigin {
+            url: names.url,
+            kind: names.kind,
+            auth,
+            sentinel_auth: names.sentinel_auth,
+        },
         timeout,
     })
 }
@@ -390,151 +390,7 @@ fn connections(values: &mut Values, names: &Load, cores: usize, config: &mut Con
             error.to_string(),
         ),
     }
-    config.grouping = match &*values.text("TIDEGATE_REDIS_GROUPING").to_lowercase() {
-        "slot" => Grouping::Slot,
-        "key" => Grouping::Key,
-        _ => Grouping::Node,
-    };
 }
-
-/// What the URLs of a deployment say.
-struct Deployment {
-    servers: Servers,
-    first: Address,
-    /// The login at the servers that have the data.
-    login: Login,
-    database: u32,
-    tls: bool,
-    has_unknown_fields: bool,
-    shown: String,
-}
-
-/// Reads a URL by the kind of deployment.
-fn deployment(values: &Values, names: &Names, url: &str) -> Result<Deployment, String> {
-    let socket = names
-        .socket
-        .map(|name| values.text(name))
-        .unwrap_or_default();
-    let kind = values.text(names.kind).to_lowercase();
-    if kind == "single" {
-        let host = url.rsplit('@').next().unwrap_or_default();
-        if host.contains(',') && !host.starts_with('/') && socket != "unix" {
-            let kind = names.kind;
-            return Err(format!(
-                "it names several servers, which need {kind}=cluster, or {kind}=sentinel after the name of a master"
-            ));
-        }
-        let Target {
-            address,
-            login,
-            database,
-            tls,
-            has_unknown_fields,
-        } = target(url, &socket)?;
-        let (servers, shown) = (
-            Servers::Single(address.clone()),
-            mask_urls(&address.to_string()),
-        );
-        return Ok(Deployment {
-            servers,
-            first: address,
-            login,
-            database,
-            tls,
-            has_unknown_fields,
-            shown,
-        });
-    }
-    let mut parts = url.split(',').map(str::trim).collect::<Vec<_>>();
-    let master = if kind == "sentinel" {
-        Some(parts.remove(0).to_owned())
-    } else {
-        None
-    };
-    if parts.is_empty() || master.as_deref() == Some("") {
-        return Err(NO_SENTINELS.to_owned());
-    }
-    // Nodes of a cluster and sentinels are reached over TCP only.
-    let targets = parts
-        .into_iter()
-        .map(|part| target(part, "tcp"))
-        .collect::<Result<Vec<_>, _>>()?;
-    let addresses: Vec<Address> = targets
-        .iter()
-        .map(|target| target.address.clone())
-        .collect();
-    let list = addresses
-        .iter()
-        .map(|address| mask_urls(&address.to_string()))
-        .collect::<Vec<_>>()
-        .join(",");
-    let has_unknown_fields = targets.iter().any(|target| target.has_unknown_fields);
-    let Target {
-        address: first,
-        login,
-        tls,
-        ..
-    } = merge_targets(targets)?;
-    let (servers, login, shown) = match master {
-        None => (
-            Servers::Cluster(addresses),
-            login,
-            format!("cluster {list}"),
-        ),
-        Some(master) => {
-            let shown = format!("{master} by sentinels {list}");
-            // The URLs are those of sentinels, and so are their users. As in radix, the servers that they name have others.
-            let credentials = Login::from_setting(&values.text(names.sentinel_auth))
-                .or(login)
-                .credentials();
-            (
-                Servers::Sentinel {
-                    master,
-                    sentinels: addresses,
-                    credentials,
-                },
-                Login::default(),
-                shown,
-            )
-        }
-    };
-    Ok(Deployment {
-        servers,
-        first,
-        login,
-        database: 0,
-        tls,
-        has_unknown_fields,
-        shown,
-    })
-}
-
-/// Merges the URLs of several servers. The user, the password and TLS of one of them hold for all.
-fn merge_targets(targets: Vec<Target>) -> Result<Target, String> {
-    if targets.iter().any(|target| target.database != 0) {
-        return Err(
-            "servers of a cluster, and sentinels, have no other database than 0".to_owned(),
-        );
-    }
-    let merge = |one: Target, other: Target| {
-        let is_same = other.login == Login::default()
-            || one.login == Login::default()
-            || one.login == other.login;
-        let login = one.login.or(other.login);
-        is_same.then_some(Target {
-            login,
-            tls: one.tls || other.tls,
-            ..one
-        })
-    };
-    let mut targets = targets.into_iter();
-    let first = targets.next().ok_or_else(|| NO_SENTINELS.to_owned())?;
-    targets.try_fold(first, merge).ok_or_else(|| {
-        "its addresses have different users or passwords; one login holds for all".to_owned()
-    })
-}
-
-const NO_SENTINELS: &str = "Expected master name and a list of urls for the sentinels, in the format: <redis master name>,<sentinel1>,...,<sentineln>";
 
 /// Reads the file with credentials: once now, to report a mistake at start, and again at every connect.
 fn provider(values: &mut Values, name: &'static str) -> Option<CredentialsProvider> {

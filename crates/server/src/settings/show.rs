@@ -56,7 +56,8 @@ pub fn markdown() -> String {
                 (None, "") => String::new(),
                 (None, default) => format!("`{default}`"),
             };
-            let (kind, support) = (kind(row.kind), support(row.support));
+            let kind = kind(row.kind);
+            let support = support(row.support);
             let _ = writeln!(
                 page,
                 "| `{}` | {kind} | {default} | {support} | {} |",

@@ -148,7 +148,8 @@ fn collector(values: &mut Values) -> Option<Collector> {
         }
         _ => false,
     };
-    let (headers, timeout) = (headers(values), milliseconds(values, &TIMEOUT, 10_000));
+    let headers = headers(values);
+    let timeout = milliseconds(values, &TIMEOUT, 10_000);
     let endpoint = endpoint::build(values, protocol);
     let tls = tls::build(values, protocol);
     let Endpoint {
@@ -225,9 +226,11 @@ fn milliseconds(values: &mut Values, names: &[&'static str], default: u64) -> Du
 
 fn random_uuid() -> String {
     let id = fastrand::u128(..);
-    let (high, low) = ((id >> 64) as u64, id as u64);
+    let high = (id >> 64) as u64;
+    let low = id as u64;
     // Version 4, and the variant of RFC 9562.
-    let (third, fourth) = (0x4000 | high & 0xfff, 0x8000 | low >> 48 & 0x3fff);
+    let third = 0x4000 | high & 0xfff;
+    let fourth = 0x8000 | low >> 48 & 0x3fff;
     format!(
         "{:08x}-{:04x}-{third:04x}-{fourth:04x}-{:012x}",
         high >> 32,

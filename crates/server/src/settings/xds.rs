@@ -78,7 +78,9 @@ pub(super) fn build(values: &mut Values) -> Option<Xds> {
     if address.is_none() {
         values.problem(SERVER, &shown, "expected host:port".to_owned());
     }
-    let (tls, headers, retries) = (tls(values), headers(values), retries(values));
+    let tls = tls(values);
+    let headers = headers(values);
+    let retries = retries(values);
     let max_message = match values.integer(SIZE, 0..=i64::from(i32::MAX)) {
         0 => DEFAULT_SIZE,
         bytes => bytes as usize,

@@ -26,8 +26,9 @@ const WORKFLOWS: usize = 1_000;
 
 /// Looks until it is dropped.
 pub(super) async fn run(engine: &Engine, clock: &StoreClock, activity: &Activity) {
-    let (mut queues, mut jobs, mut running) =
-        (Queues::default(), Jobs::default(), Running::default());
+    let mut queues = Queues::default();
+    let mut jobs = Jobs::default();
+    let mut running = Running::default();
     loop {
         sleep(APART).await;
         activity.wanted().await;
@@ -114,10 +115,8 @@ impl Queues {
 
     /// Takes over a page.
     fn take(&mut self, page: Vec<QueueState>, more: bool) {
-        let (after, last) = (
-            self.after.take(),
-            page.last().map(|queue| queue.name.clone()),
-        );
+        let after = self.after.take();
+        let last = page.last().map(|queue| queue.name.clone());
         // Those that are on no page any more are gone.
         self.known.retain(|name, _| {
             let is_after = after.as_ref().is_none_or(|after| name > after);

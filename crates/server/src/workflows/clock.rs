@@ -204,7 +204,8 @@ mod tests {
 
     #[tokio::test]
     async fn an_estimate_moves_only_as_far_as_it_is_proven_wrong() {
-        let (clock, start) = (StoreClock::default(), Instant::now());
+        let clock = StoreClock::default();
+        let start = Instant::now();
         let after = |millis| start + Duration::from_millis(millis);
         clock.take(MINUTE, after(0), after(10));
         assert_eq!(at(&clock, after(10)), MINUTE + 5_000);
@@ -221,7 +222,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn time_never_goes_back() {
-        let (clock, now) = (StoreClock::default(), Instant::now());
+        let clock = StoreClock::default();
+        let now = Instant::now();
         clock.take(2 * MINUTE, now, now);
         let before = clock.now();
         clock.take(MINUTE, now, now);

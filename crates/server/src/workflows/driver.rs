@@ -13,7 +13,6 @@ use super::clock::StoreClock;
 use super::gaps::GapDetector;
 use super::patience::{OnceAMinute, Patience};
 use super::{census, heartbeat, reconsider, revival};
-use crate::supervise::Supervisor;
 
 /// How often to look for what other servers did. They tell of it, but what they tell may get lost.
 const LOOK: Duration = Duration::from_secs(10);
@@ -30,12 +29,13 @@ const SHORTEST: Duration = Duration::from_millis(5);
 /// How long a look may take. A node that does not answer must not keep what is due elsewhere waiting.
 const LONGEST_LOOK: Duration = Duration::from_secs(1);
 
-/// Drives the engine until the server stops.
+/// Drives the engine. Never returns.
 pub(super) async fn run(
-    ((engine, clock), limiter): ((Engine, StoreClock), Limiter),
+    engine: Engine,
+    clock: StoreClock,
+    limiter: Limiter,
     about: AboutServer,
     activity: Arc<Activity>,
-    supervisor: Supervisor,
 ) {
     let gaps = Arc::new(GapDetector::new(engine.clone(), clock.clone()));
     let mut driver = Driver::new(engine.clone(), clock.clone(), gaps.clone());
@@ -50,7 +50,6 @@ pub(super) async fn run(
         () = census::run(&engine, &clock, &activity) => {}
         () = heartbeat::run(&gaps, about, Arc::clone(&activity)) => {}
         () = revival::run(engine.clone()) => {}
-        () = supervisor.stop.cancelled() => {}
     }
 }
 

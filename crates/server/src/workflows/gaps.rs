@@ -31,7 +31,8 @@ impl GapDetector {
 
     /// Returns the time now. If a gap ends then, the engine hears of it before anything is done at that time.
     pub(super) fn check(&self) -> Timestamp {
-        let (now, moment) = (self.clock.now(), Instant::now());
+        let now = self.clock.now();
+        let moment = Instant::now();
         let last = self
             .checked
             .lock()

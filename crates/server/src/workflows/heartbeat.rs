@@ -21,7 +21,9 @@ const FAREWELL: Duration = Duration::from_millis(500);
 /// Says so until it is dropped. Without Redis there is nobody to tell, and this machine's clock counts.
 pub(super) async fn run(gaps: &GapDetector, about: AboutServer, activity: Arc<Activity>) {
     let GapDetector { engine, clock, .. } = gaps;
-    let (mut warned, mut conflicts, mut woken) = (false, 0, 0);
+    let mut warned = false;
+    let mut conflicts = 0;
+    let mut woken = 0;
     for beat in 0_usize.. {
         activity.put_clock_skew(clock.skew());
         if matches!(engine.store(), Store::Redis(_)) {

@@ -1,22 +1,16 @@
 //! The default port of the API, when another process has it at the start: workflows begin as soon as it is free.
 
 use std::net::TcpListener;
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::sleep;
 use tracing::{error, info, warn};
 
-use super::Workflows;
-use super::units::Limits;
+use super::{ServerContext, Workflows};
 use crate::edge::bounds::Most;
 use crate::edge::listen;
 use crate::edge::tls::Gate;
-use crate::operate::health::Health;
-use crate::operate::metrics::Metrics;
-use crate::operate::traces::Traces;
 use crate::settings::Settings;
-use crate::supervise::Supervisor;
 
 /// The wait between two attempts.
 const LOOK: Duration = Duration::from_secs(1);
@@ -25,25 +19,19 @@ const LOOK: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Late {
     pub(crate) settings: Settings,
-    pub(crate) health: Health,
-    pub(crate) supervisor: Supervisor,
-    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) context: ServerContext,
     /// The thread, if it was started before the port was taken.
     pub(crate) started: Option<Workflows>,
     /// The way through TLS, if there is one.
     pub(crate) gate: Option<Gate>,
     /// How many connections the API may have.
     pub(crate) connections: Most,
-    /// What workflows have of the rate limits.
-    pub(crate) limits: Limits,
-    /// None: nothing of workflows is traced.
-    pub(crate) traces: Option<Traces>,
 }
 
 impl Late {
     /// Waits for the port, serves the API on it, and returns when the server drains.
     pub(crate) async fn run(self) {
-        let drain = self.supervisor.drain.clone();
+        let drain = self.context.supervisor.drain.clone();
         tokio::select! {
             () = self.begin() => drain.cancelled().await,
             () = drain.cancelled() => {}
@@ -54,30 +42,18 @@ impl Late {
         let listener = self.once_free().await;
         let Self {
             settings,
-            health,
-            supervisor,
-            metrics,
+            context,
             started,
             gate,
             connections,
-            limits,
-            traces,
         } = self;
+        let metrics = context.metrics.clone();
         let workflows = match (started, &settings.workflows) {
             (Some(workflows), _) => workflows,
-            (None, Some(own)) => {
-                match Workflows::start(
-                    own,
-                    (&health, &metrics, traces.as_ref()),
-                    limits,
-                    &supervisor,
-                )
-                .await
-                {
-                    Ok(workflows) => workflows,
-                    Err(error) => return error!(%error, "workflows stay off"),
-                }
-            }
+            (None, Some(own)) => match Workflows::start(own, context).await {
+                Ok(workflows) => workflows,
+                Err(error) => return error!(%error, "workflows stay off"),
+            },
             (None, None) => return,
         };
         metrics.watch_workflows(workflows.activity.clone());

@@ -165,10 +165,8 @@ fn shown(troubles: &BTreeMap<Partition, Trouble>) -> String {
     }
     let mut shown = String::new();
     for (partitions, reason, words) in failures {
-        let (between, words) = (
-            if shown.is_empty() { "" } else { "; " },
-            words.join(" and "),
-        );
+        let between = if shown.is_empty() { "" } else { "; " };
+        let words = words.join(" and ");
         let _ = write!(
             shown,
             "{between}{words} fail in partitions {}: {}",

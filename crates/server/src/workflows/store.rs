@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use tidegate_api::{Activity, Api};
-use tidegate_pipeline::{Client, Config, Grouping, Parallelism};
+use tidegate_pipeline::{Client, Config, Parallelism};
 use tidegate_workflow::{
     Durability, Engine, EngineOptions, MemoryStore, RedisOptions, RedisStore, SqliteOptions,
     SqliteStore, Store, StoreError, Thread,
@@ -88,10 +88,10 @@ impl Place {
         match self {
             Self::Memory(_) => Ok(true),
             Self::File { path, .. } => {
-                let (path, shown) = (path.clone(), path.display());
-                apart(move || path.try_exists())
+                let owned = path.clone();
+                apart(move || owned.try_exists())
                     .await?
-                    .map_err(|error| unavailable(format!("{shown}: {error}")))
+                    .map_err(|error| unavailable(format!("{}: {error}", path.display())))
             }
             Self::Redis {
                 client, options, ..
@@ -107,7 +107,8 @@ impl Place {
         match self {
             Self::Memory(store) => Ok(Store::Memory(store.clone())),
             Self::File { path, options } => {
-                let (path, options) = (path.clone(), options.clone());
+                let path = path.clone();
+                let options = options.clone();
                 apart(move || SqliteStore::open(&path, &options))
                     .await?
                     .map(Store::Sqlite)
@@ -185,7 +186,6 @@ pub(crate) fn shown(settings: &Settings) -> String {
 fn engine_config(server: &RedisServer) -> Config {
     let mut config = server.config.clone();
     config.parallelism = Parallelism::UNBOUNDED;
-    config.grouping = Grouping::Node;
     config
 }
 
@@ -212,6 +212,7 @@ pub(super) struct Opener<'a> {
 }
 
 /// What a store is opened with.
+#[derive(Clone)]
 pub(super) struct OpenContext<'a> {
     pub(super) settings: &'a Settings,
     pub(super) counters: Counters,
@@ -241,7 +242,8 @@ impl<'a> Opener<'a> {
     /// # Cancellation
     /// When the future is dropped, a store may have been made, empty.
     pub(super) async fn open(mut self, runtimes: &[Handle]) -> Engine {
-        let (mut called, mut place) = (false, None);
+        let mut called = false;
+        let mut place = None;
         loop {
             match self.look(&mut place, called, runtimes).await {
                 Ok(Some(engine)) => {
@@ -285,17 +287,9 @@ impl<'a> Opener<'a> {
         called: bool,
         runtimes: &[Handle],
     ) -> Result<Option<Engine>, StoreError> {
-        let (clock, counters, traces) = (
-            self.clock.clone(),
-            self.context.counters.clone(),
-            self.context.traces.clone(),
-        );
-        let mut look = pin!(find(
-            (self.context.settings, &counters, traces.as_ref()),
-            (&clock, runtimes),
-            place,
-            called
-        ));
+        let context = self.context.clone();
+        let clock = self.clock.clone();
+        let mut look = pin!(find(&context, &clock, runtimes, place, called));
         let found = match timeout(PATIENCE, look.as_mut()).await {
             Ok(found) => found,
             Err(_) => {
@@ -378,35 +372,29 @@ fn on_each(store: &Store, runtimes: &[Handle], counters: &Counters) -> Vec<Threa
 
 /// Opens the store, if there is one or somebody has `called` for it.
 async fn find(
-    (settings, counters, traces): (&Settings, &Counters, Option<&Traces>),
-    (clock, runtimes): (&StoreClock, &[Handle]),
+    context: &OpenContext<'_>,
+    clock: &StoreClock,
+    runtimes: &[Handle],
     place: &mut Option<Place>,
     called: bool,
 ) -> Result<Option<Engine>, StoreError> {
     let place = match place {
         Some(place) => place,
-        None => place.insert(Place::new(settings)?),
+        None => place.insert(Place::new(context.settings)?),
     };
     if !called && !place.exists().await? {
         return Ok(None);
     }
-    let (retention, memory, attempts) = (
-        settings.retention,
-        settings.memory,
-        traces.map(Traces::of_attempts),
-    );
     let store = place.open().await?;
     clock.start(&store).await;
-    Engine::start_on(
-        on_each(&store, runtimes, counters),
-        EngineOptions {
-            retention,
-            memory,
-            attempts,
-        },
-    )
-    .await
-    .map(Some)
+    let options = EngineOptions {
+        retention: context.settings.retention,
+        memory: context.settings.memory,
+        attempts: context.traces.as_ref().map(Traces::of_attempts),
+    };
+    Engine::start_on(on_each(&store, runtimes, &context.counters), options)
+        .await
+        .map(Some)
 }
 
 #[cfg(test)]
@@ -418,7 +406,6 @@ mod tests {
     fn workflows_talk_to_all_nodes_at_once_whatever_rate_limits_do() {
         let mut config = Config::single("127.0.0.1:1".parse().unwrap());
         config.parallelism = Parallelism::SERIAL;
-        config.grouping = Grouping::Key;
         config.database = 3;
         let server = RedisServer {
             config,
@@ -432,10 +419,7 @@ mod tests {
             timeout: Duration::from_secs(1),
         };
         let config = engine_config(&server);
-        assert_eq!(
-            (config.parallelism, config.grouping),
-            (Parallelism::UNBOUNDED, Grouping::Node)
-        );
+        assert_eq!(config.parallelism, Parallelism::UNBOUNDED);
         assert_eq!(config.database, 3);
     }
 }

@@ -51,8 +51,10 @@ impl Threads {
         };
         for at in 1..count {
             let part: Arc<str> = format!("{PART}-{at}").into();
-            let (runtime, told) = (ThreadRuntime::new()?, Told(tell.clone(), at - 1));
-            let (handle, stop) = (runtime.handle(), threads.stop.clone());
+            let runtime = ThreadRuntime::new()?;
+            let told = Told(tell.clone(), at - 1);
+            let handle = runtime.handle();
+            let stop = threads.stop.clone();
             let main = move || {
                 let _told = told;
                 runtime.block_on(tripwire::with(part, stop.cancelled_owned()));

@@ -68,7 +68,8 @@ impl Host for Arc<FakeHost> {
 
 fn host(may_close: &[bool], close: Option<CloseReason>) -> Arc<FakeHost> {
     let config = Config::single("127.0.0.1:1".parse().unwrap());
-    let (may_close, counters) = (Mutex::new(may_close.to_vec()), Counters::default());
+    let may_close = Mutex::new(may_close.to_vec());
+    let counters = Counters::default();
     Arc::new(FakeHost {
         name: "node".into(),
         config,

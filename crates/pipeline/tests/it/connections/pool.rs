@@ -3,7 +3,7 @@
 use std::num::NonZero;
 use std::time::{Duration, Instant};
 
-use tidegate_pipeline::{Arg, Client, ConnectPace, Fill, NotSent, Outcome, Selection};
+use tidegate_pipeline::{Arg, Client, ConnectPace, NotSent, Outcome};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::task::{JoinHandle, JoinSet};
@@ -21,38 +21,6 @@ fn get(client: &Client) -> JoinHandle<Outcome> {
 async fn answer(stream: &mut TcpStream) {
     expect(stream, GET_K).await;
     stream.write_all(b"$-1\r\n").await.unwrap();
-}
-
-#[tokio::test]
-async fn a_core_fills_while_its_first_connection_takes_the_load() {
-    let (listener, mut config) = listener().await;
-    config.selection = Selection::CorePool {
-        size: 3,
-        fill: Fill::First,
-    };
-    let client = Client::new(config).unwrap();
-    let first = get(&client);
-    let mut streams = vec![greet(&listener).await];
-    // Nobody has answered the second connection's greeting yet.
-    answer(&mut streams[0]).await;
-    first.await.unwrap().reply().unwrap();
-    let another = get(&client);
-    answer(&mut streams[0]).await;
-    another.await.unwrap().reply().unwrap();
-    for _ in 0..2 {
-        streams.push(greet(&listener).await);
-    }
-    eventually("the core is filled", async || {
-        client.stats().connections == 3
-    })
-    .await;
-    let mut callers: Vec<_> = (0..64).map(|_| get(&client)).collect();
-    for stream in &mut streams {
-        // Each of the core has its share of so many.
-        expect(stream, GET_K).await;
-    }
-    assert_eq!(client.stats().opened, 3);
-    callers.drain(..).for_each(|caller| caller.abort());
 }
 
 #[tokio::test]

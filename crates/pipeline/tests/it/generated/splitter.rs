@@ -3,7 +3,7 @@
 //! A fuzz target includes this file.
 
 use tidegate_pipeline::test_util::fuzzing::{SplitGroup, Splitter};
-use tidegate_pipeline::{Arg, Batch, Grouping, NotSent, Outcome, Reply};
+use tidegate_pipeline::{Arg, Batch, NotSent, Outcome, Reply};
 
 /// Enough for several groups at each node.
 const MOST_UNITS: usize = 40;
@@ -54,21 +54,20 @@ impl Unit {
     }
 }
 
-/// The first byte chooses the grouping, the second one the owners; each three of the rest are a unit.
+/// The first byte chooses the owners; each three of the rest are a unit.
 pub(crate) fn check_splitter(splitter: &Splitter, data: &[u8]) {
-    let Some((&[grouping, shift], units)) = data.split_first_chunk() else {
+    let Some((&shift, units)) = data.split_first() else {
         return;
     };
-    let grouping = [Grouping::Node, Grouping::Slot, Grouping::Key][usize::from(grouping % 3)];
     let units: Vec<Unit> = units
         .chunks_exact(3)
         .take(MOST_UNITS)
         .map(Unit::read)
         .collect();
     let owner = |unit: u32| units[unit as usize].owner(shift);
-    let (groups, outcomes) = splitter.split(batch(&units), grouping, owner);
+    let (groups, outcomes) = splitter.split(batch(&units), owner);
     check_units(&units, &groups, owner);
-    check_sizes(&units, &groups, grouping);
+    check_sizes(&units, &groups);
     check_outcomes(&units, &outcomes, owner);
 }
 
@@ -122,7 +121,7 @@ fn check_units(units: &[Unit], groups: &[SplitGroup], owner: impl Fn(u32) -> Opt
 }
 
 /// A group counts what is in it, and is within its bounds.
-fn check_sizes(units: &[Unit], groups: &[SplitGroup], grouping: Grouping) {
+fn check_sizes(units: &[Unit], groups: &[SplitGroup]) {
     for group in groups {
         let commands: usize = group
             .units
@@ -137,12 +136,6 @@ fn check_sizes(units: &[Unit], groups: &[SplitGroup], grouping: Grouping) {
             group.commands,
             group.bytes
         );
-        let keys: std::collections::HashSet<_> = group
-            .units
-            .iter()
-            .map(|&unit| units[unit as usize].key())
-            .collect();
-        assert!(grouping != Grouping::Key || keys.len() == 1, "{group:?}");
     }
 }
 
@@ -169,19 +162,19 @@ mod tests {
     use super::*;
     use crate::generated::mutation::fuzz;
 
-    /// One node, several nodes, all groupings, units without keys, large units, and slots without an owner.
+    /// One node, several nodes, units without keys, large units, and slots without an owner.
     const CORPUS: &[&[u8]] = &[
         b"",
-        b"\x00\x00",
-        b"\x00\x00\x00\x00\x05",
-        b"\x00\x01\x00\x00\x05\x08\x01\x05\x00\x02\x05",
-        b"\x00\x00\x00\x00\x01\x01\x01\x02\x02\x02\x03\x03\x03\x04\x04\x00\x05\x05\x01\x06",
-        b"\x01\x02\x00\x00\x01\x08\x01\x02\x01\x02\x03\x09\x03\x04\x00\x00\x05\x08\x01\x06",
-        b"\x02\x03\x00\x00\x01\x08\x01\x02\x00\x02\x03\x08\x03\x04\x00\x00\x05\x08\x01\x06",
-        b"\x00\x00\xff\x00\x01\xf1\x01\x02\x00\x02\x03\xff\x03\x04",
-        b"\x00\x00\x00\xff\x01\x00\xff\x01\x00\x00\x01\x01\xff\x01\x00\x00\x01",
-        b"\x00\x00\x00\x03\xff\x01\x00\x00\x00\x00\x01\x00\x01\xff\x00\x02\xff",
-        b"\x00\x04\x00\x00\x01\x01\x00\x01\x02\x00\x01\x03\x00\x01\x04\x00\x01\x05\x00\x01\x06\x00\x01\x07\x00\x01",
+        b"\x00",
+        b"\x00\x00\x00\x05",
+        b"\x01\x00\x00\x05\x08\x01\x05\x00\x02\x05",
+        b"\x00\x00\x00\x01\x01\x01\x02\x02\x02\x03\x03\x03\x04\x04\x00\x05\x05\x01\x06",
+        b"\x02\x00\x00\x01\x08\x01\x02\x01\x02\x03\x09\x03\x04\x00\x00\x05\x08\x01\x06",
+        b"\x03\x00\x00\x01\x08\x01\x02\x00\x02\x03\x08\x03\x04\x00\x00\x05\x08\x01\x06",
+        b"\x00\xff\x00\x01\xf1\x01\x02\x00\x02\x03\xff\x03\x04",
+        b"\x00\x00\xff\x01\x00\xff\x01\x00\x00\x01\x01\xff\x01\x00\x00\x01",
+        b"\x00\x00\x03\xff\x01\x00\x00\x00\x00\x01\x00\x01\xff\x00\x02\xff",
+        b"\x04\x00\x00\x01\x01\x00\x01\x02\x00\x01\x03\x00\x01\x04\x00\x01\x05\x00\x01\x06\x00\x01\x07\x00\x01",
     ];
 
     #[test]

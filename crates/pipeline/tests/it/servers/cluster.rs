@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_pipeline::test_util::RedisCluster;
 use tidegate_pipeline::{
-    Address, AddressMap, Arg, Batch, Client, Grouping, NotSent, Outcome, Parallelism, Reply,
+    Address, AddressMap, Arg, Batch, Client, NotSent, Outcome, Parallelism, Reply,
 };
 
 use crate::support::fake::FakeCluster;
@@ -61,23 +61,6 @@ async fn a_batch_over_all_nodes_costs_one_group_per_node() {
     let after = client.stats();
     assert_eq!(after.writes - before.writes, 3, "one write per node");
     assert_eq!(after.connections, 3);
-
-    for (grouping, groups) in [(Grouping::Slot, 100), (Grouping::Key, 100)] {
-        let mut config = cluster.config();
-        (config.grouping, config.parallelism) = (grouping, Parallelism::SERIAL);
-        let client = Client::new(config).unwrap();
-        send_one(&client, "PING", &[]).await.reply().unwrap();
-        let before = client.stats().writes;
-        assert_eq!(
-            increments(&client.send(counters(&keys), soon()).await)[0],
-            3 + i64::from(grouping == Grouping::Key)
-        );
-        assert_eq!(
-            client.stats().writes - before,
-            groups,
-            "one write per group"
-        );
-    }
 
     for (parallelism, setting) in [
         (Parallelism::SERIAL, "serial"),

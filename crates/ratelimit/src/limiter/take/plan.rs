@@ -112,6 +112,19 @@ pub(super) enum Shut {
     Never,
 }
 
+impl<'p> Jobs<'p> {
+    fn new(times: u32, limits: &'p [AppliedLimit<'p>]) -> Self {
+        Self {
+            times,
+            limits,
+            needs: SmallVec::new(),
+            need_of: SmallVec::new(),
+            outlook: Outlook::Open,
+            paused: paused(limits),
+        }
+    }
+}
+
 impl<'p> Plan<'p> {
     pub(super) fn new(
         limiter: &Limiter,
@@ -129,15 +142,7 @@ impl<'p> Plan<'p> {
             let (limits, others) = rest.split_at(limits.len());
             rest = others;
             let free_quota = has_free_quota(limits, &limiter.state.options);
-            let (needs, need_of) = (SmallVec::new(), SmallVec::new());
-            let mut jobs = Jobs {
-                times: *times,
-                limits,
-                needs,
-                need_of,
-                outlook: Outlook::Open,
-                paused: paused(limits),
-            };
+            let mut jobs = Jobs::new(*times, limits);
             for (index, limit) in limits.iter().enumerate() {
                 let AppliedLimit::Counted(counted) = limit else {
                     continue;
@@ -180,7 +185,8 @@ impl<'p> Plan<'p> {
 
     /// Adds a need to those of jobs. Two limits with one counter are one need.
     fn need(&mut self, jobs: &mut Jobs<'_>, need: Need) {
-        let (number, last) = (self.jobs.len(), &mut self.counters[need.counter].last);
+        let number = self.jobs.len();
+        let last = &mut self.counters[need.counter].last;
         let place = match *last {
             Some((of, place)) if of == number => {
                 let known = &mut jobs.needs[place];

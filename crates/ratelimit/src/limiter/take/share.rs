@@ -149,7 +149,8 @@ impl<'p> Shares<'p> {
                 of_needs: jobs.needs.iter().map(|_| OfNeed::default()).collect(),
             };
         }
-        let (mut times, mut of_quotas) = (jobs.times, None);
+        let mut times = jobs.times;
+        let mut of_quotas = None;
         let mut of_needs = SmallVec::<[OfNeed; 2]>::new();
         for need in &jobs.needs {
             let offered = self
@@ -241,7 +242,9 @@ impl<'p> Shares<'p> {
 
     /// The limit that keeps further jobs waiting, if one does.
     fn closed(&self, jobs: &Jobs<'_>, now: Timestamp) -> Option<Closed> {
-        let (mut closed, mut of_quotas, mut open_quotas) = (Vec::new(), Vec::new(), 0);
+        let mut closed = Vec::new();
+        let mut of_quotas = Vec::new();
+        let mut open_quotas = 0;
         for need in &jobs.needs {
             let reason = self.reason(need, now);
             let by = |reason| Closed {

@@ -48,7 +48,8 @@ pub(super) fn complete(
             charged,
             over,
         } => {
-            let (charged, refused) = (hits_of(charged), hits_of(over));
+            let charged = hits_of(charged);
+            let refused = hits_of(over);
             tally.total_hits = charged.saturating_add(refused);
             let reading = Reading {
                 before,

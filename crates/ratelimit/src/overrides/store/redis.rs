@@ -120,8 +120,10 @@ impl RedisOverrides {
     }
 
     pub(super) async fn remove(&self, field: &str, deadline: Instant) -> Result<bool, StoreError> {
-        let (mut batch, version) = (Batch::new(), new_version());
-        let (key, version) = (Arg::Key(&self.key), Arg::Bytes(version.as_bytes()));
+        let mut batch = Batch::new();
+        let version = new_version();
+        let key = Arg::Key(&self.key);
+        let version = Arg::Bytes(version.as_bytes());
         let unit = batch
             .unit()
             .command("HDEL", &[key, Arg::Bytes(field.as_bytes())]);
@@ -196,8 +198,10 @@ fn kept(outcome: &Outcome, now: Timestamp) -> Result<Kept, StoreError> {
     let Reply::Array(elements) = reply else {
         return Err(unexpected().into());
     };
-    let (mut all, mut kept) = (Vec::new(), Kept::default());
-    let (mut version, mut unreadable) = (None, 0);
+    let mut all = Vec::new();
+    let mut kept = Kept::default();
+    let mut version = None;
+    let mut unreadable = 0;
     for pair in elements.chunks_exact(2) {
         let [Ok(Reply::Bulk(field)), Ok(Reply::Bulk(value))] = pair else {
             return Err(unexpected().into());

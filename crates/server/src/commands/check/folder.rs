@@ -53,7 +53,8 @@ fn is_text(file: &Path) -> bool {
 }
 
 fn files(path: &Path, dot_files: DotFiles) -> Result<Vec<PathBuf>, (PathBuf, io::Error)> {
-    let (mut files, mut folders) = (Vec::new(), vec![path.to_owned()]);
+    let mut files = Vec::new();
+    let mut folders = vec![path.to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in entries(&folder, dot_files).map_err(|error| (folder, error))? {
             match entry {

@@ -97,13 +97,14 @@ impl Report {
         } = mistake;
         self.errors += 1;
         self.faulty.insert(file.clone());
-        let (file, message) = (printable(file), printable(message));
+        let file = printable(file);
+        let message = printable(message);
         let _ = match place {
             None => writeln!(self.text, "{file}: error: {message}"),
             Some((line, column)) => writeln!(self.text, "{file}:{line}:{column}: error: {message}"),
         };
-        if let Some(place) = *place {
-            self.excerpt(place, &text_of(text));
+        if let Some((line, column)) = *place {
+            self.excerpt(line, column, &text_of(text));
         }
         if !path.is_empty() {
             let _ = writeln!(self.text, "   = at: {}", printable(path));
@@ -114,7 +115,7 @@ impl Report {
     }
 
     /// The line of the file, with a caret below the column.
-    fn excerpt(&mut self, (line, column): (usize, usize), text: &str) {
+    fn excerpt(&mut self, line: usize, column: usize, text: &str) {
         let Some(source) = text.lines().nth(line.saturating_sub(1)) else {
             return;
         };
@@ -129,7 +130,8 @@ impl Report {
     }
 
     pub(super) fn summary(&mut self, checked: &Checked) {
-        let (errors, faulty) = (self.errors, self.faulty.len());
+        let errors = self.errors;
+        let faulty = self.faulty.len();
         let _ = match (errors, faulty) {
             (0, _) => writeln!(self.text, "ok: {checked}"),
             (_, 0) => writeln!(self.text, "{}", counted(errors, "error")),
@@ -147,10 +149,8 @@ impl std::fmt::Display for Checked {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&counted(self.files, "file"))?;
         if let Some(configuration) = &self.configuration {
-            let (domains, limits) = (
-                configuration.domain_count(),
-                configuration.dump().lines().count(),
-            );
+            let domains = configuration.domain_count();
+            let limits = configuration.dump().lines().count();
             write!(
                 f,
                 ", {}, {}",
@@ -173,7 +173,8 @@ fn part(source: &str, column: usize) -> (String, usize) {
     }
     let first = column.saturating_sub(LONGEST / 2).min(length - LONGEST);
     let dots = |is_cut: bool| if is_cut { DOTS } else { "" };
-    let (before, after) = (dots(first > 0), dots(first + LONGEST < length));
+    let before = dots(first > 0);
+    let after = dots(first + LONGEST < length);
     let shown: String = source.chars().skip(first).take(LONGEST).collect();
     (
         [before, &shown, after].concat(),

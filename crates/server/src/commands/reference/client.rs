@@ -155,7 +155,8 @@ pub(super) fn run(given: &Given) -> Result<(), Failed> {
     match runtime().map_err(|_| Failed(FAILED))?.block_on(work) {
         Ok(response) => say(&format!("response: {}", line(&dynamic(&response)))),
         Err(status) => {
-            let (code, text) = (status.code(), status.message());
+            let code = status.code();
+            let text = status.message();
             fail(&format!(
                 "request error: rpc error: code = {} desc = {text}",
                 go_name(code)

@@ -59,7 +59,8 @@ mod tests {
 
     #[test]
     fn the_same_is_said_once_a_minute_with_how_often_it_came() {
-        let (mut lines, start) = (Lines::new(10), Instant::now());
+        let mut lines = Lines::new(10);
+        let start = Instant::now();
         let at = |second: u64| start + Duration::from_secs(second);
         assert_eq!(lines.admit("a", at(0)), Some(0));
         for second in 1..60 {
@@ -74,7 +75,8 @@ mod tests {
 
     #[test]
     fn of_many_texts_some_are_said_in_a_minute() {
-        let (mut lines, start) = (Lines::new(10), Instant::now());
+        let mut lines = Lines::new(10);
+        let start = Instant::now();
         let said = (0..50)
             .filter_map(|number: u32| lines.admit(&number.to_string(), start))
             .count();

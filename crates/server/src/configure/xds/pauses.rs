@@ -116,7 +116,8 @@ mod tests {
             ..RETRIES
         });
         let waits: Vec<_> = (0..1_000).map(|_| pauses.unreached()).collect();
-        let (least, most) = (waits.iter().min().unwrap(), waits.iter().max().unwrap());
+        let least = waits.iter().min().unwrap();
+        let most = waits.iter().max().unwrap();
         assert!(
             *least >= RETRIES.connect / 2 && *most <= RETRIES.connect * 3 / 2,
             "{least:?} {most:?}"

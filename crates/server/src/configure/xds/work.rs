@@ -43,7 +43,8 @@ mod tests {
     /// How long `count` versions take that are there at once.
     fn span(count: u32, took: Duration) -> Duration {
         let start = Instant::now();
-        let (mut work, mut now) = (Work::new(start), start);
+        let mut work = Work::new(start);
+        let mut now = start;
         for _ in 0..count {
             now += took;
             now += work.rest(took, now);
@@ -55,7 +56,8 @@ mod tests {
     fn a_flood_of_versions_takes_a_part_of_a_processor() {
         for (count, took) in [(100_000, 300), (100_000, 1_000), (1_000, 100_000)] {
             let took = Duration::from_micros(took);
-            let (span, work) = (span(count, took), took.max(LEAST) * count);
+            let span = span(count, took);
+            let work = took.max(LEAST) * count;
             assert!(
                 span >= (work - AT_ONCE) * PART - LONGEST,
                 "{count} of {took:?} within {span:?}"
@@ -75,10 +77,8 @@ mod tests {
         ] {
             let mut work = Work::new(start);
             for number in 1..=count {
-                let (now, took) = (
-                    start + Duration::from_micros(every) * number,
-                    Duration::from_micros(took),
-                );
+                let now = start + Duration::from_micros(every) * number;
+                let took = Duration::from_micros(took);
                 assert_eq!(work.rest(took, now), Duration::ZERO, "{number} of {count}");
             }
         }

@@ -17,9 +17,12 @@ const END: u16 = 256;
 pub(super) fn decode(text: &[u8]) -> Option<(Vec<u8>, usize)> {
     // The shortest code has five bits.
     let mut characters = Vec::with_capacity(text.len() * 8 / 5);
-    let (mut code, mut length, mut taken) = (0_u32, 0, 0);
+    let mut code = 0_u32;
+    let mut length = 0;
+    let mut taken = 0;
     // The first code of this length, and the characters with shorter codes.
-    let (mut first, mut shorter) = (0, 0);
+    let mut first = 0;
+    let mut shorter = 0;
     for bit in text
         .iter()
         .flat_map(|byte| (0..8).rev().map(move |bit| u32::from(byte >> bit) & 1))
@@ -37,7 +40,10 @@ pub(super) fn decode(text: &[u8]) -> Option<(Vec<u8>, usize)> {
             }
             characters.push(CHARACTERS.get(usize::from(place)).copied().unwrap_or(OTHER));
             taken += length;
-            (code, length, first, shorter) = (0, 0, 0, 0);
+            code = 0;
+            length = 0;
+            first = 0;
+            shorter = 0;
         } else {
             shorter += count;
             first = (first + u32::from(count)) << 1;
@@ -60,7 +66,8 @@ pub(super) fn fill(text: &mut [u8], letters: usize, bits: usize) -> bool {
     if more > 3 * letters || bits > 8 * text.len() {
         return false;
     }
-    let (wide, between) = (more / 3, [None, Some(HYPHEN), Some(B)][more % 3]);
+    let wide = more / 3;
+    let between = [None, Some(HYPHEN), Some(B)][more % 3];
     let narrow = letters - wide - usize::from(between.is_some());
     let codes = std::iter::repeat_n(X, wide)
         .chain(between)

@@ -10,7 +10,7 @@ use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 
 use super::budget::{Holding, Open, Tab};
 use super::pace::{Pace, Rule};
-use super::places::{Seat, Standing};
+use super::seat::{Seat, Standing};
 
 /// The bytes in front of a gRPC message: a flag and its length.
 const PREFIX: usize = 5;

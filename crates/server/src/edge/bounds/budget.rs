@@ -187,7 +187,8 @@ mod tests {
     #[test]
     fn a_connection_has_its_own_share_and_then_what_is_left_for_all() {
         let budget = Arc::new(Budget::new(1_000));
-        let (greedy, modest) = (Tab::new(budget.clone()), Tab::new(budget.clone()));
+        let greedy = Tab::new(budget.clone());
+        let modest = Tab::new(budget.clone());
         let hold = |tab: &Arc<Tab>, bytes: usize| {
             let mut holding = Holding::new(tab.clone());
             holding.grow(bytes).then_some(holding)

@@ -154,7 +154,8 @@ impl Shares {
 
     /// What an operator should know who asked for `wanted` connections a port (`given`), or who did not.
     pub(crate) fn warning(&self, files: Files, wanted: usize, given: bool) -> Option<String> {
-        let (grpc, http) = (self.grpc.connections, self.http.connections);
+        let grpc = self.grpc.connections;
+        let http = self.http.connections;
         let worth_it = http < wanted && (given || http < FEW);
         worth_it.then(|| {
             let needed = files.reserve().max(RESERVE) + 2 * PAGES + 4 * wanted;

@@ -4,7 +4,6 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,8 +11,9 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 use tracing::warn;
 
-use super::counts::{Closed, Counts, PortSample};
+use super::counts::{Counts, PortSample};
 use super::descriptors::Most;
+use super::seat::{Seat, Standing};
 
 /// After a look that found no connection to close, how long newcomers are refused without another: a look reads all of them.
 const FRUITLESS: Duration = Duration::from_millis(100);
@@ -21,18 +21,6 @@ const FRUITLESS: Duration = Duration::from_millis(100);
 const FAREWELL: Duration = Duration::from_secs(2);
 /// How often a full port, or one that cannot accept, is logged.
 const SILENCE: Duration = Duration::from_secs(10);
-
-/// How much a connection is worth when there is no room, least first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Standing {
-    /// It has never sent a request.
-    Silent,
-    /// It has no request now.
-    Idle,
-    /// Its request arrives in drops, or its answer is not taken.
-    Slow,
-    Busy,
-}
 
 /// Whose connections count together: those of an IPv4 address, of an IPv6 network of 64 bits, which one host may have, or of all
 /// Unix sockets.
@@ -111,25 +99,6 @@ struct Guest {
 /// are worth.
 type Rank = (bool, Reverse<usize>, Standing);
 
-/// What is known of a connection from outside.
-#[derive(Debug)]
-pub(crate) struct Seat {
-    counts: Arc<Counts>,
-    /// A `Standing` other than slow.
-    standing: AtomicU8,
-    slow: AtomicBool,
-    greeted: AtomicBool,
-    /// Whether a request is there as a whole and its answer is not.
-    answering: AtomicBool,
-    /// Bytes that came since the last call, part of a body, or look at the connection. Only its own thread changes them.
-    noise: AtomicUsize,
-    /// Number of polls of the connection's task. Each poll, called a turn, reads a bounded part of what waits. It wraps around.
-    turn: AtomicU32,
-    /// Calls that were reset in the turn in which they came, since the last check of the connection.
-    cut_short: AtomicU32,
-    leave: Notify,
-}
-
 /// The place of one connection, which is free when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
@@ -161,119 +130,12 @@ impl Drop for Place {
     }
 }
 
-impl Seat {
-    pub(crate) fn new(counts: Arc<Counts>) -> Self {
-        let standing = AtomicU8::new(Standing::Silent as u8);
-        let (slow, greeted, answering, noise) =
-            (false.into(), false.into(), false.into(), 0.into());
-        let (turn, cut_short) = (0.into(), 0.into());
-        Self {
-            counts,
-            standing,
-            slow,
-            greeted,
-            answering,
-            noise,
-            turn,
-            cut_short,
-            leave: Notify::new(),
-        }
-    }
-
-    /// Counts that the server closes this connection.
-    pub(crate) fn count(&self, why: Closed) {
-        self.counts.close(why);
-    }
-
-    /// Counts that a body arrived too slowly.
-    pub(super) fn count_slow(&self) {
-        self.counts.slow();
-    }
-
-    pub(crate) fn set(&self, standing: Standing) {
-        self.standing.store(standing as u8, Relaxed);
-        self.answering.store(false, Relaxed);
-        self.hear_sense();
-    }
-
-    /// Counts bytes that the peer sent; returns how many came since there was sense in them.
-    pub(super) fn hear(&self, bytes: usize) -> usize {
-        let noise = self.noise.load(Relaxed).saturating_add(bytes);
-        self.noise.store(noise, Relaxed);
-        noise
-    }
-
-    /// Forgets the bytes that came before: they were for something.
-    pub(crate) fn hear_sense(&self) {
-        self.noise.store(0, Relaxed);
-    }
-
-    /// Begins a turn of the connection's task.
-    pub(super) fn begin_turn(&self) {
-        self.turn.store(self.turn().wrapping_add(1), Relaxed);
-    }
-
-    pub(crate) fn turn(&self) -> u32 {
-        self.turn.load(Relaxed)
-    }
-
-    /// Counts calls that were reset in the turn in which they came. Returns their number since the last check of the connection.
-    pub(crate) fn add_cut_short(&self, calls: u32) -> u32 {
-        let calls = self.cut_short.load(Relaxed).saturating_add(calls);
-        self.cut_short.store(calls, Relaxed);
-        calls
-    }
-
-    /// A check of the connection: noise and resets are counted from now on.
-    pub(crate) fn begin_check(&self) {
-        self.hear_sense();
-        self.cut_short.store(0, Relaxed);
-    }
-
-    pub(crate) fn set_slow(&self, slow: bool) {
-        self.slow.store(slow, Relaxed);
-    }
-
-    pub(crate) fn standing(&self) -> Standing {
-        match self.standing.load(Relaxed) {
-            0 => Standing::Silent,
-            _ if self.slow.load(Relaxed) => Standing::Slow,
-            1 => Standing::Idle,
-            _ => Standing::Busy,
-        }
-    }
-
-    /// Notes that a request is there as a whole, until the standing is set.
-    pub(super) fn begin_answer(&self) {
-        self.answering.store(true, Relaxed);
-    }
-
-    pub(super) fn is_answering(&self) -> bool {
-        self.answering.load(Relaxed)
-    }
-
-    /// Notes that the peer has sent what a connection begins with.
-    pub(super) fn greet(&self) {
-        self.greeted.store(true, Relaxed);
-    }
-
-    pub(crate) fn is_greeted(&self) -> bool {
-        self.greeted.load(Relaxed)
-    }
-
-    /// Returns when this connection must make room.
-    pub(crate) async fn told_to_leave(&self) {
-        self.leave.notified().await;
-    }
-}
-
 impl Places {
     pub(crate) fn new(port: &'static str, most: Most) -> Self {
-        let (most, advice) = (most.connections, most.advice());
         Self {
             port,
-            most,
-            advice,
+            most: most.connections,
+            advice: most.advice(),
             counts: Arc::default(),
             taken: Mutex::default(),
             freed: Notify::new(),
@@ -425,8 +287,7 @@ impl Taken {
         for number in leaving {
             if let Some(guest) = self.remove(number) {
                 self.leaving += 1;
-                guest.seat.count(Closed::Room);
-                guest.seat.leave.notify_one();
+                guest.seat.tell_to_leave();
             }
         }
         true

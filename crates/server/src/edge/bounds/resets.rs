@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::counts::Closed;
-use super::places::Seat;
+use super::seat::Seat;
 use super::socket::give_way;
 
 /// The type of a frame that begins a call.
@@ -120,7 +120,10 @@ impl Resets {
     fn is_turn_used_up(&mut self) -> bool {
         let turn = self.seat.turn();
         if self.turn != turn {
-            (self.turn, self.first, self.cut_short, self.counted) = (turn, None, 0, 0);
+            self.turn = turn;
+            self.first = None;
+            self.cut_short = 0;
+            self.counted = 0;
         }
         self.cut_short >= MAX_PER_TURN
     }

@@ -13,8 +13,8 @@ use tokio::task::yield_now;
 
 use super::counts::Closed;
 use super::pace::{Pace, Rule};
-use super::places::Seat;
 use super::resets::is_core_flooded;
+use super::seat::Seat;
 
 /// What is written must be taken at 3 KiB a second, which is a slow mobile line: whoever reads less holds memory for nothing.
 const TAKEN: Rule = Rule {
@@ -146,7 +146,8 @@ impl<I: AsyncRead + Unpin> AsyncRead for Watched<I> {
         }
         let turn = self.seat.turn();
         if self.turn != turn {
-            (self.turn, self.reads) = (turn, 0);
+            self.turn = turn;
+            self.reads = 0;
         }
         let flooded = is_core_flooded();
         if self.reads >= if flooded { 1 } else { READS } {

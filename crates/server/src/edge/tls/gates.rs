@@ -22,7 +22,8 @@ impl Gates {
         settings: &Settings,
         supervisor: &Supervisor,
     ) -> Result<(Self, Vec<Followed>), ServeError> {
-        let (mut handshakes, mut followed) = (None, Vec::new());
+        let mut handshakes = None;
+        let mut followed = Vec::new();
         let mut gate = |port, of, tls: Option<&PortTls>| -> Result<Option<Gate>, ServeError> {
             let Some(tls) = tls else { return Ok(None) };
             let identity = identity(tls)?;
@@ -56,7 +57,8 @@ fn identity(tls: &PortTls) -> Result<Identity, ServeError> {
 
 fn follow_port(of: &'static str, tls: PortTls, identity: Identity) -> Followed {
     Followed::new(of, tls.files(), move || {
-        let (loaded, identity) = (tls.load()?, identity.clone());
+        let loaded = tls.load()?;
+        let identity = identity.clone();
         Ok(Renewal::new(loaded.validity, move || {
             identity.replace(loaded)
         }))

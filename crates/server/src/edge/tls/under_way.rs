@@ -29,7 +29,8 @@ impl UnderWay {
 
     /// Begins one: its number, and what tells it to end. When there are too many, the oldest of the origin that has the most ends.
     pub(super) fn begin(&mut self, origin: Origin) -> (u64, Arc<Notify>) {
-        let (number, end) = (self.next, Arc::new(Notify::new()));
+        let number = self.next;
+        let end = Arc::new(Notify::new());
         self.next += 1;
         self.count += 1;
         self.origins

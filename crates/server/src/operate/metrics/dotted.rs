@@ -8,7 +8,7 @@ use std::ops::Bound;
 use tidegate_pipeline::Stats;
 
 use super::limit_counts::LimitCounts;
-use super::method_counts::{METHODS, MethodCounts, micros};
+use super::method_counts::{METHODS, micros};
 use super::snapshot::Snapshot;
 use crate::quote::quoted;
 
@@ -84,7 +84,10 @@ impl Snapshot {
 
     /// Every gauge as it is, and what counters and timers have more than `earlier`. A counter that has less began again from zero under another
     /// limit: it counts as unchanged, since nothing must be told twice.
-    pub(crate) fn since<'s>(&'s self, earlier: &'s Self) -> impl Iterator<Item = Sample<'s>> {
+    pub(crate) fn since<'s, 'e>(
+        &'s self,
+        earlier: &'e Self,
+    ) -> impl Iterator<Item = Sample<'s>> + use<'s, 'e> {
         let limits = joined(&self.limits, &earlier.limits).flat_map(|(key, now, was)| {
             let was = was.copied().unwrap_or_default();
             limit(key, now)
@@ -104,82 +107,27 @@ impl Snapshot {
         limits.chain(domains).chain(own).filter(changed)
     }
 
-    /// Takes the values of `earlier` for all that comes after `last`: it was not told.
-    pub(crate) fn forget_after(&mut self, last: Option<Place<'_>>, mut earlier: Self) {
+    /// Takes the values of `now` up to `last`: they were told.
+    pub(crate) fn take_until(&mut self, now: &Self, last: Place<'_>) {
         match last {
-            Some(Place::Own) => return,
-            Some(Place::Domain(last)) => replace_after(
-                &mut self.unknown_domains,
-                Some(last),
-                earlier.unknown_domains,
-            ),
-            other => {
-                let last = if let Some(Place::Limit(last)) = other {
-                    Some(last)
-                } else {
-                    None
-                };
-                replace_after(&mut self.limits, last, std::mem::take(&mut earlier.limits));
-                self.unknown_domains = earlier.unknown_domains;
+            Place::Limit(last) => replace_until(&mut self.limits, &now.limits, last),
+            Place::Domain(last) => {
+                self.limits.clone_from(&now.limits);
+                replace_until(&mut self.unknown_domains, &now.unknown_domains, last);
             }
+            Place::Own => self.clone_from(now),
         }
-        (self.methods, self.times) = (earlier.methods, earlier.times);
-        (self.store_errors, self.service_errors) = (earlier.store_errors, earlier.service_errors);
-        (self.counters, self.redis) = (earlier.counters, earlier.redis);
     }
 
     /// The server's own names.
     fn own(&self) -> impl Iterator<Item = Sample<'_>> {
-        let calls =
-            METHODS
-                .iter()
-                .zip(&self.methods)
-                .map(|((_, method), MethodCounts { calls, .. })| {
-                    own(
-                        Name("ratelimit_server.".into(), method, ".total_requests"),
-                        Kind::Counter,
-                        *calls,
-                    )
-                });
-        let timers = METHODS
-            .iter()
-            .zip(&self.times)
-            .flat_map(|((_, method), times)| {
-                times
-                    .iter()
-                    .enumerate()
-                    .filter(|(_, calls)| **calls > 0)
-                    .map(move |(class, calls)| {
-                        let kind = Kind::Timer {
-                            micros: micros(class),
-                        };
-                        own(
-                            Name("ratelimit_server.".into(), method, ".response_time"),
-                            kind,
-                            *calls,
-                        )
-                    })
-            });
         let errors = [
             ("redis_error", self.store_errors),
             ("service_error", self.service_errors),
-        ];
-        let errors = errors.into_iter().map(|(kind, count)| {
-            own(
-                Name("ratelimit.service.call.should_rate_limit.".into(), kind, ""),
-                Kind::Counter,
-                count,
-            )
-        });
-        let redis = self.redis.iter().flat_map(|(pool, stats)| {
-            REDIS.iter().map(move |(name, kind, value)| {
-                let of = if *pool == "main" {
-                    "tidegate.redis.".into()
-                } else {
-                    format!("tidegate.redis.{pool}.").into()
-                };
-                own(Name(of, name, ""), *kind, value(stats))
-            })
+        ]
+        .map(|(kind, count)| {
+            let name = Name("ratelimit.service.call.should_rate_limit.".into(), kind, "");
+            own(name, Kind::Counter, count)
         });
         let counters = self
             .counters
@@ -189,12 +137,51 @@ impl Snapshot {
             .gauges
             .iter()
             .map(|(name, value)| plain(name, Kind::Gauge, *value));
-        calls
-            .chain(timers)
+        self.totals_of_methods()
+            .chain(self.times_of_methods())
             .chain(errors)
-            .chain(redis)
+            .chain(self.redis_clients())
             .chain(counters)
             .chain(gauges)
+    }
+
+    fn totals_of_methods(&self) -> impl Iterator<Item = Sample<'_>> {
+        METHODS
+            .iter()
+            .zip(&self.methods)
+            .map(|((_, method), counts)| {
+                let name = Name("ratelimit_server.".into(), method, ".total_requests");
+                own(name, Kind::Counter, counts.calls)
+            })
+    }
+
+    fn times_of_methods(&self) -> impl Iterator<Item = Sample<'_>> {
+        METHODS
+            .iter()
+            .zip(&self.times)
+            .flat_map(|((_, method), times)| {
+                let classes = times.iter().enumerate().filter(|(_, calls)| **calls > 0);
+                classes.map(|(class, calls)| {
+                    let name = Name("ratelimit_server.".into(), method, ".response_time");
+                    let kind = Kind::Timer {
+                        micros: micros(class),
+                    };
+                    own(name, kind, *calls)
+                })
+            })
+    }
+
+    fn redis_clients(&self) -> impl Iterator<Item = Sample<'_>> {
+        self.redis.iter().flat_map(|(pool, stats)| {
+            REDIS.iter().map(move |(name, kind, value)| {
+                let of = if *pool == "main" {
+                    "tidegate.redis.".into()
+                } else {
+                    format!("tidegate.redis.{pool}.").into()
+                };
+                own(Name(of, name, ""), *kind, value(stats))
+            })
+        })
     }
 }
 
@@ -275,10 +262,10 @@ fn counted(sample: Sample<'_>) -> Option<(String, u64)> {
 }
 
 /// The entries of `now`, each with that of `was` under the same name.
-fn joined<'s, V>(
-    now: &'s BTreeMap<String, V>,
-    was: &'s BTreeMap<String, V>,
-) -> impl Iterator<Item = (&'s str, &'s V, Option<&'s V>)> {
+fn joined<'n, 'w, V>(
+    now: &'n BTreeMap<String, V>,
+    was: &'w BTreeMap<String, V>,
+) -> impl Iterator<Item = (&'n str, &'n V, Option<&'w V>)> {
     let mut was = was.iter().peekable();
     now.iter().map(move |(key, now)| {
         while was.next_if(|(other, _)| *other < key).is_some() {}
@@ -290,31 +277,15 @@ fn joined<'s, V>(
     })
 }
 
-/// Replaces all entries after `last`, or all of them, by those of `other`.
-fn replace_after<V>(
-    map: &mut BTreeMap<String, V>,
-    last: Option<&str>,
-    mut other: BTreeMap<String, V>,
-) {
-    let Some(last) = last else {
-        *map = other;
-        return;
-    };
-    let after = (Bound::Excluded(last), Bound::Unbounded);
-    if let Some(next) = map
-        .range::<str, _>(after)
-        .next()
-        .map(|(key, _)| key.clone())
-    {
-        map.split_off(&next);
-    }
-    if let Some(next) = other
-        .range::<str, _>(after)
-        .next()
-        .map(|(key, _)| key.clone())
-    {
-        map.append(&mut other.split_off(&next));
-    }
+/// Replaces all entries up to `last` by those of `other`.
+fn replace_until<V: Copy>(map: &mut BTreeMap<String, V>, other: &BTreeMap<String, V>, last: &str) {
+    map.retain(|key, _| key.as_str() > last);
+    let until = (Bound::Unbounded, Bound::Included(last));
+    map.extend(
+        other
+            .range::<str, _>(until)
+            .map(|(key, value)| (key.clone(), *value)),
+    );
 }
 
 #[cfg(test)]
@@ -359,7 +330,7 @@ mod tests {
         was.times[0] = vec![0, 4, 1];
         let mut now = snapshot(&[("a", 1), ("b", 7), ("c", 2), ("d", 0)]);
         now.counters = vec![("c", 5), ("same", 9), ("new", 1)];
-        now.gauges = vec![("g".to_owned(), 0)];
+        now.gauges = vec![("g", 0)];
         now.times[0] = vec![0, 6, 1];
         let timer = (
             "ratelimit_server.ShouldRateLimit.response_time".to_owned(),
@@ -408,10 +379,8 @@ mod tests {
             now.counters = vec![("own", 6)];
             now
         };
-        let (x, y) = (
-            ("x.domain_not_found".to_owned(), 3),
-            ("y.domain_not_found".to_owned(), 4),
-        );
+        let x = ("x.domain_not_found".to_owned(), 3);
+        let y = ("y.domain_not_found".to_owned(), 4);
         let own = ("own".to_owned(), 5);
         let limits = [hits("a", 1), hits("b", 2), hits("c", 1), hits("d", 2)];
         let all = [&limits[..], &[x.clone(), y.clone(), own.clone()]].concat();
@@ -424,8 +393,10 @@ mod tests {
             (Some(Place::Domain("y")), &all[6..]),
             (Some(Place::Own), &[]),
         ] {
-            let mut base = now();
-            base.forget_after(last, was());
+            let mut base = was();
+            if let Some(last) = last {
+                base.take_until(&now(), last);
+            }
             assert_eq!(told(&now(), &base), expected, "{last:?}");
         }
     }

@@ -119,7 +119,8 @@ mod tests {
             shadow_mode: hits,
             total_negative_hits: 0,
         };
-        let (shared, mut own) = (SharedLimitCounts::default(), LimitCounts::default());
+        let shared = SharedLimitCounts::default();
+        let mut own = LimitCounts::default();
         for hits in [i64::MAX.unsigned_abs(), i64::MAX.unsigned_abs(), 5, 1] {
             let before = shared.read();
             shared.add(&tally(hits));

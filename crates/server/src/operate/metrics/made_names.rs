@@ -51,7 +51,7 @@ struct MadeCounts {
 
 impl MadeNames {
     /// Counts hits under a name, if there is room: fewer than `most` names. `of` is the slot of their limit in the configuration.
-    pub(super) fn add(&mut self, (name, of): (&str, Option<u32>), tally: &Tally, most: usize) {
+    pub(super) fn add(&mut self, name: &str, of: Option<u32>, tally: &Tally, most: usize) {
         if let Some(made) = self.limits.get_mut(name) {
             made.counts.add(tally);
         } else if name.len() <= LIMIT_BYTES && self.limits.len() < most && self.has_room(name) {
@@ -247,7 +247,7 @@ mod tests {
         let mut made = MadeNames::default();
         names
             .into_iter()
-            .for_each(|name| made.add((&name, Some(7)), &hits(1), usize::MAX));
+            .for_each(|name| made.add(&name, Some(7), &hits(1), usize::MAX));
         made
     }
 
@@ -258,13 +258,13 @@ mod tests {
         assert!((CORE_BYTES / 2..=CORE_BYTES).contains(&names), "{names}");
         let rest = made.more_limits.unwrap().total_hits;
         assert_eq!(made.limits.len() as u64 + rest, 100_000);
-        made.add((&format!("{:0>1000}", 7), None), &hits(5), usize::MAX);
+        made.add(&format!("{:0>1000}", 7), None, &hits(5), usize::MAX);
         assert_eq!(
             made.limits[&*format!("{:0>1000}", 7)].counts.total_hits,
             6,
             "known names are counted all the same"
         );
-        made.add((&"x".repeat(LIMIT_BYTES + 1), None), &hits(1), usize::MAX);
+        made.add(&"x".repeat(LIMIT_BYTES + 1), None, &hits(1), usize::MAX);
         assert_eq!(made.more_limits.unwrap().total_hits, rest + 1);
     }
 

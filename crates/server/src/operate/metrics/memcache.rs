@@ -55,13 +55,12 @@ impl Snapshot {
         let stats: Stats = clients.iter().map(Client::stats).sum();
         self.counters
             .extend(COUNTERS.map(|(name, value)| (name, value(&stats))));
-        self.gauges.push((
-            "tidegate.memcache.waiting_bytes".to_owned(),
-            stats.waiting_bytes,
-        ));
-        self.gauges.push((
-            "tidegate.memcache.connections".to_owned(),
-            stats.opened.saturating_sub(stats.closed),
-        ));
+        self.gauges.extend([
+            ("tidegate.memcache.waiting_bytes", stats.waiting_bytes),
+            (
+                "tidegate.memcache.connections",
+                stats.opened.saturating_sub(stats.closed),
+            ),
+        ]);
     }
 }

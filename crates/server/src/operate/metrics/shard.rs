@@ -86,7 +86,7 @@ impl Shard {
             match &tally.stats_key {
                 StatsKey::Configured { slot } => self.limits.add(*slot, tally),
                 StatsKey::Made { name, of } => {
-                    lock(&self.made).add((name, *of), tally, self.max_names)
+                    lock(&self.made).add(name, *of, tally, self.max_names)
                 }
             }
         }

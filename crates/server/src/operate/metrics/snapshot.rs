@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tidegate_pipeline::{Client, Stats};
 use tidegate_ratelimit::LocalCacheStats;
 
-use tidegate_api::{Census, QueueSample};
+use tidegate_api::{Activity, Census, QueueSample};
 use tidegate_workflow::HandlerTimes;
 
 use super::limit_counts::LimitCounts;
@@ -35,7 +35,7 @@ const REFERENCE_POOLS: [(&str, [&str; 3]); 2] = [
 ];
 
 /// The sum of all shards, and the values of the sources.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Snapshot {
     /// By sanitised key: two names that differ only in replaced letters are one.
     pub(super) limits: BTreeMap<String, LimitCounts>,
@@ -46,7 +46,7 @@ pub(crate) struct Snapshot {
     /// Counters without labels, by the reference's name, in its dot form.
     pub(super) counters: Vec<(&'static str, u64)>,
     /// Gauges, likewise.
-    pub(super) gauges: Vec<(String, u64)>,
+    pub(super) gauges: Vec<(&'static str, u64)>,
     /// The state of each queue when it was last sampled.
     pub(super) queues: Vec<QueueSample>,
     /// What there was of workflows then.
@@ -78,6 +78,26 @@ impl Snapshot {
         }
     }
 
+    pub(super) fn add_workflows(&mut self, activity: &Activity) {
+        self.counters.extend(activity.each());
+        self.gauges.extend([
+            ("tidegate.api.event_streams", activity.event_streams()),
+            (
+                "tidegate.workflows.clock_skew_microseconds",
+                activity.clock_skew().map_or(0, i64::unsigned_abs),
+            ),
+            (
+                "tidegate.workflows.store_risks",
+                activity.risks().len() as u64,
+            ),
+        ]);
+        self.queues = activity.queues();
+        self.census = activity.census();
+        if let Some(tally) = activity.tally() {
+            self.handlers = tally.handlers();
+        }
+    }
+
     /// Adds what the reference has of a pool, for the pools that it has.
     pub(super) fn add_reference_pools(&mut self) {
         for (pool, stats) in &self.redis {
@@ -86,7 +106,7 @@ impl Snapshot {
             else {
                 continue;
             };
-            self.gauges.push(((*active).to_owned(), stats.connections));
+            self.gauges.push((*active, stats.connections));
             self.counters
                 .extend([(*opened, stats.opened), (*closed, stats.closed)]);
         }
@@ -100,13 +120,16 @@ pub(super) fn total(clients: &[Client]) -> Option<Stats> {
 
 pub(super) fn cache_gauges(cache: &LocalCacheStats) -> [(&'static str, u64); 8] {
     [
-        ("evacuateCount", cache.evacuate_count),
-        ("expiredCount", cache.expired_count),
-        ("entryCount", cache.entry_count),
-        ("averageAccessTime", cache.average_access_time),
-        ("hitCount", cache.hit_count),
-        ("missCount", cache.miss_count),
-        ("lookupCount", cache.lookup_count),
-        ("overwriteCount", cache.overwrite_count),
+        ("ratelimit.localcache.evacuateCount", cache.evacuate_count),
+        ("ratelimit.localcache.expiredCount", cache.expired_count),
+        ("ratelimit.localcache.entryCount", cache.entry_count),
+        (
+            "ratelimit.localcache.averageAccessTime",
+            cache.average_access_time,
+        ),
+        ("ratelimit.localcache.hitCount", cache.hit_count),
+        ("ratelimit.localcache.missCount", cache.miss_count),
+        ("ratelimit.localcache.lookupCount", cache.lookup_count),
+        ("ratelimit.localcache.overwriteCount", cache.overwrite_count),
     ]
 }

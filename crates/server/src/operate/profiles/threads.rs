@@ -86,7 +86,9 @@ pub(super) fn page() -> String {
         let [(_, own), (_, kernel)] = thread.modes();
         let [running, own, kernel, waiting] = [thread.running, own, kernel, thread.waiting]
             .map(|nanos| Duration::from_nanos(nanos).as_secs_f64());
-        let (id, name, state) = (thread.id, &thread.name, thread.state);
+        let id = thread.id;
+        let name = &thread.name;
+        let state = thread.state;
         // Writing to a string cannot fail.
         let _ = writeln!(
             page,

@@ -31,7 +31,8 @@ impl Events {
             )
             .as_bytes());
         };
-        let (loaded, refused) = (loads.success.load(Relaxed), loads.error.load(Relaxed));
+        let loaded = loads.success.load(Relaxed);
+        let refused = loads.error.load(Relaxed);
         if std::mem::replace(&mut self.refused, refused) < refused {
             let text = "It has mistakes, which the log names. The one before stays in force.";
             event("Tidegate refused a configuration", text, "error");
@@ -73,7 +74,8 @@ mod tests {
 
     #[test]
     fn each_change_is_told_once() {
-        let (mut events, loads) = (Events::default(), Loads::default());
+        let mut events = Events::default();
+        let loads = Loads::default();
         assert_eq!(written(&mut events, &loads, Works::Yes), "");
         loads.success.store(7, Relaxed);
         let text = written(&mut events, &loads, Works::Yes);

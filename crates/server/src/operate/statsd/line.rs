@@ -115,10 +115,7 @@ fn values(sample: &Sample<'_>, name: &str, tags: &str, out: &mut Vec<u8>) {
         Kind::Counter => line(&sample.value, &"c"),
         Kind::Gauge => line(&sample.value, &"g"),
         Kind::Timer { micros } => {
-            let time = Decimal {
-                number: micros,
-                places: 3,
-            };
+            let time = micros as f64 / 1_000.0;
             let most = WEIGHT.max(sample.value.div_ceil(LINES));
             for _ in 0..sample.value / most {
                 line(&time, &format_args!("ms|@{}", rate(most)));
@@ -134,37 +131,10 @@ fn values(sample: &Sample<'_>, name: &str, tags: &str, out: &mut Vec<u8>) {
 
 /// The sample rate of a line that stands for this many calls. It has as few digits as tell the number: receivers that cut off `1 / rate` get it, and
 /// others get a ten-thousandth more at most.
-fn rate(calls: u64) -> Decimal {
-    let digits = calls.max(1).ilog10() + 1;
-    // At most 10^19 calls, so that the power fits.
-    let places = (digits + 4).max(2 * digits + 1);
-    let number = 10_u128.saturating_pow(places) / u128::from(calls);
-    Decimal {
-        number: u64::try_from(number).unwrap_or(u64::MAX),
-        places,
-    }
-}
-
-/// `number` divided by a power of ten, without zeros at its end.
-struct Decimal {
-    number: u64,
-    places: u32,
-}
-
-impl Display for Decimal {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { mut number, places } = *self;
-        let mut places = places as usize;
-        while places > 0 && number.is_multiple_of(10) {
-            number /= 10;
-            places -= 1;
-        }
-        let power = 10_u64.saturating_pow(u32::try_from(places).unwrap_or(u32::MAX));
-        match places {
-            0 => write!(f, "{number}"),
-            _ => write!(f, "{}.{:0places$}", number / power, number % power),
-        }
-    }
+fn rate(calls: u64) -> f64 {
+    let digits = calls.max(1).ilog10() as i32 + 1;
+    let places = 10_f64.powi((digits + 4).max(2 * digits + 1));
+    (places / calls as f64).floor() / places
 }
 
 /// The new name and the tags by the first rule that matches.
@@ -249,10 +219,6 @@ mod tests {
     use super::*;
     use crate::operate::metrics::dotted::Name;
 
-    fn sample(name: &str, place: Place<'static>, kind: Kind, value: u64) -> String {
-        format!("{name} {place:?} {kind:?} {value}")
-    }
-
     fn written(
         writer: &mut Writer,
         name: &str,
@@ -270,7 +236,7 @@ mod tests {
             },
             &mut out,
         );
-        String::from_utf8(out).unwrap_or_else(|_| sample(name, Place::Own, kind, value))
+        String::from_utf8(out).unwrap()
     }
 
     fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -338,26 +304,11 @@ mod tests {
             assert_eq!(written(&mut plain, name, place, kind, 3), by_statsd);
             assert_eq!(written(&mut dog, name, place, kind, 3), by_dog);
         }
-        assert_eq!(
-            written(
-                &mut Writer::new(&Dialect::Statsd, &[]),
-                "a",
-                Place::Own,
-                Kind::Gauge,
-                0
-            ),
-            "a:0|g\n"
-        );
-        assert_eq!(
-            written(
-                &mut Writer::new(&Dialect::Dog(Vec::new()), &[]),
-                "a",
-                Place::Own,
-                Kind::Gauge,
-                0
-            ),
-            "a:0|g\n"
-        );
+        for dialect in [Dialect::Statsd, Dialect::Dog(Vec::new())] {
+            let mut writer = Writer::new(&dialect, &[]);
+            let line = written(&mut writer, "a", Place::Own, Kind::Gauge, 0);
+            assert_eq!(line, "a:0|g\n");
+        }
     }
 
     #[test]
@@ -371,7 +322,8 @@ mod tests {
                 Kind::Timer { micros: 7_000 },
                 calls,
             );
-            let (mut cut, mut exact) = (0, 0.0);
+            let mut cut = 0;
+            let mut exact = 0.0;
             for line in text.lines() {
                 let rate = match line
                     .strip_prefix("t:7|ms")

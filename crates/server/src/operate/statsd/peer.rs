@@ -97,7 +97,8 @@ impl Peer {
         }
         match self.connect().await {
             Ok(socket) => {
-                (self.socket, self.failures) = (Some((socket, Instant::now())), 0);
+                self.socket = Some((socket, Instant::now()));
+                self.failures = 0;
                 Ok(())
             }
             Err(error) => match &mut self.socket {
@@ -158,7 +159,9 @@ impl Peer {
     }
 
     async fn addresses(&mut self) -> io::Result<Vec<SocketAddr>> {
-        let (look_up, host, port) = (self.look_up, self.host.clone(), self.port);
+        let look_up = self.look_up;
+        let host = self.host.clone();
+        let port = self.port;
         let looking_up = self
             .looking_up
             .get_or_insert_with(|| spawn_blocking(move || look_up(&host, port)));

@@ -122,7 +122,8 @@ impl Exporter {
 
     /// Sends the message until the collector has it, refuses it, it is given up, or `stop`.
     async fn deliver(&mut self, stop: &CancellationToken) {
-        let (begun, mut pause) = (Instant::now(), PAUSE);
+        let begun = Instant::now();
+        let mut pause = PAUSE;
         loop {
             let refused = match self.attempt().await {
                 Ok(()) => return,
@@ -187,7 +188,8 @@ impl Exporter {
         if spans == 0 || self.said.is_some_and(|said| said.elapsed() < SAID) {
             return;
         }
-        (self.said, self.dropped) = (Some(Instant::now()), dropped);
+        self.said = Some(Instant::now());
+        self.dropped = dropped;
         warn!(
             spans,
             reason,

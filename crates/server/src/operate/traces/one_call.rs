@@ -23,7 +23,9 @@ impl OneCall {
         let (queue, records) = Queue::new();
         let mut trace = Trace::begin(
             name,
-            (sampler::random_id(), None, String::new()),
+            sampler::random_id(),
+            None,
+            String::new(),
             queue.clone(),
         );
         trace.is_seen_from(Side::Client);

@@ -33,8 +33,10 @@ impl Queue {
     /// A queue, and the way out of it.
     pub(super) fn new() -> (Arc<Self>, Receiver<Record>) {
         let (records, receiver) = channel();
-        let (exported, dropped) = (AtomicU64::new(0), AtomicU64::new(0));
-        let (bytes, calls) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let exported = AtomicU64::new(0);
+        let dropped = AtomicU64::new(0);
+        let bytes = AtomicUsize::new(0);
+        let calls = AtomicUsize::new(0);
         (
             Arc::new(Self {
                 records,
@@ -67,7 +69,9 @@ impl Queue {
 
     /// Takes what one message may hold. Empty when nothing waits.
     pub(super) fn take(&self, records: &Receiver<Record>) -> Vec<Record> {
-        let (mut taken, mut bytes, mut spans) = (Vec::new(), 0, 0);
+        let mut taken = Vec::new();
+        let mut bytes = 0;
+        let mut spans = 0;
         while bytes < BATCH && spans < BATCH_SPANS {
             let Ok(record) = records.try_recv() else {
                 break;

@@ -70,6 +70,15 @@ impl Record {
     }
 }
 
+/// A part of a call.
+pub(crate) struct Part {
+    pub(crate) name: &'static str,
+    pub(crate) id: SpanId,
+    pub(crate) parent: SpanId,
+    pub(crate) begun: Instant,
+    pub(crate) attributes: Vec<(&'static str, Value)>,
+}
+
 /// The trace of a call in progress. It is handed on when it is dropped: also when the caller has left.
 #[derive(Debug)]
 pub(crate) struct Trace {
@@ -80,14 +89,16 @@ pub(crate) struct Trace {
 }
 
 impl Trace {
-    /// Begins with the span of the call, named `name`; `context` has the trace, the caller's span and the vendors' part.
+    /// Begins with the span of the call, named `name`; `state` is the vendors' part of the caller's context.
     pub(super) fn begin(
         name: &'static str,
-        context: (u128, Option<SpanId>, String),
+        trace: u128,
+        parent: Option<SpanId>,
+        state: String,
         queue: Arc<Queue>,
     ) -> Box<Self> {
-        let (trace, parent, state) = context;
-        let (wall, begun) = (clock::now().0.saturating_mul(1_000), Instant::now());
+        let wall = clock::now().0.saturating_mul(1_000);
+        let begun = Instant::now();
         let span = Span {
             name,
             id: Self::new_id(),
@@ -133,23 +144,17 @@ impl Trace {
         self.record.spans[0].id
     }
 
-    /// Adds a part of the call that began at `begun` and ends now.
-    pub(crate) fn add(
-        &mut self,
-        name: &'static str,
-        (id, parent): (SpanId, SpanId),
-        begun: Instant,
-        attributes: Vec<(&'static str, Value)>,
-    ) {
-        let (start, end) = (self.nanos(begun), self.nanos(Instant::now()));
-        self.record.spans.push(Span {
-            name,
-            id,
-            parent: Some(parent),
-            start,
-            end,
-            attributes,
-        });
+    /// Adds a part of the call that ends now.
+    pub(crate) fn add(&mut self, part: Part) {
+        let span = Span {
+            name: part.name,
+            id: part.id,
+            parent: Some(part.parent),
+            start: self.nanos(part.begun),
+            end: self.nanos(Instant::now()),
+            attributes: part.attributes,
+        };
+        self.record.spans.push(span);
     }
 
     /// Says how a gRPC call ended. Without it, its caller has left.

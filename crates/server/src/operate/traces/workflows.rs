@@ -22,7 +22,8 @@ type Attributes = Vec<(&'static str, Value)>;
 impl Traces {
     /// What the API needs to have its spans exported.
     pub(crate) fn of_api(&self) -> Exporter {
-        let (begins, ends) = (self.clone(), self.clone());
+        let begins = self.clone();
+        let ends = self.clone();
         Exporter {
             begin: Arc::new(move |caller| begins.begin_creation(caller)),
             end: Arc::new(move |call| ends.queue.add(of_call(call))),

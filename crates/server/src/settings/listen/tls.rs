@@ -96,11 +96,9 @@ fn port(values: &mut Values, names: &Names, need: &str) -> Option<PortTls> {
             path: path.into(),
         })
     };
-    let (chain, key, authorities) = (
-        file(names.certificate),
-        file(names.key),
-        file(names.authorities),
-    );
+    let chain = file(names.certificate);
+    let key = file(names.key);
+    let authorities = file(names.authorities);
     for (missing, what) in [(&chain, names.certificate), (&key, names.key)] {
         if missing.is_none() {
             values.problem(what, "", format!("expected the path of a file; {need}"));

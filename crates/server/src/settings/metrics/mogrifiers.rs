@@ -105,10 +105,8 @@ fn rule(values: &mut Values, rule: &str) -> Option<Mogrifier> {
 /// The variable of a part of a rule, and its value.
 fn part(values: &mut Values, rule: &str, part: &str) -> (String, Option<String>) {
     let [name, old] = PREFIXES.map(|prefix| format!("{prefix}{rule}_{part}").to_uppercase());
-    let (given, deprecated) = (
-        values.mogrifiers.remove(&name),
-        values.mogrifiers.remove(&old),
-    );
+    let given = values.mogrifiers.remove(&name);
+    let deprecated = values.mogrifiers.remove(&old);
     if deprecated.is_some() {
         values
             .warnings

@@ -39,10 +39,8 @@ pub enum Dialect {
 }
 
 pub(super) fn build(values: &mut Values) -> Option<Statsd> {
-    let (plain, dog) = (
-        values.boolean("USE_STATSD"),
-        values.boolean("USE_DOG_STATSD"),
-    );
+    let plain = values.boolean("USE_STATSD");
+    let dog = values.boolean("USE_DOG_STATSD");
     let interval = values.positive_duration("STATS_FLUSH_INTERVAL");
     if !(plain || dog) || values.boolean("DISABLE_STATS") {
         return None;

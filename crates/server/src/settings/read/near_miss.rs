@@ -57,7 +57,8 @@ fn abbreviates(name: &str, known: &str) -> bool {
 
 /// The number of letters to insert, delete, replace, or swap with the next one.
 fn distance(left: &str, right: &str) -> usize {
-    let (left, right) = (left.as_bytes(), right.as_bytes());
+    let left = left.as_bytes();
+    let right = right.as_bytes();
     // Row i, column j: the distance between the first i letters of one and the first j letters of the other.
     let mut rows = vec![vec![0; right.len() + 1]; left.len() + 1];
     for i in 0..=left.len() {

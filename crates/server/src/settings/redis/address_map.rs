@@ -25,7 +25,8 @@ pub(super) fn address_map(pairs: &[String]) -> Result<Option<AddressMap>, String
             .ok_or_else(|| format!("{pair}: {EXPECTED}"))?;
         let read =
             |text: &str| parse_host_port(text.trim()).ok_or_else(|| format!("{pair}: {EXPECTED}"));
-        let (announced, dialled) = (read(announced)?, read(dialled)?);
+        let announced = read(announced)?;
+        let dialled = read(dialled)?;
         if announced.port.is_none() && dialled.port.is_some() {
             return Err(format!(
                 "{pair}: all ports of that host would become one; name a port on both sides, or on none"

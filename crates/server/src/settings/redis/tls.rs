@@ -40,7 +40,8 @@ pub(in crate::settings) fn build(values: &mut Values, names: &Names) -> Option<C
         return Some(made.connector.clone());
     }
     let authorities = file(values, names.authority);
-    let (chain, key) = (file(values, names.certificate), file(values, names.key));
+    let chain = file(values, names.certificate);
+    let key = file(values, names.key);
     // As in the reference, the pair is used only when both are given.
     let (pair, alone) = match (chain, key) {
         (Some(chain), Some(key)) => (Some(Pair { chain, key }), None),
@@ -57,7 +58,8 @@ pub(in crate::settings) fn build(values: &mut Values, names: &Names) -> Option<C
         pair,
         verification,
     };
-    let (loaded, alone) = (files.load(), alone.and_then(|file| file.read().err()));
+    let loaded = files.load();
+    let alone = alone.and_then(|file| file.read().err());
     let (made, flaws) = match loaded {
         Ok(loaded) => (Some(loaded.connector), Vec::new()),
         Err(flaws) => (None, flaws),

@@ -25,7 +25,9 @@ pub(super) fn build(values: &mut Values, protocol: TraceProtocol) -> PeerTls {
             path: path.into(),
         })
     };
-    let (authorities, chain, key) = (file(AUTHORITY), file(CERTIFICATE), file(KEY));
+    let authorities = file(AUTHORITY);
+    let chain = file(CERTIFICATE);
+    let key = file(KEY);
     let pair = match (chain, key) {
         (Some(chain), Some(key)) => Some(Pair { chain, key }),
         (None, None) => None,

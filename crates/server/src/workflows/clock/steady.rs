@@ -103,7 +103,9 @@ mod tests {
 
     /// What is told, in seconds, when the clock is set by so many seconds at certain moments.
     fn check(set: &[(u64, i64)], expected: &[(u64, u64)]) -> SteadyClock {
-        let (mut steady, start, mut last) = (SteadyClock::default(), Instant::now(), 0);
+        let mut steady = SteadyClock::default();
+        let start = Instant::now();
+        let mut last = 0;
         for second in 0..=expected.last().unwrap().0 {
             let shift: i64 = set
                 .iter()
@@ -154,7 +156,8 @@ mod tests {
 
     #[test]
     fn who_asks_often_gets_there_as_soon() {
-        let (mut steady, start) = (SteadyClock::default(), Instant::now());
+        let mut steady = SteadyClock::default();
+        let start = Instant::now();
         steady.follow(100 * SECOND, start);
         for micros in 1..=1_000 {
             let told = steady.follow(SECOND + micros, start + Duration::from_micros(micros));
@@ -164,7 +167,8 @@ mod tests {
 
     #[test]
     fn what_tests_move_is_no_step() {
-        let (mut steady, now) = (SteadyClock::default(), Instant::now());
+        let mut steady = SteadyClock::default();
+        let now = Instant::now();
         steady.follow(SECOND, now);
         steady.advance(Duration::from_secs(60));
         assert_eq!(steady.follow(61 * SECOND, now), 61 * SECOND);

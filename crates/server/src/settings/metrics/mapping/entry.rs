@@ -85,10 +85,8 @@ impl Entry {
             });
         // Metrics of the server have no labels before they are mapped.
         let _ = reader.flag(map, path, "honor_labels");
-        let (scale, help) = (
-            reader.number(map, path, "scale"),
-            reader.text(map, path, "help"),
-        );
+        let scale = reader.number(map, path, "scale");
+        let help = reader.text(map, path, "help");
         let observer = self.observer(reader, defaults);
         let pattern = pattern?;
         let template = |text: &str| match &pattern {

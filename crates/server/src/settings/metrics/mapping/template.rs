@@ -66,7 +66,8 @@ impl Template {
 
     /// `piece` reads what follows a dollar sign: what stands in its place, if anything, and the rest. None: the sign stands for itself.
     fn read(text: &str, piece: impl Fn(&str) -> Option<(Option<Piece>, &str)>) -> Self {
-        let (mut pieces, mut rest) = (Vec::new(), text);
+        let mut pieces = Vec::new();
+        let mut rest = text;
         while let Some((before, after)) = rest.split_once('$') {
             pieces.push(Piece::Text(before.to_owned()));
             rest = match piece(after) {
@@ -122,7 +123,8 @@ mod tests {
             ("${x", "", "${x"),
         ] {
             let regex = Regex::new("(a)(?<name>b)").unwrap();
-            let (glob, regex) = (Template::of_glob(text, 2), Template::of_regex(text, &regex));
+            let glob = Template::of_glob(text, 2);
+            let regex = Template::of_regex(text, &regex);
             assert_eq!(
                 (glob.fill(group).as_str(), regex.fill(group).as_str()),
                 (by_glob, by_regex),

@@ -93,7 +93,8 @@ impl Series {
     /// Begins a page.
     pub(super) fn begin(&mut self) {
         if self.bytes > BYTES {
-            let (tags, told) = (std::mem::take(&mut self.tags), self.told);
+            let tags = std::mem::take(&mut self.tags);
+            let told = self.told;
             *self = Self {
                 tags,
                 told,

@@ -1,0 +1,114 @@
+//! What the other threads get: each core its service, and workflows their limits. All make clients of their own for Redis or memcached.
+
+use std::sync::Arc;
+
+use tidegate_api::RateLimits;
+use tidegate_ratelimit::{Limiter, RedisStore, Store};
+
+use super::Server;
+use crate::edge::bounds::Budget;
+use crate::edge::clock;
+use crate::edge::cores::Work;
+use crate::operate::health::HealthService;
+use crate::rls::call::{Calls, patience};
+use crate::rls::grpc::Services;
+use crate::rls::overrides::LimitOverrides;
+use crate::rls::redis::Clients;
+use crate::workflows::ServerContext;
+use crate::workflows::units::{Counters, JobUnits, Limits};
+
+impl Server {
+    /// What each core serves with. Each makes its own clients of Redis or memcached.
+    pub(super) fn work(
+        &self,
+        budget: &Arc<Budget>,
+    ) -> impl Fn(usize) -> Work + Clone + Send + 'static {
+        let settings = self.settings.clone();
+        let supervisor = self.supervisor.clone();
+        let health = self.health.clone();
+        let metrics = self.metrics.clone();
+        let traces = self.traces.clone();
+        let budget = budget.clone();
+        let limiter = self.limiter_of_thread();
+        move |core| {
+            let calls = Calls::new(limiter(), metrics.shard(core), traces.clone(), &settings);
+            let health = HealthService {
+                health: health.clone(),
+                supervisor: supervisor.clone(),
+                metrics: metrics.shard(core),
+            };
+            let services = Services::new(calls.clone(), health);
+            Work {
+                services,
+                calls,
+                age: settings.connection_age,
+                budget: budget.clone(),
+                supervisor: supervisor.clone(),
+            }
+        }
+    }
+
+    /// Makes the limiter of another thread, with clients of Redis or memcached on the runtime of whoever calls.
+    fn limiter_of_thread(&self) -> impl Fn() -> Limiter + Clone + Send + Sync + 'static {
+        let redis = self.settings.redis.clone();
+        let memcached = self.memcached.clone();
+        let memory = self.memory.clone();
+        let metrics = self.metrics.clone();
+        let limiter = self.limiter.clone();
+        move || match (&redis, &memcached) {
+            (_, Some(memcached)) => {
+                let (store, client) = memcached.store();
+                metrics.watch_memcache(client);
+                limiter.with_store(store)
+            }
+            (Some(redis), None) => {
+                let clients = Clients::new(redis)
+                    .expect("the client that waited was made of the same settings");
+                metrics.watch_redis(clients.main.clone(), clients.per_second.clone());
+                limiter.with_store(redis_store(clients))
+            }
+            (None, None) => limiter.with_store(Store::Memory(memory.clone())),
+        }
+    }
+
+    /// What the threads of the workflows share with the rest of the server.
+    pub(super) fn context_of_workflows(&self) -> ServerContext {
+        ServerContext {
+            health: self.health.clone(),
+            metrics: self.metrics.clone(),
+            supervisor: self.supervisor.clone(),
+            limits: self.limits(),
+            traces: self.traces.clone(),
+        }
+    }
+
+    /// What workflows and their API have of the rate limits.
+    fn limits(&self) -> Limits {
+        let limiter = self.limiter_of_thread();
+        let metrics = self.metrics.clone();
+        let overrides = self.overrides.clone();
+        let timeout = patience(&self.settings);
+        let counters = Counters::new(move || {
+            JobUnits::new(
+                limiter(),
+                metrics.shard_of_jobs(),
+                overrides.clone(),
+                timeout,
+            )
+        });
+        let LimitOverrides { store, limiter } = self.overrides.clone();
+        Limits {
+            counters,
+            shown: RateLimits {
+                limiter,
+                overrides: store,
+                clock: clock::now,
+            },
+            latest: self.latest.clone(),
+        }
+    }
+}
+
+pub(super) fn redis_store(clients: Clients) -> Store {
+    Store::Redis(RedisStore::new(clients.main, clients.per_second))
+}

@@ -1,0 +1,149 @@
+//! What must be there before the ports open: certificates, the store of counters, workflows and the configuration.
+
+use tidegate_ratelimit::OverrideStore;
+use tokio::sync::oneshot;
+
+use super::Server;
+use super::limiter::redis_store;
+use crate::certificates::{StoreTls, follow};
+use crate::configure::xds::Subscription;
+use crate::configure::{Loader, Origin, Target};
+use crate::edge::listen::Addresses;
+use crate::edge::tls::Gates;
+use crate::error::ServeError;
+use crate::operate::health::Part;
+use crate::operate::traces::Traces;
+use crate::rls::memcache::Memcached;
+use crate::rls::redis::{self, Clients};
+use crate::settings::{FirstLoad, HealthCheck, TokensFile};
+use crate::workflows::Workflows;
+
+impl Server {
+    /// Reads the certificates of ports, and follows those, the ones for stores, and tokens: while the start waits for a Redis that refuses a
+    /// certificate, it can be renewed.
+    pub(super) fn follow_files(&self) -> Result<Gates, ServeError> {
+        let (gates, ports) = Gates::open(&self.settings, &self.supervisor)?;
+        let stores = self
+            .settings
+            .stores_tls
+            .iter()
+            .filter_map(StoreTls::followed);
+        let tokens = self
+            .settings
+            .workflows
+            .iter()
+            .filter_map(|api| api.tokens.as_ref())
+            .map(TokensFile::followed);
+        follow(
+            stores.chain(ports).chain(tokens).collect(),
+            self.metrics.clone(),
+            &self.supervisor,
+        )?;
+        Ok(gates)
+    }
+
+    /// Waits for everything that must be there before the ports open.
+    pub(super) async fn prepare(
+        &mut self,
+        origin: &Origin,
+        addresses: &Addresses,
+    ) -> Result<(), ServeError> {
+        self.connect_store().await?;
+        self.start_traces()?;
+        if addresses.api.is_some() {
+            self.start_workflows().await?;
+        }
+        self.load_configuration(origin).await
+    }
+
+    /// Waits for Redis, or finds memcached, if counters are there.
+    async fn connect_store(&mut self) -> Result<(), ServeError> {
+        if let Some(settings) = &self.settings.memcache {
+            let memcached = Memcached::find(settings).await?;
+            // Nobody asks this limiter without the API.
+            if self.settings.workflows.is_some() {
+                self.overrides.limiter = self.limiter.with_store(memcached.store().0);
+            }
+            self.memcached = Some(memcached);
+            self.metrics.watch(self.limiter.clone(), None);
+            return Ok(());
+        }
+        let Some(settings) = &self.settings.redis else {
+            self.metrics
+                .watch(self.limiter.clone(), Some(self.memory.clone()));
+            return Ok(());
+        };
+        let clients = Clients::new(settings)?;
+        redis::wait(settings, &clients).await?;
+        self.health.set_store(Part::Healthy);
+        self.metrics.watch(self.limiter.clone(), None);
+        // Nobody can override limits without the API.
+        if self.settings.workflows.is_some() {
+            self.overrides.store =
+                OverrideStore::redis(clients.main.clone(), &self.settings.limiter.key_prefix);
+            self.overrides.limiter = self.limiter.with_store(redis_store(clients.clone()));
+            self.overrides.read_first().await;
+        }
+        // Cores have clients of their own.
+        self.clients = Some(clients).filter(|_| settings.health == HealthCheck::Always);
+        Ok(())
+    }
+
+    /// Starts the thread that sends traces, if they are wanted.
+    fn start_traces(&mut self) -> Result<(), ServeError> {
+        let Some(settings) = &self.settings.traces else {
+            return Ok(());
+        };
+        let traces = Traces::start(settings, &self.supervisor)?;
+        self.metrics.watch_traces(traces.clone());
+        self.traces = Some(traces);
+        Ok(())
+    }
+
+    /// Starts the thread of the workflows, if they are on.
+    async fn start_workflows(&mut self) -> Result<(), ServeError> {
+        let Some(settings) = &self.settings.workflows else {
+            return Ok(());
+        };
+        let workflows = Workflows::start(settings, self.context_of_workflows()).await?;
+        self.metrics.watch_workflows(workflows.activity.clone());
+        self.workflows = Some(workflows);
+        Ok(())
+    }
+
+    /// Loads the configuration, and starts to watch its files.
+    async fn load_configuration(&mut self, origin: &Origin) -> Result<(), ServeError> {
+        let target = Target {
+            limiter: self.limiter.clone(),
+            metrics: self.metrics.clone(),
+            health: self.health.clone(),
+            health_needs_domain: self.settings.health_needs_domain,
+            same_domain: self.settings.files.same_domain,
+            notify: self.notify.clone(),
+            latest: self.latest.clone(),
+        };
+        let (sender, loaded) = oneshot::channel();
+        match origin {
+            Origin::BuiltIn(built_in) => {
+                target.load_built_in(built_in);
+                return Ok(());
+            }
+            Origin::Files(files) => {
+                self.loader = Some(Loader::start(
+                    files.clone(),
+                    target,
+                    sender,
+                    &self.supervisor,
+                )?);
+            }
+            Origin::Server(xds) => {
+                Subscription::new(xds.as_ref().clone(), target, sender).start(&self.supervisor)?
+            }
+        }
+        if self.settings.files.first_load == FirstLoad::BeforePorts {
+            // An error means that the thread has ended, which the supervisor reports.
+            let _ = loaded.await;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,134 @@
+//! What the URL of a Redis says: where one server is, the nodes of a cluster, or a master and its sentinels.
+
+use tidegate_pipeline::{Address, Servers};
+
+use super::Names;
+use super::target::{Login, Target, target};
+use crate::settings::read::Values;
+use crate::settings::value::mask_urls;
+
+const NO_SENTINELS: &str = "Expected master name and a list of urls for the sentinels, in the format: <redis master name>,<sentinel1>,...,<sentineln>";
+
+/// What the URL of a deployment says.
+pub(super) struct Deployment {
+    pub(super) servers: Servers,
+    /// The first of the servers that the URL names. Its login is the one at the servers that have the data.
+    pub(super) first: Target,
+    /// The servers without credentials, for people and logs.
+    pub(super) shown: String,
+}
+
+/// Reads a URL by the kind of deployment.
+pub(super) fn deployment(values: &Values, names: &Names, url: &str) -> Result<Deployment, String> {
+    let socket = names
+        .socket
+        .map(|name| values.text(name))
+        .unwrap_or_default();
+    match &*values.text(names.kind).to_lowercase() {
+        "single" => single(names, url, &socket),
+        "sentinel" => {
+            let login = Login::from_setting(&values.text(names.sentinel_auth));
+            sentinels(url, login)
+        }
+        _ => cluster(url),
+    }
+}
+
+fn single(names: &Names, url: &str, socket: &str) -> Result<Deployment, String> {
+    let host = url.rsplit('@').next().unwrap_or_default();
+    if host.contains(',') && !host.starts_with('/') && socket != "unix" {
+        let kind = names.kind;
+        return Err(format!(
+            "it names several servers, which need {kind}=cluster, or {kind}=sentinel after the name of a master"
+        ));
+    }
+    let first = target(url, socket)?;
+    Ok(Deployment {
+        servers: Servers::Single(first.address.clone()),
+        shown: mask_urls(&first.address.to_string()),
+        first,
+    })
+}
+
+fn cluster(url: &str) -> Result<Deployment, String> {
+    let targets = targets(url)?;
+    let addresses = addresses(&targets);
+    Ok(Deployment {
+        shown: format!("cluster {}", shown(&addresses)),
+        servers: Servers::Cluster(addresses),
+        first: merge_targets(targets)?,
+    })
+}
+
+/// The name of a master, and then its sentinels. `sentinel_login` takes precedence over the one in their URLs.
+fn sentinels(url: &str, sentinel_login: Login) -> Result<Deployment, String> {
+    let (master, sentinels) = url
+        .split_once(',')
+        .filter(|(master, _)| !master.trim().is_empty())
+        .ok_or(NO_SENTINELS)?;
+    let master = master.trim().to_owned();
+    let targets = targets(sentinels)?;
+    let addresses = addresses(&targets);
+    let first = merge_targets(targets)?;
+    Ok(Deployment {
+        shown: format!("{master} by sentinels {}", shown(&addresses)),
+        servers: Servers::Sentinel {
+            master,
+            sentinels: addresses,
+            credentials: sentinel_login.or(first.login).credentials(),
+        },
+        // As in radix, the servers that the sentinels name have other users than the sentinels.
+        first: Target {
+            login: Login::default(),
+            ..first
+        },
+    })
+}
+
+/// Reads a list of nodes of a cluster, or of sentinels, which are reached over TCP only.
+fn targets(urls: &str) -> Result<Vec<Target>, String> {
+    urls.split(',')
+        .map(|url| target(url.trim(), "tcp"))
+        .collect()
+}
+
+fn addresses(targets: &[Target]) -> Vec<Address> {
+    targets
+        .iter()
+        .map(|target| target.address.clone())
+        .collect()
+}
+
+fn shown(addresses: &[Address]) -> String {
+    addresses
+        .iter()
+        .map(|address| mask_urls(&address.to_string()))
+        .collect::<Vec<_>>()
+        .join(",")
+}
+
+/// Merges the URLs of several servers. The user, the password and TLS of one of them hold for all.
+fn merge_targets(targets: Vec<Target>) -> Result<Target, String> {
+    if targets.iter().any(|target| target.database != 0) {
+        return Err(
+            "servers of a cluster, and sentinels, have no other database than 0".to_owned(),
+        );
+    }
+    let merge = |one: Target, other: Target| {
+        let is_same = other.login == Login::default()
+            || one.login == Login::default()
+            || one.login == other.login;
+        let login = one.login.or(other.login);
+        is_same.then_some(Target {
+            login,
+            tls: one.tls || other.tls,
+            has_unknown_fields: one.has_unknown_fields || other.has_unknown_fields,
+            ..one
+        })
+    };
+    let mut targets = targets.into_iter();
+    let first = targets.next().ok_or_else(|| NO_SENTINELS.to_owned())?;
+    targets.try_fold(first, merge).ok_or_else(|| {
+        "its addresses have different users or passwords; one login holds for all".to_owned()
+    })
+}
