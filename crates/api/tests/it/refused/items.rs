@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::super::{Flows, workflow};
 use super::NOBODY;
+use crate::support::{Flows, workflow};
 
 /// Path and detail of the problems of a batch's items.
 const OF_A_BATCH: [[&str; 2]; 4] = [
@@ -39,7 +39,7 @@ fn problems_of_items(flows: &Flows, path: &str, body: &Value) -> Vec<Value> {
 /// A client may pass on one item without the others: its problem has the id of the request and one path, from the request's root.
 #[test]
 fn a_problem_of_an_item_is_whole_by_itself() {
-    let flows = Flows::start(&[]);
+    let flows = Flows::start();
     let mut twice = workflow("w", "a a");
     twice["jobs"][1]["queue"] = json!("q");
     let batch = json!({"workflows": [

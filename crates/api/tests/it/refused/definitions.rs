@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::super::{Flows, workflow};
 use super::check;
+use crate::support::{Flows, workflow};
 
 /// Code, place and body of definitions that are refused.
 const DEFINITIONS: &str = r#"invalid_field '' []
@@ -46,7 +46,7 @@ fn words(case: &str) -> [&str; 3] {
 
 #[test]
 fn definitions_are_refused_with_the_place() {
-    let flows = Flows::start(&[]);
+    let flows = Flows::start();
     for case in DEFINITIONS.lines() {
         let [code, place, body] = words(case);
         let expected = format!("422 {code} {place}");
@@ -65,7 +65,7 @@ fn definitions_are_refused_with_the_place() {
 
 #[test]
 fn a_job_is_refused_with_its_place_in_the_definition() {
-    let flows = Flows::start(&[]);
+    let flows = Flows::start();
     for case in JOBS.lines() {
         let [code, place, members] = words(case);
         let mut body = workflow("w", "a b");
@@ -81,7 +81,7 @@ fn a_job_is_refused_with_its_place_in_the_definition() {
 
 #[test]
 fn a_definition_that_is_not_json_is_refused_as_a_whole() {
-    let flows = Flows::start(&[]);
+    let flows = Flows::start();
     for body in ["{", "", r#"{"name":"w","jobs":[{"handler":"a"}]} 1"#] {
         check(&flows, "POST /v1/workflows", body, "400 invalid_json");
     }
@@ -90,7 +90,7 @@ fn a_definition_that_is_not_json_is_refused_as_a_whole() {
 
 #[test]
 fn a_definition_with_too_many_tags_is_told_how_many_it_has() {
-    let flows = Flows::start(&[]);
+    let flows = Flows::start();
     let tags: Vec<String> = (0..17).map(|tag| tag.to_string()).collect();
     let tagged = json!({"name": "w", "jobs": [{"handler": "a"}], "tags": tags}).to_string();
     let answer = flows.ask("POST", "/v1/workflows", &[], &tagged);
@@ -101,7 +101,7 @@ fn a_definition_with_too_many_tags_is_told_how_many_it_has() {
 #[test]
 fn every_text_that_json_allows_reaches_the_worker() {
     // Half of a surrogate pair is JSON and no Unicode: a claim of it once ended the connection.
-    let flows = Flows::start(&[]);
+    let flows = Flows::start();
     let body = r#"{"name":"w","globals":{"\ud800":1},"jobs":[{"handler":"a","params":{"x":2}}]}"#;
     assert_eq!(flows.ask("POST", "/v1/workflows", &[], body).status, 201);
     let claimed = flows.ask(
@@ -118,7 +118,7 @@ fn every_text_that_json_allows_reaches_the_worker() {
 
 #[test]
 fn json_that_a_worker_could_not_read_is_refused() {
-    let flows = Flows::start(&[]);
+    let flows = Flows::start();
     let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
     let params = |depth| {
         format!(
@@ -142,7 +142,7 @@ fn json_that_a_worker_could_not_read_is_refused() {
         flows.ask("POST", "/v1/workflows", &[], &params(99)).status,
         201
     );
-    let job = flows.claim(1).pop().unwrap();
+    let job = flows.claim();
     let report = |depth| {
         format!(
             r#"{{"reports":[{{"lease":{},"outcome":"succeeded","output":{}}}]}}"#,

@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::super::{Flows, workflow};
 use super::check;
+use crate::support::{Flows, workflow};
 
 #[test]
 fn a_wrong_claim_is_refused_by_name_alone_and_in_a_report() {
-    let flows = Flows::start(&[]);
+    let flows = Flows::start();
     for (name, value) in [
         ("queues", json!([])),
         ("worker", json!("")),
@@ -37,9 +37,9 @@ reports[0].pause {"outcome":"succeeded","pause":"1s"}"#;
 
 #[test]
 fn a_wrong_report_is_refused_with_its_place() {
-    let flows = Flows::start(&[]);
+    let flows = Flows::start();
     flows.create(workflow("w", "a"));
-    let job = flows.claim(1).pop().unwrap();
+    let job = flows.claim();
     for case in REPORTS.lines() {
         let (place, members) = case.split_once(' ').unwrap();
         let mut report = json!({"lease": job["lease"]});
@@ -63,7 +63,7 @@ fn a_wrong_report_is_refused_with_its_place() {
 
 #[test]
 fn a_number_without_a_unit_is_told_what_to_write() {
-    let flows = Flows::start(&[]);
+    let flows = Flows::start();
     for value in [json!(5), json!(-5), json!(0.5)] {
         let answer = flows.ask(
             "POST",
@@ -85,7 +85,7 @@ fn a_number_without_a_unit_is_told_what_to_write() {
 
 #[test]
 fn names_that_no_queue_has_are_refused_to_workers() {
-    let flows = Flows::start(&[]);
+    let flows = Flows::start();
     let long = "x".repeat(201);
     for (place, claim) in [
         ("queues[1]", json!({"queues": ["a", long], "worker": "w"})),
@@ -100,7 +100,7 @@ fn names_that_no_queue_has_are_refused_to_workers() {
 
 #[test]
 fn a_list_is_no_object() {
-    let flows = Flows::start(&[]);
+    let flows = Flows::start();
     let bulk = r#"{"action":"cancel","filter":["running"]}"#;
     let claim = r#"{"reports":[],"claim":[["q"],"w"]}"#;
     check(
@@ -139,7 +139,7 @@ fn a_list_is_no_object() {
     );
     assert_eq!(batch["items"][0]["status"], 422, "{batch}");
     flows.create(workflow("w", "a"));
-    let lease = &flows.claim(1)[0]["lease"];
+    let lease = &flows.claim()["lease"];
     let report = json!({"lease": lease, "outcome": "failed", "error": ["kind", "message"]});
     let answer = flows.post(
         "/v1/jobs/report",

@@ -4,12 +4,10 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::{Flows, workflow};
-use crate::support::repository;
+use crate::support::{Flows, document, workflow};
 
-fn document() -> Value {
-    let text = std::fs::read_to_string(repository().join("docs/openapi.json")).unwrap();
-    serde_json::from_str(&text).unwrap()
+fn description() -> Value {
+    serde_json::from_str(&document("docs/openapi.json")).unwrap()
 }
 
 /// Checks a value against a schema, as far as this document uses the language of schemas.
@@ -87,10 +85,10 @@ fn check_kind(kinds: &Value, value: &Value, at: &str) -> Result<(), String> {
 
 #[test]
 fn the_description_that_is_served_is_the_one_in_the_documents() {
-    let flows = Flows::start(&[]);
+    let flows = Flows::start();
     let served: Value =
         serde_json::from_str(&flows.ask("GET", "/v1/openapi.json", &[], "").body).unwrap();
-    assert_eq!(served, document());
+    assert_eq!(served, description());
 }
 
 /// A server whose answers are held against the document.
@@ -102,8 +100,8 @@ struct Described {
 impl Described {
     fn start() -> Self {
         Self {
-            flows: Flows::start(&[]),
-            schemas: Schemas(document()),
+            flows: Flows::start(),
+            schemas: Schemas(description()),
         }
     }
 
@@ -164,7 +162,7 @@ impl Described {
 
 /// Runs a job of a workflow of [`Described::create`] to its end, and makes another fail that has told of its progress.
 fn work(described: &Described) {
-    let job = described.flows.claim(1).pop().unwrap();
+    let job = described.flows.claim();
     let claim = json!({"queues": ["default"], "worker": "w"});
     let reports = json!([
         {"lease": job["lease"], "outcome": "succeeded", "output": 1},
@@ -294,7 +292,7 @@ fn problems_are_as_described() {
 
 #[test]
 fn every_code_is_explained() {
-    let text = std::fs::read_to_string(repository().join("docs/http-api.md")).unwrap();
+    let text = document("docs/http-api.md");
     let table = text
         .split_once("| code |")
         .unwrap()
@@ -306,7 +304,7 @@ fn every_code_is_explained() {
     let explained: BTreeSet<&str> = codes
         .flat_map(|codes| codes.split('`').skip(1).step_by(2))
         .collect();
-    let document = document();
+    let document = description();
     let all =
         document["components"]["schemas"]["Problem"]["properties"]["code"]["x-extensible-enum"]
             .as_array()
@@ -319,9 +317,9 @@ fn every_code_is_explained() {
 
 #[test]
 fn requests_have_the_fields_that_are_described() {
-    let flows = Flows::start(&[]);
+    let flows = Flows::start();
     let id = flows.create(workflow("w", "a"));
-    let document = document();
+    let document = description();
     let properties = |name: &str| -> BTreeSet<String> {
         document["components"]["schemas"][name]["properties"]
             .as_object()
