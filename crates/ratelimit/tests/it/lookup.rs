@@ -384,128 +384,42 @@ descriptors:
       - {key: resource, value: res*v2, share_threshold: true, rate_limit: {unit: minute, requests_per_unit: 60}}
 ";
 
+/// The limit, whether two requests are counted together, the stats key, and the requests.
+const SHARING: &str = "\
+100 one test-domain.files_files/* | files=files/a.pdf | files=files/b.csv
+60 one test-domain.route_api/*.method | route=api/v1 method=GET | route=api/v2 method=GET
+60 two test-domain.route_api/*.method | route=api/v1 method=GET | route=api/v1 method=PUT
+80 one test-domain.service_svc/*.endpoint_get | service=svc/user endpoint=get | service=svc/x endpoint=get
+200 one test-domain.nested_parent.files_nested/* | nested=parent files=nested/1 | nested=parent files=nested/2
+300 one test-domain.files_top/*.files_nested/* | files=top/1 files=nested/1 | files=top/2 files=nested/2
+120 one test-domain.path_path/*.file_file/*.type | path=path/foo file=file/1 type=pdf | path=path/bar file=file/1 type=pdf
+120 two test-domain.path_path/*.file_file/*.type | path=path/foo file=file/1 type=pdf | path=path/foo file=file/2 type=pdf
+150 one test-domain.user_user/*.resource_res/*.action | user=user/alice resource=res/1 action=read | user=user/bob resource=res/2 action=read
+50 two test-domain.file_test1 | file=test1 | file=test2
+100 one test-domain.file_test* | file=test2/test23/test123 | file=test4
+100 one test-domain.midpath_/api*v1 | midpath=/api/v1 | midpath=/api-beta-v1
+50 one test-domain.multiroute_svc*ep*rpc | multiroute=svcAepBrpc | multiroute=svceprpc
+80 one test-domain.midroute_/api*v2 | midroute=/api/v2 | midroute=/api-beta-v2
+60 one test-domain.tenant_t*prod.resource_res*v2 | tenant=t1prod resource=resAv2 | tenant=t2prod resource=resBv2";
+
 #[tokio::test]
 async fn values_that_share_a_threshold_share_name_and_counter() {
-    // Two requests that count together, if they do; the limit; the stats key.
-    let table = [
-        (
-            "files=files/a.pdf",
-            "files=files/b.csv",
-            true,
-            100,
-            "test-domain.files_files/*",
-        ),
-        (
-            "route=api/v1 method=GET",
-            "route=api/v2 method=GET",
-            true,
-            60,
-            "test-domain.route_api/*.method",
-        ),
-        (
-            "route=api/v1 method=GET",
-            "route=api/v1 method=PUT",
-            false,
-            60,
-            "test-domain.route_api/*.method",
-        ),
-        (
-            "service=svc/user endpoint=get",
-            "service=svc/x endpoint=get",
-            true,
-            80,
-            "test-domain.service_svc/*.endpoint_get",
-        ),
-        (
-            "nested=parent files=nested/1",
-            "nested=parent files=nested/2",
-            true,
-            200,
-            "test-domain.nested_parent.files_nested/*",
-        ),
-        (
-            "files=top/1 files=nested/1",
-            "files=top/2 files=nested/2",
-            true,
-            300,
-            "test-domain.files_top/*.files_nested/*",
-        ),
-        (
-            "path=path/foo file=file/1 type=pdf",
-            "path=path/bar file=file/1 type=pdf",
-            true,
-            120,
-            "test-domain.path_path/*.file_file/*.type",
-        ),
-        (
-            "path=path/foo file=file/1 type=pdf",
-            "path=path/foo file=file/2 type=pdf",
-            false,
-            120,
-            "test-domain.path_path/*.file_file/*.type",
-        ),
-        (
-            "user=user/alice resource=res/1 action=read",
-            "user=user/bob resource=res/2 action=read",
-            true,
-            150,
-            "test-domain.user_user/*.resource_res/*.action",
-        ),
-        (
-            "file=test1",
-            "file=test2",
-            false,
-            50,
-            "test-domain.file_test1",
-        ),
-        (
-            "file=test2/test23/test123",
-            "file=test4",
-            true,
-            100,
-            "test-domain.file_test*",
-        ),
-        (
-            "midpath=/api/v1",
-            "midpath=/api-beta-v1",
-            true,
-            100,
-            "test-domain.midpath_/api*v1",
-        ),
-        (
-            "multiroute=svcAepBrpc",
-            "multiroute=svceprpc",
-            true,
-            50,
-            "test-domain.multiroute_svc*ep*rpc",
-        ),
-        (
-            "midroute=/api/v2",
-            "midroute=/api-beta-v2",
-            true,
-            80,
-            "test-domain.midroute_/api*v2",
-        ),
-        (
-            "tenant=t1prod resource=resAv2",
-            "tenant=t2prod resource=resBv2",
-            true,
-            60,
-            "test-domain.tenant_t*prod.resource_res*v2",
-        ),
-    ];
-    for (first, second, together, requests_per_unit, stats_key) in table {
+    for row in SHARING.lines() {
+        let columns: Vec<&str> = row.split(" | ").collect();
+        let limit: Vec<&str> = columns[0].split(' ').collect();
+        let [first, second] = [columns[1], columns[2]];
+        let expected = (limit[0].parse().unwrap(), Unit::Minute, limit[2]);
         let limiter = limiter(SHARED, options());
-        check(
-            &limiter,
-            first,
-            Some((requests_per_unit, Unit::Minute, stats_key)),
-        )
-        .await;
+        check(&limiter, first, Some(expected)).await;
         let checked = check_at(&limiter, NOW, &request(&[descriptor(second)])).await;
         let status = &checked.response.unwrap().statuses[0];
         let used = status.limit.as_ref().expect(second).requests_per_unit - status.remaining;
-        assert_eq!(used, if together { 2 } else { 1 }, "{first} and {second}");
+        let counters = match used {
+            1 => "two",
+            2 => "one",
+            _ => "?",
+        };
+        assert_eq!(counters, limit[1], "{row}");
     }
 }
 

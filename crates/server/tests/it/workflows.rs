@@ -4,7 +4,6 @@ mod absent;
 mod answers;
 mod clients;
 mod clocks;
-mod documents;
 mod handlers;
 mod kill;
 mod life;

@@ -9,7 +9,7 @@ use tidegate_pipeline::{Arg, Batch, Client, Outcome, Rejection};
 use tokio::task::JoinSet;
 
 use crate::servers::cluster::move_slot;
-use crate::support::crowd::{Answer, Crowd};
+use crate::support::crowd::{Answer, Asked, Crowd};
 use crate::support::load::keys_where;
 use crate::support::{eventually, one, send_one, soon};
 
@@ -178,39 +178,45 @@ async fn a_slot_that_moved_is_followed_alone_in_a_mixed_batch() {
     );
 }
 
+/// How a server treats ASKING, and what it did.
+struct Asking {
+    is_refused: AtomicBool,
+    /// Times that it was asked and refused.
+    refused: AtomicU64,
+    /// Commands that ran.
+    ran: AtomicU64,
+}
+
+impl Asking {
+    fn answer(&self, question: &Asked<'_>) -> Option<Answer> {
+        let refuses = self.is_refused.load(SeqCst);
+        let reply = match &question.command[0][..] {
+            "ASKING" if refuses => {
+                self.refused.fetch_add(1, SeqCst);
+                "-NOPERM this user has no permissions to run 'asking'\r\n".to_owned()
+            }
+            // A server that was not asked so sends the command back.
+            "INCRBY" if refuses => {
+                let (slot, back) = (slot(&question.command[1]), &question.command[2]);
+                format!("-MOVED {slot} 127.0.0.1:{back}\r\n")
+            }
+            "INCRBY" => format!(":{}\r\n", self.ran.fetch_add(1, SeqCst) + 1),
+            _ => return None,
+        };
+        Some(Answer::Reply(reply))
+    }
+}
+
 /// redis-rs 2305: ASKING was refused, and the command behind it was sent as if it had not been.
 #[tokio::test]
 async fn a_command_behind_a_refused_asking_does_not_run_and_is_tried_again_with_waits() {
-    let (refuses, ran, asked) = (
-        Arc::new(AtomicBool::new(true)),
-        Arc::new(AtomicU64::new(0)),
-        Arc::new(AtomicU64::new(0)),
-    );
-    let target = {
-        let (refuses, ran, asked) = (Arc::clone(&refuses), Arc::clone(&ran), Arc::clone(&asked));
-        Crowd::answering(move |question| match &question.command[0][..] {
-            "ASKING" if refuses.load(SeqCst) => {
-                asked.fetch_add(1, SeqCst);
-                Some(Answer::Reply(
-                    "-NOPERM this user has no permissions to run 'asking'\r\n".to_owned(),
-                ))
-            }
-            // A server that was not asked so sends the command back.
-            "INCRBY" if refuses.load(SeqCst) => {
-                let back = &question.command[2];
-                Some(Answer::Reply(format!(
-                    "-MOVED {} 127.0.0.1:{back}\r\n",
-                    slot(&question.command[1])
-                )))
-            }
-            "INCRBY" => Some(Answer::Reply(format!(
-                ":{}\r\n",
-                ran.fetch_add(1, SeqCst) + 1
-            ))),
-            _ => None,
-        })
-        .await
-    };
+    let asking = Arc::new(Asking {
+        is_refused: AtomicBool::new(true),
+        refused: AtomicU64::new(0),
+        ran: AtomicU64::new(0),
+    });
+    let at_target = Arc::clone(&asking);
+    let target = Crowd::answering(move |question| at_target.answer(question)).await;
     let port = target.port;
     let source = Crowd::answering(move |question| {
         let ask = |key: &str| Answer::Reply(format!("-ASK {} 127.0.0.1:{port}\r\n", slot(key)));
@@ -221,32 +227,24 @@ async fn a_command_behind_a_refused_asking_does_not_run_and_is_tried_again_with_
     target.name_owners(&[source.address("127.0.0.1")], 1);
     let client = Client::new(source.config()).unwrap();
     // The amount that is added is the port of the source, so that the target can name it.
-    let batch = one(
-        "INCRBY",
-        &[Arg::Key(b"key"), Arg::Integer(i64::from(source.port))],
-    );
-    let outcome = client
-        .send(batch.clone(), Instant::now() + Duration::from_secs(1))
-        .await
-        .remove(0);
+    let amount = Arg::Integer(i64::from(source.port));
+    let batch = one("INCRBY", &[Arg::Key(b"key"), amount]);
+    let deadline = Instant::now() + Duration::from_secs(1);
+    let outcome = client.send(batch.clone(), deadline).await.remove(0);
     let Outcome::Rejected(rejected) = &outcome else {
         panic!("{outcome:?}")
     };
-    assert!(
-        matches!(
-            rejected.kind,
-            Rejection::Moved { .. } | Rejection::Ask { .. }
-        ),
-        "{outcome:?}"
+    let redirected = matches!(
+        rejected.kind,
+        Rejection::Moved { .. } | Rejection::Ask { .. }
     );
-    assert_eq!(ran.load(SeqCst), 0);
-    assert!(
-        (1..100).contains(&asked.load(SeqCst)),
-        "{asked:?} times in a second"
-    );
-    refuses.store(false, SeqCst);
+    assert!(redirected, "{outcome:?}");
+    assert_eq!(asking.ran.load(SeqCst), 0);
+    let refused = asking.refused.load(SeqCst);
+    assert!((1..100).contains(&refused), "{refused} times in a second");
+    asking.is_refused.store(false, SeqCst);
     assert_eq!(client.send(batch, soon()).await[0].integer().unwrap(), 1);
-    assert_eq!(ran.load(SeqCst), 1, "it ran once");
+    assert_eq!(asking.ran.load(SeqCst), 1, "it ran once");
 }
 
 /// ioredis 2059: a replica that did not know better named an old owner, and the map of slots was overwritten with it.

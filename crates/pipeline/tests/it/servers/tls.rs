@@ -1,5 +1,8 @@
 //! Encrypted connections to a real server.
 
+use std::time::{Duration, Instant};
+
+use tidegate_pipeline::test_util::RedisServer;
 use tidegate_pipeline::{
     Address, AddressMap, Arg, Client, ClientCertificate, Config, Connector, NotSent, Outcome, Tls,
     Verification,
@@ -111,20 +114,15 @@ async fn what_connections_are_encrypted_with_is_replaced_while_a_client_uses_it(
         async || send_one(&client, "PING", &[]).await.bytes().ok().flatten() == Some(&b"PONG"[..]);
     let until = soon();
     while !answered().await {
-        assert!(
-            std::time::Instant::now() < until,
-            "the certificate is not shown"
-        );
+        assert!(Instant::now() < until, "the certificate is not shown");
     }
     connector.replace(&Connector::new(&Tls::default()).unwrap());
     assert!(answered().await, "the connection that is open stays");
     drop(server);
 }
 
-/// node-redis 3256: a cluster announces addresses, and its certificates have names.
-#[tokio::test]
-async fn a_cluster_that_announces_addresses_is_known_by_the_names_in_its_certificates() {
-    let certificates = Certificates::new("localhost");
+/// A cluster of one server with certificates for localhost, which announces 127.0.0.1, and its port.
+async fn announcing(certificates: &Certificates) -> (RedisServer, u16) {
     let more = [
         "--cluster-enabled",
         "yes",
@@ -142,51 +140,45 @@ async fn a_cluster_that_announces_addresses_is_known_by_the_names_in_its_certifi
     let Address::Tcp { port, .. } = address else {
         unreachable!()
     };
-    let seed = Address::Tcp {
+    (server, port)
+}
+
+/// Whether an increment has a reply. Half a second is long enough to know that it has none.
+async fn is_served(config: Config, deadline: Instant) -> bool {
+    let client = Client::new(config).unwrap();
+    let increment = one("INCRBY", &[Arg::Key(b"k"), Arg::Integer(1)]);
+    let outcome = client.send(increment, deadline).await.remove(0);
+    client.close().await;
+    outcome.reply().is_ok()
+}
+
+/// node-redis 3256: a cluster announces addresses, and its certificates have names.
+#[tokio::test]
+async fn a_cluster_that_announces_addresses_is_known_by_the_names_in_its_certificates() {
+    let certificates = Certificates::new("localhost");
+    let (_server, port) = announcing(&certificates).await;
+    let local = move || Address::Tcp {
         host: "localhost".to_owned(),
         port,
     };
-    let config = || {
-        let mut config = Config::cluster(vec![seed.clone()]);
-        config.tls = Some(Connector::new(&trusting(Some(&certificates.authority))).unwrap());
+    let config = |server_name: Option<&str>| {
+        let mut config = Config::cluster(vec![local()]);
+        let tls = Connector::new(&trusting(Some(&certificates.authority))).unwrap();
+        config.tls = Some(match server_name {
+            Some(name) => tls.with_server_name(name).unwrap(),
+            None => tls,
+        });
         config
     };
-    let check = async |config: Config, works: bool| {
-        let deadline = if works {
-            soon()
-        } else {
-            std::time::Instant::now() + std::time::Duration::from_millis(500)
-        };
-        let client = Client::new(config).unwrap();
-        let outcome = client
-            .send(one("INCRBY", &[Arg::Key(b"k"), Arg::Integer(1)]), deadline)
-            .await
-            .remove(0);
-        assert_eq!(outcome.reply().is_ok(), works, "{outcome:?}");
-        client.close().await;
-    };
-    check(config(), false).await;
+    let short = || Instant::now() + Duration::from_millis(500);
+    assert!(!is_served(config(None), short()).await);
+    assert!(is_served(config(Some("localhost")), soon()).await);
+    assert!(!is_served(config(Some("redis.example")), short()).await);
 
-    let mut named = config();
-    named.tls = Some(named.tls.unwrap().with_server_name("localhost").unwrap());
-    check(named, true).await;
-    let mut other = config();
-    other.tls = Some(
-        other
-            .tls
-            .unwrap()
-            .with_server_name("redis.example")
-            .unwrap(),
-    );
-    check(other, false).await;
-
-    let mut mapped = config();
-    mapped.address_map = Some(AddressMap::new(|address| match address {
-        Address::Tcp { host, port } if host == "127.0.0.1" => Address::Tcp {
-            host: "localhost".to_owned(),
-            port,
-        },
+    let mut mapped = config(None);
+    mapped.address_map = Some(AddressMap::new(move |address| match address {
+        Address::Tcp { host, .. } if host == "127.0.0.1" => local(),
         other => other,
     }));
-    check(mapped, true).await;
+    assert!(is_served(mapped, soon()).await);
 }

@@ -68,49 +68,53 @@ mappings:
     labels: {domain: \"$1\", key: \"$2\"}
 ";
 
+/// What Envoy Gateway sets and where no path, port or address is in.
+const OF_ENVOY_GATEWAY: [(&str, &str); 12] = [
+    ("RUNTIME_SUBDIRECTORY", "ratelimit"),
+    ("RUNTIME_IGNOREDOTFILES", "true"),
+    ("RUNTIME_WATCH_ROOT", "false"),
+    ("LOG_LEVEL", "info"),
+    ("USE_STATSD", "false"),
+    ("CONFIG_TYPE", "GRPC_XDS_SOTW"),
+    ("CONFIG_GRPC_XDS_NODE_ID", "envoy-ratelimit"),
+    ("FORCE_START_WITHOUT_INITIAL_CONFIG", "true"),
+    ("GRPC_SERVER_USE_TLS", "true"),
+    ("CONFIG_GRPC_XDS_SERVER_USE_TLS", "true"),
+    ("REDIS_SOCKET_TYPE", "tcp"),
+    ("USE_PROMETHEUS", "true"),
+];
+
+/// A root with the files that Envoy Gateway mounts.
+fn root_of_envoy_gateway(authority: &Authority) -> Root {
+    let root = Root::new();
+    let issued = authority.issue("127.0.0.1");
+    root.write("certs/tls.crt", &issued.chain);
+    root.write("certs/tls.key", &issued.key);
+    root.write("certs/ca.crt", &authority.pem);
+    root.write("etc/statsd-exporter/conf.yaml", MAPPING);
+    root
+}
+
 /// Everything that Envoy Gateway sets, with TLS on both sides; only the ports differ, and the paths are below a root of ours.
 #[test]
 fn envoy_gateway_finds_what_it_expects() {
-    let (root, redis, authority) = (Root::new(), redis(), Authority::new("gateway"));
-    let issued = authority.issue("127.0.0.1");
-    for (name, text) in [
-        ("tls.crt", &issued.chain),
-        ("tls.key", &issued.key),
-        ("ca.crt", &authority.pem),
-    ] {
-        root.write(&format!("certs/{name}"), text);
-    }
-    root.write("etc/statsd-exporter/conf.yaml", MAPPING);
+    let (redis, authority) = (redis(), Authority::new("gateway"));
+    let root = root_of_envoy_gateway(&authority);
     let management = guarded(&authority, "127.0.0.1");
-    let (certificate, key, ca) = (
-        root.text("certs/tls.crt"),
-        root.text("certs/tls.key"),
-        root.text("certs/ca.crt"),
-    );
+    let [certificate, key, ca] =
+        ["tls.crt", "tls.key", "ca.crt"].map(|name| root.text(&format!("certs/{name}")));
     let [http, grpc, debug, prometheus] = free_ports().map(|port| port.to_string());
     let (xds, address) = (management.address.to_string(), redis.address().to_string());
-    let environment = [
+    let ours = [
         ("RUNTIME_ROOT", &*root.text("data")),
-        ("RUNTIME_SUBDIRECTORY", "ratelimit"),
-        ("RUNTIME_IGNOREDOTFILES", "true"),
-        ("RUNTIME_WATCH_ROOT", "false"),
-        ("LOG_LEVEL", "info"),
-        ("USE_STATSD", "false"),
-        ("CONFIG_TYPE", "GRPC_XDS_SOTW"),
         ("CONFIG_GRPC_XDS_SERVER_URL", &xds),
-        ("CONFIG_GRPC_XDS_NODE_ID", "envoy-ratelimit"),
-        ("FORCE_START_WITHOUT_INITIAL_CONFIG", "true"),
-        ("GRPC_SERVER_USE_TLS", "true"),
         ("GRPC_SERVER_TLS_CERT", &certificate),
         ("GRPC_SERVER_TLS_KEY", &key),
         ("GRPC_SERVER_TLS_CA_CERT", &ca),
-        ("CONFIG_GRPC_XDS_SERVER_USE_TLS", "true"),
         ("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", &certificate),
         ("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", &key),
         ("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", &ca),
-        ("REDIS_SOCKET_TYPE", "tcp"),
         ("REDIS_URL", &address),
-        ("USE_PROMETHEUS", "true"),
         ("PROMETHEUS_ADDR", &format!(":{prometheus}")),
         (
             "PROMETHEUS_MAPPER_YAML",
@@ -121,7 +125,7 @@ fn envoy_gateway_finds_what_it_expects() {
         ("GRPC_PORT", &grpc),
         ("DEBUG_PORT", &debug),
     ];
-    let mut server = Process::start(&root, &environment);
+    let mut server = Process::start(&root, &[&OF_ENVOY_GATEWAY[..], &ours].concat());
     let local = |port: &str| SocketAddr::from(([127, 0, 0, 1], port.parse().unwrap()));
     await_that("the probe of its start", || is_ready(local(&http)));
     management.publish("v1", &[limits(1)]);
@@ -129,23 +133,14 @@ fn envoy_gateway_finds_what_it_expects() {
     let first = management.await_request("its node", |_| true);
     assert_eq!(first.node.unwrap().id, "envoy-ratelimit");
 
-    let (dial, authority) = (
-        format!("-dial_string=127.0.0.1:{grpc}"),
-        format!("-grpc-server-ca-file={ca}"),
-    );
-    let call = [
-        "-grpc-use-tls",
-        &dial,
-        &authority,
-        "-domain=shop",
-        "-descriptors=user=ada",
-    ];
-    for expected in [
-        "response: overall_code:OK",
-        "response: overall_code:OVER_LIMIT",
-    ] {
+    let dial = format!("-dial_string=127.0.0.1:{grpc}");
+    let trust = format!("-grpc-server-ca-file={ca}");
+    let shop = ["-domain=shop", "-descriptors=user=ada"];
+    let call = [&["-grpc-use-tls", &dial, &trust][..], &shop].concat();
+    for expected in ["OK", "OVER_LIMIT"] {
         let (code, out, _) = root.run("ratelimit_client", &call);
-        assert!(code == Some(0) && out.contains(expected), "{out}");
+        let expected = format!("response: overall_code:{expected}");
+        assert!(code == Some(0) && out.contains(&expected), "{out}");
     }
     await_that("metrics by its mapping", || {
         let page = get(local(&prometheus), "/metrics").body;

@@ -6,6 +6,8 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
+use tidegate_pipeline::test_util::RedisServer;
+
 use super::Root;
 use crate::operate::process::Process;
 use crate::support::{LIMITS, Server, await_that, get, post, repository};
@@ -90,10 +92,9 @@ fn commands(section: &str) -> Vec<String> {
         .collect()
 }
 
-/// None of them ran as it was written.
-#[test]
-fn the_commands_of_the_guide_run_as_they_are_written() {
-    let (root, redis) = (Root::new(), redis());
+/// A folder as that of the guide, with the environment of a server of ratelimit on this Redis.
+fn folder_of_the_guide(redis: &RedisServer) -> Root {
+    let root = Root::new();
     std::fs::create_dir(root.path("tidegate")).unwrap();
     symlink("../bin", root.path("tidegate/bin")).unwrap();
     symlink(env!("CARGO_BIN_EXE_tidegate"), root.path("bin/tidegate")).unwrap();
@@ -110,70 +111,71 @@ fn the_commands_of_the_guide_run_as_they_are_written() {
         &format!("GRPC_UDS={}", root.text("taken.sock")),
     ];
     root.write("ratelimit.env", &variables.join("\n"));
-    let run = |shell: &str, text: &str| {
-        let mut command = Command::new(shell);
-        command
-            .args(["-c", text])
-            .current_dir(root.path(""))
-            .env("HOME", root.path(""));
-        command
-    };
+    root
+}
+
+/// Runs a text of the guide in its folder.
+fn run_in(root: &Root, shell: &str, text: &str) -> Command {
+    let mut command = Command::new(shell);
+    let folder = root.path("");
+    command
+        .args(["-c", text])
+        .current_dir(&folder)
+        .env("HOME", folder);
+    command
+}
+
+/// None of them ran as it was written.
+#[test]
+fn the_check_of_the_guide_runs_as_it_is_written() {
+    let redis = redis();
+    let root = folder_of_the_guide(&redis);
+    let check = format!("set -e\n{}", commands("1. Check")[0]);
     for shell in ["sh", "bash"] {
-        let output = run(shell, &format!("set -e\n{}", commands("1. Check")[0]))
-            .output()
-            .unwrap();
+        let output = run_in(&root, shell, &check).output().unwrap();
         let told = text(output.stdout) + &text(output.stderr);
         assert!(output.status.success(), "{told}");
-        assert!(
-            told.contains("ok: 1 file")
-                && told.contains("\nTRACING_SERVICE_NAME=limits of the shop\n"),
-            "{told}"
-        );
+        assert!(told.contains("ok: 1 file"), "{told}");
+        let line = "\nTRACING_SERVICE_NAME=limits of the shop\n";
+        assert!(told.contains(line), "{told}");
     }
-    let (path, home) = (
-        std::process::Command::new("sh")
-            .args(["-c", "echo $PATH"])
-            .output()
-            .unwrap(),
-        root.text(""),
-    );
-    let path = text(path.stdout);
+}
+
+/// The command of this section, with ports that the system chooses.
+fn start_of(section: &str) -> String {
+    let ports = ["18081", "18080", "16070", "19090"];
+    let start = commands(section).remove(0);
+    let chosen = ports
+        .iter()
+        .fold(start, |text, port| text.replace(port, "0"));
+    assert_eq!(chosen.matches("=0 ").count(), 3, "{chosen}");
+    format!("exec {}", chosen.trim())
+}
+
+#[test]
+fn the_servers_of_the_guide_start_as_it_is_written() {
+    let redis = redis();
+    let root = folder_of_the_guide(&redis);
+    let path = run_in(&root, "sh", "echo $PATH").output().unwrap();
+    let variables = [("HOME", root.text("")), ("PATH", text(path.stdout))];
+    let variables = variables.map(|(name, value)| (name.to_owned(), value.trim().to_owned()));
     for (section, user) in [("2. Shadow", "shadow"), ("4. Side by side", "both")] {
-        let start = commands(section).remove(0);
-        let chosen = ["18081", "18080", "16070", "19090"]
-            .iter()
-            .fold(start.clone(), |text, port| text.replace(port, "0"));
-        assert!(
-            chosen.matches("=0 ").count() == 3,
-            "the ports are chosen by the system: {chosen}"
-        );
-        let command = run("sh", &format!("exec {}", chosen.trim()));
-        let server = Process::start_in(
-            command,
-            vec![
-                ("HOME".to_owned(), home.clone()),
-                ("PATH".to_owned(), path.trim().to_owned()),
-            ],
-        );
-        let text = format!(
+        let command = run_in(&root, "sh", &start_of(section));
+        let server = Process::start_in(command, variables.to_vec());
+        let body = format!(
             r#"{{"domain":"shop","descriptors":[{{"entries":[{{"key":"user","value":"{user}"}}]}}]}}"#
         );
-        assert_eq!(post(server.address("HTTP"), "/json", &text).status, 200);
-        assert!(
-            get(server.address("debug"), "/metrics")
-                .body
-                .contains("service=\"tidegate\"")
-        );
+        assert_eq!(post(server.address("HTTP"), "/json", &body).status, 200);
+        let metrics = get(server.address("debug"), "/metrics").body;
+        assert!(metrics.contains("service=\"tidegate\""), "{metrics}");
         server.signal("TERM");
         let (code, log) = server.end();
         assert_eq!(code, Some(0), "{log}");
     }
     let keys = redis.raw("KEYS *");
     assert!(keys.contains("shadow:shop_user_shadow_"), "{keys}");
-    assert!(
-        keys.contains("shop_user_both_") && !keys.contains("shadow:shop_user_both_"),
-        "{keys}"
-    );
+    assert!(keys.contains("shop_user_both_"), "{keys}");
+    assert!(!keys.contains("shadow:shop_user_both_"), "{keys}");
 }
 
 /// Serves these pages, one for each connection, and says where.

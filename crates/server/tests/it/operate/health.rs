@@ -147,74 +147,61 @@ async fn an_open_watch_is_told_and_does_not_hold_up_the_end() {
     assert!(asked.elapsed().as_secs() < 5, "the drain timeout is 10 s");
 }
 
+/// What reflection, in its first version, answers to one question.
+async fn reflected(
+    channel: &Channel,
+    question: v1::server_reflection_request::MessageRequest,
+) -> v1::server_reflection_response::MessageResponse {
+    let mut client = v1::server_reflection_client::ServerReflectionClient::new(channel.clone());
+    let request = v1::ServerReflectionRequest {
+        host: String::new(),
+        message_request: Some(question),
+    };
+    let stream = client.server_reflection_info(once(request)).await;
+    let answer = stream.unwrap().into_inner().message().await.unwrap();
+    answer.unwrap().message_response.unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn both_versions_of_reflection_list_and_describe_the_services() {
+async fn reflection_lists_and_describes_the_services() {
+    use v1::server_reflection_request::MessageRequest as Question;
+    use v1::server_reflection_response::MessageResponse as Answer;
     const SERVICE: &str = "envoy.service.ratelimit.v3.RateLimitService";
     let server = Server::start(&[]);
     let channel = server.channel().await;
-
-    let questions = [
-        v1::server_reflection_request::MessageRequest::ListServices(String::new()),
-        v1::server_reflection_request::MessageRequest::FileContainingSymbol(SERVICE.to_owned()),
-    ];
-    let mut client = v1::server_reflection_client::ServerReflectionClient::new(channel.clone());
-    let mut answers = Vec::new();
-    for question in questions {
-        let request = v1::ServerReflectionRequest {
-            host: String::new(),
-            message_request: Some(question),
-        };
-        let mut stream = client
-            .server_reflection_info(once(request))
-            .await
-            .unwrap()
-            .into_inner();
-        answers.push(
-            stream
-                .message()
-                .await
-                .unwrap()
-                .unwrap()
-                .message_response
-                .unwrap(),
-        );
-    }
-    let v1::server_reflection_response::MessageResponse::ListServicesResponse(list) = &answers[0]
-    else {
-        panic!("{answers:?}")
+    let answer = reflected(&channel, Question::ListServices(String::new())).await;
+    let Answer::ListServicesResponse(list) = &answer else {
+        panic!("{answer:?}")
     };
-    let names: Vec<_> = list
-        .service
-        .iter()
-        .map(|service| service.name.as_str())
-        .collect();
-    for name in [
-        SERVICE,
+    let names: Vec<&str> = list.service.iter().map(|service| &*service.name).collect();
+    let others = [
         "grpc.health.v1.Health",
         "grpc.reflection.v1.ServerReflection",
-    ] {
+    ];
+    for name in [&[SERVICE], &others[..]].concat() {
         assert!(names.contains(&name), "{names:?}");
     }
-    let v1::server_reflection_response::MessageResponse::FileDescriptorResponse(files) =
-        &answers[1]
-    else {
-        panic!("{answers:?}")
+    let symbol = Question::FileContainingSymbol(SERVICE.to_owned());
+    let answer = reflected(&channel, symbol).await;
+    let Answer::FileDescriptorResponse(files) = &answer else {
+        panic!("{answer:?}")
     };
     assert!(!files.file_descriptor_proto.is_empty());
+}
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn reflection_in_its_first_draft_lists_the_services() {
+    use v1alpha::server_reflection_request::MessageRequest as Question;
+    let server = Server::start(&[]);
+    let channel = server.channel().await;
     let mut client = v1alpha::server_reflection_client::ServerReflectionClient::new(channel);
     let request = v1alpha::ServerReflectionRequest {
         host: String::new(),
-        message_request: Some(
-            v1alpha::server_reflection_request::MessageRequest::ListServices(String::new()),
-        ),
+        message_request: Some(Question::ListServices(String::new())),
     };
-    let mut stream = client
-        .server_reflection_info(once(request))
-        .await
-        .unwrap()
-        .into_inner();
-    assert!(stream.message().await.unwrap().is_some());
+    let stream = client.server_reflection_info(once(request)).await;
+    let answer = stream.unwrap().into_inner().message().await.unwrap();
+    assert!(answer.is_some());
 }
 
 /// A stream of one message.

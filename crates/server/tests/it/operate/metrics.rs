@@ -28,6 +28,45 @@ fn prometheus(server: &Server) -> SocketAddr {
     server.started.addresses.prometheus.unwrap()
 }
 
+/// Samples after the calls of [`names_and_labels_are_the_references`].
+const OF_THE_REFERENCE: &str = r#"
+ratelimit_service_rate_limit_total_hits{domain="shop",key1="user"} 4
+ratelimit_service_rate_limit_over_limit{domain="shop",key1="user"} 1
+ratelimit_service_rate_limit_near_limit{domain="shop",key1="user"} 1
+ratelimit_service_rate_limit_within_limit{domain="shop",key1="user"} 3
+ratelimit_service_rate_limit_total_hits{domain="shop",key1="plan_gold",key2="user"} 4
+ratelimit_service_rate_limit_over_limit{domain="shop",key1="plan_gold",key2="user"} 2
+ratelimit_service_rate_limit_total_hits{domain="shop",key1="named"} 0
+ratelimit_service_rate_limit_other_domain_not_found 1
+ratelimit_service_should_rate_limit_error{err_type="service_error"} 1
+ratelimit_service_should_rate_limit_error{err_type="redis_error"} 0
+ratelimit_service_total_requests{grpc_method="ShouldRateLimit"} 6
+ratelimit_service_response_time_seconds_count{grpc_method="ShouldRateLimit"} 6
+ratelimit_service_response_time_seconds_bucket{grpc_method="ShouldRateLimit",le="+Inf"} 6
+ratelimit_service_response_time_seconds_bucket{grpc_method="ShouldRateLimit",le="10"} 6
+ratelimit_service_config_load_success 1
+ratelimit_service_config_load_error 0
+ratelimit_service_global_shadow_mode 0
+runtime_num_values 1
+"#;
+
+/// Checks samples, each as it is on a page.
+#[track_caller]
+fn check_samples(page: &str, samples: &str) {
+    for line in samples.trim().lines() {
+        let (name, value) = line.rsplit_once(' ').unwrap();
+        let value: f64 = value.parse().unwrap();
+        assert_eq!(sample(page, name), Some(value), "{name} in\n{page}");
+    }
+}
+
+/// Lines of a page, without those of who asks and of the process, which goes on.
+fn lasting(page: &str) -> Vec<&str> {
+    let changes =
+        |line: &&str| line.starts_with("tidegate_connections") || line.starts_with("process_");
+    page.lines().filter(|line| !changes(line)).collect()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn names_and_labels_are_the_references() {
     let server = Server::start(&[
@@ -35,92 +74,24 @@ async fn names_and_labels_are_the_references() {
         ("PROMETHEUS_ADDR", "127.0.0.1:0"),
     ]);
     let channel = server.channel().await;
+    let both: [&[_]; 2] = [&[("user", "ada")], &[("plan", "gold"), ("user", "ada")]];
     for _ in 0..4 {
-        ask(
-            &channel,
-            request(
-                "shop",
-                &[&[("user", "ada")], &[("plan", "gold"), ("user", "ada")]],
-            ),
-        )
-        .await
-        .unwrap();
+        ask(&channel, request("shop", &both)).await.unwrap();
     }
-    ask(&channel, request("other", &[&[("user", "ada")]]))
-        .await
-        .unwrap();
+    let other = request("other", &[&[("user", "ada")]]);
+    ask(&channel, other).await.unwrap();
     ask(&channel, request("", &[])).await.unwrap_err();
 
     let answer = get(prometheus(&server), "/metrics");
-    assert_eq!(
-        answer.header("content-type"),
-        Some("text/plain; version=0.0.4; charset=utf-8")
-    );
-    let one = r#"{domain="shop",key1="user"}"#;
-    let two = r#"{domain="shop",key1="plan_gold",key2="user"}"#;
-    let limit =
-        |suffix: &str, labels: &str| format!("ratelimit_service_rate_limit_{suffix}{labels}");
-    check(
-        &answer.body,
-        &[
-            (&limit("total_hits", one), Some(4.0)),
-            (&limit("over_limit", one), Some(1.0)),
-            (&limit("near_limit", one), Some(1.0)),
-            (&limit("within_limit", one), Some(3.0)),
-            (&limit("total_hits", two), Some(4.0)),
-            (&limit("over_limit", two), Some(2.0)),
-            (
-                &limit("total_hits", r#"{domain="shop",key1="named"}"#),
-                Some(0.0),
-            ),
-            (&limit("shadow_mode", one), None),
-            (
-                "ratelimit_service_rate_limit_other_domain_not_found",
-                Some(1.0),
-            ),
-            (
-                r#"ratelimit_service_should_rate_limit_error{err_type="service_error"}"#,
-                Some(1.0),
-            ),
-            (
-                r#"ratelimit_service_should_rate_limit_error{err_type="redis_error"}"#,
-                Some(0.0),
-            ),
-            (
-                r#"ratelimit_service_total_requests{grpc_method="ShouldRateLimit"}"#,
-                Some(6.0),
-            ),
-            (
-                r#"ratelimit_service_response_time_seconds_count{grpc_method="ShouldRateLimit"}"#,
-                Some(6.0),
-            ),
-            (
-                r#"ratelimit_service_response_time_seconds_bucket{grpc_method="ShouldRateLimit",le="+Inf"}"#,
-                Some(6.0),
-            ),
-            (
-                r#"ratelimit_service_response_time_seconds_bucket{grpc_method="ShouldRateLimit",le="10"}"#,
-                Some(6.0),
-            ),
-            ("ratelimit_service_config_load_success", Some(1.0)),
-            ("ratelimit_service_config_load_error", Some(0.0)),
-            ("ratelimit_service_global_shadow_mode", Some(0.0)),
-            ("runtime_num_values", Some(1.0)),
-        ],
-    );
-    // Who asks is counted, and the process goes on.
-    let changes =
-        |line: &str| line.starts_with("tidegate_connections") || line.starts_with("process_");
-    let others = |page: String| {
-        page.lines()
-            .filter(|line| !changes(line))
-            .map(str::to_owned)
-            .collect::<Vec<_>>()
-    };
+    let kind = answer.header("content-type");
+    assert_eq!(kind, Some("text/plain; version=0.0.4; charset=utf-8"));
+    check_samples(&answer.body, OF_THE_REFERENCE);
+    let shadow = r#"ratelimit_service_rate_limit_shadow_mode{domain="shop",key1="user"}"#;
+    assert_eq!(sample(&answer.body, shadow), None);
     let debug = get(server.debug(), "/metrics").body;
     assert_eq!(
-        others(debug),
-        others(answer.body),
+        lasting(&debug),
+        lasting(&answer.body),
         "the debug port has the same page"
     );
 }
@@ -328,77 +299,53 @@ async fn old_dashboards_get_milliseconds() {
     assert!(sample(&page, sum).unwrap() > 0.0005, "{page}");
 }
 
+/// Samples of a pool after the calls of [`what_redis_did_is_shown_by_pool`].
+const OF_REDIS: &str = r#"
+tidegate_redis_outcomes_total{pool="main",outcome="server_error"} 1
+tidegate_redis_outcomes_total{pool="main",outcome="not_sent"} 0
+tidegate_redis_outcomes_total{pool="main",outcome="rejected"} 0
+tidegate_redis_outcomes_total{pool="main",outcome="unknown"} 0
+tidegate_redis_redirects_total{pool="main",kind="moved"} 0
+tidegate_redis_redirects_total{pool="main",kind="ask"} 0
+tidegate_redis_retries_total{pool="main"} 0
+tidegate_redis_overloads_total{pool="main"} 0
+tidegate_redis_retrying_commands{pool="main"} 0
+tidegate_redis_oldest_owed_reply_seconds{pool="main"} 0
+"#;
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn what_redis_did_is_shown_by_pool() {
     let redis = tidegate_pipeline::test_util::RedisServer::start().await;
     let url = redis.address().to_string();
     let server = tokio::task::spawn_blocking(move || {
-        let redis = [
-            ("REDIS_URL", url.as_str()),
+        Server::start(&[
+            ("REDIS_URL", &url),
             ("REDIS_SOCKET_TYPE", "tcp"),
             ("TIDEGATE_CORES", "2"),
-        ];
-        let page = [
             ("USE_PROMETHEUS", "true"),
             ("PROMETHEUS_ADDR", "127.0.0.1:0"),
-        ];
-        Server::start(&[&redis[..], &page[..]].concat())
+        ])
     });
     let server = server.await.unwrap();
     let before = get(prometheus(&server), "/metrics").body;
     let replies = r#"tidegate_redis_outcomes_total{pool="main",outcome="reply"}"#;
     let before = sample(&before, replies).unwrap();
     for _ in 0..4 {
-        ask(
-            &server.channel().await,
-            request("shop", &[&[("user", "ada")]]),
-        )
-        .await
-        .unwrap();
+        let user = request("shop", &[&[("user", "ada")]]);
+        ask(&server.channel().await, user).await.unwrap();
     }
     assert_eq!(redis.raw("CONFIG SET maxmemory 1"), "+OK\r\n");
-    ask(
-        &server.channel().await,
-        request("shop", &[&[("user", "eve")]]),
-    )
-    .await
-    .unwrap_err();
+    let refused = request("shop", &[&[("user", "eve")]]);
+    ask(&server.channel().await, refused).await.unwrap_err();
     let page = get(prometheus(&server), "/metrics").body;
-    let outcome =
-        |kind: &str| format!(r#"tidegate_redis_outcomes_total{{pool="main",outcome="{kind}"}}"#);
     assert_eq!(
         sample(&page, replies),
         Some(before + 9.0),
         "an increment and an expiry for each call, and an expiry\n{page}"
     );
-    check(
-        &page,
-        &[
-            (&outcome("server_error"), Some(1.0)),
-            (&outcome("not_sent"), Some(0.0)),
-            (&outcome("rejected"), Some(0.0)),
-            (&outcome("unknown"), Some(0.0)),
-            (
-                r#"tidegate_redis_redirects_total{pool="main",kind="moved"}"#,
-                Some(0.0),
-            ),
-            (
-                r#"tidegate_redis_redirects_total{pool="main",kind="ask"}"#,
-                Some(0.0),
-            ),
-            (r#"tidegate_redis_retries_total{pool="main"}"#, Some(0.0)),
-            (r#"tidegate_redis_overloads_total{pool="main"}"#, Some(0.0)),
-            (
-                r#"tidegate_redis_retrying_commands{pool="main"}"#,
-                Some(0.0),
-            ),
-            (
-                r#"tidegate_redis_oldest_owed_reply_seconds{pool="main"}"#,
-                Some(0.0),
-            ),
-            (r#"tidegate_redis_retries_total{pool="per_second"}"#, None),
-        ],
-    );
+    check_samples(&page, OF_REDIS);
+    let other_pool = r#"tidegate_redis_retries_total{pool="per_second"}"#;
+    assert_eq!(sample(&page, other_pool), None);
 }
 
 #[test]

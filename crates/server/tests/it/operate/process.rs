@@ -1,5 +1,9 @@
 //! The real binary: what it prints, how it logs, how it ends.
 
+mod end;
+mod log;
+mod refusals;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, ChildStderr, Command, Stdio};
@@ -312,17 +316,6 @@ fn the_printed_line_asks_for_the_first_limit_of_the_configuration() {
     );
 }
 
-#[test]
-fn every_signal_to_end_ends_it_with_code_0() {
-    for signal in ["TERM", "INT"] {
-        let server = Process::start(&[("LOG_LEVEL", "info")]);
-        server.signal(signal);
-        let (code, log) = server.end();
-        assert_eq!(code, Some(0), "{signal}: {log}");
-        assert!(log.contains("stopped"), "{log}");
-    }
-}
-
 /// SIGHUP ended the server.
 #[test]
 fn a_hangup_loads_the_configuration_again() {
@@ -343,166 +336,6 @@ fn a_hangup_loads_the_configuration_again() {
     assert_eq!(server.end().0, Some(0));
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn calls_in_flight_are_finished_and_new_connections_refused() {
-    let redis = tidegate_pipeline::test_util::RedisServer::start().await;
-    let limits = Limits::new(crate::support::LIMITS);
-    let server = Process::start(&[
-        ("RUNTIME_ROOT", limits.root()),
-        ("REDIS_URL", &redis.address().to_string()),
-        ("TIDEGATE_CALL_TIMEOUT", "10s"),
-    ]);
-    let grpc = server.address("gRPC");
-    let channel = channel(grpc).await;
-    ask(&channel, request("shop", &[&[("named", "x")]]))
-        .await
-        .unwrap();
-    redis.pause();
-    let call =
-        tokio::spawn(async move { ask(&channel, request("shop", &[&[("named", "x")]])).await });
-    tokio::task::yield_now().await;
-    let debug = server.address("debug");
-    // The call is in flight once its commands are written.
-    let written = || {
-        let stats = get(debug, "/stats").body;
-        let value = |name: &str| -> u64 {
-            stats
-                .lines()
-                .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
-                .unwrap()
-                .parse()
-                .unwrap()
-        };
-        value("tidegate.redis.commands") > value("tidegate.redis.replies")
-    };
-    let until = Instant::now() + PATIENCE;
-    while !written() {
-        assert!(Instant::now() < until, "the call is never in flight");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    server.signal("TERM");
-    tokio::task::spawn_blocking(move || {
-        await_that("new connections are refused", || {
-            TcpStream::connect(grpc).is_err()
-        })
-    })
-    .await
-    .unwrap();
-    redis.resume();
-    assert_eq!(call.await.unwrap().unwrap().statuses[0].limit_remaining, 98);
-    assert_eq!(
-        tokio::task::spawn_blocking(|| server.end())
-            .await
-            .unwrap()
-            .0,
-        Some(0)
-    );
-}
-
-#[test]
-fn connections_without_a_request_do_not_hold_up_the_end() {
-    let server = Process::start(&[]);
-    let open =
-        ["HTTP", "gRPC", "debug"].map(|what| TcpStream::connect(server.address(what)).unwrap());
-    // Answered on a later connection, so the earlier ones are accepted.
-    get(server.address("HTTP"), "/healthcheck");
-    let asked = Instant::now();
-    server.signal("TERM");
-    assert_eq!(server.end().0, Some(0));
-    assert!(
-        asked.elapsed() < Duration::from_secs(5),
-        "the drain timeout is 10 s"
-    );
-    drop(open);
-}
-
-#[test]
-fn the_drain_timeout_bounds_the_end() {
-    let server = Process::start(&[("TIDEGATE_DRAIN_TIMEOUT", "100ms")]);
-    // A request that never ends.
-    let mut open = TcpStream::connect(server.address("HTTP")).unwrap();
-    std::io::Write::write_all(
-        &mut open,
-        b"POST /json HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\n{",
-    )
-    .unwrap();
-    let asked = Instant::now();
-    server.signal("TERM");
-    let (code, log) = server.end();
-    assert_eq!(code, Some(0), "{log}");
-    assert!(asked.elapsed() < Duration::from_secs(5), "{log}");
-}
-
-#[test]
-fn a_bad_reload_names_file_line_and_column() {
-    let limits = Limits::new("domain: shop\n");
-    let server = Process::start(&[
-        ("RUNTIME_ROOT", limits.root()),
-        ("LOG_FORMAT", "json"),
-        ("LOG_LEVEL", "info"),
-    ]);
-    limits.write(
-        "limits.yaml",
-        "domain: shop\ndescriptors:\n  - key: a\n    rate_limit: {unit: foo}\n",
-    );
-    let counted = || {
-        get(server.address("debug"), "/stats")
-            .body
-            .contains("config_load_error: 1\n")
-    };
-    await_that("the bad file is noticed", counted);
-    server.signal("TERM");
-    let (_, log) = server.end();
-    let lines: Vec<serde_json::Value> = log
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect();
-    let error = lines.iter().find(|line| line["level"] == "error").unwrap();
-    let message = error["@message"].as_str().unwrap();
-    let expected =
-        "Error loading new configuration: config.limits.yaml:4:24: invalid rate limit unit 'foo'";
-    assert!(message.starts_with(expected), "{message}");
-    assert!(
-        error["@timestamp"].as_str().unwrap().ends_with('Z'),
-        "{error}"
-    );
-    assert!(
-        lines
-            .iter()
-            .any(|line| line["level"] == "info" && line["@message"] == "loaded configuration"),
-        "{log}"
-    );
-}
-
-#[test]
-fn it_does_not_start_without_what_it_was_told_to_use() {
-    let fails = |more: &[(&str, &str)], reason: &str| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-        let output = command.env_clear().envs(variables(more)).output().unwrap();
-        let log = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(1), "{log}");
-        assert!(log.contains(reason), "{log}");
-        assert!(!log.contains("hunter2"), "{log}");
-    };
-    fails(
-        &[("RUNTIME_ROOT", "/nowhere/at/all")],
-        "RUNTIME_ROOT /nowhere/at/all does not exist",
-    );
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = taken.local_addr().unwrap().port().to_string();
-    fails(
-        &[("PORT", &port)],
-        "the HTTP listener cannot bind 127.0.0.1",
-    );
-    let url = format!("redis://u:hunter2@127.0.0.1:{}", free_port());
-    let short = ("REDIS_STARTUP_MAX_ELAPSED_TIME", "100ms");
-    let first = ("REDIS_STARTUP_INITIAL_INTERVAL", "10ms");
-    fails(
-        &[("REDIS_URL", &url), short, first],
-        "timed out waiting for Redis connection to 127.0.0.1:",
-    );
-}
-
 /// Kubernetes sets these for every pod beside a Service named tidegate. They were taken for misspelt settings, and ended the start.
 #[test]
 fn a_pod_beside_a_service_of_our_name_starts() {
@@ -514,27 +347,6 @@ fn a_pod_beside_a_service_of_our_name_starts() {
     assert_eq!(get(server.address("HTTP"), "/healthcheck").status, 200);
 }
 
-/// Limits count in the memory of each process: two processes on one port would double every limit, silently.
-#[test]
-fn a_second_server_without_redis_does_not_share_a_port() {
-    let first = Process::start(&[]);
-    for (name, what) in [("GRPC_PORT", "gRPC"), ("PORT", "HTTP")] {
-        let port = first.address(what).port().to_string();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-        let output = command
-            .env_clear()
-            .envs(variables(&[(name, &port)]))
-            .output()
-            .unwrap();
-        let log = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(1), "{log}");
-        assert!(
-            log.contains(&format!("the {what} listener cannot bind")) && log.contains("REDIS_URL"),
-            "{log}"
-        );
-    }
-}
-
 #[test]
 fn a_second_server_on_the_same_redis_takes_over_a_port() {
     let redis = crate::workflows::redis();
@@ -543,76 +355,6 @@ fn a_second_server_on_the_same_redis_takes_over_a_port() {
     let settings = [("REDIS_URL", url.as_str()), ("GRPC_PORT", &port)];
     let (first, second) = (Process::start(&settings), Process::start(&settings));
     assert_eq!(first.address("gRPC"), second.address("gRPC"));
-}
-
-/// A wrong password was "unavailable" for ever.
-#[test]
-fn a_refused_password_is_told_with_the_variable_to_look_at() {
-    let redis = crate::workflows::redis();
-    redis_cli(
-        &redis,
-        &[
-            "ACL", "SETUSER", "gate", "on", ">right", "~*", "+incrby", "+expire", "+ping",
-        ],
-    );
-    let url = redis.address().to_string();
-    let fails = |more: &[(&str, &str)], expected: &str| {
-        let settings = [
-            ("REDIS_STARTUP_MAX_ELAPSED_TIME", "100ms"),
-            ("REDIS_STARTUP_INITIAL_INTERVAL", "10ms"),
-        ];
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-        let output = command
-            .env_clear()
-            .envs(variables(&[&settings[..], more].concat()))
-            .output()
-            .unwrap();
-        let log = String::from_utf8(output.stderr).unwrap();
-        assert!(
-            log.contains("redis refuses this server") && log.contains(expected),
-            "{log}"
-        );
-        assert!(!log.contains("wrong"), "{log}");
-    };
-    fails(
-        &[("REDIS_URL", &url), ("REDIS_AUTH", "gate:wrong")],
-        "see REDIS_AUTH",
-    );
-    let in_url = format!("redis://gate:wrong@{url}");
-    fails(
-        &[("REDIS_URL", &in_url)],
-        "see the user and password in REDIS_URL",
-    );
-}
-
-/// It was `no redis node is known to own hash slot 0`.
-#[test]
-fn a_start_without_sentinels_ends_with_their_answers_and_what_to_set() {
-    let redis = crate::workflows::redis();
-    let (url, short) = (
-        format!("m,{}", redis.address()),
-        ("REDIS_STARTUP_MAX_ELAPSED_TIME", "100ms"),
-    );
-    let settings = [
-        ("REDIS_URL", url.as_str()),
-        ("REDIS_TYPE", "sentinel"),
-        short,
-    ];
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-    let output = command
-        .env_clear()
-        .envs(variables(&settings))
-        .output()
-        .unwrap();
-    let log = String::from_utf8(output.stderr).unwrap();
-    let end = log
-        .lines()
-        .find(|line| line.contains("gave up after"))
-        .unwrap_or_else(|| panic!("{log}"));
-    let answer = format!("sentinel {}: ERR unknown command", redis.address());
-    let advice =
-        "what answers is no sentinel: name sentinels in REDIS_URL, or set REDIS_TYPE=single";
-    assert!(end.contains(&answer) && end.ends_with(advice), "{end}");
 }
 
 pub(crate) fn redis_cli(
@@ -634,125 +376,6 @@ pub(crate) fn redis_cli(
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Lines of plain text on standard output broke collectors of JSON.
-#[test]
-fn with_json_nothing_is_written_to_standard_output() {
-    let mut server = Process::start(&[("LOG_FORMAT", "json"), ("LOG_LEVEL", "info")]);
-    server.signal("TERM");
-    assert_eq!(server.standard_output(), "");
-}
-
-/// The advice of the start was missing where the user may PING and not count.
-#[test]
-fn a_user_that_may_not_count_is_told_of_with_what_it_needs() {
-    let redis = crate::workflows::redis();
-    redis_cli(
-        &redis,
-        &["ACL", "SETUSER", "gate", "on", ">right", "~*", "+ping"],
-    );
-    let (url, limits) = (
-        redis.address().to_string(),
-        Limits::new(crate::support::LIMITS),
-    );
-    let settings = [
-        ("RUNTIME_ROOT", limits.root()),
-        ("REDIS_URL", &url),
-        ("REDIS_AUTH", "gate:right"),
-    ];
-    let server = Process::start(&settings);
-    let body = r#"{"domain":"shop","descriptors":[{"entries":[{"key":"user","value":"x"}]}]}"#;
-    assert_eq!(post(server.address("HTTP"), "/json", body).status, 400);
-    server.signal("TERM");
-    let (_, log) = server.end();
-    assert!(
-        log.contains("redis does not count for this server")
-            && log.contains("INCRBY and EXPIRE, see REDIS_AUTH"),
-        "{log}"
-    );
-}
-
-/// Pods left their load balancer without a line in the log, and with an empty answer.
-#[test]
-fn health_that_goes_off_because_of_redis_says_so() {
-    let redis = crate::workflows::redis();
-    let url = redis.address().to_string();
-    let settings = [
-        ("REDIS_URL", url.as_str()),
-        ("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", "true"),
-        ("LOG_LEVEL", "info"),
-    ];
-    let server = Process::start(&settings);
-    let http = server.address("HTTP");
-    redis.pause();
-    await_that("it is unhealthy", || {
-        get(http, "/healthcheck").status == 500
-    });
-    let told = "not healthy: redis does not answer PING (REDIS_HEALTH_CHECK_ACTIVE_CONNECTION)\n";
-    assert_eq!(get(http, "/healthcheck").body, told);
-    redis.resume();
-    await_that("it is healthy", || get(http, "/healthcheck").status == 200);
-    server.signal("TERM");
-    let (_, log) = server.end();
-    assert!(
-        log.contains("health is off: redis does not answer PING")
-            && log.contains("health is on again"),
-        "{log}"
-    );
-}
-
-/// Envoy shows no message of the rate limit service, and the server wrote nothing.
-#[test]
-fn requests_that_are_refused_unread_are_told_of_in_the_log() {
-    let limits = Limits::new(crate::support::LIMITS);
-    let server = Process::start(&[
-        ("RUNTIME_ROOT", limits.root()),
-        ("TIDEGATE_MAX_DESCRIPTORS", "1"),
-        ("TIDEGATE_CORES", "1"),
-    ]);
-    for _ in 0..3 {
-        let answer = post(
-            server.address("HTTP"),
-            "/json",
-            r#"{"domain":"shop","descriptors":[{},{}]}"#,
-        );
-        assert_eq!(answer.status, 400);
-    }
-    server.signal("TERM");
-    let (_, log) = server.end();
-    let lines = log.lines().filter(|line| {
-        line.contains("TIDEGATE_MAX_DESCRIPTORS") && line.contains("failure_mode_deny")
-    });
-    // A minute may end in between.
-    assert!((1..=2).contains(&lines.count()), "{log}");
-}
-
-#[test]
-fn with_debug_each_decision_has_a_line_without_values() {
-    let limits = Limits::new(crate::support::LIMITS);
-    for (level, lines) in [("debug", 1), ("info", 0)] {
-        let server = Process::start(&[("RUNTIME_ROOT", limits.root()), ("LOG_LEVEL", level)]);
-        let entries = r#"[{"key":"user","value":"token-of-ada"}]"#;
-        let body = format!(r#"{{"domain":"shop","descriptors":[{{"entries":{entries}}}]}}"#);
-        assert_eq!(post(server.address("HTTP"), "/json", &body).status, 200);
-        speak_http_2(server.address("gRPC"));
-        server.signal("TERM");
-        let (_, log) = server.end();
-        assert!(!log.contains("frame"), "frames hide the decisions: {log}");
-        let found: Vec<_> = log
-            .lines()
-            .filter(|line| line.contains("decision"))
-            .collect();
-        assert_eq!(found.len(), lines, "{log}");
-        assert!(
-            found
-                .iter()
-                .all(|line| line.contains("shop") && line.contains("[user: Ok, 2 of 3 a")),
-            "{log}"
-        );
-        assert!(!log.contains("token-of-ada"), "{log}");
-    }
-}
-
 /// Sends the first frame of a client, and waits for that of the server.
 pub(super) fn speak_http_2(address: SocketAddr) {
     let mut stream = TcpStream::connect(address).unwrap();
@@ -760,37 +383,6 @@ pub(super) fn speak_http_2(address: SocketAddr) {
         .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")
         .unwrap();
     stream.read_exact(&mut [0; 9]).unwrap();
-}
-
-/// Whoever logged waited for the reader: after some five hundred lines nothing was answered, and SIGTERM did not end it.
-#[test]
-fn a_log_that_nobody_reads_stops_nothing() {
-    let limits = Limits::new(crate::support::LIMITS);
-    let mut server = Process::start(&[("RUNTIME_ROOT", limits.root()), ("LOG_LEVEL", "debug")]);
-    let http = server.address("HTTP");
-    let body = r#"{"domain":"shop","descriptors":[{"entries":[{"key":"free","value":"x"}]}]}"#;
-    // More than a pipe holds.
-    for _ in 0..2_000 {
-        assert_eq!(post(http, "/json", body).status, 200);
-    }
-    assert_eq!(get(http, "/healthcheck").status, 200);
-    server.signal("TERM");
-    await_that("it ends", || server.child.try_wait().unwrap().is_some());
-}
-
-#[test]
-fn a_configuration_that_is_deleted_is_warned_of() {
-    let limits = Limits::new(crate::support::LIMITS);
-    let server = Process::start(&[("RUNTIME_ROOT", limits.root())]);
-    std::fs::remove_file(limits.folder().join("limits.yaml")).unwrap();
-    let debug = server.address("debug");
-    await_that("it is gone", || get(debug, "/rlconfig").body.is_empty());
-    server.signal("TERM");
-    let (_, log) = server.end();
-    assert!(
-        log.contains("WARN") && log.contains("it has no domain, so nothing is limited"),
-        "{log}"
-    );
 }
 
 /// A pipe among the files kept the thread that reads them, and with it the process, waiting for ever.
@@ -814,18 +406,6 @@ fn a_pipe_among_the_files_holds_up_neither_start_nor_end() {
         log.contains("the limits in what cannot be read are not in use"),
         "{log}"
     );
-}
-
-#[test]
-fn a_debug_port_that_is_taken_is_only_logged() {
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = taken.local_addr().unwrap().port().to_string();
-    let server = Process::start(&[("DEBUG_PORT", &port)]);
-    assert_eq!(get(server.address("HTTP"), "/healthcheck").status, 200);
-    server.signal("TERM");
-    let (code, log) = server.end();
-    assert_eq!(code, Some(0));
-    assert!(log.contains("the debug listener cannot bind"), "{log}");
 }
 
 /// One thread served all of the API.

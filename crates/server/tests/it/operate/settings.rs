@@ -1,16 +1,15 @@
 //! Settings, as those who run the server see them.
 
+mod command;
+mod memcached;
+mod redis_lists;
 mod redis_servers;
+mod xds;
 
 use std::collections::HashMap;
-use std::process::Command;
 use std::time::Duration;
 
 use tidegate::settings::{Program, Settings, markdown};
-use tidegate_pipeline::{Parallelism, Servers};
-
-use crate::support::{await_that, get, repository};
-use crate::workflows::{Flows, redis, workflow};
 
 fn parse(pairs: &[(&str, &str)]) -> Result<Settings, String> {
     let given = pairs
@@ -165,98 +164,6 @@ fn names_that_would_break_the_page_of_metrics_are_refused() {
 }
 
 #[test]
-fn memcached_needs_servers_from_one_place() {
-    let memcache = |more: &[(&str, &str)]| parse(&[&[("BACKEND_TYPE", "memcache")], more].concat());
-    let list = ("MEMCACHE_HOST_PORT", "a:1,b:2");
-    for (more, told) in [
-        (
-            &[][..],
-            "BACKEND_TYPE='memcache': it needs servers: set MEMCACHE_HOST_PORT",
-        ),
-        (
-            &[list, ("MEMCACHE_SRV", "_m._tcp.x")],
-            "Both MEMCACHE_HOST_PORT and MEMCACHE_SRV are set",
-        ),
-        (
-            &[("MEMCACHE_SRV", "cache.example")],
-            "could not parse cache.example to SRV parts",
-        ),
-        (
-            &[("MEMCACHE_SRV", "_m._tcp")],
-            "could not parse _m._tcp to SRV parts",
-        ),
-        (
-            &[("MEMCACHE_HOST_PORT", "a:1,b")],
-            "MEMCACHE_HOST_PORT='a:1,b': expected host:port",
-        ),
-        (
-            &[list, ("MEMCACHE_SRV_REFRESH", "")],
-            "MEMCACHE_SRV_REFRESH='': expected a time span",
-        ),
-        (
-            &[list, ("TIDEGATE_DNS_SERVERS", "10.0.0.1")],
-            "TIDEGATE_DNS_SERVERS='10.0.0.1': expected address:port",
-        ),
-        (
-            &[
-                list,
-                ("MEMCACHE_TLS", "true"),
-                ("MEMCACHE_TLS_CACERT", "/none"),
-            ],
-            "MEMCACHE_TLS_CACERT='/none': cannot read",
-        ),
-    ] {
-        let error = memcache(more).unwrap_err();
-        assert!(
-            error.starts_with("1 setting is wrong\n") && error.contains(told),
-            "{error}"
-        );
-    }
-    let settings = memcache(&[list, ("REDIS_URL", "redis:6379")]).unwrap();
-    assert_eq!(
-        settings.memcache.unwrap().to_string(),
-        "memcached at a:1,b:2"
-    );
-    assert!(
-        settings.redis.is_none() && settings.workflows.unwrap().redis.is_some(),
-        "workflows are in Redis"
-    );
-    assert!(
-        parse(&[("BACKEND_TYPE", ""), list])
-            .unwrap()
-            .memcache
-            .is_none()
-    );
-    assert!(
-        parse(&[("BACKEND_TYPE", "etcd")])
-            .unwrap_err()
-            .contains("expected one of redis, nothing, memcache")
-    );
-}
-
-#[test]
-fn what_memcached_cannot_do_is_ignored_with_a_warning() {
-    let names = ["STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "REDIS_PERSECOND"];
-    for name in names {
-        let settings = parse(&[
-            ("BACKEND_TYPE", "memcache"),
-            ("MEMCACHE_HOST_PORT", "a:1"),
-            (name, "true"),
-        ])
-        .unwrap();
-        assert!(
-            settings.warnings[0].starts_with(&format!("{name}=true has no effect")),
-            "{:?}",
-            settings.warnings
-        );
-        assert_eq!(
-            settings.limiter.over_limit_keys,
-            tidegate_ratelimit::OverLimitKeys::Increment
-        );
-    }
-}
-
-#[test]
 fn what_this_version_lacks_is_refused_or_warned_of() {
     for (name, value) in [
         ("REDIS_TYPE", "sentinel"),
@@ -281,69 +188,48 @@ fn what_this_version_lacks_is_refused_or_warned_of() {
     }
 }
 
+/// Settings without effect, a value that is warned of, one that is as if it were not set, and what is told.
+const IGNORED: &str = "\
+REDIS_PIPELINE_LIMIT 8 0 it is deprecated
+REDIS_PERSECOND_PIPELINE_LIMIT 8 0 it is deprecated
+REDIS_PIPELINE_WINDOW 150us 0 concurrent calls share writes
+REDIS_PERSECOND_PIPELINE_WINDOW 1ms 0s concurrent calls share writes
+MEMCACHE_MAX_IDLE_CONNS 10 2 the calls of a core share one connection";
+
 #[test]
 fn what_has_no_effect_any_more_is_named() {
     let page = markdown();
-    for (name, value, default, told) in [
-        ("REDIS_PIPELINE_LIMIT", "8", "0", "it is deprecated"),
-        (
-            "REDIS_PERSECOND_PIPELINE_LIMIT",
-            "8",
-            "0",
-            "it is deprecated",
-        ),
-        (
-            "REDIS_PIPELINE_WINDOW",
-            "150us",
-            "0",
-            "concurrent calls share writes",
-        ),
-        (
-            "REDIS_PERSECOND_PIPELINE_WINDOW",
-            "1ms",
-            "0s",
-            "concurrent calls share writes",
-        ),
-        (
-            "MEMCACHE_MAX_IDLE_CONNS",
-            "10",
-            "2",
-            "the calls of a core share one connection",
-        ),
-    ] {
+    for case in IGNORED.lines() {
+        let words: Vec<&str> = case.splitn(4, ' ').collect();
+        let [name, value, default, told] = words[..] else {
+            panic!("{case}")
+        };
         let warnings = parse(&[(name, value)]).unwrap().warnings;
         let expected = format!("{name}={value} has no effect: {told}");
         assert!(
             warnings.len() == 1 && warnings[0].starts_with(&expected),
             "{warnings:?}"
         );
-        assert!(
-            parse(&[(name, default)]).unwrap().warnings.is_empty(),
-            "as if {name} were not set"
-        );
+        let unset = parse(&[(name, default)]).unwrap();
+        assert!(unset.warnings.is_empty(), "as if {name} were not set");
         assert!(parse(&[(name, "")]).is_err(), "{name} is not a text");
-        let row = page
-            .lines()
-            .find(|line| line.starts_with(&format!("| `{name}` |")))
-            .unwrap();
-        assert!(
-            row.contains("| ignored |") && row.to_lowercase().contains("has no effect"),
-            "{row}"
-        );
-        assert_eq!(
-            row.contains("Deprecated"),
-            told.contains("deprecated"),
-            "{row}"
-        );
+        let start = format!("| `{name}` |");
+        let row = page.lines().find(|line| line.starts_with(&start)).unwrap();
+        assert!(row.contains("| ignored |"), "{row}");
+        assert!(row.to_lowercase().contains("has no effect"), "{row}");
+        let deprecated = told.contains("deprecated");
+        assert_eq!(row.contains("Deprecated"), deprecated, "{row}");
     }
+}
+
+#[test]
+fn pools_that_are_not_there_may_only_be_set_to_what_is_done_anyway() {
     for (name, value) in [
         ("REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM", "0"),
         ("REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR", "wait"),
     ] {
-        assert!(
-            parse(&[(name, value)]).unwrap().warnings.is_empty(),
-            "{name}"
-        );
+        let settings = parse(&[(name, value)]).unwrap();
+        assert!(settings.warnings.is_empty(), "{name}");
     }
     for name in [
         "REDIS_POOL_ON_EMPTY_BEHAVIOR",
@@ -351,10 +237,8 @@ fn what_has_no_effect_any_more_is_named() {
     ] {
         for value in ["CREATE", "error"] {
             let error = parse(&[(name, value)]).unwrap_err();
-            assert!(
-                error.contains(&format!("{name}='{value}': calls share connections")),
-                "{error}"
-            );
+            let expected = format!("{name}='{value}': calls share connections");
+            assert!(error.contains(&expected), "{error}");
         }
     }
 }
@@ -468,305 +352,4 @@ fn the_environments_of_known_deployments_are_understood() {
     .unwrap();
     assert_eq!(settings.redis.unwrap().main.shown, "redis:6379");
     assert!(settings.http.host.is_ipv6());
-}
-
-#[test]
-fn mistakes_about_a_management_server_are_reported_and_its_headers_are_secret() {
-    let xds = |more: &[(&str, &str)]| parse(&[&[("CONFIG_TYPE", "GRPC_XDS_SOTW")], more].concat());
-    let settings = xds(&[
-        ("XDS_CLIENT_BACKOFF_JITTER", "false"),
-        ("RUNTIME_ROOT", "/nowhere"),
-    ])
-    .unwrap()
-    .xds
-    .unwrap();
-    assert_eq!(
-        (&*settings.node_id, &*settings.peer.host, settings.peer.port),
-        ("default", "localhost", 18000)
-    );
-    assert_eq!(
-        (settings.max_message, settings.retries.variation),
-        (4 << 20, 0.0)
-    );
-    let error = xds(&[
-        ("CONFIG_GRPC_XDS_SERVER_URL", "http://a:1"),
-        ("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", "0"),
-        ("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "a b:hunter2"),
-        ("CONFIG_GRPC_XDS_SERVER_USE_TLS", "true"),
-        ("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", "/nowhere.pem"),
-        ("CONFIG_GRPC_XDS_SERVER_TLS_SAN", "a b"),
-        ("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", "0"),
-        ("XDS_CLIENT_BACKOFF_RANDOM_FACTOR", "2"),
-        ("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "-1"),
-    ]);
-    assert_eq!(
-        error.unwrap_err(),
-        "\
-8 settings are wrong
-  CONFIG_GRPC_XDS_SERVER_URL='http://a:1': expected host:port
-  CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL='0': expected more than 0
-  CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS='*****': pair 1 is no header of HTTP/2
-  CONFIG_GRPC_XDS_SERVER_TLS_CACERT='/nowhere.pem': cannot read the file: No such file or directory (os error 2)
-  CONFIG_GRPC_XDS_SERVER_TLS_SAN='a b': expected a DNS name or an IP address
-  XDS_CLIENT_BACKOFF_INITIAL_INTERVAL='0': expected more than 0
-  XDS_CLIENT_BACKOFF_RANDOM_FACTOR='2': expected a number from 0 to 1
-  XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES='-1': expected a number from 0 to 2147483647"
-    );
-    assert!(
-        parse(&[("CONFIG_GRPC_XDS_SERVER_URL", "a")])
-            .unwrap()
-            .xds
-            .is_none(),
-        "files need no server"
-    );
-    for headers in [
-        "authorization=Bearer hunter2",
-        "hunter2",
-        "a:b,hunter2",
-        "a:b:hunter2",
-        "a:b,hunter2:c d:e",
-    ] {
-        let error = xds(&[("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", headers)]).unwrap_err();
-        assert!(
-            error.contains("expected pairs such as") && !error.contains("hunter2"),
-            "{error}"
-        );
-    }
-    for address in ["hunter2@a:1", "ada:hunter2@a:1", "http://ada:hunter2@a:1"] {
-        let error = xds(&[("CONFIG_GRPC_XDS_SERVER_URL", address)]).unwrap_err();
-        assert!(
-            error.contains("*****@a:1': expected host:port") && !error.contains("hunter2"),
-            "{error}"
-        );
-    }
-}
-
-#[test]
-fn clusters_and_sentinels_are_lists() {
-    let main = |extra: &[(&str, &str)]| parse(extra).map(|settings| settings.redis.unwrap().main);
-    let cluster = main(&[
-        ("REDIS_TYPE", "CLUSTER"),
-        ("REDIS_URL", "redis://ada:p@a:1, b:2,[::1]:3"),
-        ("REDIS_CLUSTER_PIPELINE_PARALLELISM", "8"),
-        ("REDIS_TLS", "true"),
-    ])
-    .unwrap();
-    assert_eq!(cluster.shown, "cluster a:1,b:2,[::1]:3");
-    let Servers::Cluster(addresses) = &cluster.config.servers else {
-        panic!("{:?}", cluster.config.servers)
-    };
-    assert_eq!(addresses.len(), 3);
-    assert_eq!(cluster.config.parallelism, Parallelism::new(8, 10).unwrap());
-    assert_eq!(cluster.config.credentials.unwrap().password, "p");
-    assert!(cluster.config.tls.is_some());
-
-    let sentinel = [
-        ("REDIS_TYPE", "sentinel"),
-        ("REDIS_URL", "mymaster,s1:26379,s2:26379"),
-        ("REDIS_SENTINEL_AUTH", "w"),
-    ];
-    let sentinel = main(&sentinel).unwrap();
-    assert_eq!(sentinel.shown, "mymaster by sentinels s1:26379,s2:26379");
-    let Servers::Sentinel { credentials, .. } = sentinel.config.servers else {
-        panic!("not sentinels")
-    };
-    assert_eq!(credentials.unwrap().password, "w");
-
-    for (auth, of_sentinels) in [(None, "of sentinels"), (Some("w"), "w")] {
-        let mut pairs = vec![("REDIS_TYPE", "sentinel"), ("REDIS_AUTH", "of data")];
-        pairs.push((
-            "REDIS_URL",
-            "mymaster,s1:26379,redis://:of%20sentinels@s2:26379",
-        ));
-        pairs.extend(auth.map(|auth| ("REDIS_SENTINEL_AUTH", auth)));
-        let config = main(&pairs).unwrap().config;
-        assert_eq!(config.credentials.unwrap().password, "of data");
-        let Servers::Sentinel { credentials, .. } = config.servers else {
-            panic!("not sentinels")
-        };
-        assert_eq!(credentials.unwrap().password, of_sentinels);
-    }
-    let sentinel = [
-        ("REDIS_TYPE", "sentinel"),
-        ("REDIS_URL", "mymaster,redis://:w@s1:26379"),
-    ];
-    assert_eq!(
-        main(&sentinel).unwrap().config.credentials,
-        None,
-        "data servers have passwords of their own"
-    );
-
-    for (url, kind, expected) in [
-        (
-            "mymaster",
-            "sentinel",
-            "Expected master name and a list of urls for the sentinels",
-        ),
-        (
-            ",s1:1",
-            "sentinel",
-            "Expected master name and a list of urls for the sentinels",
-        ),
-        ("a:1,b", "cluster", "expected host:port"),
-        ("/run/redis.sock", "cluster", "it is a path"),
-    ] {
-        let error = main(&[("REDIS_TYPE", kind), ("REDIS_URL", url)]).unwrap_err();
-        assert!(error.contains(expected), "{error}");
-    }
-    for (name, value, expected) in [
-        (
-            "REDIS_CLUSTER_PIPELINE_PARALLELISM",
-            "-1",
-            "redis cluster pipeline parallelism must be >= 0",
-        ),
-        ("REDIS_TLS_CACERT", "/nowhere.pem", "cannot read the file"),
-        (
-            "TIDEGATE_REDIS_AUTH_FILE",
-            "/nowhere",
-            "cannot read /nowhere",
-        ),
-        (
-            "TIDEGATE_REDIS_TLS_SERVER_NAME",
-            "redis.example:6379",
-            "expected a host name or an address, without a port",
-        ),
-        (
-            "TIDEGATE_REDIS_ADDRESS_MAP",
-            "10.0.0.1",
-            "10.0.0.1: expected announced=dialled",
-        ),
-    ] {
-        let error =
-            main(&[("REDIS_URL", "a:1"), ("REDIS_TLS", "true"), (name, value)]).unwrap_err();
-        assert!(error.contains(name) && error.contains(expected), "{error}");
-    }
-}
-
-#[test]
-fn docs_settings_md_is_not_stale() {
-    let page = std::fs::read_to_string(repository().join("docs/settings.md")).unwrap();
-    assert!(
-        page == markdown(),
-        "docs/settings.md is stale: run `make gen`"
-    );
-}
-
-#[test]
-fn the_binary_ends_with_64_and_tells_no_secret() {
-    let tidegate = |arguments: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-        command
-            .env_clear()
-            .args(arguments)
-            .env("REDIS_AUTH", "hunter2")
-            .env("REDIS_URL", "redis://u:hunter2@h:1:2");
-        let output = command.output().unwrap();
-        let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
-        assert!(!text.contains("hunter2"), "{text}");
-        (output.status.code(), text)
-    };
-    let (code, text) = tidegate(&[]);
-    assert_eq!(code, Some(64), "{text}");
-    assert!(text.contains("REDIS_URL='redis://*****@*****'"), "{text}");
-    let (code, text) = tidegate(&["settings"]);
-    assert_eq!(code, Some(64), "{text}");
-    assert!(text.contains("\nREDIS_AUTH=*****\n"), "{text}");
-    assert!(
-        text.contains(
-            "\n  REDIS_URL='redis://*****@*****': expected host:port after the //; write"
-        ),
-        "{text}"
-    );
-    assert_eq!(tidegate(&["settings", "--markdown"]).1, markdown());
-    assert_eq!(
-        tidegate(&["--version"]).1,
-        format!("tidegate {}\n", tidegate::VERSION)
-    );
-}
-
-/// Two builds of one version could not be told apart.
-#[test]
-fn a_build_of_the_repository_names_its_revision() {
-    let revision = tidegate::VERSION.strip_prefix(concat!(env!("CARGO_PKG_VERSION"), "+"));
-    let is_revision =
-        |text: &str| text.len() >= 7 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    assert_eq!(
-        revision.is_some_and(is_revision),
-        repository().join(".git").exists(),
-        "{}",
-        tidegate::VERSION
-    );
-    assert!(revision.is_some() || tidegate::VERSION == env!("CARGO_PKG_VERSION"));
-    let redis = redis();
-    let flows = Flows::on(&redis);
-    assert_eq!(flows.get("/v1/version")["version"], tidegate::VERSION);
-    flows.create(workflow("w", "a"));
-    await_that("the server is among those of its store", || {
-        flows.get("/v1/status")["workflows"]["servers"][0]["version"] == tidegate::VERSION
-    });
-    let build = format!(
-        "tidegate_build_info{{version=\"{}\"}} 1\n",
-        tidegate::VERSION
-    );
-    assert!(get(flows.server.debug(), "/metrics").body.contains(&build));
-}
-
-/// Names that are not ours cannot be refused, so a misspelt one was ignored in silence.
-#[test]
-fn names_that_look_misspelt_are_warned_of() {
-    let warnings = |pairs: &[(&str, &str)]| parse(pairs).unwrap().warnings;
-    assert_eq!(
-        warnings(&[
-            ("REDIS_ULR", "a:1"),
-            ("RUNTIME_SUBDIR", "limits"),
-            ("REDIS_PORT_6379_TCP", "tcp://a:1"),
-            ("HOME", "/")
-        ]),
-        [
-            "REDIS_ULR is not a setting and has no effect; did you mean REDIS_URL?",
-            "RUNTIME_SUBDIR is not a setting and has no effect; did you mean RUNTIME_SUBDIRECTORY?",
-        ]
-    );
-    // The right name is there too: the other one is for another program.
-    assert!(warnings(&[("REDIS_URI", "a:1"), ("REDIS_URL", "a:1")]).is_empty());
-    // What is missing may be what was misspelt.
-    let misspelt = [("REDIS_TYPE", "cluster"), ("REDIS_ULR", "a:1")];
-    let error = parse(&misspelt).unwrap_err();
-    assert!(
-        error.ends_with("\n  REDIS_TYPE='cluster': set REDIS_URL to the addresses of its servers"),
-        "{error}"
-    );
-    for arguments in [&[][..], &["settings"]] {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-        let output = command
-            .env_clear()
-            .args(arguments)
-            .envs(misspelt)
-            .output()
-            .unwrap();
-        let log = String::from_utf8(output.stderr).unwrap();
-        let warning =
-            "warning: REDIS_ULR is not a setting and has no effect; did you mean REDIS_URL?";
-        assert!(
-            log.lines().any(|line| line == warning),
-            "a warning is not listed under the error:\n{log}"
-        );
-    }
-}
-
-#[test]
-fn the_settings_command_warns_as_the_server_does() {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
-    let output = command
-        .env_clear()
-        .arg("settings")
-        .envs([("REDIS_ULR", "a:1"), ("TRACING_ENABLED", "true")])
-        .output();
-    let output = output.unwrap();
-    assert_eq!(output.status.code(), Some(0));
-    let log = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(
-        log,
-        "warning: REDIS_ULR is not a setting and has no effect; did you mean REDIS_URL?\n"
-    );
 }

@@ -109,78 +109,64 @@ async fn hit_all(channel: &Channel, keys: &[String]) {
     ask(channel, request("shop", &descriptors)).await.unwrap();
 }
 
+/// How many calls the lines of a timer weigh. Each of them took a time that makes sense.
+fn timed_calls(lines: &[String], timer: &str) -> u64 {
+    let weights = lines.iter().filter_map(|line| {
+        let (millis, rate) = line.strip_prefix(timer)?.split_once("|ms").unwrap();
+        let millis: f64 = millis.parse().unwrap();
+        assert!((0.001..20_000.0).contains(&millis), "{line}");
+        let weight = |rate: &str| (1.0 / rate.parse::<f64>().unwrap()) as u64;
+        Some(rate.strip_prefix("|@").map_or(1, weight))
+    });
+    weights.sum()
+}
+
+const TAGS: &str = ".__app=x.__zone=eu_1";
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn statsd_gets_increases_gauges_and_timers_under_the_references_names() {
     let (listener, address) = listener();
-    let server = start(
-        "USE_STATSD",
-        address,
-        &[
-            ("EXTRA_TAGS", "zone:eu.1,app:x"),
-            ("LOCAL_CACHE_SIZE_IN_BYTES", "1000000"),
-        ],
-    );
+    let more = [
+        ("EXTRA_TAGS", "zone:eu.1,app:x"),
+        ("LOCAL_CACHE_SIZE_IN_BYTES", "1000000"),
+    ];
+    let server = start("USE_STATSD", address, &more);
     let got = read(listener.accept().unwrap().0);
     let channel = server.channel().await;
     hit(&channel, 5).await;
-    ask(&channel, request("other", &[&[("user", "ada")]]))
-        .await
-        .unwrap();
+    let other = request("other", &[&[("user", "ada")]]);
+    ask(&channel, other).await.unwrap();
     ask(&channel, request("", &[])).await.unwrap_err();
-    let tags = ".__app=x.__zone=eu_1";
-    let sum = |name: &str| got.sum(&format!("{name}{tags}"));
-    await_that("all calls are told", || {
-        sum("ratelimit_server.ShouldRateLimit.total_requests") == 7
-    });
+    let sum = |name: &str| got.sum(&format!("{name}{TAGS}"));
+    let total = "ratelimit_server.ShouldRateLimit.total_requests";
+    await_that("all calls are told", || sum(total) == 7);
     hit(&channel, 2).await;
     // The last flush is sent while the server ends.
     server.stop();
-    await_that("all is told", || {
-        sum("ratelimit_server.ShouldRateLimit.total_requests") == 9
-    });
-    let limit = |suffix: &str| sum(&format!("ratelimit.service.rate_limit.shop.user.{suffix}"));
-    assert_eq!(
-        ["total_hits", "over_limit", "near_limit", "within_limit"].map(limit),
-        [7, 4, 1, 3]
-    );
-    assert_eq!(limit("over_limit_with_local_cache"), 3);
-    assert_eq!(
-        sum("ratelimit.service.rate_limit.other.domain_not_found"),
-        1
-    );
-    assert_eq!(
-        sum("ratelimit.service.call.should_rate_limit.service_error"),
-        1
-    );
-    assert_eq!(sum("ratelimit.service.config_load_success"), 1);
-
+    await_that("all is told", || sum(total) == 9);
+    for (name, expected) in [
+        ("rate_limit.shop.user.total_hits", 7),
+        ("rate_limit.shop.user.over_limit", 4),
+        ("rate_limit.shop.user.near_limit", 1),
+        ("rate_limit.shop.user.within_limit", 3),
+        ("rate_limit.shop.user.over_limit_with_local_cache", 3),
+        ("rate_limit.other.domain_not_found", 1),
+        ("call.should_rate_limit.service_error", 1),
+        ("config_load_success", 1),
+    ] {
+        let name = format!("ratelimit.service.{name}");
+        assert_eq!(sum(&name), expected, "{name}");
+    }
     let lines = got.lines();
-    assert!(
-        !lines.iter().any(|line| line.contains(":0|c")),
-        "a counter that did not change is not sent: {lines:?}"
-    );
-    assert!(
-        !lines.iter().any(|line| line.contains("config_load_error")),
-        "{lines:?}"
-    );
-    let gauge = format!("runtime.num_values{tags}:1|g");
-    assert!(
-        lines.iter().filter(|line| **line == gauge).count() > 1,
-        "a gauge is sent each time: {lines:?}"
-    );
-    let timer = format!("ratelimit_server.ShouldRateLimit.response_time{tags}:");
-    let weights = lines.iter().filter_map(|line| {
-        let (millis, rate) = line.strip_prefix(&timer)?.split_once("|ms").unwrap();
-        assert!(
-            (0.001..20_000.0).contains(&millis.parse::<f64>().unwrap()),
-            "{line}"
-        );
-        Some(
-            rate.strip_prefix("|@")
-                .map_or(1, |rate| (1.0 / rate.parse::<f64>().unwrap()) as u64),
-        )
-    });
-    assert_eq!(weights.sum::<u64>(), 9);
+    let unchanged = lines.iter().find(|line| line.contains(":0|c"));
+    assert_eq!(unchanged, None, "a counter that did not change is not sent");
+    let error = lines.iter().find(|line| line.contains("config_load_error"));
+    assert_eq!(error, None);
+    let gauge = format!("runtime.num_values{TAGS}:1|g");
+    let gauges = lines.iter().filter(|line| **line == gauge);
+    assert!(gauges.count() > 1, "a gauge is sent each time: {lines:?}");
+    let timer = format!("ratelimit_server.ShouldRateLimit.response_time{TAGS}:");
+    assert_eq!(timed_calls(&lines, &timer), 9);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -227,78 +213,57 @@ async fn datagrams_have_whole_lines_and_fit_a_frame() {
     );
 }
 
+const MOGRIFIER: [(&str, &str); 5] = [
+    ("EXTRA_TAGS", "app:x"),
+    ("USE_DOG_STATSD_MOGRIFIERS", "limit"),
+    (
+        "DOG_STATSD_MOGRIFIER_LIMIT_PATTERN",
+        r"^ratelimit\.service\.rate_limit\.([^.]+)\.(.+)\.([^.]+)$",
+    ),
+    ("DOG_STATSD_MOGRIFIER_LIMIT_NAME", "limits.$3"),
+    ("DOG_STATSD_MOGRIFIER_LIMIT_TAGS", "domain:$1,key:$2"),
+];
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dogstatsd_gets_tags_new_names_and_events() {
     let (address, got) = datagrams();
     let files = Limits::new(crate::support::LIMITS);
-    let server = start(
-        "USE_DOG_STATSD",
-        address,
-        &[
-            ("RUNTIME_ROOT", files.root()),
-            ("EXTRA_TAGS", "app:x"),
-            ("USE_DOG_STATSD_MOGRIFIERS", "limit"),
-            (
-                "DOG_STATSD_MOGRIFIER_LIMIT_PATTERN",
-                r"^ratelimit\.service\.rate_limit\.([^.]+)\.(.+)\.([^.]+)$",
-            ),
-            ("DOG_STATSD_MOGRIFIER_LIMIT_NAME", "limits.$3"),
-            ("DOG_STATSD_MOGRIFIER_LIMIT_TAGS", "domain:$1,key:$2"),
-        ],
-    );
+    let more = [&[("RUNTIME_ROOT", files.root())], &MOGRIFIER[..]].concat();
+    let server = start("USE_DOG_STATSD", address, &more);
     hit(&server.channel().await, 4).await;
-    let line = |start: &str, end: &str| {
-        got.lines()
-            .into_iter()
-            .any(|line| line.starts_with(start) && line.ends_with(end))
+    let told = |start: &str, end: &str| {
+        let is_told = |line: &String| line.starts_with(start) && line.ends_with(end);
+        got.lines().iter().any(is_told)
+    };
+    let value = |line: String| {
+        line.split([':', '|'])
+            .nth(1)
+            .unwrap()
+            .parse::<u64>()
+            .unwrap()
     };
     await_that("the hits are told", || {
-        let hits = got
-            .lines()
-            .into_iter()
-            .filter(|line| line.starts_with("limits.total_hits:"));
-        let value = |line: String| {
-            line.split([':', '|'])
-                .nth(1)
-                .unwrap()
-                .parse::<u64>()
-                .unwrap()
-        };
-        hits.map(value).sum::<u64>() == 4
+        let mut lines = got.lines();
+        lines.retain(|line| line.starts_with("limits.total_hits:"));
+        lines.into_iter().map(value).sum::<u64>() == 4
     });
-    assert!(
-        line("limits.total_hits:", "|c|#app:x,domain:shop,key:user"),
-        "{:?}",
-        got.lines()
-    );
-    assert!(
-        line(
+    for (start, end) in [
+        ("limits.total_hits:", "|c|#app:x,domain:shop,key:user"),
+        (
             "ratelimit_server.ShouldRateLimit.total_requests:",
-            "|c|#app:x"
+            "|c|#app:x",
         ),
-        "{:?}",
-        got.lines()
-    );
-    assert!(
-        line("runtime.num_values:1", "|g|#app:x"),
-        "{:?}",
-        got.lines()
-    );
-    await_that("an event", || {
-        line(
-            "_e{",
-            "Tidegate loaded its configuration|It is in force.|t:success|#app:x",
-        )
-    });
+        ("runtime.num_values:1", "|g|#app:x"),
+    ] {
+        assert!(told(start, end), "{start}: {:?}", got.lines());
+    }
+    let success = "Tidegate loaded its configuration|It is in force.|t:success|#app:x";
+    await_that("an event", || told("_e{", success));
     files.write("limits.yaml", "domain: [");
-    await_that("another event", || line("_e{", "|t:error|#app:x"));
-    assert_eq!(
-        got.lines()
-            .iter()
-            .filter(|line| line.starts_with("_e{"))
-            .count(),
-        2
-    );
+    await_that("another event", || told("_e{", "|t:error|#app:x"));
+    let mut events = got.lines();
+    events.retain(|line| line.starts_with("_e{"));
+    assert_eq!(events.len(), 2, "{events:?}");
 }
 
 /// Hits that a receiver missed because it was away come with the next connection: none is told twice, and few are lost.

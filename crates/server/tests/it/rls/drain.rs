@@ -89,73 +89,89 @@ struct Counts {
     failed: [u64; 3],
 }
 
+/// A server with the defaults of the program, but for `more`.
+fn start(more: &[(&str, &str)]) -> Process {
+    let examples = repository().join("examples");
+    let ours = [
+        ("RUNTIME_ROOT", examples.to_str().unwrap()),
+        ("RUNTIME_SUBDIRECTORY", "envoy"),
+    ];
+    let mut variables = variables(&[&ours[..], more].concat());
+    // The default of the tests is not that of the program.
+    variables.retain(|(name, _)| {
+        name != "TIDEGATE_DRAIN_DELAY" || more.iter().any(|(other, _)| other == name)
+    });
+    Process::start_in(Command::new(env!("CARGO_BIN_EXE_tidegate")), variables)
+}
+
+/// Requests in each phase: up to the signal, from then to the end of the server, and after it.
+#[derive(Default)]
+struct Senders {
+    phase: AtomicU64,
+    done: AtomicBool,
+    sent: [AtomicU64; 3],
+    failed: [AtomicU64; 3],
+}
+
+impl Senders {
+    /// Sends requests of a user until all is done.
+    fn send(&self, port: u16, user: &str) {
+        while !self.done.load(Relaxed) {
+            let status = get(port, Some(user));
+            // A request belongs to the time at which its answer is there.
+            let now = self.phase.load(Relaxed) as usize;
+            self.sent[now].fetch_add(1, Relaxed);
+            if !matches!(status, Some(200 | 429)) {
+                self.failed[now].fetch_add(1, Relaxed);
+            }
+            std::thread::park_timeout(PAUSE);
+        }
+    }
+
+    fn begin(&self, phase: u64) {
+        self.phase.store(phase, Relaxed);
+    }
+
+    fn await_some(&self, phase: usize) {
+        let counts = format!("requests: {:?}, failed: {:?}", self.sent, self.failed);
+        await_that(&counts, || self.sent[phase].load(Relaxed) >= SOME);
+    }
+}
+
 /// Two servers with the defaults of the program, but for `more`; one ends under load.
 fn end_one(notice: Notice, more: &[(&str, &str)]) -> Counts {
     let folder = TempDir::new().unwrap();
-    let examples = repository().join("examples");
-    let servers = [(); 2].map(|()| {
-        let ours = [
-            ("RUNTIME_ROOT", examples.to_str().unwrap()),
-            ("RUNTIME_SUBDIRECTORY", "envoy"),
-        ];
-        let mut variables = variables(&[&ours[..], more].concat());
-        // The default of the tests is not that of the program.
-        variables.retain(|(name, _)| {
-            name != "TIDEGATE_DRAIN_DELAY" || more.iter().any(|(other, _)| other == name)
-        });
-        Process::start_in(Command::new(env!("CARGO_BIN_EXE_tidegate")), variables)
-    });
+    let servers = [(); 2].map(|()| start(more));
     let ports = servers
         .each_ref()
         .map(|server| server.address("gRPC").port());
     let (_envoy, port) =
         front_with(|example| configuration(&example, &ports, notice, folder.path()));
-
-    let (phase, done) = (AtomicU64::new(0), AtomicBool::new(false));
-    let (sent, failed) = (
-        [const { AtomicU64::new(0) }; 3],
-        [const { AtomicU64::new(0) }; 3],
-    );
+    let senders = Senders::default();
     let [first, second] = servers;
     std::thread::scope(|scope| {
         for user in ["ada", "grace"] {
-            let (phase, done, sent, failed) = (&phase, &done, &sent, &failed);
-            scope.spawn(move || {
-                while !done.load(Relaxed) {
-                    let status = get(port, Some(user));
-                    // A request belongs to the time at which its answer is there.
-                    let now = phase.load(Relaxed) as usize;
-                    sent[now].fetch_add(1, Relaxed);
-                    if !matches!(status, Some(200 | 429)) {
-                        failed[now].fetch_add(1, Relaxed);
-                    }
-                    std::thread::park_timeout(PAUSE);
-                }
-            });
+            let senders = &senders;
+            scope.spawn(move || senders.send(port, user));
         }
         // However this ends, the senders do.
-        let _done = Done(&done);
-        let some = |now: usize| {
-            await_that(&format!("requests: {sent:?}, failed: {failed:?}"), || {
-                sent[now].load(Relaxed) >= SOME
-            });
-        };
-        some(0);
-        phase.store(1, Relaxed);
+        let _done = Done(&senders.done);
+        senders.await_some(0);
+        senders.begin(1);
         first.signal("TERM");
         if notice == Notice::Endpoints {
             publish(folder.path(), &ports[1..]);
         }
         let (code, log) = first.end();
         assert_eq!(code, Some(0), "{log}");
-        phase.store(2, Relaxed);
-        some(2);
+        senders.begin(2);
+        senders.await_some(2);
     });
     drop(second);
     let numbers = |of: [AtomicU64; 3]| of.map(AtomicU64::into_inner);
     Counts {
-        requests: numbers(sent),
-        failed: numbers(failed),
+        requests: numbers(senders.sent),
+        failed: numbers(senders.failed),
     }
 }
 

@@ -157,79 +157,63 @@ async fn a_redis_that_goes_away_fails_calls_in_time_and_comes_back() {
     );
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn calls_that_their_clients_reset_are_counted_like_their_hits() {
-    let redis = RedisServer::start().await;
-    let server = start(
-        &redis,
-        &[("TIDEGATE_CALL_TIMEOUT", "60s"), ("TIDEGATE_CORES", "1")],
-    )
-    .await;
+/// Starts calls that their client forgets once they wait for Redis: its library resets their streams.
+async fn reset_calls(server: &Server, calls: u64) {
     let channel = server.channel().await;
-    ask(&channel, request("shop", &[&[("named", "x")]]))
-        .await
-        .unwrap();
     let sent = server.stat("tidegate.redis.commands");
-
-    redis.pause();
-    let calls: Vec<_> = (0..20)
-        .map(|_| {
-            let channel = channel.clone();
-            tokio::spawn(async move {
-                ask(
-                    &channel,
-                    request("shop", &[&[("named", "x")], &[("user", "x")]]),
-                )
-                .await
-            })
-        })
-        .collect();
+    let call = |_| {
+        let channel = channel.clone();
+        let both = request("shop", &[&[("named", "x")], &[("user", "x")]]);
+        tokio::spawn(async move { ask(&channel, both).await })
+    };
+    let started: Vec<_> = (0..calls).map(call).collect();
     // INCRBY and EXPIRE for each descriptor.
     await_that("all calls wait for redis", || {
-        server.stat("tidegate.redis.commands") == sent + 20 * 4
+        server.stat("tidegate.redis.commands") == sent + calls * 4
     });
-    for call in calls {
-        // The client forgets the answer: its library resets the stream.
+    for call in started {
         call.abort();
         assert!(call.await.unwrap_err().is_cancelled());
     }
-    let total = |name: &str| {
-        server.stat(&format!(
-            "ratelimit.service.rate_limit.shop.{name}.total_hits"
-        ))
-    };
+}
+
+/// Hits of the counter whose key contains this name.
+fn hits_in_redis(redis: &RedisServer, name: &str) -> u64 {
+    let keys = redis.raw("KEYS *");
+    let key = keys.lines().find(|key| key.contains(name));
+    let key = key.unwrap_or_else(|| panic!("{keys}"));
+    let value = redis.raw(&format!("GET {key}"));
+    value.lines().nth(1).unwrap().parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn calls_that_their_clients_reset_are_counted_like_their_hits() {
+    let redis = RedisServer::start().await;
+    let settings = [("TIDEGATE_CALL_TIMEOUT", "60s"), ("TIDEGATE_CORES", "1")];
+    let server = start(&redis, &settings).await;
+    let one = request("shop", &[&[("named", "x")]]);
+    ask(&server.channel().await, one).await.unwrap();
+
+    redis.pause();
+    reset_calls(&server, 20).await;
     await_that("all calls are counted", || {
         server.stat("ratelimit_server.ShouldRateLimit.total_requests") == 21
     });
+    let total = |name: &str| {
+        let limit = format!("ratelimit.service.rate_limit.shop.{name}");
+        server.stat(&format!("{limit}.total_hits"))
+    };
     assert_eq!((total("named"), total("user")), (21, 20));
-    assert_eq!(
-        server.stat("ratelimit.service.call.should_rate_limit.redis_error"),
-        20,
-        "as in the reference"
-    );
+    let errors = server.stat("ratelimit.service.call.should_rate_limit.redis_error");
+    assert_eq!(errors, 20, "as in the reference");
 
     redis.resume();
-    let key = |name: &str| {
-        let keys = redis.raw("KEYS *");
-        keys.lines()
-            .find(|key| key.contains(name))
-            .unwrap_or_else(|| panic!("{keys}"))
-            .to_owned()
-    };
-    let count = |name: &str| {
-        redis
-            .raw(&format!("GET {}", key(name)))
-            .lines()
-            .nth(1)
-            .unwrap()
-            .parse::<u64>()
-            .unwrap()
-    };
     await_that("redis has run what was sent", || {
         redis.raw("KEYS *").contains("shop_user_x")
     });
     await_that("as many hits are in redis", || {
-        (count("named_x"), count("user_x")) == (total("named"), total("user"))
+        let named = hits_in_redis(&redis, "named_x");
+        named == total("named") && hits_in_redis(&redis, "user_x") == total("user")
     });
 }
 

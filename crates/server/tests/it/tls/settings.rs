@@ -31,8 +31,8 @@ fn check(settings: &[(&str, &str)], expected: &[&str]) {
     assert!(all && told.len() == expected.len(), "{told:#?}");
 }
 
-#[test]
-fn every_mistake_in_the_files_is_told_with_what_to_do() {
+/// The files of one server: one is right, and each of the others has one mistake.
+fn files() -> Folder {
     let (authority, folder) = (Authority::new("ours"), Folder::new());
     let (one, other) = (authority.issue("a"), authority.issue("b"));
     folder.put(&one);
@@ -42,99 +42,84 @@ fn every_mistake_in_the_files_is_told_with_what_to_do() {
     let encrypted =
         "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n";
     folder.write("encrypted.key", encrypted);
-    let path = |name: &str| folder.text(name);
-    let with = |certificate: &str, key: &str, authorities: &str, san: &str, expected: &[&str]| {
-        let settings = [
-            ("GRPC_SERVER_USE_TLS", "true".to_owned()),
-            ("GRPC_SERVER_TLS_CERT", certificate.to_owned()),
-            ("GRPC_SERVER_TLS_KEY", key.to_owned()),
-            ("GRPC_CLIENT_TLS_CACERT", authorities.to_owned()),
-            ("GRPC_CLIENT_TLS_SAN", san.to_owned()),
-        ];
-        check(&borrowed(&settings), expected);
-    };
-    let (chain, key) = (path("server.pem"), path("server.key"));
-    with(&chain, &key, "", "", &[]);
-    with(
-        "",
-        "",
-        "",
-        "",
+    folder
+}
+
+/// Names of the files of certificate, key and authorities, the name that a client must have, and what is told of them.
+const MISTAKES: [([&str; 4], &[&str]); 10] = [
+    (["server.pem", "server.key", "", ""], &[]),
+    (
+        ["", "", "", ""],
         &[
             "GRPC_SERVER_TLS_CERT='': expected the path of a file",
             "GRPC_SERVER_TLS_KEY='': expected",
         ],
-    );
-    with(
-        &path("none"),
-        "",
-        "",
-        "",
+    ),
+    (
+        ["none", "", "", ""],
         &[
             "GRPC_SERVER_TLS_CERT='/",
             "GRPC_SERVER_TLS_KEY='': expected the path",
         ],
-    );
-    with(
-        &path("none"),
-        &path("none"),
-        &path("none"),
-        "",
+    ),
+    (
+        ["none", "none", "none", ""],
         &[
             "GRPC_SERVER_TLS_CERT='/",
             "GRPC_SERVER_TLS_KEY='/",
             "GRPC_CLIENT_TLS_CACERT='/",
         ],
-    );
-    with(
-        &chain,
-        &path("other.key"),
-        "",
-        "",
+    ),
+    (
+        ["server.pem", "other.key", "", ""],
         &["it is not the key of the first certificate in /"],
-    );
-    with(
-        &path("empty"),
-        &path("empty"),
-        &path("empty"),
-        "",
+    ),
+    (
+        ["empty", "empty", "empty", ""],
         &[
             "it has no certificate in PEM form",
             "it has no private key in PEM form",
             "GRPC_CLIENT_TLS_CACERT='/",
         ],
-    );
-    with(
-        &path("cut.pem"),
-        &path("encrypted.key"),
-        "",
-        "",
+    ),
+    (
+        ["cut.pem", "encrypted.key", "", ""],
         &["its PEM form is cut", "the key is encrypted"],
-    );
-    with(
-        &key,
-        &chain,
-        "",
-        "",
+    ),
+    (
+        ["server.key", "server.pem", "", ""],
         &[
             "it has no certificate in PEM form",
             "it has no private key in PEM form",
         ],
-    );
-    with(
-        &chain,
-        &key,
-        "",
-        "envoy",
+    ),
+    (
+        ["server.pem", "server.key", "", "envoy"],
         &["GRPC_CLIENT_TLS_SAN='envoy': clients are asked for a certificate only with"],
-    );
-    with(
-        &chain,
-        &key,
-        &path("server.pem"),
-        "no name",
+    ),
+    (
+        ["server.pem", "server.key", "server.pem", "no name"],
         &["GRPC_CLIENT_TLS_SAN='no name': expected a DNS name"],
-    );
+    ),
+];
+
+#[test]
+fn every_mistake_in_the_files_is_told_with_what_to_do() {
+    let folder = files();
+    let path = |name: &str| match name {
+        "" => String::new(),
+        name => folder.text(name),
+    };
+    for ([certificate, key, authorities, san], expected) in MISTAKES {
+        let settings = [
+            ("GRPC_SERVER_USE_TLS", "true".to_owned()),
+            ("GRPC_SERVER_TLS_CERT", path(certificate)),
+            ("GRPC_SERVER_TLS_KEY", path(key)),
+            ("GRPC_CLIENT_TLS_CACERT", path(authorities)),
+            ("GRPC_CLIENT_TLS_SAN", san.to_owned()),
+        ];
+        check(&borrowed(&settings), expected);
+    }
 }
 
 #[test]

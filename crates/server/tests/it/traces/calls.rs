@@ -1,6 +1,7 @@
 //! What a trace shows of a call.
 
 use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
@@ -13,7 +14,7 @@ use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use tonic::Request;
 
-use super::collector::{Answer, Collector, Protocol};
+use super::collector::{Answer, Collector, Protocol, Received};
 use super::messages::{Span, pairs};
 use crate::support::{Limits, Server, ask, http_with, request};
 
@@ -55,36 +56,37 @@ async fn ask_as_caller(
     let _ = ask(&server.channel().await, message).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_call_through_redis_has_the_references_spans() {
+const OF_A_SECOND_AND_A_MINUTE: &str = "\
+domain: d
+descriptors:
+  - {key: s, rate_limit: {unit: second, requests_per_unit: 9}}
+  - {key: m, rate_limit: {unit: minute, requests_per_unit: 9}}
+";
+
+/// What the collector got of a call with three descriptors to a server on two Redis.
+async fn trace_of_a_call() -> Received {
     let (redis, second) = (RedisServer::start().await, RedisServer::start().await);
     let collector = Collector::start(Protocol::Http, Answer::Take);
-    let limits = Limits::new(
-        "domain: d\ndescriptors:\n  - {key: s, rate_limit: {unit: second, requests_per_unit: 9}}\n  - {key: m, rate_limit: {unit: minute, requests_per_unit: 9}}\n",
-    );
-    let (url, redis, second) = (
-        collector.url(),
-        redis.address().to_string(),
-        second.address().to_string(),
-    );
-    let mut more = traced(&url);
-    more.extend([("RUNTIME_ROOT", limits.root()), ("REDIS_URL", &redis)]);
-    more.extend([
+    let limits = Limits::new(OF_A_SECOND_AND_A_MINUTE);
+    let [redis, second] = [&redis, &second].map(|server| server.address().to_string());
+    let url = collector.url();
+    let more = [
+        ("RUNTIME_ROOT", limits.root()),
+        ("REDIS_URL", &redis),
         ("REDIS_PERSECOND", "true"),
         ("REDIS_PERSECOND_URL", &second),
-    ]);
-    more.extend([
         ("TRACING_SERVICE_NAMESPACE", "edge"),
         ("TRACING_SERVICE_INSTANCE_ID", "one"),
-    ]);
-    let server = Server::start_bare(&more);
-    ask_as_caller(
-        &server,
-        request("d", &[&[("s", "x")], &[("m", "x")], &[("none", "x")]]),
-    )
-    .await;
+    ];
+    let server = Server::start_bare(&[&traced(&url)[..], &more].concat());
+    let three = request("d", &[&[("s", "x")], &[("m", "x")], &[("none", "x")]]);
+    ask_as_caller(&server, three).await;
+    collector.next()
+}
 
-    let message = collector.next();
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_call_through_redis_has_the_references_spans() {
+    let message = trace_of_a_call().await;
     assert_eq!(message.path, "/v1/traces");
     let expected = [
         "service.name=RateLimit",
@@ -97,47 +99,36 @@ async fn a_call_through_redis_has_the_references_spans() {
     assert_eq!(message.spans.len(), 3);
     let text = r#"request string=domain:"d" descriptors:{entries:{key:"s" value:"x"}} descriptors:{entries:{key:"m" value:"x"}} descriptors:{entries:{key:"none" value:"x"}}"#;
     assert_eq!(pairs(&execution.attributes), ["domain=d", text]);
-    assert_eq!(
-        pairs(&store.attributes),
-        ["pipeline length=2", "perSecondPipeline length=2"]
-    );
+    let lengths = ["pipeline length=2", "perSecondPipeline length=2"];
+    assert_eq!(pairs(&store.attributes), lengths);
     let expected = [
         "rpc.system=grpc",
         "rpc.service=envoy.service.ratelimit.v3.RateLimitService",
         "rpc.method=ShouldRateLimit",
         "rpc.grpc.status_code=0",
     ];
-    assert_eq!(
-        (pairs(&call.attributes), &call.status),
-        (expected.map(str::to_owned).to_vec(), &None)
-    );
+    assert_eq!(pairs(&call.attributes), expected);
+    assert_eq!(call.status, None);
+}
 
-    let id = u128::from_str_radix(&CALLER[3..35], 16)
-        .unwrap()
-        .to_be_bytes();
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn the_spans_of_a_call_are_in_the_trace_of_its_caller() {
+    let message = trace_of_a_call().await;
+    let [call, execution, store] = [RPC, "ShouldRateLimit Execution", "Redis Pipeline Execution"]
+        .map(|name| named(&message.spans, name));
+    let id = u128::from_str_radix(&CALLER[3..35], 16).unwrap();
     for span in &message.spans {
-        assert_eq!(
-            (&span.trace_id[..], &*span.trace_state),
-            (&id[..], "vendor=1"),
-            "{span:?}"
-        );
-        assert!(
-            call.start <= span.start && span.start <= span.end && span.end <= call.end,
-            "{span:?}"
-        );
+        assert_eq!(span.trace_id, id.to_be_bytes(), "{span:?}");
+        assert_eq!(span.trace_state, "vendor=1", "{span:?}");
+        let inside = call.start <= span.start && span.end <= call.end;
+        assert!(inside && span.start <= span.end, "{span:?}");
         assert_eq!(span.span_id.len(), 8);
     }
-    let caller = u64::from_str_radix(&CALLER[36..52], 16)
-        .unwrap()
-        .to_be_bytes();
-    assert_eq!(
-        (&call.parent_span_id[..], call.kind, call.flags),
-        (&caller[..], 2, 0x301)
-    );
-    assert_eq!(
-        (&execution.parent_span_id, execution.kind, execution.flags),
-        (&call.span_id, 1, 0x101)
-    );
+    let caller = u64::from_str_radix(&CALLER[36..52], 16).unwrap();
+    assert_eq!(call.parent_span_id, caller.to_be_bytes());
+    assert_eq!((call.kind, call.flags), (2, 0x301));
+    assert_eq!(execution.parent_span_id, call.span_id);
+    assert_eq!((execution.kind, execution.flags), (1, 0x101));
     assert_eq!(store.parent_span_id, execution.span_id);
 }
 
@@ -220,10 +211,8 @@ fn a_call_of_json_has_the_references_spans() {
     assert_eq!(spans.len(), 3);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn traces_go_by_grpc_with_both_certificates_checked() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+/// Writes an authority, and a certificate of ours with its key, into a folder. Returns how a collector of that authority serves.
+fn checked_certificates(folder: &Path) -> TlsAcceptor {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -231,65 +220,50 @@ async fn traces_go_by_grpc_with_both_certificates_checked() {
     let issuer = Issuer::new(params, key);
     let issued = |name: &str| {
         let key = KeyPair::generate().unwrap();
-        (
-            CertificateParams::new(vec![name.to_owned()])
-                .unwrap()
-                .signed_by(&key, &issuer)
-                .unwrap(),
-            key,
-        )
+        let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        (params.signed_by(&key, &issuer).unwrap(), key)
     };
     let ((theirs, their_key), (ours, our_key)) = (issued("localhost"), issued("tidegate"));
-    fs::write(path("ca"), authority.pem()).unwrap();
-    fs::write(path("certificate"), ours.pem()).unwrap();
-    fs::write(path("key"), our_key.serialize_pem()).unwrap();
+    fs::write(folder.join("ca"), authority.pem()).unwrap();
+    fs::write(folder.join("certificate"), ours.pem()).unwrap();
+    fs::write(folder.join("key"), our_key.serialize_pem()).unwrap();
 
     let mut roots = RootCertStore::empty();
     roots.add(authority.der().clone()).unwrap();
     let provider = Arc::new(default_provider());
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
-        .build()
-        .unwrap();
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
+    let key = PrivateKeyDer::try_from(their_key.serialize_der()).unwrap();
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
-        .with_client_cert_verifier(verifier)
-        .with_single_cert(
-            vec![theirs.der().clone()],
-            PrivateKeyDer::try_from(their_key.serialize_der()).unwrap(),
-        )
+        .with_client_cert_verifier(verifier.build().unwrap())
+        .with_single_cert(vec![theirs.der().clone()], key)
         .unwrap();
     config.alpn_protocols = vec![b"h2".to_vec()];
-    let collector = Collector::start(
-        Protocol::GrpcOverTls(TlsAcceptor::from(Arc::new(config))),
-        Answer::Take,
-    );
+    TlsAcceptor::from(Arc::new(config))
+}
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn traces_go_by_grpc_with_both_certificates_checked() {
+    let folder = tempfile::tempdir().unwrap();
+    let acceptor = checked_certificates(folder.path());
+    let collector = Collector::start(Protocol::GrpcOverTls(acceptor), Answer::Take);
     let endpoint = format!("localhost:{}", collector.address.port());
-    let (ca, certificate, key) = (path("ca"), path("certificate"), path("key"));
-    let mut more = traced(&endpoint);
-    more.extend([
+    let [ca, certificate, key] = ["ca", "certificate", "key"]
+        .map(|name| folder.path().join(name).to_str().unwrap().to_owned());
+    let headers = "authorization=Bearer%20token,x-scope=edge";
+    let more = [
         ("TRACING_EXPORTER_PROTOCOL", "grpc"),
-        ("OTEL_EXPORTER_OTLP_CERTIFICATE", &ca),
-    ]);
-    more.extend([
-        ("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", &*certificate),
+        ("OTEL_EXPORTER_OTLP_CERTIFICATE", &*ca),
+        ("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", &certificate),
         ("OTEL_EXPORTER_OTLP_CLIENT_KEY", &key),
-    ]);
-    more.push((
-        "OTEL_EXPORTER_OTLP_HEADERS",
-        "authorization=Bearer%20token,x-scope=edge",
-    ));
-    let server = Server::start(&more);
+        ("OTEL_EXPORTER_OTLP_HEADERS", headers),
+    ];
+    let server = Server::start(&[&traced(&endpoint)[..], &more].concat());
     ask_as_caller(&server, request("shop", &[&[("user", "ada")]])).await;
     let message = collector.next();
-    assert_eq!(
-        (
-            &message.headers["authorization"],
-            &message.headers["x-scope"]
-        ),
-        (&"Bearer token".parse().unwrap(), &"edge".parse().unwrap())
-    );
+    assert_eq!(message.headers["authorization"], "Bearer token");
+    assert_eq!(message.headers["x-scope"], "edge");
     named(&message.spans, RPC);
     // A second message uses the same connection.
     ask_as_caller(&server, request("shop", &[&[("user", "ada")]])).await;

@@ -1,13 +1,14 @@
 //! One trace from the call of the gateway, over the creation of a workflow, to each attempt of its jobs.
 
+mod unreported;
+
 use serde_json::{Value, json};
 
 use super::calls::traced;
 use super::collector::{Answer, Collector, Protocol};
 use super::messages::{Span, pairs};
-use crate::operate::process::Process;
 use crate::support::http_with;
-use crate::workflows::{Flows, ask, found, problem, redis, workflow};
+use crate::workflows::{Flows, found, problem, redis, workflow};
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const CALLER: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
@@ -61,38 +62,20 @@ fn report(flows: &Flows, job: &Value, mut report: Value) {
     );
 }
 
-/// Jobs are claimed at the first of these servers, and reported at the last. There are so many spans in `all`.
-fn all_is_in_one_trace(stores: &[Vec<(&str, &str)>], all: usize) {
-    let collector = Collector::start(Protocol::Http, Answer::Take);
-    let url = collector.url();
-    let servers: Vec<Flows> = stores
-        .iter()
-        .map(|store| Flows::start(&[&traced(&url), &store[..]].concat()))
-        .collect();
-    let (first, last) = (servers.first().unwrap(), servers.last().unwrap());
-    let caller = [
-        ("host", "test"),
-        ("traceparent", CALLER),
-        ("tracestate", "vendor=1"),
-    ];
+/// Attempts of a workflow, of which the first failed.
+struct Attempts {
+    id: String,
+    failed: Value,
+    again: Value,
+    added: Value,
+}
 
-    let request =
-        r#"{"domain":"sample","descriptors":[{"entries":[{"key":"client","value":"me"}]}]}"#;
-    assert_eq!(
-        http_with(
-            first.server.http(),
-            "POST",
-            "/json",
-            &caller,
-            request.as_bytes()
-        )
-        .status,
-        200
-    );
+/// Runs a workflow that the caller creates. Its jobs are claimed at one server, and reported at another.
+fn run_report(first: &Flows, last: &Flows, caller: &[(&str, &str)]) -> Attempts {
     let mut two = workflow("report", "fetch add<fetch");
     two["jobs"][0]["retries"] = json!(1);
     two["jobs"][0]["backoff"] = json!("0s");
-    let created = create(first, &caller[1..], &two);
+    let created = create(first, caller, &two);
     let failed = claimed(first);
     let error = json!({"kind": "ConnectionError", "message": "the vendor does not answer"});
     report(last, &failed, json!({"outcome": "failed", "error": error}));
@@ -102,34 +85,67 @@ fn all_is_in_one_trace(stores: &[Vec<(&str, &str)>], all: usize) {
     report(last, &again, json!({"outcome": "succeeded", "output": 7}));
     let added = claimed(first);
     report(last, &added, json!({"outcome": "succeeded"}));
+    let id = created["id"].as_str().unwrap().to_owned();
+    Attempts {
+        id,
+        failed,
+        again,
+        added,
+    }
+}
+
+/// Jobs are claimed at the first of these servers, and reported at the last. There are so many spans in `all`.
+fn all_is_in_one_trace(stores: &[Vec<(&str, &str)>], all: usize) {
+    let collector = Collector::start(Protocol::Http, Answer::Take);
+    let url = collector.url();
+    let start = |store: &Vec<_>| Flows::start(&[&traced(&url), &store[..]].concat());
+    let servers: Vec<Flows> = stores.iter().map(start).collect();
+    let first = servers.first().unwrap();
+    let caller = [
+        ("host", "test"),
+        ("traceparent", CALLER),
+        ("tracestate", "vendor=1"),
+    ];
+    let request =
+        r#"{"domain":"sample","descriptors":[{"entries":[{"key":"client","value":"me"}]}]}"#;
+    let http = first.server.http();
+    let answer = http_with(http, "POST", "/json", &caller, request.as_bytes());
+    assert_eq!(answer.status, 200);
+    let attempts = run_report(first, servers.last().unwrap(), &caller[1..]);
     servers.into_iter().for_each(|flows| flows.server.stop());
 
     let spans = collector.spans(all);
     assert!(spans.len() == all && collector.has_nothing(), "{spans:?}");
     for span in &spans {
-        assert_eq!(
-            (&*hex(&span.trace_id), &*span.trace_state),
-            (TRACE, "vendor=1"),
-            "{span:?}"
-        );
+        assert_eq!(hex(&span.trace_id), TRACE, "{span:?}");
+        assert_eq!(span.trace_state, "vendor=1", "{span:?}");
         assert!(span.start <= span.end, "{span:?}");
     }
-    assert_eq!(
-        hex(&named(&spans, "/json")[0].parent_span_id),
-        "b7ad6b7169203331"
-    );
-    let [creation] = named(&spans, CREATION)[..] else {
+    let call = named(&spans, "/json")[0];
+    assert_eq!(hex(&call.parent_span_id), "b7ad6b7169203331");
+    let creation = the_creation(&spans, &attempts.id);
+    assert_eq!(named(&spans, ATTEMPT).len(), 3);
+    for (job, name, attempt, outcome) in [
+        (&attempts.failed, "fetch", 1, "failed"),
+        (&attempts.again, "fetch", 2, "succeeded"),
+        (&attempts.added, "add", 1, "succeeded"),
+    ] {
+        is_shown(
+            &spans,
+            (creation, &attempts.id),
+            job,
+            (name, attempt, outcome),
+        );
+    }
+}
+
+/// The span of the creation of this workflow, which is a child of the caller's.
+fn the_creation<'s>(spans: &'s [Span], id: &str) -> &'s Span {
+    let [creation] = named(spans, CREATION)[..] else {
         panic!("{spans:?}")
     };
-    assert_eq!(
-        (
-            &*hex(&creation.parent_span_id),
-            creation.kind,
-            creation.flags
-        ),
-        ("b7ad6b7169203331", 2, 0x301)
-    );
-    let id = created["id"].as_str().unwrap();
+    assert_eq!(hex(&creation.parent_span_id), "b7ad6b7169203331");
+    assert_eq!((creation.kind, creation.flags), (2, 0x301));
     let expected = [
         "http.request.method=POST",
         "http.route=/v1/workflows",
@@ -138,19 +154,9 @@ fn all_is_in_one_trace(stores: &[Vec<(&str, &str)>], all: usize) {
         "tidegate.workflow.name=report",
         "tidegate.workflow.existing=false",
     ];
-    assert_eq!(
-        (pairs(&creation.attributes), &creation.status),
-        (expected.map(str::to_owned).to_vec(), &None)
-    );
-
-    assert_eq!(named(&spans, ATTEMPT).len(), 3);
-    for (job, name, attempt, outcome) in [
-        (&failed, "fetch", 1, "failed"),
-        (&again, "fetch", 2, "succeeded"),
-        (&added, "add", 1, "succeeded"),
-    ] {
-        is_shown(&spans, (creation, id), job, (name, attempt, outcome));
-    }
+    assert_eq!(pairs(&creation.attributes), expected);
+    assert_eq!(creation.status, None);
+    creation
 }
 
 /// An attempt has its span, a child of the creation of the workflow with this id, under the name that the claim gave.
@@ -459,74 +465,4 @@ fn what_nobody_samples_has_no_spans_and_says_so_to_workers() {
     }
     flows.server.stop();
     assert!(collector.has_nothing());
-}
-
-/// The clock is that of a process, which is one of its own therefore.
-#[test]
-fn attempts_that_end_without_a_report_have_spans() {
-    let collector = Collector::start(Protocol::Http, Answer::Take);
-    let url = collector.url();
-    let ours = [
-        ("TIDEGATE_HTTP_ADDR", "127.0.0.1:0"),
-        ("TIDEGATE_STORE_URL", "memory"),
-        ("TIDEGATE_TEST_CLOCK", "true"),
-    ];
-    let server = Process::start(&[&traced(&url)[..], &ours].concat());
-    let api = server.address("API");
-    let post = |path: &str, body: Value| found(ask(api, "POST", path, &[], &body.to_string()));
-    let claim = || {
-        post(
-            "/v1/jobs/claim",
-            json!({"queues": ["default"], "worker": "w", "lease": "1m"}),
-        )["jobs"][0]
-            .clone()
-    };
-    let job = json!({"name": "a", "handler": "h", "timeout": "20s", "retries": 9, "backoff": "0s"});
-    let slow = post("/v1/workflows", json!({"name": "slow", "jobs": [job]}));
-    claim();
-    post("/v1/test/clock:advance", json!({"by": "21s"}));
-    let id = slow["id"].as_str().unwrap();
-    claim();
-    post(&format!("/v1/workflows/{id}:cancel"), json!({}));
-    post("/v1/workflows", workflow("lost", "a"));
-    let lost = claim();
-    post("/v1/test/clock:advance", json!({"by": "61s"}));
-    let given_back = claim();
-    let back = json!({"reports": [{"lease": given_back["lease"], "outcome": "given_back"}]});
-    assert_eq!(post("/v1/jobs/report", back)["reports"][0]["status"], 200);
-    assert_ne!(lost["traceparent"], given_back["traceparent"]);
-
-    let spans = collector.spans(6);
-    let told = |span: &&Span| {
-        let outcome = pairs(&span.attributes)
-            .iter()
-            .find_map(|pair| pair.strip_prefix("tidegate.outcome=").map(str::to_owned));
-        (
-            outcome.unwrap(),
-            span.status.as_ref().map(|status| status.message.clone()),
-        )
-    };
-    let mut all: Vec<_> = named(&spans, ATTEMPT).iter().map(told).collect();
-    all.sort();
-    let failed = |word: &str, why: &str| (word.to_owned(), Some(why.to_owned()));
-    assert_eq!(
-        all,
-        [
-            ("cancelled".to_owned(), None),
-            failed(
-                "expired",
-                "the worker did not report or extend its lease in time"
-            ),
-            ("given_back".to_owned(), None),
-            failed("timed_out", "the attempt took longer than its timeout"),
-        ]
-    );
-    let seconds = |word: &str| {
-        let span = named(&spans, ATTEMPT)
-            .into_iter()
-            .find(|span| told(span).0 == word)
-            .unwrap();
-        (span.end - span.start) / 1_000_000_000
-    };
-    assert!(seconds("expired") >= 60 && (20..60).contains(&seconds("timed_out")));
 }

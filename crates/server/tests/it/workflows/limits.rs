@@ -92,58 +92,39 @@ fn requests_and_jobs_use_the_same_units() {
         for _ in 0..3 {
             all.extend(servers.iter().flat_map(claimed));
         }
-        assert_eq!(
-            (of(&all, "acme"), all.len()),
-            (6, 12),
-            "four of ten were requests"
-        );
+        assert_eq!(of(&all, "acme"), 6, "four of ten were requests");
+        assert_eq!(all.len(), 12);
         assert!(!passes(flows, "tenant", "acme") && passes(other, "tenant", "bell"));
-        let waits = |at: usize| {
-            found(other.ask(
-                "GET",
-                &format!("/v1/workflows/{id}/jobs/acme%20{at}"),
-                &[],
-                "",
-            ))
-        };
-        let waiting: Vec<Value> = (0..20)
-            .map(waits)
-            .filter(|job| job["state"] == "ready")
-            .collect();
-        assert_eq!(waiting.len(), 14);
-        let why = &waiting[0]["why_not_running"];
-        assert_eq!(
-            (&why["reason"], &why["limit"]["entries"]),
-            (&json!("limit"), &json!([["tenant", "acme"]])),
-            "{why}"
-        );
-        let listed = flows.get(&format!("/v1/workflows/{id}/jobs?state=ready"));
-        let listed: Vec<&Value> = listed["items"].as_array().unwrap().iter().collect();
-        assert_eq!(listed.len(), 14);
-        for job in listed {
-            let listed = &job["why_not_running"];
-            assert_eq!(
-                (&listed["reason"], &listed["limit"]),
-                (&why["reason"], &why["limit"]),
-                "{listed}"
-            );
-        }
-        assert!(
-            why["until"].is_string() && why["text"].as_str().unwrap().contains("tenant=acme"),
-            "{why}"
-        );
+        check_waiting(servers, &id);
         // A job that ends does not give its unit back.
-        let stat = |name: &str| {
-            servers
-                .iter()
-                .map(|flows| flows.server.stat(name))
-                .sum::<u64>()
-        };
-        assert_eq!(
-            stat("ratelimit.service.rate_limit.vendor.tenant.within_limit"),
-            4 + 6 + 3 + 1
-        );
+        let within = "ratelimit.service.rate_limit.vendor.tenant.within_limit";
+        let units = servers.iter().map(|flows| flows.server.stat(within));
+        assert_eq!(units.sum::<u64>(), 4 + 6 + 3 + 1);
     });
+}
+
+/// Fourteen of twenty jobs of acme wait, and say for what, at each server.
+fn check_waiting(servers: &[Flows], id: &str) {
+    let (flows, other) = (&servers[0], servers.last().unwrap());
+    let jobs = (0..20).map(|at| other.get(&format!("/v1/workflows/{id}/jobs/acme%20{at}")));
+    let waiting: Vec<Value> = jobs.filter(|job| job["state"] == "ready").collect();
+    assert_eq!(waiting.len(), 14);
+    let why = &waiting[0]["why_not_running"];
+    assert_eq!(why["reason"], "limit", "{why}");
+    assert_eq!(why["limit"]["entries"], json!([["tenant", "acme"]]));
+    assert!(why["until"].is_string(), "{why}");
+    assert!(
+        why["text"].as_str().unwrap().contains("tenant=acme"),
+        "{why}"
+    );
+    let listed = flows.get(&format!("/v1/workflows/{id}/jobs?state=ready"));
+    let listed = listed["items"].as_array().unwrap();
+    assert_eq!(listed.len(), 14);
+    for job in listed {
+        let listed = &job["why_not_running"];
+        assert_eq!(listed["reason"], why["reason"], "{listed}");
+        assert_eq!(listed["limit"], why["limit"], "{listed}");
+    }
 }
 
 #[test]

@@ -229,27 +229,25 @@ fn pages_neither_miss_nor_repeat_while_others_create() {
     });
 }
 
+/// Ids of an older workflow that runs and has tags, and of a newer one that waits for its start.
+fn tagged_and_manual(flows: &Flows) -> [String; 2] {
+    let mut tagged = workflow("tagged", "a");
+    tagged["tags"] = json!(["blue", "red"]);
+    let mut manual = workflow("manual", "a");
+    manual["start"] = json!("manual");
+    [tagged, manual].map(|body| flows.create(body))
+}
+
 #[test]
 fn lists_are_filtered_by_status_name_tag_and_time() {
     on_each_store(|flows| {
-        let mut tagged = workflow("tagged", "a");
-        tagged["tags"] = json!(["blue", "red"]);
-        let old = flows.create(tagged);
-        let mut manual = workflow("manual", "a");
-        manual["start"] = json!("manual");
-        let new = flows.create(manual);
-        let created = flows.get(&format!("/v1/workflows/{new}"))["created_at"]
-            .as_str()
-            .unwrap()
-            .to_owned();
+        let [old, new] = tagged_and_manual(flows);
+        let created = flows.get(&format!("/v1/workflows/{new}"))["created_at"].take();
+        let created = created.as_str().unwrap().replace(":", "%3A");
         let check = |query: &str, ids: &[&String]| {
             let page = flows.get(&format!("/v1/workflows?{query}"));
-            let found: Vec<&str> = page["items"]
-                .as_array()
-                .unwrap()
-                .iter()
-                .map(|item| item["id"].as_str().unwrap())
-                .collect();
+            let items = page["items"].as_array().unwrap().iter();
+            let found: Vec<&str> = items.map(|item| item["id"].as_str().unwrap()).collect();
             assert_eq!(found, ids, "{query}");
         };
         check("order=oldest", &[&old, &new]);
@@ -258,50 +256,36 @@ fn lists_are_filtered_by_status_name_tag_and_time() {
         check("name=tagged", &[&old]);
         check("tag=red", &[&old]);
         check("tag=green", &[]);
-        check(
-            &format!("created_after={}", created.replace(":", "%3A")),
-            &[&new],
-        );
+        check(&format!("created_after={created}"), &[&new]);
         check("created_before=2001-01-01T00:00:00Z", &[]);
-        check(
-            "created_before=9999-12-31T23:59:59Z&order=oldest",
-            &[&old, &new],
-        );
+        let before = "created_before=9999-12-31T23:59:59Z&order=oldest";
+        check(before, &[&old, &new]);
         check(&format!("id_prefix={new}"), &[&new]);
-        check(
-            &format!("id_prefix={}&order=oldest", old[..4].to_lowercase()),
-            &[&old, &new],
-        );
-        check(
-            &format!("id_prefix={}&name=tagged&tag=red", &old[..4]),
-            &[&old],
-        );
+        let prefix = old[..4].to_lowercase();
+        check(&format!("id_prefix={prefix}&order=oldest"), &[&old, &new]);
+        let prefix = &old[..4];
+        check(&format!("id_prefix={prefix}&name=tagged&tag=red"), &[&old]);
         check(&format!("id_prefix={old}&status=pending"), &[]);
         check("id_prefix=0000", &[]);
         check("id_prefix=dead", &[]);
-        assert_eq!(
-            flows.get(&format!("/v1/workflows:count?id_prefix={new}"))["total"],
-            1
-        );
         check("status=running&tag=blue&name=tagged", &[&old]);
-        assert_eq!(
-            flows.get("/v1/workflows:count?name=manual")["by_status"]["pending"],
-            1
-        );
-        let twice = flows.get("/v1/workflows:count?status=running,running");
-        assert_eq!(
-            (&twice["total"], &twice["by_status"]),
-            (&json!(1), &json!({"running": 1}))
-        );
-        assert_eq!(
-            flows.get("/v1/workflows:count?tag=blue&name=manual")["total"],
-            0
-        );
-        let by_name = &flows.get("/v1/workflows:count?by=name&tag=blue")["by_name"];
-        assert_eq!(
-            (&by_name["tagged"]["running"], &by_name["manual"]),
-            (&json!(1), &Value::Null)
-        );
+    });
+}
+
+#[test]
+fn counts_are_filtered_as_lists_are() {
+    on_each_store(|flows| {
+        let [_, new] = tagged_and_manual(flows);
+        let count = |query: &str| flows.get(&format!("/v1/workflows:count?{query}"));
+        assert_eq!(count(&format!("id_prefix={new}"))["total"], 1);
+        assert_eq!(count("name=manual")["by_status"]["pending"], 1);
+        let twice = count("status=running,running");
+        assert_eq!(twice["total"], 1);
+        assert_eq!(twice["by_status"], json!({"running": 1}));
+        assert_eq!(count("tag=blue&name=manual")["total"], 0);
+        let by_name = &count("by=name&tag=blue")["by_name"];
+        assert_eq!(by_name["tagged"]["running"], 1);
+        assert_eq!(by_name["manual"], Value::Null);
     });
 }
 

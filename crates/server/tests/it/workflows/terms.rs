@@ -71,81 +71,45 @@ fn queues_and_handlers_give_new_jobs_their_limits() {
     });
 }
 
+/// Code, place and limits that are refused.
+const LIMITS: &str = r#"invalid_field limits {}
+invalid_field limits[0] {"limits":[[]]}
+invalid_field limits[0].of {"limits":[{"concurrency":3}]}
+invalid_definition limits[0].entries {"limits":[{"domain":"d"}]}"#;
+
+/// Code, place and weights that are refused.
+const WEIGHTS: &str = r#"invalid_field limits {"limits":[]}
+invalid_field weights[0].weight {"weights":[{"entries":[["k","v"]]}]}
+invalid_field weights[0].entries[0] {"weights":[{"entries":[["k"]],"weight":1}]}
+invalid_definition weights[0].entries {"weights":[{"entries":[],"weight":1}]}
+invalid_definition weights[0].weight {"weights":[{"entries":[["k","v"]],"weight":0}]}"#;
+
 #[test]
 fn wrong_limits_and_weights_are_refused_with_their_place() {
     let flows = Flows::start(&[]);
+    let check = |path: &str, body: &str, expected: [&str; 2]| {
+        let (status, code, place) = problem(&flows.ask("PUT", path, &[], body));
+        let [expected_code, expected_place] = expected;
+        assert_eq!((status, &*code), (422, expected_code), "{path} {body}");
+        assert_eq!(place, expected_place, "{path} {body}");
+    };
     let [limits, weights] = ["/v1/handlers/a%2Fb/limits", "/v1/queues/q/weights"];
-    for (path, body, code, place) in [
-        (limits, json!({}), "invalid_field", "limits"),
-        (
-            limits,
-            json!({"limits": [[]]}),
-            "invalid_field",
-            "limits[0]",
-        ),
-        (
-            limits,
-            json!({"limits": [{"concurrency": 3}]}),
-            "invalid_field",
-            "limits[0].of",
-        ),
-        (
-            limits,
-            json!({"limits": [{"domain": "d"}]}),
-            "invalid_definition",
-            "limits[0].entries",
-        ),
-        (
-            limits,
-            json!({"limits": [vendor("$.a..b")]}),
-            "invalid_definition",
-            "limits[0].entries[0]",
-        ),
-        (
-            limits,
-            json!({"limits": vec![vendor("x"); 5]}),
-            "invalid_definition",
-            "limits",
-        ),
-        (weights, json!({"limits": []}), "invalid_field", "limits"),
-        (
-            weights,
-            json!({"weights": [{"entries": [["k", "v"]]}]}),
-            "invalid_field",
-            "weights[0].weight",
-        ),
-        (
-            weights,
-            json!({"weights": [{"entries": [["k"]], "weight": 1}]}),
-            "invalid_field",
-            "weights[0].entries[0]",
-        ),
-        (
-            weights,
-            json!({"weights": [{"entries": [], "weight": 1}]}),
-            "invalid_definition",
-            "weights[0].entries",
-        ),
-        (
-            weights,
-            json!({"weights": [{"entries": [["k", "v"]], "weight": 0}]}),
-            "invalid_definition",
-            "weights[0].weight",
-        ),
-    ] {
-        let (status, found, at) = problem(&flows.ask("PUT", path, &[], &body.to_string()));
-        assert_eq!(
-            (status, &*found, at),
-            (422, code, json!(place)),
-            "{path} {body}"
-        );
+    for (path, table) in [(limits, LIMITS), (weights, WEIGHTS)] {
+        for row in table.lines() {
+            let words: Vec<&str> = row.splitn(3, ' ').collect();
+            check(path, words[2], [words[0], words[1]]);
+        }
     }
-    let long = format!("/v1/queues/{}/limits", "x".repeat(201));
-    let (status, code, at) = problem(&flows.ask("PUT", &long, &[], r#"{"limits":[]}"#));
-    assert_eq!(
-        (status, &*code, at),
-        (422, "invalid_definition", json!("name"))
+    let part = json!({"limits": [vendor("$.a..b")]}).to_string();
+    check(
+        limits,
+        &part,
+        ["invalid_definition", "limits[0].entries[0]"],
     );
+    let many = json!({"limits": vec![vendor("x"); 5]}).to_string();
+    check(limits, &many, ["invalid_definition", "limits"]);
+    let long = format!("/v1/queues/{}/limits", "x".repeat(201));
+    check(&long, r#"{"limits":[]}"#, ["invalid_definition", "name"]);
     assert_eq!(flows.get(limits), json!({"name": "a/b", "limits": []}));
 }
 

@@ -1,113 +1,94 @@
 //! Who may ask for what.
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Flows, problem, workflow};
 use crate::operate::process::Process;
-use crate::support::{await_that, stat, variables};
+use crate::support::{Answer, await_that, stat, variables};
+
+const TOKENS: &str =
+    "# who may what\nread Dashboard-A r-secret\nwork sdk w-secret\nadmin ada a-secret\n";
+
+/// Status of requests without a token, and with one that is a stranger's, of the role read, work and admin. What is allowed may still be
+/// refused for another reason.
+const ROLES: [(&str, [u16; 5]); 15] = [
+    ("GET /healthz", [200, 200, 200, 200, 200]),
+    ("GET /readyz", [200, 200, 200, 200, 200]),
+    ("GET /v1/version", [401, 401, 200, 200, 200]),
+    ("GET /v1/workflows", [401, 401, 200, 200, 200]),
+    ("POST /v1/workflows", [401, 401, 403, 201, 201]),
+    ("POST /v1/jobs/claim", [401, 401, 403, 400, 400]),
+    ("POST /v1/queues/default:pause", [401, 401, 403, 403, 200]),
+    ("POST /v1/workflows:bulk", [401, 401, 403, 403, 400]),
+    ("GET /v1/limits/overrides", [401, 401, 200, 200, 200]),
+    ("PUT /v1/limits/overrides", [401, 401, 403, 403, 400]),
+    (
+        "DELETE /v1/limits/overrides?rule=a",
+        [401, 401, 403, 403, 404],
+    ),
+    ("POST /v1/limits/check", [401, 401, 400, 400, 400]),
+    ("GET /v1/limits/top", [401, 401, 200, 200, 200]),
+    ("GET /v1/limits/configuration", [401, 401, 200, 200, 200]),
+    ("GET /v1/limits", [401, 401, 200, 200, 200]),
+];
+
+/// A server that knows these tokens.
+fn guarded() -> (tempfile::NamedTempFile, Flows) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), TOKENS).unwrap();
+    let flows = Flows::start(&[("TIDEGATE_TOKENS_FILE", file.path().to_str().unwrap())]);
+    (file, flows)
+}
+
+/// What a request with this header is answered, which has no secret.
+fn ask_with(flows: &Flows, request: &str, authorization: Option<&str>) -> Answer {
+    let (method, path) = request.split_once(' ').unwrap();
+    let body = match request {
+        "POST /v1/workflows" => workflow("w", "a").to_string(),
+        _ => String::new(),
+    };
+    let headers = authorization.map(|value| ("authorization", value));
+    let answer = flows.ask(method, path, headers.as_slice(), &body);
+    assert!(!answer.body.contains("secret"), "{answer:?}");
+    answer
+}
 
 #[test]
 fn roles_allow_what_they_say() {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(
-        file.path(),
-        "# who may what\nread Dashboard-A r-secret\nwork sdk w-secret\nadmin ada a-secret\n",
-    )
-    .unwrap();
-    let flows = Flows::start(&[("TIDEGATE_TOKENS_FILE", file.path().to_str().unwrap())]);
-    let body = workflow("w", "a").to_string();
-    let status = |method: &str, path: &str, token: Option<&str>| {
-        let header = token.map(|token| format!("Bearer {token}"));
-        let headers: Vec<(&str, &str)> = header
-            .iter()
-            .map(|header| ("authorization", header.as_str()))
-            .collect();
-        let body = if path == "/v1/workflows" {
-            body.as_str()
-        } else {
-            ""
-        };
-        let answer = flows.ask(
-            method,
-            path,
-            &headers,
-            if method == "GET" { "" } else { body },
-        );
-        assert!(!answer.body.contains("secret"), "{answer:?}");
-        answer.status
-    };
-    for (method, path, expected) in [
-        // Nobody, a stranger, read, work, admin. What is allowed may still be refused for another reason.
-        ("GET", "/healthz", [200, 200, 200, 200, 200]),
-        ("GET", "/readyz", [200, 200, 200, 200, 200]),
-        ("GET", "/v1/version", [401, 401, 200, 200, 200]),
-        ("GET", "/v1/workflows", [401, 401, 200, 200, 200]),
-        ("POST", "/v1/workflows", [401, 401, 403, 201, 201]),
-        ("POST", "/v1/jobs/claim", [401, 401, 403, 400, 400]),
-        (
-            "POST",
-            "/v1/queues/default:pause",
-            [401, 401, 403, 403, 200],
-        ),
-        ("POST", "/v1/workflows:bulk", [401, 401, 403, 403, 400]),
-        ("GET", "/v1/limits/overrides", [401, 401, 200, 200, 200]),
-        ("PUT", "/v1/limits/overrides", [401, 401, 403, 403, 400]),
-        (
-            "DELETE",
-            "/v1/limits/overrides?rule=a",
-            [401, 401, 403, 403, 404],
-        ),
-        ("POST", "/v1/limits/check", [401, 401, 400, 400, 400]),
-        ("GET", "/v1/limits/top", [401, 401, 200, 200, 200]),
-        ("GET", "/v1/limits/configuration", [401, 401, 200, 200, 200]),
-        ("GET", "/v1/limits", [401, 401, 200, 200, 200]),
-    ] {
-        let tokens = [
-            None,
-            Some("r-secre"),
-            Some("r-secret"),
-            Some("w-secret"),
-            Some("a-secret"),
-        ];
-        assert_eq!(
-            tokens.map(|token| status(method, path, token)),
-            expected,
-            "{method} {path}"
-        );
+    let (_file, flows) = guarded();
+    let tokens = ["r-secre", "r-secret", "w-secret", "a-secret"];
+    let headers = tokens.map(|token| format!("Bearer {token}"));
+    for (request, expected) in ROLES {
+        let given = headers.iter().map(|header| Some(header.as_str()));
+        let status = |header| ask_with(&flows, request, header).status;
+        let found: Vec<u16> = [None].into_iter().chain(given).map(status).collect();
+        assert_eq!(found, expected, "{request}");
     }
-    let refused = flows.ask("GET", "/v1/workflows", &[], "");
-    assert_eq!(
-        (
-            problem(&refused).1.as_str(),
-            refused.header("www-authenticate")
-        ),
-        ("unauthorized", Some("Bearer"))
-    );
+}
+
+#[test]
+fn who_is_refused_is_told_what_the_call_needs() {
+    let (_file, flows) = guarded();
+    let refused = ask_with(&flows, "GET /v1/workflows", None);
+    assert_eq!(problem(&refused).1, "unauthorized");
+    assert_eq!(refused.header("www-authenticate"), Some("Bearer"));
     let told = |token: &str| {
-        let answer = flows.ask(
-            "POST",
-            "/v1/workflows:bulk",
-            &[("authorization", token)],
-            "",
-        );
-        serde_json::from_str::<serde_json::Value>(&answer.body).unwrap()["detail"]
-            .as_str()
-            .unwrap()
-            .to_owned()
+        let answer = ask_with(&flows, "POST /v1/workflows:bulk", Some(token));
+        serde_json::from_str::<Value>(&answer.body).unwrap()["detail"].take()
     };
-    assert_eq!(
-        told("Bearer r-secret"),
-        "the token of Dashboard-A has the role read; this call needs the role admin"
-    );
-    assert_eq!(
-        told("Bearer r-secre"),
-        "the token is not known to this server"
-    );
-    // A page of another site that has the token may use it.
+    let needs = "the token of Dashboard-A has the role read; this call needs the role admin";
+    assert_eq!(told("Bearer r-secret"), needs);
+    let unknown = "the token is not known to this server";
+    assert_eq!(told("Bearer r-secre"), unknown);
+}
+
+#[test]
+fn a_page_of_another_site_that_has_the_token_may_use_it() {
+    let (_file, flows) = guarded();
     let page = [
         ("authorization", "Bearer r-secret"),
         ("origin", "http://dash.example"),
@@ -170,23 +151,23 @@ fn tokens_that_change_are_in_force_without_a_restart_and_a_broken_file_changes_n
 #[test]
 fn pages_of_other_sites_are_refused_when_nobody_needs_a_token() {
     let flows = Flows::start(&[]);
-    let api = flows.api().to_string();
-    let own = format!("http://{api}");
-    for (headers, expected) in [
-        (&[("origin", own.as_str())][..], 201),
-        (&[("origin", "http://evil.example")], 403),
-        (&[("origin", "null")], 403),
-        (&[("host", "evil.example")], 403),
-        (&[("host", "localhost:7070")], 201),
+    let own = format!("http://{}", flows.api());
+    let body = workflow("w", "a").to_string();
+    for (header, expected) in [
+        (("origin", own.as_str()), 201),
+        (("origin", "http://evil.example"), 403),
+        (("origin", "null"), 403),
+        (("host", "evil.example"), 403),
+        (("host", "localhost:7070"), 201),
     ] {
-        let answer = flows.ask(
-            "POST",
-            "/v1/workflows",
-            headers,
-            &workflow("w", "a").to_string(),
-        );
-        assert_eq!(answer.status, expected, "{headers:?}");
+        let answer = flows.ask("POST", "/v1/workflows", &[header], &body);
+        assert_eq!(answer.status, expected, "{header:?}");
     }
+}
+
+#[test]
+fn a_request_names_one_host_of_this_machine_when_nobody_needs_a_token() {
+    let flows = Flows::start(&[]);
     for (hosts, expected) in [
         ("", "403"),
         ("Host:\r\n", "403"),
@@ -196,41 +177,26 @@ fn pages_of_other_sites_are_refused_when_nobody_needs_a_token() {
         ("Host: localhost\r\n", "200"),
     ] {
         let mut stream = TcpStream::connect(flows.api()).unwrap();
-        write!(
-            stream,
-            "GET /v1/workflows HTTP/1.1\r\n{hosts}connection: close\r\n\r\n"
-        )
-        .unwrap();
+        let head = format!("GET /v1/workflows HTTP/1.1\r\n{hosts}connection: close\r\n\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
-        assert!(
-            answer.starts_with(&format!("HTTP/1.1 {expected}")),
-            "{hosts:?}: {answer}"
-        );
+        let expected = format!("HTTP/1.1 {expected}");
+        assert!(answer.starts_with(&expected), "{hosts:?}: {answer}");
     }
-    // Whoever may reach it without a token still has to come from this machine, and not through a page in its browser.
-    let open = Flows::start(&[("TIDEGATE_ALLOW_ANONYMOUS", "true")]);
-    assert_eq!(
-        open.ask("GET", "/v1/workflows", &[("host", "flows.example")], "")
-            .status,
-        403
-    );
-    let open = Flows::start(&[
-        ("TIDEGATE_HTTP_ADDR", "0.0.0.0:0"),
-        ("TIDEGATE_ALLOW_ANONYMOUS", "true"),
-    ]);
-    let address = std::net::SocketAddr::from(([127, 0, 0, 1], open.api().port()));
-    assert_eq!(
-        super::ask(
-            address,
-            "GET",
-            "/v1/workflows",
-            &[("host", "flows.example")],
-            ""
-        )
-        .status,
-        200
-    );
+}
+
+/// Whoever may reach it without a token still has to come from this machine, and not through a page in its browser.
+#[test]
+fn any_host_is_named_only_where_the_server_listens_for_others() {
+    let host = [("host", "flows.example")];
+    let anonymous = ("TIDEGATE_ALLOW_ANONYMOUS", "true");
+    let open = Flows::start(&[anonymous]);
+    assert_eq!(open.ask("GET", "/v1/workflows", &host, "").status, 403);
+    let open = Flows::start(&[("TIDEGATE_HTTP_ADDR", "0.0.0.0:0"), anonymous]);
+    let address = SocketAddr::from(([127, 0, 0, 1], open.api().port()));
+    let answer = super::ask(address, "GET", "/v1/workflows", &host, "");
+    assert_eq!(answer.status, 200);
 }
 
 #[test]
@@ -266,7 +232,7 @@ fn it_listens_for_others_only_when_told_who_may_ask() {
         everywhere,
         ("TIDEGATE_TOKENS_FILE", file.path().to_str().unwrap()),
     ]);
-    let address = std::net::SocketAddr::from(([127, 0, 0, 1], closed.api().port()));
+    let address = SocketAddr::from(([127, 0, 0, 1], closed.api().port()));
     let (status, ..) = problem(&super::ask(
         address,
         "POST",

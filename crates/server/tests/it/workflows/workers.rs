@@ -131,75 +131,71 @@ fn a_stream_tells_a_worker_what_it_lost() {
     });
 }
 
+/// What a server shows of this worker.
+fn shown(flows: &Flows, name: &str) -> Value {
+    let workers = flows.get("/v1/workers");
+    let mut items = workers["items"].as_array().unwrap().iter();
+    let item = items.find(|item| item["name"] == name);
+    item.cloned().unwrap_or_default()
+}
+
+/// The lease of a job that the worker w claims as soon as it is there.
+fn leased(flows: &Flows) -> Value {
+    let mut lease = Value::Null;
+    await_that("the job is there", || {
+        lease = claim(flows, "w", "10s")["jobs"][0]["lease"].take();
+        lease.is_string()
+    });
+    lease
+}
+
 #[test]
 fn servers_of_a_store_know_each_others_workers() {
     let redis = redis();
     let (one, other) = (&Flows::on(&redis), &Flows::on(&redis));
     let id = one.create(workflow("w", "a"));
-    let mut lease = Value::Null;
-    await_that("the job is there", || {
-        lease = claim(one, "w", "10s")["jobs"][0]["lease"].clone();
-        lease.is_string()
-    });
+    let lease = leased(one);
     claim(other, "v", "0s");
-    let mut events = Events::of(one, "w");
-    events.expect("drain", &json!({"drain": false}));
-    let item = |flows: &Flows, name: &str| {
-        let items = flows.get("/v1/workers")["items"].clone();
-        items
-            .as_array()
-            .unwrap()
-            .iter()
-            .find(|item| item["name"] == name)
-            .cloned()
-            .unwrap_or_default()
-    };
     await_that("one tells of its worker", || {
-        item(other, "w")["jobs"][0]["workflow_id"] == json!(id)
+        shown(other, "w")["jobs"][0]["workflow_id"] == json!(id)
     });
-    let shown = item(other, "w");
-    assert_eq!(
-        (
-            &shown["running"],
-            &shown["jobs"][0]["job"],
-            &shown["handlers"]
-        ),
-        (&json!(1), &json!("a"), &Value::Null)
-    );
-    assert!(
-        !shown.to_string().contains(lease.as_str().unwrap()),
-        "a lease is a right, and nobody reads it"
-    );
+    let worker = shown(other, "w");
+    assert_eq!(worker["running"], 1);
+    assert_eq!(worker["jobs"][0]["job"], "a");
+    assert_eq!(worker["handlers"], Value::Null);
+    let told = worker.to_string().contains(lease.as_str().unwrap());
+    assert!(!told, "a lease is a right, and nobody reads it");
     await_that("the other tells of its own", || {
-        item(one, "v")["queues"] == json!(["default"])
+        shown(one, "v")["queues"] == json!(["default"])
     });
     let page = one.get("/v1/workers?limit=1");
-    assert_eq!(
-        (&page["items"][0]["name"], &page["next_cursor"]),
-        (&json!("v"), &json!("v"))
-    );
-    assert_eq!(
-        one.get("/v1/workers?limit=1&cursor=v")["items"][0]["name"],
-        "w"
-    );
-    // What the other server does is told to the worker.
+    assert_eq!(page["items"][0]["name"], "v");
+    assert_eq!(page["next_cursor"], "v");
+    let next = one.get("/v1/workers?limit=1&cursor=v");
+    assert_eq!(next["items"][0]["name"], "w");
+}
+
+#[test]
+fn what_another_server_does_is_told_to_the_worker() {
+    let redis = redis();
+    let (one, other) = (&Flows::on(&redis), &Flows::on(&redis));
+    let id = one.create(workflow("w", "a"));
+    let lease = leased(one);
+    let mut events = Events::of(one, "w");
+    events.expect("drain", &json!({"drain": false}));
+    await_that("the other knows the worker", || {
+        shown(other, "w")["jobs"][0]["workflow_id"] == json!(id)
+    });
     other.post("/v1/workers/w:drain", json!({}));
     events.expect("drain", &json!({"drain": true}));
     assert_eq!(claim(one, "w", "0s"), json!({"jobs": [], "drain": true}));
-    assert!(item(one, "w")["draining_since"].is_string());
+    assert!(shown(one, "w")["draining_since"].is_string());
     other.post(&format!("/v1/workflows/{id}:cancel"), json!({}));
-    events.expect(
-        "lease_lost",
-        &json!({"lease": lease, "workflow_id": id, "reason": "cancelled"}),
-    );
+    let lost = json!({"lease": lease, "workflow_id": id, "reason": "cancelled"});
+    events.expect("lease_lost", &lost);
     let extended = one.post("/v1/jobs/extend", json!({"leases": [lease], "worker": "w"}));
-    assert_eq!(
-        (
-            &extended["leases"][0]["error"]["reason"],
-            &extended["drain"]
-        ),
-        (&json!("cancelled"), &json!(true))
-    );
+    assert_eq!(extended["leases"][0]["error"]["reason"], "cancelled");
+    assert_eq!(extended["drain"], true);
 }
 
 /// A worker that a platform starts anew under the same name, such as `worker-0`, got nothing any more.

@@ -97,94 +97,85 @@ fn every_redis_may_have_a_server_name_and_an_address_map() {
     }
 }
 
+/// Where workflows are, and which setting has the password there.
+fn place(pairs: &[(&str, &str)]) -> Result<Option<[String; 2]>, String> {
+    let workflows = parse(pairs)?.workflows.unwrap();
+    assert_eq!(workflows.prefix, "tg:");
+    Ok(workflows
+        .redis
+        .map(|redis| [redis.shown, redis.origin.auth]))
+}
+
+#[track_caller]
+fn check_place(pairs: &[(&str, &str)], shown: &str, auth: &str) {
+    assert_eq!(place(pairs).unwrap().unwrap(), [shown, auth]);
+}
+
 #[test]
 fn workflows_are_in_the_redis_of_the_counters_unless_they_have_their_own() {
-    let place = |pairs: &[(&str, &str)]| {
-        let workflows = parse(pairs)?.workflows.unwrap();
-        Ok::<_, String>((
-            workflows
-                .redis
-                .map(|redis| (redis.shown, redis.origin.auth)),
-            workflows.prefix,
-        ))
-    };
-    let redis =
-        |shown: &str, auth: &str| Ok((Some((shown.to_owned(), auth.to_owned())), "tg:".to_owned()));
-    let none = Ok((None, "tg:".to_owned()));
-    assert_eq!(place(&[]), none);
-    assert_eq!(
-        place(&[("REDIS_URL", "a:1")]),
-        redis("a:1", "REDIS_AUTH, which is not set")
-    );
-    assert_eq!(
-        place(&[("REDIS_URL", "a:1"), ("TIDEGATE_STORE_URL", "file")]),
-        none
-    );
+    assert_eq!(place(&[]), Ok(None));
+    let counters = ("REDIS_URL", "a:1");
+    check_place(&[counters], "a:1", "REDIS_AUTH, which is not set");
+    assert_eq!(place(&[counters, ("TIDEGATE_STORE_URL", "file")]), Ok(None));
     let own = [
         ("TIDEGATE_STORE_URL", "m,s:1"),
         ("TIDEGATE_STORE_TYPE", "sentinel"),
         ("TIDEGATE_STORE_AUTH", "u:p"),
     ];
-    assert_eq!(
-        place(&own),
-        redis("m by sentinels s:1", "TIDEGATE_STORE_AUTH")
-    );
+    check_place(&own, "m by sentinels s:1", "TIDEGATE_STORE_AUTH");
     let comma = [("REDIS_URL", "redis://u:p,w@a:1")];
-    assert_eq!(
-        place(&comma),
-        redis("a:1", "the user and password in REDIS_URL")
-    );
+    check_place(&comma, "a:1", "the user and password in REDIS_URL");
     // Not that of the counters.
-    let both = [
-        ("REDIS_URL", "a:1"),
-        ("REDIS_AUTH", "p"),
-        ("TIDEGATE_STORE_URL", "b:1"),
-    ];
-    assert_eq!(
-        place(&both),
-        redis("b:1", "TIDEGATE_STORE_AUTH, which is not set")
-    );
-    for (pairs, expected) in [
-        (
-            &[("TIDEGATE_STORE_URL", "")][..],
-            "TIDEGATE_STORE_URL='': it is set but empty",
-        ),
-        (
-            &[("TIDEGATE_STORE_URL", "u:p@b")],
-            "TIDEGATE_STORE_URL='*****@b': expected host:port",
-        ),
-        (
-            &[("TIDEGATE_STORE_URL", "sqlite")],
-            "Unix socket; or file, for a file in TIDEGATE_DATA_DIR",
-        ),
-        (
-            &[("TIDEGATE_STORE_URL", "a:1,b:2")],
-            "several servers, which need TIDEGATE_STORE_TYPE=cluster, or",
-        ),
-        (
-            &[("REDIS_URL", "a,b:2")],
-            "REDIS_URL='a,b:2': it names several servers, which need REDIS_TYPE=cluster, or",
-        ),
-        (
-            &[("REDIS_URL", "a:1"), ("TIDEGATE_STORE_AUTH", "p")],
-            "TIDEGATE_STORE_AUTH: it belongs to the Redis of",
-        ),
-        (
-            &[
-                ("TIDEGATE_STORE_URL", "file"),
-                ("TIDEGATE_STORE_TLS", "true"),
-            ],
-            "TIDEGATE_STORE_TLS: it belongs",
-        ),
-        (
-            &[("TIDEGATE_STORE_PREFIX", "{a}")],
-            "TIDEGATE_STORE_PREFIX='{a}': expected 1 to 64",
-        ),
-        (
-            &[("TIDEGATE_STORE_PREFIX", "")],
-            "TIDEGATE_STORE_PREFIX='': expected 1 to 64",
-        ),
-    ] {
+    let both = [counters, ("REDIS_AUTH", "p"), ("TIDEGATE_STORE_URL", "b:1")];
+    check_place(&both, "b:1", "TIDEGATE_STORE_AUTH, which is not set");
+}
+
+/// Settings of the store of workflows, and what is told of them.
+const MISTAKES: [(&[(&str, &str)], &str); 9] = [
+    (
+        &[("TIDEGATE_STORE_URL", "")],
+        "TIDEGATE_STORE_URL='': it is set but empty",
+    ),
+    (
+        &[("TIDEGATE_STORE_URL", "u:p@b")],
+        "TIDEGATE_STORE_URL='*****@b': expected host:port",
+    ),
+    (
+        &[("TIDEGATE_STORE_URL", "sqlite")],
+        "Unix socket; or file, for a file in TIDEGATE_DATA_DIR",
+    ),
+    (
+        &[("TIDEGATE_STORE_URL", "a:1,b:2")],
+        "several servers, which need TIDEGATE_STORE_TYPE=cluster, or",
+    ),
+    (
+        &[("REDIS_URL", "a,b:2")],
+        "REDIS_URL='a,b:2': it names several servers, which need REDIS_TYPE=cluster, or",
+    ),
+    (
+        &[("REDIS_URL", "a:1"), ("TIDEGATE_STORE_AUTH", "p")],
+        "TIDEGATE_STORE_AUTH: it belongs to the Redis of",
+    ),
+    (
+        &[
+            ("TIDEGATE_STORE_URL", "file"),
+            ("TIDEGATE_STORE_TLS", "true"),
+        ],
+        "TIDEGATE_STORE_TLS: it belongs",
+    ),
+    (
+        &[("TIDEGATE_STORE_PREFIX", "{a}")],
+        "TIDEGATE_STORE_PREFIX='{a}': expected 1 to 64",
+    ),
+    (
+        &[("TIDEGATE_STORE_PREFIX", "")],
+        "TIDEGATE_STORE_PREFIX='': expected 1 to 64",
+    ),
+];
+
+#[test]
+fn a_wrong_place_of_workflows_is_refused_by_name() {
+    for (pairs, expected) in MISTAKES {
         let error = place(pairs).unwrap_err();
         assert!(error.contains(expected), "{error}");
     }

@@ -22,69 +22,114 @@ fn lengths() -> (u64, u64, usize) {
     seconds.map_or((5, 7, 20), |seconds: u64| (seconds / 3, seconds, 100))
 }
 
-/// Half of the workers of these jobs live on, and half of them have died; some jobs are under a limit of how many run at once.
+/// Calls of workers that live through an outage.
+struct Workers {
+    client: Client,
+    /// Length of their leases, in seconds.
+    lease: u64,
+    /// Jobs in all.
+    number: usize,
+}
+
+/// Which workflow a job belongs to, and its lease.
+struct Leased {
+    workflow: String,
+    lease: String,
+}
+
+impl Leased {
+    fn read(job: &Value) -> Self {
+        let text = |name: &str| job[name].as_str().unwrap().to_owned();
+        let (workflow, lease) = (text("workflow_id"), text("lease"));
+        Self { workflow, lease }
+    }
+}
+
+fn workflows(leases: &[Leased]) -> BTreeSet<String> {
+    leases
+        .iter()
+        .map(|leased| leased.workflow.clone())
+        .collect()
+}
+
+impl Workers {
+    fn post(&mut self, path: &str, body: &Value) -> Value {
+        let answer = self.client.ask("POST", path, "", &body.to_string());
+        answer.unwrap().1
+    }
+
+    /// Creates jobs, of which half are under a limit of how many run at once.
+    fn create(&mut self) {
+        let limit =
+            json!([{"concurrency": self.number, "of": "all", "entries": [["of", "outage"]]}]);
+        for at in 0..self.number {
+            let mut job = json!({"name": "a", "handler": "h"});
+            if at % 4 < 2 {
+                job["limits"] = limit.clone();
+            }
+            self.post("/v1/workflows", &json!({"name": "w", "jobs": [job]}));
+        }
+    }
+
+    fn claim(&mut self) -> Vec<Leased> {
+        let lease = format!("{}s", self.lease);
+        let claim =
+            json!({"queues": ["default"], "worker": "w", "limit": self.number, "lease": lease});
+        let claimed = self.post("/v1/jobs/claim", &claim);
+        claimed["jobs"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(Leased::read)
+            .collect()
+    }
+
+    /// Extends these leases, of which none may be lost.
+    fn extend(&mut self, living: &[Leased]) {
+        let leases: Vec<&String> = living.iter().map(|leased| &leased.lease).collect();
+        let body = json!({"leases": leases, "lease": format!("{}s", self.lease)});
+        let extended = self.post("/v1/jobs/extend", &body);
+        // With 503 it is not known yet.
+        let kept = |item: &Value| item["status"] == 200 || item["status"] == 503;
+        let leases = extended["leases"].as_array().unwrap();
+        assert!(leases.iter().all(kept), "{extended}");
+    }
+
+    fn succeed(&mut self, living: &[Leased]) {
+        let report = |leased: &Leased| json!({"lease": leased.lease, "outcome": "succeeded"});
+        let reports: Vec<Value> = living.iter().map(report).collect();
+        let reported = self.post("/v1/jobs/report", &json!({"reports": reports}));
+        let items = reported["reports"].as_array().unwrap();
+        assert!(items.iter().all(|item| item["status"] == 200), "{reported}");
+    }
+}
+
+/// Half of the workers of these jobs live on, and half of them have died.
 fn nobody_who_lives_loses_a_job(api: std::net::SocketAddr, outage: impl FnOnce(Duration)) {
     let (lease, seconds, number) = lengths();
-    let mut client = Client::new(Arc::new([api]), 0, Arc::new(AtomicBool::new(false)));
-    let mut post =
-        |path: &str, body: Value| client.ask("POST", path, "", &body.to_string()).unwrap().1;
-    for at in 0..number {
-        let mut job = json!({"name": "a", "handler": "h"});
-        if at % 4 < 2 {
-            job["limits"] =
-                json!([{"concurrency": number, "of": "all", "entries": [["of", "outage"]]}]);
-        }
-        post("/v1/workflows", json!({"name": "w", "jobs": [job]}));
-    }
-    let claim = json!({"queues": ["default"], "worker": "w", "limit": number, "lease": format!("{lease}s")});
-    let mut leases: Vec<(String, String)> = Vec::new();
+    let client = Client::new(Arc::new([api]), 0, Arc::new(AtomicBool::new(false)));
+    let mut workers = Workers {
+        client,
+        lease,
+        number,
+    };
+    workers.create();
+    let mut leases = Vec::new();
     while leases.len() < number {
-        let claimed = post("/v1/jobs/claim", claim.clone());
-        let text = |value: &Value| value.as_str().unwrap().to_owned();
-        let jobs = claimed["jobs"].as_array().unwrap();
-        leases.extend(
-            jobs.iter()
-                .map(|job| (text(&job["workflow_id"]), text(&job["lease"]))),
-        );
+        leases.extend(workers.claim());
     }
     let (living, dead) = leases.split_at(number / 2);
     outage(Duration::from_secs(seconds));
     let back = Instant::now();
-    let ids = |leases: &[(String, String)]| {
-        leases
-            .iter()
-            .map(|(id, _)| id.clone())
-            .collect::<BTreeSet<_>>()
-    };
-    let mut extend = || {
-        let each: Vec<&String> = living.iter().map(|(_, lease)| lease).collect();
-        let body = json!({"leases": each, "lease": format!("{lease}s")});
-        let extended = post("/v1/jobs/extend", body);
-        // With 503 it is not known yet.
-        let kept = |item: &Value| item["status"] == 200 || item["status"] == 503;
-        assert!(
-            extended["leases"].as_array().unwrap().iter().all(kept),
-            "{extended}"
-        );
-        let again = post("/v1/jobs/claim", claim.clone());
-        let found = again["jobs"].as_array().unwrap().iter();
-        found
-            .map(|job| job["workflow_id"].as_str().unwrap().to_owned())
-            .collect::<Vec<_>>()
-    };
+    let longest = PATIENCE + Duration::from_secs(2 * lease);
     let mut again = BTreeSet::new();
     while again.len() < dead.len() {
-        assert!(
-            back.elapsed() < PATIENCE + Duration::from_secs(2 * lease),
-            "{} of {}",
-            again.len(),
-            dead.len()
-        );
-        again.extend(extend());
-        assert!(
-            again.is_disjoint(&ids(living)),
-            "a job of a worker that lives runs twice"
-        );
+        let counts = format!("{} of {}", again.len(), dead.len());
+        assert!(back.elapsed() < longest, "{counts}");
+        workers.extend(living);
+        again.extend(workflows(&workers.claim()));
+        let alone = again.is_disjoint(&workflows(living));
+        assert!(alone, "a job of a worker that lives runs twice");
         park_timeout(Duration::from_millis(200));
     }
     eprintln!(
@@ -92,20 +137,8 @@ fn nobody_who_lives_loses_a_job(api: std::net::SocketAddr, outage: impl FnOnce(D
         dead.len(),
         back.elapsed()
     );
-    assert_eq!(again, ids(dead));
-    let reports: Vec<Value> = living
-        .iter()
-        .map(|(_, lease)| json!({"lease": lease, "outcome": "succeeded"}))
-        .collect();
-    let reported = post("/v1/jobs/report", json!({"reports": reports}));
-    assert!(
-        reported["reports"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .all(|item| item["status"] == 200),
-        "{reported}"
-    );
+    assert_eq!(again, workflows(dead));
+    workers.succeed(living);
 }
 
 fn while_the_server_is_away(store: &[(&'static str, String)]) {

@@ -1,5 +1,7 @@
 //! The configuration as a tree, with what each limit counts, and the mistakes of a load that was refused.
 
+mod large;
+
 use std::fmt::Write as _;
 use std::thread::spawn;
 
@@ -11,8 +13,6 @@ use crate::support::{Limits, await_that, post};
 use crate::xds::management::{Management, limits, mistaken};
 
 const PATH: &str = "/v1/limits/configuration";
-/// More than two answers have room for.
-const MANY: usize = 50_000;
 
 const SHOP: &str = "\
 domain: shop
@@ -74,13 +74,11 @@ fn counts(limit: &Value) -> [u64; 5] {
     .map(|name| limit["use"][name].as_u64().unwrap())
 }
 
-#[test]
-fn the_tree_is_in_the_order_of_the_files_with_the_hits_of_each_limit() {
+/// A server with [`SHOP`] and another domain, after some decisions.
+fn decided() -> (Limits, Flows) {
     let files = Limits::new(SHOP);
-    files.write(
-        "a.yaml",
-        "domain: first\ndescriptors:\n  - {key: k, rate_limit: {unit: second, requests_per_unit: 1}}\n",
-    );
+    let first = "domain: first\ndescriptors:\n  - {key: k, rate_limit: {unit: second, requests_per_unit: 1}}\n";
+    files.write("a.yaml", first);
     let flows = Flows::start(&[("RUNTIME_ROOT", files.root())]);
     for _ in 0..5 {
         decide(&flows, &[("user", "ada")]);
@@ -88,137 +86,105 @@ fn the_tree_is_in_the_order_of_the_files_with_the_hits_of_each_limit() {
     }
     // Statistics have the values of these in their names; the limit counts them all the same.
     for tenant in ["a", "a", "a", "b"] {
-        decide(
-            &flows,
-            &[("plan", "free"), ("region", "eu"), ("tenant", tenant)],
-        );
+        let entries = [("plan", "free"), ("region", "eu"), ("tenant", tenant)];
+        decide(&flows, &entries);
     }
+    (files, flows)
+}
+
+/// These members of a value.
+fn members(of: &Value, names: &[&str]) -> Value {
+    names.iter().map(|name| of[*name].clone()).collect()
+}
+
+#[test]
+fn the_tree_is_in_the_order_of_the_files() {
+    let (files, flows) = decided();
     let shown = asked(&flows, "");
-    assert_eq!(
-        (&shown["version"], &shown["next_cursor"]),
-        (&json!(1), &Value::Null)
+    let answer = members(&shown, &["version", "next_cursor"]);
+    assert_eq!(answer, json!([1, null]));
+    let load = members(
+        &shown["load"],
+        &["source", "place", "refused", "unreadable"],
     );
-    let load = &shown["load"];
-    assert_eq!(
-        [
-            &load["source"],
-            &load["place"],
-            &load["refused"],
-            &load["unreadable"]
-        ],
-        [
-            &json!("files"),
-            &json!(files.folder()),
-            &Value::Null,
-            &json!([])
-        ]
-    );
-    assert_eq!(
-        ["files", "domains", "descriptors", "limits"].map(|name| load[name].as_u64().unwrap()),
-        [2, 2, 7, 5]
-    );
-    let domains = shown["domains"].as_array().unwrap();
-    assert_eq!(
-        (&domains[0]["name"], &domains[1]["name"]),
-        (&json!("first"), &json!("shop"))
-    );
-    assert_eq!(
-        (&domains[1]["files"], &domains[1]["limits"]),
-        (&json!(["config.limits.yaml"]), &json!(4))
-    );
+    assert_eq!(load, json!(["files", files.folder(), null, []]));
+    let loaded = ["files", "domains", "descriptors", "limits"];
+    assert_eq!(members(&shown["load"], &loaded), json!([2, 2, 7, 5]));
+    let [first, shop] = [0, 1].map(|at| &shown["domains"][at]);
+    assert_eq!(first["name"], "first");
+    let shop = members(shop, &["name", "files", "limits"]);
+    assert_eq!(shop, json!(["shop", ["config.limits.yaml"], 4]));
+}
 
-    let [user, path, plan] = [0, 1, 2].map(|at| &domains[1]["descriptors"][at]);
-    assert_eq!(
-        (&user["key"], &user["value"], &user["line"]),
-        (&json!("user"), &json!(""), &json!(3))
-    );
-    let limit = &user["limit"];
-    assert_eq!(
-        [
-            &limit["rule"],
-            &limit["name"],
-            &limit["requests_per_unit"],
-            &limit["unit"],
-            &limit["replaces"]
-        ],
-        [
-            &json!("shop.user"),
-            &json!("per-user"),
-            &json!(3),
-            &json!("hour"),
-            &json!(["other"])
-        ]
-    );
-    assert_eq!(counts(limit), [5, 3, 1, 2, 0]);
-    assert_eq!(
-        (&path["value"], &path["share_threshold"]),
-        (&json!("/api/*"), &json!(true))
-    );
-    assert_eq!(
-        (&path["limit"]["shadow_mode"], counts(&path["limit"])),
-        (&json!(true), [5, 1, 1, 4, 4])
-    );
-    assert_eq!(
-        [&plan["limit"], &plan["children"], &plan["limits_below"]],
-        [&Value::Null, &json!(2), &json!(2)]
-    );
+#[test]
+fn each_limit_is_shown_with_its_place_its_rule_and_its_hits() {
+    let (_files, flows) = decided();
+    let shown = asked(&flows, "");
+    let [user, path, plan] = [0, 1, 2].map(|at| &shown["domains"][1]["descriptors"][at]);
+    let place = members(user, &["key", "value", "line"]);
+    assert_eq!(place, json!(["user", "", 3]));
+    let rule = ["rule", "name", "requests_per_unit", "unit", "replaces"];
+    let expected = json!(["shop.user", "per-user", 3, "hour", ["other"]]);
+    assert_eq!(members(&user["limit"], &rule), expected);
+    assert_eq!(counts(&user["limit"]), [5, 3, 1, 2, 0]);
+
+    let shared = members(path, &["value", "share_threshold"]);
+    assert_eq!(shared, json!(["/api/*", true]));
+    assert_eq!(path["limit"]["shadow_mode"], true);
+    assert_eq!(counts(&path["limit"]), [5, 1, 1, 4, 4]);
+
+    let below = members(plan, &["limit", "children", "limits_below"]);
+    assert_eq!(below, json!([null, 2, 2]));
     let tenant = &plan["descriptors"][0]["descriptors"][0];
-    assert_eq!(
-        (&tenant["file"], &tenant["line"]),
-        (&json!("config.limits.yaml"), &json!(16))
-    );
-    assert_eq!(
-        (
-            &tenant["limit"]["detailed_metric"],
-            counts(&tenant["limit"])
-        ),
-        (&json!(true), [4, 3, 1, 1, 0])
-    );
+    let place = members(tenant, &["file", "line"]);
+    assert_eq!(place, json!(["config.limits.yaml", 16]));
+    assert_eq!(tenant["limit"]["detailed_metric"], true);
+    assert_eq!(counts(&tenant["limit"]), [4, 3, 1, 1, 0]);
     let admin = &plan["descriptors"][1]["limit"];
-    assert_eq!(
-        [&admin["unit"], &admin["requests_per_unit"], &admin["use"]],
-        [&Value::Null; 3]
-    );
+    let unlimited = members(admin, &["unit", "requests_per_unit", "use"]);
+    assert_eq!(unlimited, json!([null, null, null]));
+}
 
-    let nested = |limit: usize| {
+#[test]
+fn a_level_is_asked_for_by_its_entries_and_nested_while_there_is_room() {
+    let (_files, flows) = decided();
+    let shop = asked(&flows, "")["domains"][1]["descriptors"].take();
+    let below = level(&flows, "shop", r#"[["plan","free"],["region"]]"#);
+    assert_eq!(below[0], shop[2]["descriptors"][0]["descriptors"][0]);
+    assert_eq!(level(&flows, "shop", "[]")[2], shop[2]);
+    // There are nine rows in all.
+    for (limit, expected) in [(2, [false; 2]), (8, [true, false]), (9, [true; 2])] {
         let shown = asked(&flows, &format!("?limit={limit}"));
-        [0, 1].map(|at| shown["domains"][at]["descriptors"].is_array())
-    };
-    assert_eq!(
-        [nested(2), nested(8), nested(9)],
-        [[false; 2], [true, false], [true; 2]],
-        "there are nine rows in all"
-    );
+        let nested = [0, 1].map(|at| shown["domains"][at]["descriptors"].is_array());
+        assert_eq!(nested, expected, "{limit}");
+    }
+}
 
-    assert_eq!(
-        level(&flows, "shop", r#"[["plan","free"],["region"]]"#)[0],
-        *tenant
-    );
-    assert_eq!(level(&flows, "shop", "[]")[2], *plan);
-    for (wrong, code) in [
-        ("?domain=nobody", "descriptor_not_found"),
+#[test]
+fn a_part_that_is_not_there_and_wrong_parameters_are_refused() {
+    let files = Limits::new(SHOP);
+    let flows = Flows::start(&[("RUNTIME_ROOT", files.root())]);
+    for (query, code) in [
+        ("domain=nobody", "descriptor_not_found"),
         (
-            "?domain=shop&entries=[[%22user%22,%22ada%22]]",
+            "domain=shop&entries=[[%22user%22,%22ada%22]]",
             "descriptor_not_found",
         ),
         (
-            "?domain=shop&entries=[[%22plan_free%22]]",
+            "domain=shop&entries=[[%22plan_free%22]]",
             "descriptor_not_found",
         ),
-        ("?domain=shop&entries=x", "invalid_field"),
-        ("?domain=shop&entries=[[]]", "invalid_field"),
-        ("?entries=[[%22user%22]]", "invalid_field"),
-        ("?limit=1001", "invalid_field"),
-        ("?other=1", "invalid_field"),
-        ("?find=a&domain=shop", "invalid_field"),
-        ("?cursor=x", "invalid_cursor"),
-        ("?find=a&cursor=1..2", "invalid_cursor"),
+        ("domain=shop&entries=x", "invalid_field"),
+        ("domain=shop&entries=[[]]", "invalid_field"),
+        ("entries=[[%22user%22]]", "invalid_field"),
+        ("limit=1001", "invalid_field"),
+        ("other=1", "invalid_field"),
+        ("find=a&domain=shop", "invalid_field"),
+        ("cursor=x", "invalid_cursor"),
+        ("find=a&cursor=1..2", "invalid_cursor"),
     ] {
-        assert_eq!(
-            problem(&flows.ask("GET", &format!("{PATH}{wrong}"), &[], "")).1,
-            code,
-            "{wrong}"
-        );
+        let answer = flows.ask("GET", &format!("{PATH}?{query}"), &[], "");
+        assert_eq!(problem(&answer).1, code, "{query}");
     }
 }
 
@@ -386,115 +352,6 @@ fn a_file_that_cannot_be_read_is_told_and_keeps_its_text() {
     std::fs::remove_file(&file).unwrap();
     files.write("limits.yaml", SHOP);
     await_that("nothing is told any more", || unreadable() == json!([]));
-}
-
-#[test]
-fn a_large_configuration_is_shown_in_small_answers() {
-    let mut text = String::from("domain: many\ndescriptors:\n");
-    for number in 0..MANY {
-        let _ = write!(
-            text,
-            "  - {{key: tenant, value: t{number}, rate_limit: {{unit: hour, requests_per_unit: 1}}"
-        );
-        text.push_str(if number % 100 == 7 {
-            ", descriptors: [{key: below}]}\n"
-        } else {
-            "}\n"
-        });
-    }
-    let files = Limits::new(&text);
-    // A character that JSON writes with six.
-    let hostile = "\\x01".repeat(500);
-    let row = |number: usize| {
-        format!(
-            "  - {{key: \"{number}{hostile}\", value: \"{hostile}\", rate_limit: {{unit: hour, requests_per_unit: 1, name: \"{hostile}\"}}}}\n"
-        )
-    };
-    files.write(
-        "z.yaml",
-        &format!(
-            "domain: hostile\ndescriptors:\n{}",
-            (0..200).map(row).collect::<String>()
-        ),
-    );
-    let flows = Flows::start(&[("RUNTIME_ROOT", files.root())]);
-    let ask = |query: &str| {
-        let answer = flows.ask("GET", &format!("{PATH}{query}"), &[], "");
-        assert!(
-            answer.body.len() <= 256 * 1024,
-            "{query}: {}",
-            answer.body.len()
-        );
-        found(answer)
-    };
-    let shown = ask("");
-    assert_eq!(
-        (&shown["load"]["limits"], &shown["domains"][0]["children"]),
-        (&json!(MANY + 200), &json!(MANY))
-    );
-    assert!(
-        shown["domains"][0]["descriptors"].is_null(),
-        "there is no room for them"
-    );
-    for (domain, children, least) in [("many", MANY, 300), ("hostile", 200, 10)] {
-        let (mut cursor, mut seen, mut pages) = (String::new(), Vec::new(), 0);
-        loop {
-            let page = ask(&format!("?domain={domain}&limit=1000{cursor}"));
-            let items = page["descriptors"].as_array().unwrap();
-            seen.extend(items.iter().map(|item| item["line"].as_u64().unwrap()));
-            pages += 1;
-            let Some(next) = page["next_cursor"].as_str() else {
-                break;
-            };
-            assert!(items.len() >= least, "{domain}: a page of {}", items.len());
-            cursor = format!("&cursor={next}");
-        }
-        assert_eq!(
-            seen,
-            (3..children as u64 + 3).collect::<Vec<_>>(),
-            "{domain}: each once, in their order"
-        );
-        assert!(pages > 1, "{domain}");
-    }
-    // With all room taken by a level, what is below it is asked for by itself.
-    let page = ask("?domain=many&limit=8");
-    assert!(
-        (
-            &page["descriptors"][7]["children"],
-            &page["descriptors"][7]["descriptors"]
-        ) == (&json!(1), &Value::Null)
-    );
-    assert_eq!(
-        level(&flows, "many", r#"[["tenant","t7"]]"#)[0]["key"],
-        "below"
-    );
-    // The second half is looked at by another call.
-    let (mut cursor, mut found, mut calls) = (String::new(), Vec::new(), 0);
-    loop {
-        let page = ask(&format!("?find=9999&limit=1000{cursor}"));
-        found.extend(
-            page["found"]
-                .as_array()
-                .unwrap()
-                .iter()
-                .map(|item| item["descriptor"]["value"].as_str().unwrap().to_owned()),
-        );
-        calls += 1;
-        let Some(next) = page["next_cursor"].as_str() else {
-            break;
-        };
-        cursor = format!("&cursor={next}");
-    }
-    assert_eq!(
-        (found, calls),
-        (
-            ["9999", "19999", "29999", "39999", "49999"]
-                .map(|number| format!("t{number}"))
-                .to_vec(),
-            2
-        )
-    );
-    assert_eq!(ask("?domain=many&cursor=50001")["descriptors"], json!([]));
 }
 
 #[test]

@@ -80,29 +80,48 @@ fn requests_and_jobs_use_one_limit_of_two_servers_on_one_redis() {
 fn one_limit_holds(stores: &[&[(&'static str, String)]]) {
     let limits = Limits::new(RULES);
     let root = ("RUNTIME_ROOT", limits.root().to_owned());
-    let servers: Vec<Served> = stores
-        .iter()
-        .map(|store| Served::start(&[store, &[root.clone()][..]].concat()))
-        .collect();
+    let start = |store: &&[_]| Served::start(&[store, &[root.clone()][..]].concat());
+    let servers: Vec<Served> = stores.iter().map(start).collect();
     let vendor = Vendor::start(&[SECOND.name, MINUTE.name]);
-    let deciding: Vec<u16> = servers
-        .iter()
-        .map(|server| server.address("gRPC").port())
-        .collect();
+    let span = compete(&servers, &vendor);
+    let calls = vendor.calls();
+    for rule in [SECOND, MINUTE] {
+        check(&rule, &calls, span);
+        let name = format!(
+            "ratelimit.service.rate_limit.vendor.{}.within_limit",
+            rule.name
+        );
+        let granted = servers
+            .iter()
+            .map(|server| stat(server.address("debug"), &name));
+        let granted: u64 = granted.sum();
+        let of_rule = calls.iter().filter(|((name, _), _)| name == rule.name);
+        let used: usize = of_rule.map(|(_, calls)| calls.len()).sum();
+        assert!(
+            used as u64 <= granted,
+            "{used} calls were made with {granted} units"
+        );
+    }
+}
+
+/// Lets workers and callers of the gateway ask for units as fast as they can. Returns when they began and ended.
+fn compete(servers: &[Served], vendor: &Vendor) -> (u64, u64) {
+    let ports = servers.iter().map(|server| server.address("gRPC").port());
+    let deciding: Vec<u16> = ports.collect();
     let (_envoy, front) =
         front_with(|example| before_the_vendor(&example, &deciding, vendor.address.port()));
     let front = SocketAddr::from(([127, 0, 0, 1], front));
     let lasts = Duration::from_secs(number(LONGER).unwrap_or(LASTS));
     let tenants = tenants();
-    tenants
-        .iter()
-        .for_each(|tenant| create_jobs(servers[0].api, tenant, lasts));
+    for tenant in &tenants {
+        create_jobs(servers[0].api, tenant, lasts);
+    }
     let apis: Arc<[_]> = servers.iter().map(|server| server.api).collect();
     let over = Arc::new(AtomicBool::new(false));
     let client =
         |addresses: Arc<[SocketAddr]>, first| Client::new(addresses, first, Arc::clone(&over));
     let to_one = |address| client(Arc::new([address]), 0);
-    let span = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         for worker in 0..WORKERS {
             let (server, vendor) = (client(Arc::clone(&apis), worker), to_one(vendor.address));
             scope.spawn(move || work(server, vendor));
@@ -124,28 +143,7 @@ fn one_limit_holds(stores: &[&[(&'static str, String)]]) {
             park_timeout(until - Instant::now());
         }
         (begin, now())
-    });
-    let calls = vendor.calls();
-    for rule in [SECOND, MINUTE] {
-        check(&rule, &calls, span);
-        let name = format!(
-            "ratelimit.service.rate_limit.vendor.{}.within_limit",
-            rule.name
-        );
-        let granted: u64 = servers
-            .iter()
-            .map(|server| stat(server.address("debug"), &name))
-            .sum();
-        let used = calls
-            .iter()
-            .filter(|((name, _), _)| name == rule.name)
-            .map(|(_, calls)| calls.len())
-            .sum::<usize>();
-        assert!(
-            used as u64 <= granted,
-            "{used} calls were made with {granted} units"
-        );
-    }
+    })
 }
 
 /// Ends all traffic when dropped.

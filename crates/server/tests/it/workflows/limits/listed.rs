@@ -23,104 +23,79 @@ fn listed(flows: &Flows, query: &str) -> Value {
     found(flows.ask("GET", &format!("/v1/limits{query}"), &[], ""))
 }
 
+/// Calls of two tenants in two queues; the places of the first queue are taken.
+fn fill(servers: &[Flows]) {
+    create(&servers[0], "default", "acme", 5);
+    create(&servers[0], "default", "bell", 3);
+    create(&servers[0], "mail", "acme", 4);
+    let mut all = Vec::new();
+    await_that("places of the first queue are taken", || {
+        all.extend(servers.iter().flat_map(claimed));
+        all.len() >= 2 + 2 + 2
+    });
+}
+
 #[test]
 fn limits_are_listed_with_their_use_waiters_and_holders() {
     on_one_and_on_two(|servers| {
-        let (flows, other) = (&servers[0], servers.last().unwrap());
-        assert_eq!(listed(flows, ""), json!({"items": [], "next_cursor": null}));
-        for (queue, tenant, number) in [
-            ("default", "acme", 5),
-            ("default", "bell", 3),
-            ("mail", "acme", 4),
-        ] {
-            create(flows, queue, tenant, number);
-        }
-        let mut all = Vec::new();
-        await_that("places of the first queue are taken", || {
-            all.extend(servers.iter().flat_map(claimed));
-            all.len() >= 2 + 2 + 2
-        });
-        for flows in servers {
-            let page = listed(flows, "");
-            let items = page["items"].as_array().unwrap();
-            let outline: Vec<Value> = items
-                .iter()
-                .map(|item| {
-                    json!([
-                        item["queue"],
-                        item["handler"],
-                        item["waiting"],
-                        item["limits"][0]["entries"][0][1]
-                    ])
-                })
-                .collect();
-            assert_eq!(
-                outline,
-                [
-                    json!(["default", "call", 3, "acme"]),
-                    json!(["default", "call", 1, "bell"]),
-                    json!(["mail", "call", 4, "acme"])
-                ],
-                "{page}"
-            );
-            let [rate, places] = [&items[0]["limits"][0], &items[0]["limits"][1]];
-            assert_eq!(
-                (&rate["use"]["used"], &rate["use"]["requests_per_unit"]),
-                (&json!(2), &json!(10)),
-                "{rate}"
-            );
-            assert_eq!(
-                (&places["running"], &places["concurrency"], &places["of"]),
-                (&json!(2), &json!(2), &json!("queue"))
-            );
-            assert_eq!(places["holders"].as_array().unwrap().len(), 2, "{places}");
-            assert!(
-                places["holders"][0]["job"]
-                    .as_str()
-                    .unwrap()
-                    .starts_with("acme "),
-                "{places}"
-            );
-            assert_eq!(items[0]["full"]["index"], 1, "{page}");
-            assert_eq!(items[2]["full"], Value::Null, "nobody asks for this queue");
-            assert!(
-                items.iter().all(|item| item["oldest_ready_at"].is_string()),
-                "{page}"
-            );
-        }
-        let mail = listed(other, "?queue=mail");
-        assert_eq!(
-            (
-                mail["items"].as_array().unwrap().len(),
-                &mail["items"][0]["queue"]
-            ),
-            (1, &json!("mail"))
-        );
-        let (mut cursor, mut pages) = (String::new(), Vec::new());
+        let empty = listed(&servers[0], "");
+        assert_eq!(empty, json!({"items": [], "next_cursor": null}));
+        fill(servers);
+        servers.iter().for_each(check_list);
+        the_command_line_shows_them(servers.last().unwrap());
+    });
+}
+
+fn check_list(flows: &Flows) {
+    let page = listed(flows, "");
+    let items = page["items"].as_array().unwrap();
+    let outline = |item: &Value| {
+        let tenant = &item["limits"][0]["entries"][0][1];
+        json!([item["queue"], item["handler"], item["waiting"], tenant])
+    };
+    let expected = json!([
+        ["default", "call", 3, "acme"],
+        ["default", "call", 1, "bell"],
+        ["mail", "call", 4, "acme"],
+    ]);
+    assert_eq!(items.iter().map(outline).collect::<Value>(), expected);
+    let [rate, places] = [&items[0]["limits"][0], &items[0]["limits"][1]];
+    assert_eq!(rate["use"]["used"], 2, "{rate}");
+    assert_eq!(rate["use"]["requests_per_unit"], 10, "{rate}");
+    let most = json!([places["running"], places["concurrency"], places["of"]]);
+    assert_eq!(most, json!([2, 2, "queue"]));
+    assert_eq!(places["holders"].as_array().unwrap().len(), 2, "{places}");
+    let holder = places["holders"][0]["job"].as_str().unwrap();
+    assert!(holder.starts_with("acme "), "{places}");
+    assert_eq!(items[0]["full"]["index"], 1, "{page}");
+    assert_eq!(items[2]["full"], Value::Null, "nobody asks for this queue");
+    let since = |item: &Value| item["oldest_ready_at"].is_string();
+    assert!(items.iter().all(since), "{page}");
+}
+
+#[test]
+fn limits_are_listed_by_queue_and_in_pages() {
+    on_one_and_on_two(|servers| {
+        fill(servers);
+        let flows = servers.last().unwrap();
+        let mail = listed(flows, "?queue=mail");
+        assert_eq!(mail["items"].as_array().unwrap().len(), 1);
+        assert_eq!(mail["items"][0]["queue"], "mail");
+        let (mut cursor, mut items) = (String::new(), 0);
         loop {
-            let page = listed(other, &format!("?limit=1{cursor}"));
-            pages.extend(page["items"].as_array().unwrap().clone());
+            let page = listed(flows, &format!("?limit=1{cursor}"));
+            items += page["items"].as_array().unwrap().len();
             let Some(next) = page["next_cursor"].as_str() else {
                 break;
             };
             cursor = format!("&cursor={next}");
         }
-        assert_eq!(pages.len(), 3, "{pages:?}");
-        for wrong in [
-            "?cursor=0",
-            "?cursor=zz",
-            "?limit=101",
-            "?limit=0",
-            "?other=1",
-        ] {
-            let answer = other.ask("GET", &format!("/v1/limits{wrong}"), &[], "");
-            assert!(
-                [400, 422].contains(&answer.status),
-                "{wrong}: {}",
-                answer.body
-            );
+        assert_eq!(items, 3);
+        for wrong in ["cursor=0", "cursor=zz", "limit=101", "limit=0", "other=1"] {
+            let answer = flows.ask("GET", &format!("/v1/limits?{wrong}"), &[], "");
+            let refused = [400, 422].contains(&answer.status);
+            assert!(refused, "{wrong}: {answer:?}");
         }
-        the_command_line_shows_them(other);
     });
 }
 

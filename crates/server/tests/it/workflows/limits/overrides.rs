@@ -1,6 +1,7 @@
 //! Limits that are paused, scaled, checked and looked at over the API.
 
 use serde_json::{Value, json};
+use tidegate_pipeline::test_util::RedisServer;
 
 use super::super::{Flows, found, problem, redis};
 use super::{RULES, claimed, jobs, of, on_one_and_on_two, passes};
@@ -32,58 +33,56 @@ fn is_open(flows: &Flows, tenant: &str) -> bool {
     checked(flows, tenant, 1).0 == "ok"
 }
 
+/// Three servers on one Redis.
+fn three(limits: &Limits, redis: &RedisServer) -> [Flows; 3] {
+    let url = redis.address().to_string();
+    let settings = [
+        ("RUNTIME_ROOT", limits.root()),
+        ("REDIS_URL", url.as_str()),
+        ("REDIS_SOCKET_TYPE", "tcp"),
+    ];
+    [(); 3].map(|()| Flows::start(&settings))
+}
+
+/// Claims at all servers until this many jobs of a tenant are claimed; returns all that were.
+fn claim_all(servers: &[Flows], tenant: &str, jobs: usize) -> Vec<String> {
+    let mut all = Vec::new();
+    await_that("the jobs of the key are claimed", || {
+        all.extend(servers.iter().flat_map(claimed));
+        of(&all, tenant) == jobs
+    });
+    all
+}
+
 #[test]
 fn a_key_that_is_paused_at_one_server_is_paused_at_all_until_it_is_resumed() {
     let (limits, redis) = (Limits::new(RULES), redis());
-    let url = redis.address().to_string();
-    let on_redis = || {
-        Flows::start(&[
-            ("RUNTIME_ROOT", limits.root()),
-            ("REDIS_URL", &url),
-            ("REDIS_SOCKET_TYPE", "tcp"),
-        ])
-    };
-    let three = || [on_redis(), on_redis(), on_redis()];
-    let servers = three();
+    let servers = three(&limits, &redis);
     let paused = json!({"domain": "vendor", "entries": [["tenant", "acme"]], "pause": true, "gateway": true, "for": "10m",
         "reason": "they are down"});
     let shown = found(put(&servers[0], &paused));
-    assert_eq!(
-        (&shown["effect"], &shown["by"], &shown["gateway"]),
-        (&"paused".into(), &"anonymous".into(), &true.into())
-    );
-    assert!(
-        !passes(&servers[0], "tenant", "acme"),
-        "it holds at once where it was decided"
-    );
+    let decided = json!([shown["effect"], shown["by"], shown["gateway"]]);
+    assert_eq!(decided, json!(["paused", "anonymous", true]));
+    let at_once = "it holds at once where it was decided";
+    assert!(!passes(&servers[0], "tenant", "acme"), "{at_once}");
     await_that("all servers know", || {
         servers.iter().all(|flows| !is_open(flows, "acme"))
     });
-    assert!(
-        servers
-            .iter()
-            .all(|flows| !passes(flows, "tenant", "acme") && passes(flows, "tenant", "bell"))
-    );
+    for flows in &servers {
+        assert!(!passes(flows, "tenant", "acme") && passes(flows, "tenant", "bell"));
+    }
     servers[0].create(jobs("tenant", "acme", 2));
     servers[1].create(jobs("tenant", "bell", 1));
-    let mut all = Vec::new();
-    await_that("the other key's job is claimed", || {
-        all.extend(servers.iter().flat_map(claimed));
-        of(&all, "bell") == 1
-    });
+    let mut all = claim_all(&servers, "bell", 1);
     all.extend(servers.iter().flat_map(claimed));
     assert_eq!(of(&all, "acme"), 0);
 
-    for flows in servers {
-        flows.server.stop();
-    }
-    let servers = three();
+    servers.into_iter().for_each(|flows| flows.server.stop());
+    let servers = three(&limits, &redis);
     for flows in &servers {
         assert_eq!(flows.get(PATH), json!({"items": [shown], "unreadable": 0}));
-        assert!(
-            !passes(flows, "tenant", "acme"),
-            "what was paused stays so from the first request on"
-        );
+        let first = "what was paused stays so from the first request on";
+        assert!(!passes(flows, "tenant", "acme"), "{first}");
     }
     assert_eq!(servers.iter().flat_map(claimed).count(), 0);
     assert_eq!(remove(&servers[2], ACME).status, 204);
@@ -91,11 +90,7 @@ fn a_key_that_is_paused_at_one_server_is_paused_at_all_until_it_is_resumed() {
     await_that("all servers know", || {
         servers.iter().all(|flows| is_open(flows, "acme"))
     });
-    let mut all = Vec::new();
-    await_that("the jobs of the key are claimed", || {
-        all.extend(servers.iter().flat_map(claimed));
-        of(&all, "acme") == 2
-    });
+    claim_all(&servers, "acme", 2);
     assert_eq!(problem(&remove(&servers[2], ACME)).1, "override_not_found");
     assert_eq!(servers[0].get(PATH)["items"], json!([]));
 }
@@ -209,96 +204,72 @@ fn the_top_names_what_was_granted_and_what_was_refused() {
     assert_eq!(all.len(), 10);
 }
 
-#[test]
-fn who_decided_is_told_and_mistakes_are_named() {
-    let limits = Limits::new(RULES);
+const TOKEN: (&str, &str) = ("authorization", "Bearer a-secret");
+
+/// A server that knows the token of ada.
+fn guarded(limits: &Limits) -> (tempfile::NamedTempFile, Flows) {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "admin ada a-secret\n").unwrap();
     let flows = Flows::start(&[
         ("RUNTIME_ROOT", limits.root()),
         ("TIDEGATE_TOKENS_FILE", file.path().to_str().unwrap()),
     ]);
-    let ask = |method: &str, path: &str, body: &Value| {
-        flows.ask(
-            method,
-            path,
-            &[("authorization", "Bearer a-secret")],
-            &body.to_string(),
-        )
-    };
-    let shown = found(ask(
-        "PUT",
-        PATH,
-        &json!({"rule": "vendor.fast", "pause": true, "reason": "why"}),
-    ));
-    assert_eq!(
-        (&shown["by"], &shown["until"], &shown["reason"]),
-        (&"ada".into(), &Value::Null, &"why".into())
-    );
-    let listed = found(flows.ask("GET", PATH, &[("authorization", "Bearer a-secret")], ""));
+    (file, flows)
+}
+
+#[test]
+fn who_decided_is_told() {
+    let limits = Limits::new(RULES);
+    let (_file, flows) = guarded(&limits);
+    let pause = json!({"rule": "vendor.fast", "pause": true, "reason": "why"});
+    let shown = found(flows.ask("PUT", PATH, &[TOKEN], &pause.to_string()));
+    let decided = json!([shown["by"], shown["until"], shown["reason"]]);
+    assert_eq!(decided, json!(["ada", null, "why"]));
+    let listed = found(flows.ask("GET", PATH, &[TOKEN], ""));
     assert_eq!(listed["items"], json!([shown]));
-    let long = "x".repeat(1_024);
-    for (method, path, body, expected) in [
-        (
-            "PUT",
-            PATH,
-            json!({"rule": "vendor.nope", "pause": true}),
-            (422, "invalid_field", json!("rule")),
-        ),
-        (
-            "PUT",
-            PATH,
-            json!({"rule": "vendor.fast", "pause": true, "reason": long}),
-            (422, "invalid_field", json!("")),
-        ),
-        (
-            "PUT",
-            PATH,
-            json!({"pause": true}),
-            (422, "invalid_field", json!("")),
-        ),
-        (
-            "PUT",
-            PATH,
-            json!({"reason": "x".repeat(64 * 1024)}),
-            (413, "payload_too_large", Value::Null),
-        ),
-        (
-            "POST",
-            "/v1/limits/check",
-            json!({"domain": "", "descriptors": []}),
-            (422, "invalid_field", json!("domain")),
-        ),
-        (
-            "POST",
-            "/v1/limits/check",
-            json!({"domain": "d", "descriptors": []}),
-            (422, "invalid_field", json!("descriptors")),
-        ),
-    ] {
-        let (status, code, at) = problem(&ask(method, path, &body));
-        assert_eq!((status, &*code, at), expected, "{method} {path}");
+}
+
+#[test]
+fn a_wrong_override_is_refused_with_its_place() {
+    let limits = Limits::new(RULES);
+    let (_file, flows) = guarded(&limits);
+    let check = |request: &str, body: &Value, expected: Value| {
+        let (method, path) = request.split_once(' ').unwrap();
+        let body = if body.is_null() {
+            String::new()
+        } else {
+            body.to_string()
+        };
+        let (status, code, place) = problem(&flows.ask(method, path, &[TOKEN], &body));
+        assert_eq!(json!([status, code, place]), expected, "{request} {body}");
+    };
+    let put = format!("PUT {PATH}");
+    let unknown = json!({"rule": "vendor.nope", "pause": true});
+    check(&put, &unknown, json!([422, "invalid_field", "rule"]));
+    let long = json!({"rule": "vendor.fast", "pause": true, "reason": "x".repeat(1_024)});
+    check(&put, &long, json!([422, "invalid_field", ""]));
+    let nothing = json!({"pause": true});
+    check(&put, &nothing, json!([422, "invalid_field", ""]));
+    let large = json!({"reason": "x".repeat(64 * 1024)});
+    check(&put, &large, json!([413, "payload_too_large", null]));
+    for (domain, place) in [("", "domain"), ("d", "descriptors")] {
+        let body = json!({"domain": domain, "descriptors": []});
+        let expected = json!([422, "invalid_field", place]);
+        check("POST /v1/limits/check", &body, expected);
     }
     for (query, expected) in [
-        ("", (422, "invalid_field", json!(""))),
+        ("", json!([422, "invalid_field", ""])),
         (
             "?rule=a&effect=nope",
-            (422, "invalid_field", json!("effect")),
+            json!([422, "invalid_field", "effect"]),
         ),
         (
             "?domain=a&entries=x",
-            (422, "invalid_field", json!("entries")),
+            json!([422, "invalid_field", "entries"]),
         ),
-        ("?rule=a&more=1", (422, "invalid_field", json!("more"))),
-        ("?rule=a", (404, "override_not_found", Value::Null)),
+        ("?rule=a&more=1", json!([422, "invalid_field", "more"])),
+        ("?rule=a", json!([404, "override_not_found", null])),
     ] {
-        let answer = flows.ask(
-            "DELETE",
-            &format!("{PATH}{query}"),
-            &[("authorization", "Bearer a-secret")],
-            "",
-        );
-        let (status, code, at) = problem(&answer);
-        assert_eq!((status, &*code, at), expected, "{query}");
+        check(&format!("DELETE {PATH}{query}"), &Value::Null, expected);
     }
 }

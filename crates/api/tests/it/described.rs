@@ -4,12 +4,10 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::{Flows, workflow};
-use crate::support::repository;
+use crate::support::{Flows, document, workflow};
 
-fn document() -> Value {
-    let text = std::fs::read_to_string(repository().join("docs/openapi.json")).unwrap();
-    serde_json::from_str(&text).unwrap()
+fn description() -> Value {
+    serde_json::from_str(&document("docs/openapi.json")).unwrap()
 }
 
 /// Checks a value against a schema, as far as this document uses the language of schemas.
@@ -37,23 +35,7 @@ impl Schemas {
                 return Err(format!("{at}: {value} is not one of {words}"));
             }
         }
-        let kind = match value {
-            Value::Null => "null",
-            Value::Bool(_) => "boolean",
-            Value::Number(_) => "integer",
-            Value::String(_) => "string",
-            Value::Array(_) => "array",
-            Value::Object(_) => "object",
-        };
-        let kinds = &schema["type"];
-        if !(kinds.is_null()
-            || kinds == kind
-            || kinds
-                .as_array()
-                .is_some_and(|kinds| kinds.contains(&json!(kind))))
-        {
-            return Err(format!("{at}: {value} is no {kinds}"));
-        }
+        check_kind(&schema["type"], value, at)?;
         for (place, item) in value.as_array().into_iter().flatten().enumerate() {
             self.check(&schema["items"], item, &format!("{at}[{place}]"))?;
         }
@@ -84,12 +66,29 @@ impl Schemas {
     }
 }
 
+/// Whether a value is of the kind, or one of the kinds, that a schema names.
+fn check_kind(kinds: &Value, value: &Value, at: &str) -> Result<(), String> {
+    let kind = match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    };
+    let is_listed = |kinds: &Vec<Value>| kinds.contains(&json!(kind));
+    if kinds.is_null() || kinds == kind || kinds.as_array().is_some_and(is_listed) {
+        return Ok(());
+    }
+    Err(format!("{at}: {value} is no {kinds}"))
+}
+
 #[test]
 fn the_description_that_is_served_is_the_one_in_the_documents() {
-    let flows = Flows::start(&[]);
+    let flows = Flows::start();
     let served: Value =
         serde_json::from_str(&flows.ask("GET", "/v1/openapi.json", &[], "").body).unwrap();
-    assert_eq!(served, document());
+    assert_eq!(served, description());
 }
 
 /// A server whose answers are held against the document.
@@ -101,8 +100,8 @@ struct Described {
 impl Described {
     fn start() -> Self {
         Self {
-            flows: Flows::start(&[]),
-            schemas: Schemas(document()),
+            flows: Flows::start(),
+            schemas: Schemas(description()),
         }
     }
 
@@ -138,118 +137,98 @@ impl Described {
 
 const ONE: &str = "/v1/workflows/{id}";
 
-#[test]
-fn answers_are_as_described() {
-    let described = Described::start();
-    let check = |template: &str, method: &str, path: &str, body: Value| {
-        described.check(template, method, path, body)
-    };
-    let mut body = workflow("w", "a b<a c<a later stuck");
-    body["tags"] = json!(["t"]);
-    body["globals"] = json!({"g": 1});
-    body["retention"] = json!("1d");
-    body["jobs"][3]["wait"] = json!("1h");
-    body["jobs"][4]["queue"] = json!("far");
-    let id = check("/v1/workflows", "post", "/v1/workflows", body)["id"]
-        .as_str()
-        .unwrap()
-        .to_owned();
-    let job = described.flows.claim(1).pop().unwrap();
+impl Described {
+    fn get(&self, template: &str, path: &str) -> Value {
+        self.check(template, "get", path, Value::Null)
+    }
+
+    /// A POST to a path that has no parameters.
+    fn post(&self, path: &str, body: Value) -> Value {
+        self.check(path, "post", path, body)
+    }
+
+    /// The id of a new workflow in which each member of an answer has a value.
+    fn create(&self) -> String {
+        let mut body = workflow("w", "a b<a c<a later stuck");
+        body["tags"] = json!(["t"]);
+        body["globals"] = json!({"g": 1});
+        body["retention"] = json!("1d");
+        body["jobs"][3]["wait"] = json!("1h");
+        body["jobs"][4]["queue"] = json!("far");
+        let created = self.post("/v1/workflows", body);
+        created["id"].as_str().unwrap().to_owned()
+    }
+}
+
+/// Runs a job of a workflow of [`Described::create`] to its end, and makes another fail that has told of its progress.
+fn work(described: &Described) {
+    let job = described.flows.claim();
     let claim = json!({"queues": ["default"], "worker": "w"});
-    let reports = json!([{"lease": job["lease"], "outcome": "succeeded", "output": 1}, {"lease": "?", "outcome": "succeeded"}]);
-    let next = check(
-        "/v1/jobs/report",
-        "post",
-        "/v1/jobs/report",
-        json!({"reports": reports, "claim": claim}),
-    );
+    let reports = json!([
+        {"lease": job["lease"], "outcome": "succeeded", "output": 1},
+        {"lease": "?", "outcome": "succeeded"},
+    ]);
+    let report = json!({"reports": reports, "claim": claim});
+    let next = described.post("/v1/jobs/report", report);
     let lease = &next["jobs"][0]["lease"];
-    let notes = json!([{"lease": lease, "progress": {"percent": 1, "text": "x"}, "log": ["y"]}, {"lease": "?"}]);
-    check(
-        "/v1/jobs/extend",
-        "post",
-        "/v1/jobs/extend",
-        json!({"leases": [lease, "?"], "notes": notes}),
-    );
-    check(
-        "/v1/jobs/report",
-        "post",
-        "/v1/jobs/report",
-        json!({"reports": [], "notes": notes}),
-    );
+    let notes = json!([
+        {"lease": lease, "progress": {"percent": 1, "text": "x"}, "log": ["y"]},
+        {"lease": "?"},
+    ]);
+    let extend = json!({"leases": [lease, "?"], "notes": notes});
+    described.post("/v1/jobs/extend", extend);
+    let noted = json!({"reports": [], "notes": notes});
+    described.post("/v1/jobs/report", noted);
+    described.flows.fail(&next["jobs"][0]);
+    described.post("/v1/jobs/claim", claim);
+}
+
+#[test]
+fn answers_about_jobs_and_to_workers_are_as_described() {
+    let described = Described::start();
+    let id = described.create();
+    work(&described);
     for job in ["a", "b", "c"] {
         let path = format!("/v1/workflows/{id}/jobs/{job}");
-        check("/v1/workflows/{id}/jobs/{name}", "get", &path, Value::Null);
-        check(
-            "/v1/workflows/{id}/jobs/{name}/log",
-            "get",
-            &format!("{path}/log"),
-            Value::Null,
-        );
+        described.get("/v1/workflows/{id}/jobs/{name}", &path);
+        let log = format!("{path}/log");
+        described.get("/v1/workflows/{id}/jobs/{name}/log", &log);
     }
-    described.flows.fail(&next["jobs"][0]);
-    check("/v1/jobs/claim", "post", "/v1/jobs/claim", claim);
+    let failed = format!("/v1/workflows/{id}/jobs/b");
+    let shown = described.get("/v1/workflows/{id}/jobs/{name}", &failed);
+    assert_eq!(shown["errors"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn answers_about_workflows_and_queues_are_as_described() {
+    let described = Described::start();
+    let id = described.create();
+    work(&described);
     for view in ["summary", "jobs", "full"] {
-        check(
-            ONE,
-            "get",
-            &format!("/v1/workflows/{id}?view={view}"),
-            Value::Null,
-        );
+        described.get(ONE, &format!("/v1/workflows/{id}?view={view}"));
     }
     for path in ["/jobs", "/graph.json"] {
-        check(
-            &format!("{ONE}{path}"),
-            "get",
-            &format!("/v1/workflows/{id}{path}"),
-            Value::Null,
-        );
+        let template = format!("{ONE}{path}");
+        described.get(&template, &format!("/v1/workflows/{id}{path}"));
     }
-    let shown = check(
-        &format!("{ONE}/jobs/{{name}}"),
-        "get",
-        &format!("/v1/workflows/{id}/jobs/b"),
-        Value::Null,
-    );
-    assert_eq!(shown["errors"].as_array().unwrap().len(), 1);
     for path in [
         "/v1/workflows",
         "/v1/workflows:count",
         "/v1/queues",
         "/v1/version",
     ] {
-        check(path, "get", path, Value::Null);
+        described.get(path, path);
     }
-    check(
-        "/v1/workflows:count",
-        "get",
-        "/v1/workflows:count?by=name",
-        Value::Null,
-    );
-    check(
-        "/v1/queues/{name}:pause",
-        "post",
-        "/v1/queues/far:pause",
-        json!({}),
-    );
-    check(
-        "/v1/workflows:batch",
-        "post",
-        "/v1/workflows:batch",
-        json!({"workflows": [workflow("w", "a"), {}]}),
-    );
-    check(
-        "/v1/workflows:bulk",
-        "post",
-        "/v1/workflows:bulk",
-        json!({"action": "delete", "filter": {}}),
-    );
-    check(
-        &format!("{ONE}:expire"),
-        "post",
-        &format!("/v1/workflows/{id}:expire"),
-        json!({"after": "2d"}),
-    );
+    described.get("/v1/workflows:count", "/v1/workflows:count?by=name");
+    let pause = "/v1/queues/{name}:pause";
+    described.check(pause, "post", "/v1/queues/far:pause", json!({}));
+    let batch = json!({"workflows": [workflow("w", "a"), {}]});
+    described.post("/v1/workflows:batch", batch);
+    let delete = json!({"action": "delete", "filter": {}});
+    described.post("/v1/workflows:bulk", delete);
+    let expire = format!("/v1/workflows/{id}:expire");
+    let after = json!({"after": "2d"});
+    described.check(&format!("{ONE}:expire"), "post", &expire, after);
 }
 
 #[test]
@@ -313,7 +292,7 @@ fn problems_are_as_described() {
 
 #[test]
 fn every_code_is_explained() {
-    let text = std::fs::read_to_string(repository().join("docs/http-api.md")).unwrap();
+    let text = document("docs/http-api.md");
     let table = text
         .split_once("| code |")
         .unwrap()
@@ -325,7 +304,7 @@ fn every_code_is_explained() {
     let explained: BTreeSet<&str> = codes
         .flat_map(|codes| codes.split('`').skip(1).step_by(2))
         .collect();
-    let document = document();
+    let document = description();
     let all =
         document["components"]["schemas"]["Problem"]["properties"]["code"]["x-extensible-enum"]
             .as_array()
@@ -338,9 +317,9 @@ fn every_code_is_explained() {
 
 #[test]
 fn requests_have_the_fields_that_are_described() {
-    let flows = Flows::start(&[]);
+    let flows = Flows::start();
     let id = flows.create(workflow("w", "a"));
-    let document = document();
+    let document = description();
     let properties = |name: &str| -> BTreeSet<String> {
         document["components"]["schemas"][name]["properties"]
             .as_object()
