@@ -533,6 +533,18 @@ fn limits_of_jobs_are_read_and_shown() {
 }
 
 #[test]
+fn a_creation_warns_of_a_limit_without_a_rule() {
+    let flows = Flows::start(&[]);
+    let files = Files::new(&[("c.yaml", LIMITED)]);
+    let warning = "warning: job 'charge': no rule of this server has the domain 'vendor', so this limits nothing\n";
+    let created = tidegate(&flows, &["workflow", "create", &files.text("c.yaml")]).expect(DONE);
+    assert_eq!(created.error, warning);
+    let run = ["workflow", "run", &files.text("c.yaml"), "--timeout", "1ms"];
+    let run = tidegate(&flows, &run).expect(TIMED_OUT);
+    assert!(run.error.starts_with(warning), "{run:?}");
+}
+
+#[test]
 fn limits_and_weights_of_queues_and_handlers_are_set() {
     let flows = Flows::start(&[]);
     let limits = "limits:\n  - {domain: vendor, entries: [[tenant, $.tenant]]}\n  - {concurrency: 3, of: all}\n";
