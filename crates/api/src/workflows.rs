@@ -11,3 +11,4 @@ pub(crate) mod list;
 pub(crate) mod show;
 pub(crate) mod turns;
 pub(crate) mod view;
+pub(crate) mod warnings;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueHint};
 use serde_json::json;
 
-use crate::ask::exit::{Exit, Failure, complain};
+use crate::ask::exit::{Exit, Failure, complain, warn};
 use crate::ask::remote::{Ask, Remote};
 use crate::ask::which::{self, Which};
 use crate::ask::wire::Acted;
@@ -146,7 +146,14 @@ fn say(text: &str, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
     screen.object(text, &acted.id, || {
         Ok(format!("{}\n", said(&acted, screen)))
     })?;
+    print_warnings(&acted);
     Ok(Exit::Done)
+}
+
+fn print_warnings(created: &Acted) {
+    for warning in &created.warnings {
+        warn(&format!("job '{}': {}", warning.job, warning.text));
+    }
 }
 
 fn said(acted: &Acted, screen: &Screen) -> String {
@@ -256,6 +263,7 @@ impl Run {
             let name = created.name.as_deref().unwrap_or_default();
             screen.line(&format!("{}  {}", said(&created, screen), printable(name)))?;
         }
+        print_warnings(&created);
         // A key that was used before may belong to one that was never started.
         if created.status == "pending" {
             remote

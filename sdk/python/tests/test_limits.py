@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,6 +17,7 @@ from tidegate import (
     DefinitionError,
     InvalidParam,
     LimitExceeded,
+    LimitWarning,
     NotTidegate,
     ServerUnavailable,
     TidegateError,
@@ -282,3 +284,52 @@ def test_a_server_for_tests_is_asked_and_no_other(monkeypatch: pytest.MonkeyPatc
         with pytest.raises(LimitExceeded):
             call()
     assert issubclass(LimitExceeded, tidegate.Throttled) and issubclass(LimitExceeded, TidegateError)
+
+
+@job(limits=[limit("vendr", account="$.account")])
+def misspelt(account: str) -> str:
+    return account
+
+
+@job(limits=[limit("shop", account="$.account"), limit("vendor", account="$.account"), concurrency(1)])
+def unknown(account: str) -> str:
+    return account
+
+
+@workflow
+def both(account: str) -> list[str]:
+    return [misspelt(account), unknown(account)]
+
+
+@pytest.fixture
+def never_warned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another test may have had a server at the same port."""
+    warned: set[tuple[str, str]] = set()
+    monkeypatch.setattr("tidegate._run._warned", warned)
+
+
+@pytest.mark.usefixtures("never_warned")
+def test_a_limit_without_a_rule_is_warned_of_once_for_each_domain(server: testing.Server) -> None:
+    with pytest.warns(LimitWarning) as caught:
+        assert server.run(misspelt, "a").result() == "a"
+        assert server.run(misspelt, "b").result() == "b"
+        both.start("a")
+        unknown.enqueue("a")
+    text = "no rule of this server has the domain '{}', so this limits nothing (job '{}' at {})"
+    assert [str(one.message) for one in caught] == [
+        text.format("vendr", "misspelt", server.url),
+        text.format("shop", "unknown", server.url),
+    ]
+    assert {one.filename for one in caught} == {__file__}
+    with testing.server(limits=RULES) as other, pytest.warns(LimitWarning, match=other.url):
+        misspelt.enqueue("a")
+
+
+@pytest.mark.usefixtures("never_warned")
+def test_a_filter_makes_the_warning_an_error_of_each_start(server: testing.Server) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", LimitWarning)
+        for _ in range(2):
+            with pytest.raises(LimitWarning, match=r"^no rule of this server has the domain 'vendr'"):
+                misspelt.enqueue("a")
+        job(handler="known", limits=[limit("vendor", account="$.account")])(misspelt.function).enqueue("a")

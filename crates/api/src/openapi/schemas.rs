@@ -16,7 +16,7 @@ use crate::queues::{QueuePage, QueuePaused};
 use crate::terms;
 use crate::workers::events::{DrainEvent, LeaseLostEvent};
 use crate::workers::{WorkerDraining, WorkerPage};
-use crate::workflows::{act, bulk, create, definition, layout, list, view};
+use crate::workflows::{act, bulk, create, definition, layout, list, view, warnings};
 
 type Schemas = Vec<(String, RefOr<Schema>)>;
 
@@ -211,6 +211,10 @@ fn describe_words(all: &mut Map<String, Value>) {
     ];
     describe(&mut all["Problem"]["properties"]["reason"], &losses);
     describe(&mut all["WhyNotRunning"]["properties"]["reason"], &reasons);
+    describe(
+        &mut all["CreationWarning"]["properties"]["code"],
+        &warnings::CODES,
+    );
     describe(
         &mut all["Limit"]["properties"]["of"],
         &["workflow", "queue", "all"],

@@ -3,11 +3,12 @@
 use axum::http::{StatusCode, header};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tidegate_workflow::{Created, MAX_JOBS, NewWorkflow, Terms};
+use tidegate_workflow::{Created, Graph, MAX_JOBS, NewWorkflow, Terms};
 #[cfg(test)]
 use utoipa::ToSchema;
 
 use super::definition::DefinitionBody;
+use super::warnings::{CreationWarning, domains_without_rule};
 use crate::activity::Event;
 use crate::edge::ask::{Answer, Ask};
 use crate::edge::body;
@@ -49,6 +50,9 @@ pub(crate) struct CreatedBody<'a> {
     status: StatusWord,
     /// Whether it was created before, with the same idempotency key.
     existing: bool,
+    /// Parts of it that have no effect, at most eight; left out if there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<CreationWarning>,
 }
 
 /// What became of each workflow, in the order of the request.
@@ -58,7 +62,7 @@ pub(crate) struct BatchAnswer<'a> {
     items: Vec<BatchItem<'a>>,
 }
 
-/// What became of one workflow: `id` and `existing`, or `error`.
+/// What became of one workflow: `id`, `existing` and perhaps `warnings`, or `error`.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(ToSchema))]
 struct BatchItem<'a> {
@@ -69,28 +73,34 @@ struct BatchItem<'a> {
     /// Whether it was created before, with the same idempotency key.
     #[serde(skip_serializing_if = "Option::is_none")]
     existing: Option<bool>,
+    /// Parts of it that have no effect, at most eight; left out if there are none.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    warnings: &'a [CreationWarning],
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<problem::Body<'a>>,
 }
 
+/// A workflow that was created, now or before, and the parts of it that have no effect.
+struct Accepted {
+    created: Created,
+    warnings: Vec<CreationWarning>,
+}
+
 impl<'a> BatchItem<'a> {
-    fn of(created: &'a Result<Created, Problem>, request: &'a RequestId) -> Self {
-        match created {
-            Ok(Created {
-                workflow, existing, ..
-            }) => {
-                let status = status(*existing).as_u16();
-                Self {
-                    status,
-                    id: Some(Id(*workflow)),
-                    existing: Some(*existing),
-                    error: None,
-                }
-            }
+    fn of(outcome: &'a Result<Accepted, Problem>, request: &'a RequestId) -> Self {
+        match outcome {
+            Ok(Accepted { created, warnings }) => Self {
+                status: status(created.existing).as_u16(),
+                id: Some(Id(created.workflow)),
+                existing: Some(created.existing),
+                warnings,
+                error: None,
+            },
             Err(problem) => Self {
                 status: problem.status().as_u16(),
                 id: None,
                 existing: None,
+                warnings: &[],
                 error: Some(problem.body(request)),
             },
         }
@@ -122,27 +132,24 @@ fn key_of_item(key: Option<&str>, at: usize) -> Option<String> {
 
 pub(crate) async fn create(ask: &Ask<'_>) -> Answer {
     let mut creating = Creating::begin(&ask.api.host.traces, "/v1/workflows", ask.headers);
-    let created = created(ask, &mut creating).await;
-    match &created {
-        Ok((created, name)) => {
-            creating.end(status(created.existing), Creations::one(created, name))
+    let accepted = accepted(ask, &mut creating).await;
+    match &accepted {
+        Ok((Accepted { created, .. }, name)) => {
+            creating.end(status(created.existing), Creations::one(created, name));
         }
         Err(problem) => creating.end(problem.status(), Creations::None),
     }
-    let (
-        Created {
-            workflow,
-            status: doing,
-            existing,
-        },
-        name,
-    ) = created?;
+    let (Accepted { created, warnings }, name) = accepted?;
+    let Created {
+        workflow, existing, ..
+    } = created;
     ask.api.activity.add(Event::Created, u64::from(!existing));
     let body = CreatedBody {
         id: Id(workflow),
         name: &name,
-        status: doing.into(),
+        status: created.status.into(),
         existing,
+        warnings,
     };
     let mut response = json::answer(status(existing), &body);
     let location = format!("/v1/workflows/{workflow}")
@@ -153,7 +160,7 @@ pub(crate) async fn create(ask: &Ask<'_>) -> Answer {
 }
 
 /// The workflow of a call, and its name.
-async fn created(ask: &Ask<'_>, creating: &mut Creating) -> Result<(Created, String), Problem> {
+async fn accepted(ask: &Ask<'_>, creating: &mut Creating) -> Result<(Accepted, String), Problem> {
     let key = key(ask)?;
     let terms = ask.api.engine().terms();
     let new = read(ask, creating, move |body, creating| {
@@ -161,14 +168,22 @@ async fn created(ask: &Ask<'_>, creating: &mut Creating) -> Result<(Created, Str
     });
     let new = new.await?;
     let name = new.graph.label.name.clone();
+    let warnings = find_warnings(ask, &new.graph);
     let created = ask.api.engine().create(vec![new], ask.api.now()).await;
-    Ok((
-        created
-            .into_iter()
-            .next()
-            .expect("one answer for one workflow")?,
-        name,
-    ))
+    let created = created
+        .into_iter()
+        .next()
+        .expect("one answer for one workflow")?;
+    Ok((Accepted { created, warnings }, name))
+}
+
+/// Returns the parts of a graph that have no effect; none before the server has a configuration.
+fn find_warnings(ask: &Ask<'_>, graph: &Graph) -> Vec<CreationWarning> {
+    if !graph.has_limits() {
+        return Vec::new();
+    }
+    let configuration = ask.api.host.limits.limiter.configuration();
+    configuration.map_or_else(Vec::new, |known| domains_without_rule(graph, &known))
 }
 
 /// Reads the body together with what is known of the trace, which comes back.
@@ -186,11 +201,11 @@ async fn read<T: Send + 'static>(
 pub(crate) async fn create_batch(ask: &Ask<'_>) -> Answer {
     let mut creating = Creating::begin(&ask.api.host.traces, "/v1/workflows:batch", ask.headers);
     let outcomes = batch_of(ask, &mut creating).await;
-    let fresh = |outcomes: &Vec<Result<Created, Problem>>| {
+    let fresh = |outcomes: &Vec<Result<Accepted, Problem>>| {
         outcomes
             .iter()
             .flatten()
-            .filter(|one| !one.existing)
+            .filter(|one| !one.created.existing)
             .count()
     };
     match &outcomes {
@@ -225,7 +240,7 @@ pub(crate) async fn create_batch(ask: &Ask<'_>) -> Answer {
 async fn batch_of(
     ask: &Ask<'_>,
     creating: &mut Creating,
-) -> Result<Vec<Result<Created, Problem>>, Problem> {
+) -> Result<Vec<Result<Accepted, Problem>>, Problem> {
     let mut new = Vec::new();
     let mut order = Vec::new();
     let key = key(ask)?;
@@ -241,7 +256,11 @@ async fn batch_of(
         definitions(body, (key.as_deref(), &terms), creating)
     });
     for resolved in all.await? {
-        order.push(resolved.map(|workflow| new.push(workflow)));
+        order.push(resolved.map(|workflow| {
+            let warnings = find_warnings(ask, &workflow.graph);
+            new.push(workflow);
+            warnings
+        }));
     }
     let mut created = ask
         .api
@@ -249,12 +268,10 @@ async fn batch_of(
         .create(new, ask.api.now())
         .await
         .into_iter();
-    let outcome = |resolved: Result<(), Problem>| {
-        resolved?;
-        created
-            .next()
-            .expect("one answer for each workflow")
-            .map_err(Problem::from)
+    let outcome = |warnings: Result<Vec<CreationWarning>, Problem>| {
+        let warnings = warnings?;
+        let created = created.next().expect("one answer for each workflow")?;
+        Ok(Accepted { created, warnings })
     };
     Ok(order.into_iter().map(outcome).collect())
 }

@@ -155,18 +155,23 @@ impl fmt::Display for Failure {
 /// Tells a person why something was not done.
 pub fn complain(failure: &Failure) {
     if failure.exit != Exit::Unread {
-        let out = io::stderr();
-        let most = if out.is_terminal() {
-            columns(&out)
-        } else {
-            usize::MAX
-        };
-        let lines: Vec<String> = failure
-            .to_string()
-            .lines()
-            .flat_map(|line| wrapped(line, most))
-            .collect();
-        // A failure to write this message cannot be reported.
-        let _ = writeln!(out.lock(), "{}", lines.join("\n"));
+        print_message(&failure.to_string());
     }
+}
+
+/// Warns a person about something that was done. `text` may come from a server.
+pub(crate) fn warn(text: &str) {
+    print_message(&format!("warning: {}", printable(text)));
+}
+
+fn print_message(text: &str) {
+    let out = io::stderr();
+    let most = if out.is_terminal() {
+        columns(&out)
+    } else {
+        usize::MAX
+    };
+    let lines: Vec<String> = text.lines().flat_map(|line| wrapped(line, most)).collect();
+    // A failure to write this message cannot be reported.
+    let _ = writeln!(out.lock(), "{}", lines.join("\n"));
 }

@@ -184,6 +184,15 @@ pub(crate) struct Acted {
     pub(crate) status: String,
     #[serde(default)]
     pub(crate) existing: bool,
+    #[serde(default)]
+    pub(crate) warnings: Vec<CreationWarning>,
+}
+
+/// A part of a workflow that has no effect.
+#[derive(Debug, Deserialize)]
+pub(crate) struct CreationWarning {
+    pub(crate) job: String,
+    pub(crate) text: String,
 }
 
 /// A queue.

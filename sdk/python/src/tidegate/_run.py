@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 import uuid
+import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TextIO, TypeVar, cast
@@ -12,10 +13,18 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TextIO, TypeVar, cas
 from . import _connect, _telemetry  # pyright: ignore[reportPrivateUsage]
 from ._decode import decode
 from ._graph import Graph
-from ._trace import tried
+from ._trace import tried, user_level
 from ._values import encode, resolve
 from ._workflows import WorkflowOptions, description
-from .errors import IdempotencyMismatch, JobError, RemoteError, TidegateError, TooLarge, WorkflowNotDone
+from .errors import (
+    IdempotencyMismatch,
+    JobError,
+    LimitWarning,
+    RemoteError,
+    TidegateError,
+    TooLarge,
+    WorkflowNotDone,
+)
 
 if TYPE_CHECKING:
     from . import api
@@ -34,6 +43,8 @@ PROGRESS_INTERVAL = 0.5
 #: Most outputs that are read one by one: this number, or this part of all jobs if that is more. More outputs are read
 #: in one answer, with all of the workflow.
 _MAX_SINGLE, _SINGLE_PART = 4, 16
+#: Each server and domain of which this process has warned.
+_warned: set[tuple[str, str]] = set()
 
 
 class Progress(NamedTuple):
@@ -53,7 +64,7 @@ class Progress(NamedTuple):
 
 
 def start(graph: Graph, result: Any, wanted: Any, options: WorkflowOptions, client: Client | None) -> Run[Any]:
-    """Creates the workflow of a graph, whose function returned ``result``."""
+    """Creates the workflow of a graph, whose function returned ``result``. May warn with :class:`LimitWarning`."""
     client = client or _connect.client()
     template = encode(result, f"workflow '{graph.name}', what it returns", lambda _: None)
     definition = description(graph, options)
@@ -68,7 +79,18 @@ def start(graph: Graph, result: Any, wanted: Any, options: WorkflowOptions, clie
     except IdempotencyMismatch as error:
         detail = f"the key '{key}' was used with other arguments or options, by run {error.workflow_id}"
         raise IdempotencyMismatch({**error.fields, "detail": detail}, status=error.status) from None
+    _warn(created, client.server)
     return Run(created["id"], client, name=graph.name, template=template, wanted=wanted)
+
+
+def _warn(created: api.Created, server: str) -> None:
+    """Warns of the rate limits that limit nothing, once for each server and domain."""
+    for one in created.get("warnings", ()):
+        pair = server, one["domain"]
+        if one["code"] == "no_rate_limit" and pair not in _warned:
+            warnings.warn(f"{one['text']} (job '{one['job']}' at {server})", LimitWarning, stacklevel=user_level())
+            # Only then: where a filter makes it an error, each start raises it.
+            _warned.add(pair)
 
 
 class Run(Generic[R]):

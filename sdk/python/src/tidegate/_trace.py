@@ -1,10 +1,11 @@
-"""Traces of errors that users make: their own code is in them, and ours is not."""
+"""Traces of errors and warnings that are about users' code: their own code is in them, and ours is not."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import TypeVar
 
 from .errors import TidegateError
@@ -36,3 +37,12 @@ def short(error: E) -> E:
     for one in reversed(frames):
         trace = TracebackType(trace, one.tb_frame, one.tb_lasti, one.tb_lineno)
     return error.with_traceback(trace)
+
+
+def user_level() -> int:
+    """The ``stacklevel`` with which a warning of the function that asks names the latest line of other code."""
+    level = 1
+    frame: FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    while frame is not None and frame.f_code.co_filename.startswith(_SDK):
+        level, frame = level + 1, frame.f_back
+    return level

@@ -114,12 +114,14 @@ class _BatchItemRequired(TypedDict):
 
 
 class BatchItem(_BatchItemRequired, total=False):
-    """What became of one workflow: `id` and `existing`, or `error`."""
+    """What became of one workflow: `id`, `existing` and perhaps `warnings`, or `error`."""
 
     error: Problem
     existing: bool
     """Whether it was created before, with the same idempotency key."""
     id: WorkflowId
+    warnings: list[CreationWarning]
+    """Parts of it that have no effect, at most eight; left out if there are none."""
 
 
 class BatchResult(TypedDict):
@@ -407,14 +409,32 @@ class ConfiguredLimitUse(TypedDict):
     """Those within the limit."""
 
 
-class Created(TypedDict):
-    """A workflow that was created, now or before."""
-
+class _CreatedRequired(TypedDict):
     existing: bool
     """Whether it was created before, with the same idempotency key."""
     id: WorkflowId
     name: str
     status: Status
+
+
+class Created(_CreatedRequired, total=False):
+    """A workflow that was created, now or before."""
+
+    warnings: list[CreationWarning]
+    """Parts of it that have no effect, at most eight; left out if there are none."""
+
+
+class CreationWarning(TypedDict):
+    """A part of a workflow that has no effect. The workflow is created all the same."""
+
+    code: str
+    """One of `no_rate_limit`. More words may be added."""
+    domain: str
+    """The domain of a rate limit."""
+    job: str
+    """The first job with such a limit."""
+    text: str
+    """A sentence for people."""
 
 
 class _DefinitionRequired(TypedDict):

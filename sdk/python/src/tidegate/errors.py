@@ -166,6 +166,14 @@ class WorkflowNotDone(TidegateError, TimeoutError):
     """A workflow is not over after the time that its caller would wait."""
 
 
+class LimitWarning(UserWarning):
+    """A rate limit of a run limits nothing: its server has no rule with the domain. The run was started all the same.
+
+    A process warns once for each server and domain. A test makes it an error with
+    ``warnings.simplefilter("error", LimitWarning)``; then each start raises it.
+    """
+
+
 def deciding(error: BaseException) -> BaseException:
     """The error that decides how an attempt ends: of a group (as of a task group), one of the errors in it.
 

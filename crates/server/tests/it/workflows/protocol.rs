@@ -5,8 +5,16 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 
-use super::{Flows, on_each_store};
-use crate::support::{await_that, repository};
+use super::{Flows, redis};
+use crate::support::{Limits, await_that, repository};
+
+/// The rule of the rate limit that a job of the messages has.
+const RULES: &str = "\
+domain: vendor
+descriptors:
+  - key: tenant
+    rate_limit: { unit: second, requests_per_unit: 100 }
+";
 
 /// All messages, by the names of their files.
 fn messages() -> Vec<(String, Value)> {
@@ -86,7 +94,13 @@ fn is_of_a_run(text: &str) -> bool {
 
 #[test]
 fn messages_are_those_of_a_real_server() {
-    on_each_store(|flows| {
+    let limits = Limits::new(RULES);
+    let root = ("RUNTIME_ROOT", limits.root());
+    let redis = redis();
+    let url = redis.address().to_string();
+    let on_redis = [root, ("REDIS_URL", &url), ("REDIS_SOCKET_TYPE", "tcp")];
+    for settings in [&[root][..], &on_redis] {
+        let flows = Flows::start(settings);
         let mut meanings = Meanings::default();
         for (file, message) in messages() {
             let text = |name: &str| message[name].as_str().unwrap();
@@ -104,7 +118,7 @@ fn messages_are_those_of_a_real_server() {
                 &file,
             );
         }
-    });
+    }
 }
 
 #[test]

@@ -84,6 +84,18 @@ fn set(flows: &Flows, words: &str, file: &str) -> Ended {
 }
 
 #[test]
+fn a_creation_warns_of_a_limit_without_a_rule() {
+    let flows = Flows::start(&[]);
+    let files = Files::new(&[("c.yaml", LIMITED)]);
+    let warning = "warning: job 'charge': no rule of this server has the domain 'vendor', so this limits nothing\n";
+    let created = tidegate(&flows, &["workflow", "create", &files.text("c.yaml")]).expect(DONE);
+    assert_eq!(created.error, warning);
+    let run = ["workflow", "run", &files.text("c.yaml"), "--timeout", "1ms"];
+    let run = tidegate(&flows, &run).expect(TIMED_OUT);
+    assert!(run.error.starts_with(warning), "{run:?}");
+}
+
+#[test]
 fn limits_and_weights_of_queues_and_handlers_are_set() {
     let (flows, files) = (Flows::start(&[]), files());
     let [limits, weights] = ["l.yaml", "w.json"].map(|file| files.text(file));
