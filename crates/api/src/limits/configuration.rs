@@ -59,7 +59,7 @@ pub(crate) struct ConfigurationShown<'a> {
     next_cursor: Option<String>,
 }
 
-pub(crate) fn show(ask: &Ask<'_>) -> Answer {
+pub(crate) async fn show(ask: &Ask<'_>) -> Answer {
     let wanted = Wanted::of(ask.query)?;
     let host = &ask.api.host;
     let loads = (host.loads)();

@@ -85,7 +85,7 @@ fn answers() -> Schemas {
     add::<session::Session>(&mut schemas);
     add::<crate::overview::Overview>(&mut schemas);
     add::<crate::live::OfEvent>(&mut schemas);
-    add::<crate::Version>(&mut schemas);
+    add::<crate::readiness::Version>(&mut schemas);
     add::<crate::readiness::ServerStatus>(&mut schemas);
     schemas
 }
