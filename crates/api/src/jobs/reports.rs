@@ -124,7 +124,7 @@ enum RetryWord {
 
 /// What went wrong.
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, expecting = "an object with `kind` and `message`")]
+#[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = ReportError))]
 pub(crate) struct ErrorBody {
     /// Such as the class of the error; cut to 200 bytes.
