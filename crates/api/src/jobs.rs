@@ -4,10 +4,13 @@ pub(crate) mod claims;
 pub(crate) mod leases;
 pub(crate) mod log;
 pub(crate) mod notes;
+mod outcome;
+mod params;
 mod reasons;
 pub(crate) mod reports;
 pub(crate) mod view;
 mod waiting;
+pub(crate) mod why;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -23,8 +26,8 @@ use crate::edge::query::Query;
 use crate::workflows::act::{RetryBody, done};
 use crate::workflows::list::MOST_ITEMS;
 use crate::workflows::turns::Turns;
+use outcome::check_output;
 use reasons::with_reasons;
-use reports::check_output;
 use view::{Job, MOST_TEXT, is_long, too_long};
 
 /// Bytes after which a page has no further job. A page has one job, whatever its size.

@@ -138,7 +138,8 @@ async fn answer(api: &Context, id: &RequestId, head: &Parts, body: Body) -> Answ
         Method::GET | Method::HEAD => Bytes::new(),
         _ => body::receive(api.access.max_body, &head.headers, body).await?,
     };
-    let (headers, peer) = (&head.headers, head.extensions.get().copied());
+    let headers = &head.headers;
+    let peer = head.extensions.get().copied();
     let token = token.as_deref();
     let ask = Ask {
         api,

@@ -81,15 +81,11 @@ pub(crate) fn moment(api: &Context) -> Moment {
     };
     api.activity.look();
     let census = api.activity.census();
-    let (workflows, jobs) = (
-        census.workflows.into_iter().collect(),
-        census.jobs.into_iter().collect(),
-    );
     Moment {
         until: moment_of(host.limits.now()),
         values: values(point),
-        workflows,
-        jobs,
+        workflows: census.workflows.into_iter().collect(),
+        jobs: census.jobs.into_iter().collect(),
         home_partitions: census.home_partitions,
     }
 }

@@ -191,25 +191,23 @@ impl Store {
         if api.looks.turn(Instant::now()) {
             api.looks.note(ask(engine).await);
         }
-        let (partitions, troubles) = (engine.store().partitions(), engine.troubles());
         Self {
-            partitions,
+            partitions: engine.store().partitions(),
             silent: api.looks.is_silent(),
-            troubles,
+            troubles: engine.troubles(),
         }
     }
 
     fn works(&self, fails: impl Fn(&Trouble) -> bool) -> Works {
-        match self.silent {
-            true => Works::No,
-            false => {
-                let failing = self
-                    .troubles
-                    .values()
-                    .filter(|trouble| fails(trouble))
-                    .count();
-                Works::of(failing, self.partitions.into())
-            }
+        if self.silent {
+            Works::No
+        } else {
+            let failing = self
+                .troubles
+                .values()
+                .filter(|trouble| fails(trouble))
+                .count();
+            Works::of(failing, self.partitions.into())
         }
     }
 
@@ -225,7 +223,8 @@ impl Store {
     fn shown(&self) -> Vec<PartitionTrouble> {
         let mut shown: Vec<PartitionTrouble> = Vec::new();
         for (partition, trouble) in &self.troubles {
-            let (reads, writes) = (trouble.reads.is_none(), writes(trouble));
+            let reads = trouble.reads.is_none();
+            let writes = writes(trouble);
             let reason = reason(trouble);
             let same = |other: &&mut PartitionTrouble| {
                 (other.reads, other.writes, &other.reason) == (reads, writes, &reason)

@@ -139,7 +139,7 @@ fn domains(
     let here: Vec<(&str, &Domain)> = all.take(wanted.limit).collect();
     let mut room = wanted.limit - here.len();
     let shown = here.iter().map(|&(name, domain)| {
-        let shown = DomainShown::of((name, domain));
+        let shown = DomainShown::of(name, domain);
         if takes(&mut room, &domain.level) {
             shown.with_descriptors(domain)
         } else {

@@ -104,10 +104,8 @@ pub(crate) async fn show(ask: &Ask<'_>) -> Answer {
         since,
         refusals,
     } = limits.limiter.sketch(limits.now());
-    let (keys, refusals) = (
-        top.iter().map(KeyShown::of).collect(),
-        refusals.iter().map(RefusalShown::of).collect(),
-    );
+    let keys = top.iter().map(KeyShown::of).collect();
+    let refusals = refusals.iter().map(RefusalShown::of).collect();
     Ok(json::ok(&Top {
         since: moment(since),
         keys,

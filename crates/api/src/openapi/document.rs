@@ -170,10 +170,9 @@ fn responses(route: &Route, about: &Description) -> Value {
     }
     let mut codes: BTreeMap<u16, Vec<&str>> = BTreeMap::new();
     for code in problems(route, about) {
-        let (word, status, _) = code.about();
-        let words = codes.entry(status.as_u16()).or_default();
-        if !words.contains(&word) {
-            words.push(word);
+        let words = codes.entry(code.status().as_u16()).or_default();
+        if !words.contains(&code.word()) {
+            words.push(code.word());
         }
     }
     for (status, words) in codes {

@@ -197,7 +197,7 @@ fn describe_words(all: &mut Map<String, Value>) {
     describe(&mut all["OnFailureShown"], &["continue", "fail_fast"]);
     describe(
         &mut all["Problem"]["properties"]["code"],
-        &Code::ALL.map(|code| code.about().0),
+        &Code::ALL.iter().map(|code| code.word()).collect::<Vec<_>>(),
     );
     let losses = [
         "expired",
