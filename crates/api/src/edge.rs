@@ -10,7 +10,6 @@ pub(crate) mod query;
 pub(crate) mod request_id;
 pub(crate) mod room;
 pub(crate) mod route;
-pub(crate) mod shape;
 pub(crate) mod time;
 pub(crate) mod tokens;
 pub(crate) mod words;

@@ -1,5 +1,6 @@
 //! A workflow as a stream of server-sent events.
 
+mod follower;
 mod frames;
 mod look;
 mod outlet;
@@ -27,11 +28,12 @@ use crate::edge::json::Id;
 use crate::edge::problem::Problem;
 use crate::edge::room::{self, Caller, Room, Share};
 use crate::edge::words::StateWord;
+pub(crate) use follower::Views;
 use frames::Frames;
 pub(crate) use frames::push_event;
 use look::Told;
 pub(crate) use outlet::{Outlet, Piece};
-pub(crate) use view::{Known, View, Views};
+pub(crate) use view::{Known, View};
 use view::{News, Since};
 
 /// How many bytes of large frames one reader gets in a second: what happens meanwhile is told at once.
@@ -64,7 +66,7 @@ pub(crate) async fn events(ask: &Ask<'_>) -> Answer {
         .get("last-event-id")
         .map(|last| last.to_str().unwrap_or_default().to_owned());
     let (pieces, receiver) = mpsc::channel(FRAMES);
-    follow(ask, (id, last), Outlet::new(pieces), places(ask, 1)?).await?;
+    follow(ask, id, last, Outlet::new(pieces), places(ask, 1)?).await?;
     Ok(stream(receiver).into_response())
 }
 
@@ -95,7 +97,8 @@ pub(crate) fn stream(pieces: mpsc::Receiver<Piece>) -> impl IntoResponse {
 /// There is no such workflow, or it cannot be read.
 pub(crate) async fn follow(
     ask: &Ask<'_>,
-    (id, last): (WorkflowId, Option<String>),
+    id: WorkflowId,
+    last: Option<String>,
     outlet: Outlet,
     places: Arc<Places>,
 ) -> Result<(), Problem> {
@@ -110,7 +113,7 @@ pub(crate) async fn follow(
     let version = engine.glance(id).await?.version;
     let missed = last.is_some_and(|last| last != version.to_string());
     let since = if missed { Since::Ever } else { Since::Now };
-    let news = in_time(view.news((&engine, id), version, &since)).await?;
+    let news = in_time(view.news(&engine, id, version, &since)).await?;
     let drain = ask.api.host.drain.clone();
     let watch = Watch {
         engine,
@@ -231,7 +234,7 @@ impl Watch {
             Known::Version { version, .. } => {
                 let since = Since::Told(Arc::clone(told));
                 self.view
-                    .news((&self.engine, self.id), version, &since)
+                    .news(&self.engine, self.id, version, &since)
                     .await
                     .map(Some)
             }

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use axum::http::StatusCode;
 use axum::http::request::Parts;
-use axum::http::{Method, StatusCode};
 use tidegate_workflow::Timestamp;
 use tracing::{error, warn};
 
@@ -44,14 +44,18 @@ impl Lines {
 /// Notes a request that was answered with this problem.
 pub(crate) fn request(api: &Context, id: &RequestId, head: &Parts, problem: &Problem) {
     count(&api.activity, [problem]);
-    let (status, code) = (problem.status(), problem.word());
+    let status = problem.status();
+    let code = problem.word();
     if !status.is_server_error() {
         return;
     }
     let Some(suppressed) = api.failures.turn(code, api.now()) else {
         return;
     };
-    let (id, method, path, detail) = (id.text(), &head.method, head.uri.path(), problem.detail());
+    let id = id.text();
+    let method = &head.method;
+    let path = head.uri.path();
+    let detail = problem.detail();
     if status == StatusCode::INTERNAL_SERVER_ERROR {
         error!(request_id = id, %method, path, code, detail, suppressed, "a request failed");
     } else {
@@ -75,16 +79,16 @@ pub(crate) fn items<'a>(ask: &Ask<'_>, problems: impl Iterator<Item = &'a Proble
     let Some(first) = fault.or(failed.first()) else {
         return;
     };
-    let (items, code, detail) = (failed.len(), first.word(), first.detail());
+    let items = failed.len();
+    let code = first.word();
+    let detail = first.detail();
     let Some(suppressed) = ask.api.failures.turn(code, ask.api.now()) else {
         return;
     };
     // No call with items has a name in its path: the template is the path.
-    let (id, method, path): (_, &Method, _) = (
-        ask.id.text(),
-        &ask.matched.route.method,
-        ask.matched.route.template,
-    );
+    let id = ask.id.text();
+    let method = &ask.matched.route.method;
+    let path = ask.matched.route.template;
     if fault.is_some() {
         error!(request_id = id, %method, path, items, code, detail, suppressed, "items of a request failed");
     } else {
@@ -94,7 +98,8 @@ pub(crate) fn items<'a>(ask: &Ask<'_>, problems: impl Iterator<Item = &'a Proble
 
 /// Counts a request if the store is to blame for one of its problems, or the lack of room.
 fn count<'a>(activity: &Activity, problems: impl IntoIterator<Item = &'a Problem>) {
-    let (mut store, mut room) = (false, false);
+    let mut store = false;
+    let mut room = false;
     for problem in problems {
         store |= matches!(problem.code, Code::StoreUnavailable | Code::Internal);
         room |= problem.code == Code::Overloaded;

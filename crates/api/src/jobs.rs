@@ -4,10 +4,13 @@ pub(crate) mod claims;
 pub(crate) mod leases;
 pub(crate) mod log;
 pub(crate) mod notes;
+mod outcome;
+mod params;
 mod reasons;
 pub(crate) mod reports;
 pub(crate) mod view;
 mod waiting;
+pub(crate) mod why;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -20,12 +23,11 @@ use crate::edge::body::{self, NoBody};
 use crate::edge::json::{self, Verbatim};
 use crate::edge::problem::{Code, Problem};
 use crate::edge::query::Query;
-use crate::edge::route::JobAction;
 use crate::workflows::act::{RetryBody, done};
 use crate::workflows::list::MOST_ITEMS;
 use crate::workflows::turns::Turns;
+use outcome::check_output;
 use reasons::with_reasons;
-use reports::check_output;
 use view::{Job, MOST_TEXT, is_long, too_long};
 
 /// Bytes after which a page has no further job. A page has one job, whatever its size.
@@ -227,28 +229,24 @@ pub(crate) async fn show(ask: &Ask<'_>) -> Answer {
     Ok(json::page(text.ok_or_else(too_long)?))
 }
 
-pub(crate) async fn act(ask: &Ask<'_>, word: JobAction) -> Answer {
+/// Does an action that has no body to the job that the path names.
+pub(crate) async fn act(ask: &Ask<'_>, action: fn(String) -> Action) -> Answer {
     let job = ask.matched.name(1)?;
-    if word == JobAction::MarkSucceeded {
-        let MarkBody { output } = body::read_optional(ask.body)?;
-        check_output(output)?;
-        let output = output.map(|output| Json::from_checked(output.get()));
-        return done(
-            ask,
-            Action::MarkSucceeded { job, output },
-            Condition::default(),
-        )
-        .await;
-    }
-    if word == JobAction::Retry {
-        let condition = body::read_optional::<RetryBody>(ask.body)?.resolve()?;
-        return done(ask, Action::RetryJob(job), condition).await;
-    }
     body::read_optional::<NoBody>(ask.body)?;
-    let action = if word == JobAction::Skip {
-        Action::SkipJob(job)
-    } else {
-        Action::CancelJob(job)
-    };
+    done(ask, action(job), Condition::default()).await
+}
+
+pub(crate) async fn mark_succeeded(ask: &Ask<'_>) -> Answer {
+    let job = ask.matched.name(1)?;
+    let MarkBody { output } = body::read_optional(ask.body)?;
+    check_output(output)?;
+    let output = output.map(|output| Json::from_checked(output.get()));
+    let action = Action::MarkSucceeded { job, output };
     done(ask, action, Condition::default()).await
+}
+
+pub(crate) async fn retry(ask: &Ask<'_>) -> Answer {
+    let job = ask.matched.name(1)?;
+    let condition = body::read_optional::<RetryBody>(ask.body)?.resolve()?;
+    done(ask, Action::RetryJob(job), condition).await
 }

@@ -48,7 +48,8 @@ pub(crate) async fn live(ask: &Ask<'_>) -> Answer {
     let watched = watched(ask.query)?;
     let places = events::places(ask, watched.len())?;
     let (pieces, receiver) = mpsc::channel(PIECES);
-    let (outlet, tasks) = (Outlet::new(pieces), &ask.api.host.tasks);
+    let outlet = Outlet::new(pieces);
+    let tasks = &ask.api.host.tasks;
     for one in watched {
         match one {
             Watched::Overview => {
@@ -56,8 +57,7 @@ pub(crate) async fn live(ask: &Ask<'_>) -> Answer {
             }
             Watched::Workflow(id, version) => {
                 let outlet = outlet.about(of(Some(id)));
-                match events::follow(ask, (id, version), outlet.clone(), Arc::clone(&places)).await
-                {
+                match events::follow(ask, id, version, outlet.clone(), Arc::clone(&places)).await {
                     // The reader wants to know of the others all the same.
                     Err(problem) if problem.code == Code::WorkflowNotFound => {
                         tasks.spawn(async move { outlet.hand_over(events::removed(id)).await });

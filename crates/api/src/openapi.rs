@@ -4,15 +4,20 @@
 #[cfg(test)]
 mod document;
 #[cfg(test)]
-mod operations;
+pub(crate) mod operations;
+#[cfg(test)]
+pub(crate) mod parameters;
 #[cfg(test)]
 mod schemas;
 
 use axum::http::header;
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse as _;
+
+use crate::edge::ask::{Answer, Ask};
 
 const DOCUMENT: &str = include_str!("../../../docs/openapi.json");
 
-pub(crate) fn page() -> Response {
-    ([(header::CONTENT_TYPE, "application/json")], DOCUMENT).into_response()
+pub(crate) async fn page(_ask: &Ask<'_>) -> Answer {
+    let kind = [(header::CONTENT_TYPE, "application/json")];
+    Ok((kind, DOCUMENT).into_response())
 }

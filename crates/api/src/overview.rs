@@ -5,7 +5,6 @@ mod percentile;
 
 use std::collections::BTreeMap;
 
-use axum::response::Response;
 use serde::Serialize;
 #[cfg(test)]
 use utoipa::ToSchema;
@@ -14,7 +13,7 @@ pub use self::history::{History, STEP, Totals};
 pub use self::percentile::Times;
 
 use self::history::{NAMES, Point};
-use crate::edge::ask::{Ask, Context};
+use crate::edge::ask::{Answer, Ask, Context};
 use crate::edge::json;
 use crate::edge::time::Rfc3339;
 use crate::limits::moment as moment_of;
@@ -50,7 +49,7 @@ pub(crate) struct Moment {
     home_partitions: u64,
 }
 
-pub(crate) fn show(ask: &Ask<'_>) -> Response {
+pub(crate) async fn show(ask: &Ask<'_>) -> Answer {
     let api = ask.api;
     let now = moment(api);
     let (until, points) = api.host.history.points();
@@ -61,12 +60,12 @@ pub(crate) fn show(ask: &Ask<'_>) -> Response {
         .map(|(at, name)| (name, column(at)))
         .collect();
     let step_ms = u64::try_from(STEP.as_millis()).unwrap_or(u64::MAX);
-    json::ok(&Overview {
+    Ok(json::ok(&Overview {
         step_ms,
         until: until.map_or(now.until, Rfc3339),
         series,
         now,
-    })
+    }))
 }
 
 /// What is known now.
@@ -82,15 +81,11 @@ pub(crate) fn moment(api: &Context) -> Moment {
     };
     api.activity.look();
     let census = api.activity.census();
-    let (workflows, jobs) = (
-        census.workflows.into_iter().collect(),
-        census.jobs.into_iter().collect(),
-    );
     Moment {
         until: moment_of(host.limits.now()),
         values: values(point),
-        workflows,
-        jobs,
+        workflows: census.workflows.into_iter().collect(),
+        jobs: census.jobs.into_iter().collect(),
         home_partitions: census.home_partitions,
     }
 }

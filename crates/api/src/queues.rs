@@ -68,7 +68,8 @@ impl<'a> Queue<'a> {
 
 pub(crate) async fn list(ask: &Ask<'_>) -> Answer {
     let mut query = Query::new(ask.query)?;
-    let (limit, after) = (query.limit(100, MOST_ITEMS)?, query.take("cursor"));
+    let limit = query.limit(100, MOST_ITEMS)?;
+    let after = query.take("cursor");
     query.end()?;
     // A cursor is the name of the last queue. Queues that come and go shift nothing, and it may be gone itself.
     if after

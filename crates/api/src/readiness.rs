@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse as _;
 use serde::Serialize;
 use tidegate_workflow::{Engine, LivingServer, Partition, StoreError, Trouble};
 use tokio::task::JoinSet;
@@ -75,6 +75,16 @@ impl Works {
             _ => Self::No,
         }
     }
+}
+
+/// Which server this is.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+pub(crate) struct Version {
+    /// The version of the server. What follows its `+` is the revision that it was built of.
+    version: &'static str,
+    /// The version of the API, as in its paths.
+    api: &'static str,
 }
 
 /// What works and what does not.
@@ -181,25 +191,23 @@ impl Store {
         if api.looks.turn(Instant::now()) {
             api.looks.note(ask(engine).await);
         }
-        let (partitions, troubles) = (engine.store().partitions(), engine.troubles());
         Self {
-            partitions,
+            partitions: engine.store().partitions(),
             silent: api.looks.is_silent(),
-            troubles,
+            troubles: engine.troubles(),
         }
     }
 
     fn works(&self, fails: impl Fn(&Trouble) -> bool) -> Works {
-        match self.silent {
-            true => Works::No,
-            false => {
-                let failing = self
-                    .troubles
-                    .values()
-                    .filter(|trouble| fails(trouble))
-                    .count();
-                Works::of(failing, self.partitions.into())
-            }
+        if self.silent {
+            Works::No
+        } else {
+            let failing = self
+                .troubles
+                .values()
+                .filter(|trouble| fails(trouble))
+                .count();
+            Works::of(failing, self.partitions.into())
         }
     }
 
@@ -215,7 +223,8 @@ impl Store {
     fn shown(&self) -> Vec<PartitionTrouble> {
         let mut shown: Vec<PartitionTrouble> = Vec::new();
         for (partition, trouble) in &self.troubles {
-            let (reads, writes) = (trouble.reads.is_none(), writes(trouble));
+            let reads = trouble.reads.is_none();
+            let writes = writes(trouble);
             let reason = reason(trouble);
             let same = |other: &&mut PartitionTrouble| {
                 (other.reads, other.writes, &other.reason) == (reads, writes, &reason)
@@ -290,11 +299,22 @@ async fn cause(api: &Context) -> Option<&'static str> {
     }
 }
 
-pub(crate) async fn readyz(api: &Context) -> Response {
-    match cause(api).await {
-        None => (StatusCode::OK, "ready\n").into_response(),
+pub(crate) async fn version(ask: &Ask<'_>) -> Answer {
+    Ok(json::ok(&Version {
+        version: ask.api.host.version,
+        api: "v1",
+    }))
+}
+
+pub(crate) async fn healthz(_ask: &Ask<'_>) -> Answer {
+    Ok("ok\n".into_response())
+}
+
+pub(crate) async fn readyz(ask: &Ask<'_>) -> Answer {
+    Ok(match cause(ask.api).await {
+        None => "ready\n".into_response(),
         Some(cause) => (StatusCode::SERVICE_UNAVAILABLE, cause).into_response(),
-    }
+    })
 }
 
 pub(crate) async fn status(ask: &Ask<'_>) -> Answer {

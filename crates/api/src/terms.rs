@@ -10,8 +10,6 @@ use utoipa::ToSchema;
 use crate::edge::ask::{Answer, Ask};
 use crate::edge::body::{self, NoBody};
 use crate::edge::json;
-use crate::edge::problem::Problem;
-use crate::edge::route::TermsOf;
 use crate::workflows::limits::{Entry, LimitBody, LimitShown};
 
 /// Limits that each job of a queue or a handler gets in front of its own.
@@ -75,68 +73,61 @@ struct WeightShown {
     weight: u32,
 }
 
-/// What has limits. None: it is about weights.
-fn subject(of: TermsOf, name: &str) -> Option<Subject> {
-    match of {
-        TermsOf::QueueLimits => Some(Subject::Queue(name.to_owned())),
-        TermsOf::HandlerLimits => Some(Subject::Handler(name.to_owned())),
-        TermsOf::QueueWeights => None,
-    }
-}
-
-pub(crate) fn show(ask: &Ask<'_>, of: TermsOf) -> Answer {
-    let (name, terms) = (ask.matched.name(0)?, ask.api.engine().terms());
-    let name = &*name;
-    Ok(match subject(of, name) {
-        Some(subject) => {
-            let limits = terms
-                .limits(&subject)
-                .iter()
-                .cloned()
-                .map(LimitShown::of)
-                .collect();
-            json::ok(&LimitsShown { name, limits })
-        }
-        None => {
-            let weight = |Weight { entries, weight }| WeightShown { entries, weight };
-            let weights = terms.weights(name).iter().cloned().map(weight).collect();
-            json::ok(&WeightsShown { name, weights })
-        }
-    })
-}
-
-pub(crate) async fn set(ask: &Ask<'_>, of: TermsOf) -> Answer {
+/// Shows the limits of the queue or the handler that the path names.
+pub(crate) async fn show_limits(ask: &Ask<'_>, subject: fn(String) -> Subject) -> Answer {
     let name = ask.matched.name(0)?;
-    let engine = ask.api.engine();
-    match subject(of, &name) {
-        Some(subject) => {
-            let LimitsBody { limits } = body::read(ask.body)?;
-            engine
-                .set_limits(&subject, &LimitBody::resolve_all(limits, &"limits")?)
-                .await?;
-        }
-        None => {
-            let WeightsBody { weights } = body::read(ask.body)?;
-            let weight = |WeightBody { entries, weight }| Weight {
-                entries: Entry::pairs(entries),
-                weight,
-            };
-            engine
-                .set_weights(&name, &weights.into_iter().map(weight).collect::<Vec<_>>())
-                .await?;
-        }
-    }
-    show(ask, of)
+    let terms = ask.api.engine().terms();
+    let limits = terms.limits(&subject(name.clone()));
+    let limits = limits.iter().cloned().map(LimitShown::of).collect();
+    Ok(json::ok(&LimitsShown {
+        name: &name,
+        limits,
+    }))
 }
 
-pub(crate) async fn remove(ask: &Ask<'_>, of: TermsOf) -> Answer {
+pub(crate) async fn set_limits(ask: &Ask<'_>, subject: fn(String) -> Subject) -> Answer {
+    let name = ask.matched.name(0)?;
+    let LimitsBody { limits } = body::read(ask.body)?;
+    let limits = LimitBody::resolve_all(limits, &"limits")?;
+    ask.api.engine().set_limits(&subject(name), &limits).await?;
+    show_limits(ask, subject).await
+}
+
+pub(crate) async fn remove_limits(ask: &Ask<'_>, subject: fn(String) -> Subject) -> Answer {
     body::read_optional::<NoBody>(ask.body)?;
     let name = ask.matched.name(0)?;
-    let engine = ask.api.engine();
-    match subject(of, &name) {
-        Some(subject) => engine.set_limits(&subject, &[]).await,
-        None => engine.set_weights(&name, &[]).await,
-    }
-    .map_err(Problem::from)?;
+    ask.api.engine().set_limits(&subject(name), &[]).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// Shows the weights of the queue that the path names.
+pub(crate) async fn show_weights(ask: &Ask<'_>) -> Answer {
+    let name = ask.matched.name(0)?;
+    let weight = |Weight { entries, weight }| WeightShown { entries, weight };
+    let terms = ask.api.engine().terms();
+    let weights = terms.weights(&name);
+    let weights = weights.iter().cloned().map(weight).collect();
+    Ok(json::ok(&WeightsShown {
+        name: &name,
+        weights,
+    }))
+}
+
+pub(crate) async fn set_weights(ask: &Ask<'_>) -> Answer {
+    let name = ask.matched.name(0)?;
+    let WeightsBody { weights } = body::read(ask.body)?;
+    let weight = |WeightBody { entries, weight }| Weight {
+        entries: Entry::pairs(entries),
+        weight,
+    };
+    let weights: Vec<Weight> = weights.into_iter().map(weight).collect();
+    ask.api.engine().set_weights(&name, &weights).await?;
+    show_weights(ask).await
+}
+
+pub(crate) async fn remove_weights(ask: &Ask<'_>) -> Answer {
+    body::read_optional::<NoBody>(ask.body)?;
+    let name = ask.matched.name(0)?;
+    ask.api.engine().set_weights(&name, &[]).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
 }

@@ -135,7 +135,8 @@ pub(crate) async fn await_drains(api: &Context) {
 
 pub(crate) async fn list(ask: &Ask<'_>) -> Answer {
     let mut query = Query::new(ask.query)?;
-    let (limit, after) = (query.limit(MOST_ITEMS, MOST_ITEMS)?, query.take("cursor"));
+    let limit = query.limit(MOST_ITEMS, MOST_ITEMS)?;
+    let after = query.take("cursor");
     query.end()?;
     let api = ask.api;
     let workers = sheet::workers(&api.roll, api.engine(), api.now()).await?;
@@ -202,16 +203,11 @@ async fn job(
     if !matches!(job.state, JobState::Running { .. }) || job.token != lease.token {
         return Ok(None);
     }
-    let (name, handler, queue) = (
-        about.name.clone(),
-        about.handler.clone(),
-        about.queue.clone(),
-    );
     Ok(Some(WorkerJob {
         workflow_id: Id(lease.workflow),
-        job: name,
-        handler,
-        queue,
+        job: about.name.clone(),
+        handler: about.handler.clone(),
+        queue: about.queue.clone(),
         since: Rfc3339(since),
     }))
 }
@@ -219,7 +215,8 @@ async fn job(
 pub(crate) async fn set(ask: &Ask<'_>, draining: Draining) -> Answer {
     body::read_optional::<NoBody>(ask.body)?;
     let name = worker(ask)?;
-    let (api, engine) = (ask.api, ask.api.engine());
+    let api = ask.api;
+    let engine = ask.api.engine();
     let drains = sheet::drains(engine).await?;
     match draining {
         Draining::Begin if drains.len() >= MOST_DRAINS && !drains.contains_key(&name) => {

@@ -6,6 +6,7 @@ pub(crate) mod environment;
 pub(crate) mod events;
 pub(crate) mod exit;
 pub(crate) mod options;
+pub(crate) mod pages;
 pub(crate) mod remote;
 pub(crate) mod which;
 pub(crate) mod wire;

@@ -104,13 +104,14 @@ impl Gush {
 
 impl Start {
     fn said_again(self) -> Verb {
-        match self.jobs.is_empty() {
-            true => Verb::Start(Targets::named(vec![self.id])),
-            false => Verb::Restart(Restart {
+        if self.jobs.is_empty() {
+            Verb::Start(Targets::named(vec![self.id]))
+        } else {
+            Verb::Restart(Restart {
                 id: self.id,
                 jobs: self.jobs,
                 cascade: false,
-            }),
+            })
         }
     }
 }

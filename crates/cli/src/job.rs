@@ -9,14 +9,14 @@ use serde_json::value::RawValue;
 
 use crate::ask::address::{Query, escaped};
 use crate::ask::exit::{Exit, Failure};
+use crate::ask::pages::pages;
 use crate::ask::remote::{Ask, Remote};
 use crate::ask::which::Which;
 use crate::ask::wire::{self, STATES};
 use crate::limit::LimitOfJob;
-use crate::screen::Screen;
 use crate::screen::moment::{Moment, short};
 use crate::screen::printable::{indented, printable};
-use crate::workflow::list::{Pages, pages};
+use crate::screen::{Listed, Screen};
 use crate::workflow::{act, show};
 
 /// Shows and controls single jobs of a workflow.
@@ -148,26 +148,21 @@ impl List {
         let states = Some(self.state.join(",")).filter(|states| !states.is_empty());
         let query = Query::default().with("state", states);
         let path = format!("{}/jobs", self.id.path(remote).await?);
-        let Pages {
-            items,
-            more,
-            incomplete,
-        } = pages(&path, &query, self.limit, remote).await?;
-        let name = |item: &RawValue| Ok(remote.parse::<wire::Job>(item.get())?.name);
-        let more =
-            more.map(|_| format!("there are more: --limit {}", self.limit.saturating_mul(10)));
-        screen.list(&items, name, more.as_deref(), || {
-            let jobs: Vec<wire::Job> = items
-                .iter()
-                .map(|item| remote.parse(item.get()))
-                .collect::<Result<_, _>>()?;
-            if jobs.is_empty() {
-                return Ok("no jobs\n".to_owned());
-            }
-            let jobs: Vec<&wire::Job> = jobs.iter().collect();
-            Ok(show::jobs(&jobs, &[], (Moment::now(), screen)).text(screen))
-        })?;
-        wire::Incomplete::exit(incomplete.as_ref())
+        let pages = pages(&path, &query, self.limit, remote).await?;
+        pages.show::<wire::Job>("limit", remote, screen)
+    }
+}
+
+impl Listed for wire::Job {
+    const NOTHING: &str = "no jobs\n";
+
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn text(items: &[Self], screen: &Screen) -> String {
+        let jobs: Vec<&Self> = items.iter().collect();
+        show::jobs(&jobs, &[], Moment::now(), screen).text(screen)
     }
 }
 
@@ -198,75 +193,56 @@ const MARGIN: usize = 10;
 fn shown(job: &wire::Job, screen: &Screen) -> String {
     let now = Moment::now();
     let moment = |moment: Option<Moment>| {
-        moment
-            .map(|moment| format!("{}  {}", moment.to_the_second(), moment.relative(now)))
-            .unwrap_or_default()
+        moment.map(|moment| format!("{}  {}", moment.to_the_second(), moment.relative(now)))
     };
     let json = |json: &Option<Box<RawValue>>| {
-        json.as_ref()
-            .map(|json| indented(json.get(), MARGIN))
-            .unwrap_or_default()
+        let json = json.as_ref();
+        json.map(|json| indented(json.get(), MARGIN))
     };
+    let why = job.why_not_running.as_ref();
+    let progress = job.progress.as_ref();
+    let limits: Vec<String> = job.limits.iter().map(LimitOfJob::to_string).collect();
     let lines = [
-        ("job", printable(&job.name)),
-        ("handler", printable(&job.handler)),
-        ("queue", printable(&job.queue)),
-        ("state", screen.paint(&job.state, &job.state)),
-        (
-            "why",
-            job.why_not_running
-                .as_ref()
-                .map(|why| indented(&why.text, MARGIN))
-                .unwrap_or_default(),
-        ),
-        ("attempt", show::attempt(job)),
+        ("job", Some(printable(&job.name))),
+        ("handler", Some(printable(&job.handler))),
+        ("queue", Some(printable(&job.queue))),
+        ("state", Some(screen.paint(&job.state, &job.state))),
+        ("why", why.map(|why| indented(&why.text, MARGIN))),
+        ("attempt", Some(show::attempt(job))),
         (
             "progress",
-            job.progress
-                .as_ref()
-                .map(|progress| said(progress, job, now))
-                .unwrap_or_default(),
+            progress.map(|progress| said(progress, job, now)),
         ),
-        (
-            "worker",
-            job.worker.as_deref().map(printable).unwrap_or_default(),
-        ),
-        ("after", printable(&job.after.join(", "))),
-        (
-            "limits",
-            job.limits
-                .iter()
-                .map(LimitOfJob::to_string)
-                .collect::<Vec<_>>()
-                .join(&format!("\n{:MARGIN$}", "")),
-        ),
+        ("worker", job.worker.as_deref().map(printable)),
+        ("after", Some(printable(&job.after.join(", ")))),
+        ("limits", Some(limits.join(&format!("\n{:MARGIN$}", "")))),
         ("ready", moment(job.ready_at)),
         ("started", moment(job.started_at)),
         ("finished", moment(job.finished_at)),
-        ("duration", job.duration(now).map(short).unwrap_or_default()),
+        ("duration", job.duration(now).map(short)),
         ("params", json(&job.params)),
         ("output", json(&job.output)),
     ];
-    let present = lines.into_iter().filter(|(_, text)| !text.is_empty());
-    let mut out: String = present
-        .map(|(name, text)| format!("{name:<9} {text}\n"))
-        .collect();
-    for error in &job.errors {
-        let worker = error
-            .worker
-            .as_deref()
-            .map(|worker| format!(" by {worker}"))
-            .unwrap_or_default();
-        let head = format!(
-            "attempt {}{worker}, {}",
-            error.attempt,
-            error.at.relative(now)
-        );
-        let message = indented(&format!("{}: {}", error.kind, error.message), 2);
-        out += &format!("\n{}\n  {message}\n", printable(&head));
-        if let Some(trace) = &error.trace {
-            out += &format!("    {}\n", indented(trace, 4));
+    let mut out = String::new();
+    for (name, text) in lines {
+        if let Some(text) = text.filter(|text| !text.is_empty()) {
+            out += &format!("{name:<9} {text}\n");
         }
     }
+    out.extend(job.errors.iter().map(|error| attempt_error(error, now)));
     out
+}
+
+fn attempt_error(error: &wire::AttemptError, now: Moment) -> String {
+    let worker = error.worker.as_deref();
+    let by = worker
+        .map(|worker| format!(" by {worker}"))
+        .unwrap_or_default();
+    let head = format!("attempt {}{by}, {}", error.attempt, error.at.relative(now));
+    let message = indented(&format!("{}: {}", error.kind, error.message), 2);
+    let mut text = format!("\n{}\n  {message}\n", printable(&head));
+    if let Some(trace) = &error.trace {
+        text += &format!("    {}\n", indented(trace, 4));
+    }
+    text
 }

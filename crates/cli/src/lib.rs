@@ -61,7 +61,8 @@ impl Command {
     /// It was not done; the failure says why and names the exit code.
     pub async fn run(self, options: &Options) -> Result<Exit, Failure> {
         let (remote, screen) = options.open()?;
-        let (remote, screen) = (&remote, &screen);
+        let remote = &remote;
+        let screen = &screen;
         match self {
             Self::Workflow(workflow) => workflow.run(remote, screen).await,
             Self::Job(job) => job.run(remote, screen).await,

@@ -1,19 +1,18 @@
 //! `tidegate queue`: what waits for workers.
 
 use clap::{Args, Subcommand, ValueHint};
-use serde_json::value::RawValue;
 
 use crate::ask::address::{Query, escaped};
 use crate::ask::exit::{Exit, Failure};
+use crate::ask::pages::pages;
 use crate::ask::remote::{Ask, Remote};
 use crate::ask::wire;
-use crate::screen::Screen;
 use crate::screen::moment::{Moment, short};
 use crate::screen::printable::printable;
 use crate::screen::table::{Cell, Table};
+use crate::screen::{Listed, Screen};
 use crate::terms::{Of, Terms};
 use crate::workflow::for_each;
-use crate::workflow::list::{Pages, pages};
 
 /// Shows queues, pauses and resumes them, and sets their limits and weights.
 #[derive(Debug, Args)]
@@ -63,29 +62,20 @@ impl Queue {
 }
 
 async fn list(wanted: &List, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
-    let Pages {
-        items,
-        more,
-        incomplete,
-    } = pages("/v1/queues", &Query::default(), wanted.limit, remote).await?;
-    let name = |item: &RawValue| Ok(remote.parse::<wire::Queue>(item.get())?.name);
-    let more = more.map(|_| {
-        format!(
-            "there are more: --limit {}",
-            wanted.limit.saturating_mul(10)
-        )
-    });
-    screen.list(&items, name, more.as_deref(), || {
-        let queues: Vec<wire::Queue> = items
-            .iter()
-            .map(|item| remote.parse(item.get()))
-            .collect::<Result<_, _>>()?;
-        Ok(match queues.is_empty() {
-            true => "no queues: a queue exists from the first job that names it\n".to_owned(),
-            false => table(&queues).text(screen),
-        })
-    })?;
-    wire::Incomplete::exit(incomplete.as_ref())
+    let pages = pages("/v1/queues", &Query::default(), wanted.limit, remote).await?;
+    pages.show::<wire::Queue>("limit", remote, screen)
+}
+
+impl Listed for wire::Queue {
+    const NOTHING: &str = "no queues: a queue exists from the first job that names it\n";
+
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn text(items: &[Self], screen: &Screen) -> String {
+        table(items).text(screen)
+    }
 }
 
 fn table(queues: &[wire::Queue]) -> Table {

@@ -58,6 +58,18 @@ pub struct Screen {
     pub(crate) live: bool,
 }
 
+/// An item of a list.
+pub(crate) trait Listed: Sized {
+    /// What people are told of an empty list.
+    const NOTHING: &str;
+
+    /// What programs are told of the item: its id or its name.
+    fn name(&self) -> String;
+
+    /// What people are told of the items.
+    fn text(items: &[Self], screen: &Screen) -> String;
+}
+
 impl Screen {
     /// Tables on a terminal and JSON elsewhere, unless asked otherwise.
     pub(crate) fn new(asked: Option<Format>, locale: Locale) -> Self {
@@ -107,21 +119,24 @@ impl Screen {
         }
     }
 
-    /// Prints a list, in the same ways. `name` finds the name of an item; `more` says that there are others. A program reads
+    /// Prints a list, in the same ways. `more` says that there are other items. A program reads
     /// standard output, so there it is left out and goes to standard error.
-    pub(crate) fn list(
+    pub(crate) fn list<T: Listed>(
         &self,
         items: &[Box<RawValue>],
-        name: impl Fn(&RawValue) -> Result<String, Failure>,
         more: Option<&str>,
-        table: impl FnOnce() -> Result<String, Failure>,
+        parse: impl Fn(&str) -> Result<T, Failure>,
     ) -> Result<(), Failure> {
+        let parsed = items.iter().map(|item| parse(item.get()));
         match self.format {
-            Format::Table | Format::Wide => print(&table()?)?,
+            Format::Table | Format::Wide if items.is_empty() => print(T::NOTHING)?,
+            Format::Table | Format::Wide => {
+                print(&T::text(&parsed.collect::<Result<Vec<T>, _>>()?, self))?;
+            }
             Format::Json => self.json(&array(items))?,
             Format::Yaml => print(&as_yaml(&array(items))?)?,
             Format::Name => {
-                let names = items.iter().map(|item| Ok(printable(&name(item)?) + "\n"));
+                let names = parsed.map(|item| Ok(printable(&item?.name()) + "\n"));
                 print(&names.collect::<Result<String, Failure>>()?)?;
             }
         }

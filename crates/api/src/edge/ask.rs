@@ -266,7 +266,7 @@ impl Context {
     pub(crate) fn follow(&self, id: WorkflowId) -> (Arc<View>, watch::Receiver<Known>) {
         // Others may change what is in Redis.
         let look = matches!(self.engine().store(), Store::Redis(_)).then_some(LOOK);
-        self.views.follow((self.engine(), id), look, &self.host)
+        self.views.follow(self.engine(), id, look, &self.host)
     }
 
     pub(crate) fn now(&self) -> Timestamp {

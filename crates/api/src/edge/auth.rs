@@ -44,7 +44,8 @@ pub(crate) fn check(
             "the token is not known to this server",
         )),
         Some((role, name)) if role < needed => {
-            let (role, needed) = (role.word(), needed.word());
+            let role = role.word();
+            let needed = needed.word();
             let detail = format!(
                 "the token of {name} has the role {role}; this call needs the role {needed}"
             );
@@ -64,13 +65,11 @@ pub(crate) fn who(access: &Access, headers: &HeaderMap) -> Option<(Role, Arc<str
 /// # Errors
 /// The header is not there.
 pub(crate) fn check_page(headers: &HeaderMap) -> Result<(), Problem> {
-    match headers.contains_key(PAGE) {
-        true => Ok(()),
-        false => Err(Problem::new(
-            Code::Forbidden,
-            format!("this call needs the header `{PAGE}: 1`"),
-        )),
+    if headers.contains_key(PAGE) {
+        return Ok(());
     }
+    let detail = format!("this call needs the header `{PAGE}: 1`");
+    Err(Problem::new(Code::Forbidden, detail))
 }
 
 /// A token, and how it came.

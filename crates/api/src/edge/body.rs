@@ -9,9 +9,7 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, header};
 use http_body_util::BodyExt as _;
 use serde::Deserialize;
-use serde::de::value::{
-    Error as ValueError, MapAccessDeserializer, StrDeserializer, UnitDeserializer,
-};
+use serde::de::value::{MapAccessDeserializer, StrDeserializer};
 use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use serde_json::value::RawValue;
@@ -21,7 +19,6 @@ use tokio::time::timeout;
 use utoipa::ToSchema;
 
 use super::problem::{Code, Problem};
-use super::shape;
 use crate::span;
 
 /// How long a body may take to arrive: a slow line brings the largest in it, and nobody keeps memory busy for longer.
@@ -165,19 +162,17 @@ pub(crate) fn read_optional<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result
 /// Reads once more to find out where the mistake is; only those who make one pay for it.
 fn mistake<'de, T: Deserialize<'de>>(body: &'de [u8], error: &serde_json::Error) -> Problem {
     if let Some(said) = not_json(body) {
-        return Problem::new(Code::InvalidJson, shape::not_json(body, &said));
+        return Problem::new(Code::InvalidJson, format!("the body is not JSON: {said}"));
     }
     let mut json = serde_json::Deserializer::from_slice(body);
     match serde_path_to_error::deserialize::<_, Object<T>>(&mut json) {
         Err(error) => {
             let path = error.path().to_string();
             let detail = error.into_inner().to_string();
-            Problem::field(
-                with_field(if path == "." { "" } else { &path }, &detail),
-                shape::plain(&detail),
-            )
+            let path = with_field(if path == "." { "" } else { &path }, &detail);
+            Problem::field(path, without_position(&detail))
         }
-        Ok(_) => Problem::field("", shape::plain(&error.to_string())),
+        Ok(_) => Problem::field("", without_position(&error.to_string())),
     }
 }
 
@@ -189,6 +184,13 @@ fn not_json(body: &[u8]) -> Option<String> {
             .map(|error| error.to_string()),
         Err(error) => Some(error.to_string()),
     }
+}
+
+/// The path says where a mistake is. A position may be one in an item, which is read by itself.
+fn without_position(detail: &str) -> &str {
+    detail
+        .rsplit_once(" at line ")
+        .map_or(detail, |(reason, _)| reason)
 }
 
 /// A field that is missing or there twice has no place of its own: the path ends at the object around it.
@@ -213,17 +215,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
             type Value = Object<T>;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                // The type says what it expects when it is given nothing.
-                let nothing = UnitDeserializer::<ValueError>::new();
-                let refusal = T::deserialize(nothing)
-                    .err()
-                    .map(|error| error.to_string())
-                    .unwrap_or_default();
-                formatter.write_str(
-                    refusal
-                        .split_once("expected ")
-                        .map_or("an object", |(_, expected)| expected),
-                )
+                formatter.write_str("an object")
             }
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
                 T::deserialize(MapAccessDeserializer::new(map)).map(Object)
@@ -383,5 +375,96 @@ impl<'de> Deserialize<'de> for Names {
             }
         }
         deserializer.deserialize_any(Reader)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    enum WordBody {
+        Succeeded,
+        GivenBack,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[expect(dead_code, reason = "only read")]
+    struct Named {
+        kind: String,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[expect(dead_code, reason = "only read")]
+    struct Everything {
+        byte: Option<u8>,
+        short: Option<u16>,
+        size: Option<usize>,
+        flag: Option<bool>,
+        text: Option<String>,
+        list: Option<Vec<String>>,
+        #[serde(default, deserialize_with = "optional_word")]
+        word: Option<WordBody>,
+        #[serde(default, deserialize_with = "optional_object")]
+        named: Option<Named>,
+        span: Option<Span>,
+        names: Option<Names>,
+    }
+
+    #[test]
+    fn mistakes_have_the_path_of_the_value() {
+        let table = r#"
+{"byte":300} | byte | invalid value: integer `300`, expected u8
+{"byte":0.5} | byte | invalid type: floating point `0.5`, expected u8
+{"byte":true} | byte | invalid type: boolean `true`, expected u8
+{"short":-1} | short | invalid value: integer `-1`, expected u16
+{"size":"a at line b"} | size | invalid type: string "a at line b", expected usize
+{"flag":[]} | flag | invalid type: sequence, expected a boolean
+{"text":{}} | text | invalid type: map, expected a string
+{"text":"\ud800"} | text | unexpected end of hex escape
+{"list":{}} | list | invalid type: map, expected a sequence
+{"list":[null]} | list[0] | invalid type: null, expected a string
+{"word":"succeded"} | word | unknown variant `succeded`, expected `succeeded` or `given_back`
+{"word":5} | word | invalid type: integer `5`, expected a word
+{"word":{"succeeded":1}} | word | invalid type: map, expected a word
+{"named":"x"} | named | invalid type: string "x", expected an object
+{"named":[]} | named | invalid type: sequence, expected an object
+{"named":{}} | named.kind | missing field `kind`
+{"named":{"kind":"a","kind":"b"}} | named.kind | duplicate field `kind`
+{"named":{"kin":"a"}} | named.kin | unknown field `kin`, expected `kind`
+{"span":"soon"} | span | invalid value: string "soon", expected a time span such as "30s", "1h30m" or "500ms", of at most 36500 days
+{"names":{}} | names | invalid type: map, expected a name or a list of names
+[] | | invalid type: sequence, expected an object
+7 | | invalid type: integer `7`, expected an object"#;
+        for row in table.trim().lines() {
+            let mut columns = row.split('|').map(str::trim);
+            let problem = read::<Everything>(columns.next().unwrap().as_bytes()).unwrap_err();
+            assert_eq!(problem.word(), "invalid_field", "{row}");
+            assert_eq!(problem.path(), columns.next(), "{row}");
+            assert_eq!(Some(problem.detail()), columns.next(), "{row}");
+        }
+        let none = read::<NoBody>(br#"{"for":1}"#).unwrap_err();
+        assert_eq!(none.detail(), "unknown field `for`, there are no fields");
+    }
+
+    #[test]
+    fn a_body_that_is_not_json_has_the_place_of_the_mistake() {
+        let table = r#"
+ | EOF while parsing a value at line 1 column 0
+not | expected ident at line 1 column 2
+{ | EOF while parsing an object at line 1 column 1
+{} 1 | trailing characters at line 1 column 4
+{'a': 1} | key must be a string at line 1 column 2
+{"other": 01} | invalid number at line 1 column 12
+{"word":} | expected value at line 1 column 9"#;
+        for (json, reason) in table.lines().filter_map(|row| row.split_once(" | ")) {
+            let problem = read::<Everything>(json.as_bytes()).unwrap_err();
+            assert_eq!(problem.word(), "invalid_json", "{json}");
+            assert_eq!(problem.path(), None, "{json}");
+            assert_eq!(problem.detail(), format!("the body is not JSON: {reason}"));
+        }
     }
 }

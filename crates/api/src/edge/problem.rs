@@ -7,205 +7,11 @@ use tidegate_workflow::{EngineError, GraphError, MAX_TAGS, Refusal, StoreError, 
 #[cfg(test)]
 use utoipa::ToSchema;
 
+mod code;
+
+pub(crate) use self::code::Code;
 use super::json::{self, Id};
 use super::request_id::RequestId;
-
-/// What kind of problem it is: the part of it that programs may rely on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Code {
-    WorkflowNotFound,
-    JobNotFound,
-    QueueNotFound,
-    OverrideNotFound,
-    DescriptorNotFound,
-    AlreadyStarted,
-    StateConflict,
-    LeaseLost,
-    IdempotencyMismatch,
-    MigrationNeeded,
-    TooManyOverrides,
-    InvalidJson,
-    InvalidField,
-    GraphCycle,
-    UnknownDependency,
-    DuplicateJobName,
-    InvalidDefinition,
-    InvalidCursor,
-    PayloadTooLarge,
-    RequestTimeout,
-    Unauthorized,
-    Forbidden,
-    Overloaded,
-    StoreUnavailable,
-    NoConfiguration,
-    ShuttingDown,
-    NotFound,
-    MethodNotAllowed,
-    Internal,
-}
-
-impl Code {
-    /// All of them, as they are described.
-    #[cfg(test)]
-    pub(crate) const ALL: [Self; 29] = {
-        use Code::*;
-        [
-            WorkflowNotFound,
-            JobNotFound,
-            QueueNotFound,
-            OverrideNotFound,
-            DescriptorNotFound,
-            AlreadyStarted,
-            StateConflict,
-            LeaseLost,
-            IdempotencyMismatch,
-            MigrationNeeded,
-            TooManyOverrides,
-            InvalidJson,
-            InvalidField,
-            GraphCycle,
-            UnknownDependency,
-            DuplicateJobName,
-            InvalidDefinition,
-            InvalidCursor,
-            PayloadTooLarge,
-            RequestTimeout,
-            Unauthorized,
-            Forbidden,
-            Overloaded,
-            StoreUnavailable,
-            NoConfiguration,
-            ShuttingDown,
-            NotFound,
-            MethodNotAllowed,
-            Internal,
-        ]
-    };
-
-    /// The word, the status and the title of each.
-    pub(crate) const fn about(self) -> (&'static str, StatusCode, &'static str) {
-        use StatusCode as S;
-        match self {
-            Self::WorkflowNotFound => (
-                "workflow_not_found",
-                S::NOT_FOUND,
-                "The workflow does not exist",
-            ),
-            Self::JobNotFound => (
-                "job_not_found",
-                S::NOT_FOUND,
-                "The workflow has no job of this name",
-            ),
-            Self::QueueNotFound => ("queue_not_found", S::NOT_FOUND, "The queue does not exist"),
-            Self::OverrideNotFound => (
-                "override_not_found",
-                S::NOT_FOUND,
-                "There is no such override of limits",
-            ),
-            Self::DescriptorNotFound => (
-                "descriptor_not_found",
-                S::NOT_FOUND,
-                "The configuration of rate limits has no such descriptor",
-            ),
-            Self::AlreadyStarted => (
-                "already_started",
-                S::CONFLICT,
-                "The workflow was already started",
-            ),
-            Self::StateConflict => (
-                "state_conflict",
-                S::CONFLICT,
-                "The current state does not allow this",
-            ),
-            Self::LeaseLost => ("lease_lost", S::CONFLICT, "The lease was lost"),
-            Self::IdempotencyMismatch => (
-                "idempotency_mismatch",
-                S::CONFLICT,
-                "The idempotency key belongs to another definition",
-            ),
-            Self::MigrationNeeded => (
-                "migration_needed",
-                S::CONFLICT,
-                "The store is of an earlier version",
-            ),
-            Self::TooManyOverrides => (
-                "too_many_overrides",
-                S::CONFLICT,
-                "No more overrides of limits are kept",
-            ),
-            Self::InvalidJson => ("invalid_json", S::BAD_REQUEST, "The body is not JSON"),
-            Self::InvalidField => (
-                "invalid_field",
-                S::UNPROCESSABLE_ENTITY,
-                "A field or parameter is not valid",
-            ),
-            Self::GraphCycle => (
-                "graph_cycle",
-                S::UNPROCESSABLE_ENTITY,
-                "Jobs depend on each other in a cycle",
-            ),
-            Self::UnknownDependency => (
-                "unknown_dependency",
-                S::UNPROCESSABLE_ENTITY,
-                "A job depends on a job that does not exist",
-            ),
-            Self::DuplicateJobName => (
-                "duplicate_job_name",
-                S::UNPROCESSABLE_ENTITY,
-                "Two jobs have the same name",
-            ),
-            Self::InvalidDefinition => (
-                "invalid_definition",
-                S::UNPROCESSABLE_ENTITY,
-                "The definition is not valid",
-            ),
-            Self::InvalidCursor => ("invalid_cursor", S::BAD_REQUEST, "The cursor is not valid"),
-            Self::PayloadTooLarge => (
-                "payload_too_large",
-                S::PAYLOAD_TOO_LARGE,
-                "The request or the answer is too large",
-            ),
-            Self::RequestTimeout => (
-                "request_timeout",
-                S::REQUEST_TIMEOUT,
-                "The request body arrived too slowly",
-            ),
-            Self::Unauthorized => ("unauthorized", S::UNAUTHORIZED, "A valid token is required"),
-            Self::Forbidden => ("forbidden", S::FORBIDDEN, "This is not allowed"),
-            Self::Overloaded => (
-                "overloaded",
-                S::SERVICE_UNAVAILABLE,
-                "The server is overloaded",
-            ),
-            Self::StoreUnavailable => (
-                "store_unavailable",
-                S::SERVICE_UNAVAILABLE,
-                "The store is not available",
-            ),
-            Self::NoConfiguration => (
-                "no_configuration",
-                S::SERVICE_UNAVAILABLE,
-                "No configuration of rate limits is loaded",
-            ),
-            Self::ShuttingDown => (
-                "shutting_down",
-                S::SERVICE_UNAVAILABLE,
-                "The server is shutting down",
-            ),
-            Self::NotFound => ("not_found", S::NOT_FOUND, "This path does not exist"),
-            Self::MethodNotAllowed => (
-                "method_not_allowed",
-                S::METHOD_NOT_ALLOWED,
-                "The path does not have this method",
-            ),
-            Self::Internal => (
-                "internal",
-                S::INTERNAL_SERVER_ERROR,
-                "The server has a fault",
-            ),
-        }
-    }
-}
 
 /// Most characters of a detail; it may repeat what the request says.
 const MOST_DETAIL: usize = 1_000;
@@ -340,12 +146,12 @@ impl Problem {
 
     /// The status of an answer, or of an item, that is this problem.
     pub(crate) fn status(&self) -> StatusCode {
-        self.code.about().1
+        self.code.status()
     }
 
     /// The stable word for it.
     pub(crate) fn word(&self) -> &'static str {
-        self.code.about().0
+        self.code.word()
     }
 
     pub(crate) fn detail(&self) -> &str {
@@ -358,29 +164,29 @@ impl Problem {
 
     /// What is written of it, as the answer to a request or as an item of one.
     pub(crate) fn body<'a>(&'a self, request: &'a RequestId) -> Body<'a> {
-        let (code, status, title) = self.code.about();
-        let (mut workflow_id, mut cycle, mut reason, mut nothing_done) = (None, None, None, None);
-        match self.more.as_deref() {
-            Some(More::Workflow(id)) => workflow_id = Some(Id(*id)),
-            Some(More::Cycle(names)) => cycle = Some(names.as_slice()),
-            Some(More::Reason(word)) => reason = Some(*word),
-            Some(More::NothingDone) => nothing_done = Some(true),
-            Some(More::Allow(_)) | None => {}
-        }
-        Body {
+        let code = self.word();
+        let mut body = Body {
             r#type: format!("urn:tidegate:problem:{code}"),
-            title,
-            status: status.as_u16(),
+            title: self.code.title(),
+            status: self.status().as_u16(),
             detail: &self.detail,
             code,
             path: self.path(),
-            workflow_id,
-            cycle,
-            reason,
-            nothing_done,
+            workflow_id: None,
+            cycle: None,
+            reason: None,
+            nothing_done: None,
             retry_after: self.retry_after(),
             request_id: request.text(),
+        };
+        match self.more.as_deref() {
+            Some(More::Workflow(id)) => body.workflow_id = Some(Id(*id)),
+            Some(More::Cycle(names)) => body.cycle = Some(names),
+            Some(More::Reason(word)) => body.reason = Some(*word),
+            Some(More::NothingDone) => body.nothing_done = Some(true),
+            Some(More::Allow(_)) | None => {}
         }
+        body
     }
 
     /// The answer to the request that has this problem.

@@ -32,7 +32,8 @@ impl Query {
                 let wrong = || Problem::field(name, "after decoding its %-escapes it is not UTF-8");
                 unescaped(&text.replace('+', " ")).ok_or_else(wrong)
             };
-            let (name, value) = (read(name)?, read(value)?);
+            let name = read(name)?;
+            let value = read(value)?;
             if pairs.len() == MOST_PAIRS {
                 return Err(Problem::field(
                     name,

@@ -42,10 +42,12 @@ impl Frames {
 
     /// The jobs that are doing something else than the reader knows, and then the workflow: whoever has its version knows all.
     pub(super) fn changes(told: &[u8], now: &Look) -> Arc<Self> {
-        let (snapshot, mut text) = (&now.snapshot, Vec::new());
+        let snapshot = &now.snapshot;
+        let mut text = Vec::new();
         for (at, place) in now.told.places.iter().enumerate() {
             if told.get(at) != Some(place) {
-                let (about, state) = (&snapshot.graph().jobs[at], snapshot.jobs()[at].state);
+                let about = &snapshot.graph().jobs[at];
+                let state = snapshot.jobs()[at].state;
                 push_event(
                     &mut text,
                     "job",

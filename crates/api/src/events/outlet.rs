@@ -98,7 +98,8 @@ mod tests {
     async fn texts_of_several_are_not_mixed_and_say_what_they_are_about() {
         let (pieces, mut receiver) = mpsc::channel(1);
         let outlet = Outlet::new(pieces);
-        let (one, two) = (outlet.about("[1]".into()), outlet.about("[2]".into()));
+        let one = outlet.about("[1]".into());
+        let two = outlet.about("[2]".into());
         let long = |byte: u8| Bytes::from(vec![byte; 3 * PIECE]);
         let tell = async {
             tokio::join!(one.hand_over(long(b'a')), two.hand_over(long(b'b')));

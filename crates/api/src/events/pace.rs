@@ -50,7 +50,8 @@ mod tests {
 
     #[tokio::test]
     async fn who_is_alone_does_not_wait_and_many_wait_for_each_other() {
-        let (pace, now) = (Pace::default(), Instant::now() + Duration::from_secs(1));
+        let pace = Pace::default();
+        let now = Instant::now() + Duration::from_secs(1);
         assert_eq!(pace.turn(100, now), now);
         let last = (1..1_000).map(|_| pace.turn(100, now)).max().unwrap();
         assert_eq!(last - now, 999 * TURN);

@@ -1,21 +1,19 @@
 //! What the readers of one workflow share.
 
 use std::collections::HashMap;
-use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tidegate_workflow::{Engine, EngineError, Status, Watching, WorkflowId};
+use tidegate_workflow::{Engine, EngineError, WorkflowId};
 use tokio::sync::{OnceCell, watch};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::Instant;
 
 use super::frames::Frames;
 use super::look::{Look, Told};
 use super::pace::Pace;
-use crate::edge::ask::Host;
 
 /// What happens within this time is told at once: four times a second is as much as anybody sees.
-const GATHER: Duration = Duration::from_millis(250);
+pub(super) const GATHER: Duration = Duration::from_millis(250);
 /// After a version was read and written, so many times as long nothing is: of a large workflow this takes a processor for a while.
 const REST: u32 = 9;
 /// The longest time for which that keeps readers waiting.
@@ -102,7 +100,7 @@ struct Latest {
 }
 
 impl View {
-    fn new(pace: Arc<Pace>) -> Self {
+    pub(super) fn new(pace: Arc<Pace>) -> Self {
         let known = || {
             watch::Sender::new(Known::Version {
                 version: 0,
@@ -144,8 +142,9 @@ impl View {
     }
 
     /// When readers may be told again. None: now.
-    fn busy(&self) -> Option<Instant> {
-        let (now, round) = (Instant::now(), self.round());
+    pub(super) fn busy(&self) -> Option<Instant> {
+        let now = Instant::now();
+        let round = self.round();
         if round.reading > 0 {
             Some(now + GATHER)
         } else {
@@ -157,6 +156,16 @@ impl View {
         self.latest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What is known, as soon as it is.
+    pub(super) fn known(&self) -> watch::Receiver<Known> {
+        self.known.subscribe()
+    }
+
+    /// Whether somebody reads it.
+    pub(super) fn has_readers(&self) -> bool {
+        self.known.receiver_count() + self.gathered.receiver_count() > 0
+    }
+
     /// What is known, as often as readers are told.
     pub(super) fn readers(&self) -> watch::Receiver<Known> {
         self.gathered.subscribe()
@@ -165,11 +174,13 @@ impl View {
     /// What is new in the workflow at this version or a later one.
     pub(super) async fn news(
         &self,
-        (engine, id): (&Engine, WorkflowId),
+        engine: &Engine,
+        id: WorkflowId,
         version: u64,
         since: &Since,
     ) -> Result<News, EngineError> {
-        let (cells, _reading) = (self.cells(version, since), self.read());
+        let cells = self.cells(version, since);
+        let _reading = self.read();
         let write = || async {
             let begin = Instant::now();
             let look = cells
@@ -205,7 +216,7 @@ impl View {
     }
 
     /// Takes note of what was learned. Whether it is news.
-    fn note(&self, learned: Known) -> bool {
+    pub(super) fn note(&self, learned: Known) -> bool {
         self.known.send_if_modified(|known| {
             let news = learned > *known;
             if news {
@@ -216,13 +227,13 @@ impl View {
     }
 
     /// Tells the readers what is known.
-    fn tell(&self) {
+    pub(super) fn tell(&self) {
         let known = *self.known.borrow();
         self.gathered.send_replace(known);
     }
 
     /// Returns when nobody seems to follow it.
-    async fn closed(&self) {
+    pub(super) async fn closed(&self) {
         self.known.closed().await;
         self.gathered.closed().await;
     }
@@ -251,7 +262,8 @@ impl Drop for Cells<'_> {
 }
 
 async fn news_of(engine: &Engine, look: Arc<Look>, since: &Since) -> News {
-    let (told, large) = (Arc::clone(&look.told), look.snapshot.is_large());
+    let told = Arc::clone(&look.told);
+    let large = look.snapshot.is_large();
     let known = match since {
         Since::Now => Some(Arc::clone(&told)),
         Since::Ever => None,
@@ -268,137 +280,6 @@ async fn news_of(engine: &Engine, look: Arc<Look>, since: &Since) -> News {
     }
 }
 
-/// The workflows that somebody follows.
-#[derive(Debug, Default)]
-pub(crate) struct Views {
-    each: Mutex<HashMap<WorkflowId, Arc<View>>>,
-    pace: Arc<Pace>,
-}
-
-impl Views {
-    fn each(&self) -> MutexGuard<'_, HashMap<WorkflowId, Arc<View>>> {
-        self.each.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Follows a workflow until the receiver is dropped. Changes of other servers are asked for every `look`; none: there are no others.
-    pub(crate) fn follow(
-        self: &Arc<Self>,
-        (engine, id): (&Engine, WorkflowId),
-        look: Option<Duration>,
-        host: &Host,
-    ) -> (Arc<View>, watch::Receiver<Known>) {
-        let mut each = self.each();
-        if let Some(view) = each.get(&id) {
-            return (Arc::clone(view), view.known.subscribe());
-        }
-        let view = Arc::new(View::new(Arc::clone(&self.pace)));
-        let known = view.known.subscribe();
-        each.insert(id, Arc::clone(&view));
-        let watching = engine.watch(id);
-        let follower = Follower {
-            views: Arc::clone(self),
-            view: Arc::clone(&view),
-            engine: engine.clone(),
-            id,
-            look,
-        };
-        let drain = host.drain.clone();
-        host.tasks
-            .spawn(async move { drain.run_until_cancelled(follower.run(watching)).await });
-        (view, known)
-    }
-}
-
-/// Learns what a workflow has become, for all who read it.
-struct Follower {
-    views: Arc<Views>,
-    view: Arc<View>,
-    engine: Engine,
-    id: WorkflowId,
-    look: Option<Duration>,
-}
-
-impl Follower {
-    async fn run(self, mut watching: Watching) {
-        // When readers are told what has happened. More is likely to follow at once.
-        let mut due: Option<Instant> = None;
-        loop {
-            let company = async {
-                match self.look {
-                    Some(look) => sleep(look).await,
-                    None => pending().await,
-                }
-            };
-            let gathered = async {
-                match due {
-                    Some(due) => sleep_until(due).await,
-                    None => pending().await,
-                }
-            };
-            let news = tokio::select! {
-                notice = watching.next() => self.view.note(known(notice.version, notice.status)),
-                () = company => self.look().await,
-                () = gathered => {
-                    due = self.view.busy();
-                    if due.is_none() {
-                        self.view.tell();
-                    }
-                    false
-                }
-                () = self.view.closed() => {
-                    if self.is_done() {
-                        return;
-                    }
-                    false
-                }
-            };
-            if news && due.is_none() {
-                due = Some(Instant::now() + GATHER);
-            }
-        }
-    }
-
-    /// Asks the store. Whether there is news.
-    async fn look(&self) -> bool {
-        match self.engine.glance(self.id).await {
-            Ok(meta) => self.view.note(known(meta.version, Some(meta.status))),
-            Err(EngineError::NoWorkflow { .. }) => self.view.note(Known::Removed),
-            // The next look may find more.
-            Err(_) => false,
-        }
-    }
-
-    /// Ends, unless somebody has come in the meantime.
-    fn is_done(&self) -> bool {
-        let mut each = self.views.each();
-        let done = self.view.known.receiver_count() + self.view.gathered.receiver_count() == 0;
-        if done {
-            each.remove(&self.id);
-        }
-        done
-    }
-}
-
-impl Drop for Follower {
-    fn drop(&mut self) {
-        // When the server drains, or a thread has ended: who comes now gets another follower.
-        let mut each = self.views.each();
-        if each
-            .get(&self.id)
-            .is_some_and(|view| Arc::ptr_eq(view, &self.view))
-        {
-            each.remove(&self.id);
-        }
-    }
-}
-
-fn known(version: u64, status: Option<Status>) -> Known {
-    status.map_or(Known::Removed, |status| Known::Version {
-        version,
-        over: status.is_over(),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use std::future::poll_fn;
@@ -408,9 +289,11 @@ mod tests {
         Action, Begin, Definition, EngineOptions, Graph, JobDefinition, MemoryStore, NewWorkflow,
         Store, Timestamp,
     };
-    use tokio::time::timeout;
+    use tokio::time::{sleep, timeout};
 
+    use super::super::follower::Views;
     use super::*;
+    use crate::edge::ask::Host;
 
     fn host() -> Host {
         Host::of_test(Timestamp::default())
@@ -449,18 +332,18 @@ mod tests {
             .await
             .unwrap();
         let id = workflow(&engine).await;
-        let (views, host) = (Arc::new(Views::default()), host());
+        let views = Arc::new(Views::default());
+        let host = host();
         let readers: Vec<_> = (0..1_000)
-            .map(|_| views.follow((&engine, id), Some(LOOK), &host))
+            .map(|_| views.follow(&engine, id, Some(LOOK), &host))
             .collect();
-        let (before, began) = (store.calls(), Instant::now());
+        let before = store.calls();
+        let began = Instant::now();
         while store.calls() < before + 3 {
             sleep(LOOK).await;
         }
-        let (asked, looks) = (
-            store.calls() - before,
-            began.elapsed().as_millis() / LOOK.as_millis(),
-        );
+        let asked = store.calls() - before;
+        let looks = began.elapsed().as_millis() / LOOK.as_millis();
         assert!(u128::from(asked) <= looks, "{asked} times");
         drop(readers);
     }
@@ -472,16 +355,15 @@ mod tests {
             .await
             .unwrap();
         let id = workflow(&engine).await;
-        let (views, host) = (Arc::new(Views::default()), host());
-        let follow = || views.follow((&engine, id), None, &host);
+        let views = Arc::new(Views::default());
+        let host = host();
+        let follow = || views.follow(&engine, id, None, &host);
         let (one, mut known) = follow();
         let (other, others) = follow();
         assert_eq!(host.tasks.len(), 1);
         let version = engine.glance(id).await.unwrap().version;
         let news = async |view: &View, version| {
-            view.news((&engine, id), version, &Since::Now)
-                .await
-                .unwrap()
+            view.news(&engine, id, version, &Since::Now).await.unwrap()
         };
         let first = news(&one, version).await;
         let same = |other: &News| {
@@ -509,8 +391,9 @@ mod tests {
             .await
             .unwrap();
         let id = workflow(&engine).await;
-        let (views, host) = (Arc::new(Views::default()), host());
-        let (view, _known) = views.follow((&engine, id), None, &host);
+        let views = Arc::new(Views::default());
+        let host = host();
+        let (view, _known) = views.follow(&engine, id, None, &host);
         let mut told = view.readers();
         let mut after = async |action| {
             let began = Instant::now();
@@ -546,18 +429,17 @@ mod tests {
             .map(|at| JobDefinition::new(format!("{at:0100}"), "a"))
             .collect();
         let id = workflow_of(&engine, jobs).await;
-        let (views, host) = (Arc::new(Views::default()), host());
-        let (view, _known) = views.follow((&engine, id), None, &host);
+        let views = Arc::new(Views::default());
+        let host = host();
+        let (view, _known) = views.follow(&engine, id, None, &host);
         let version = engine.glance(id).await.unwrap().version;
         let before = store.calls();
         let mut readers = tokio::task::JoinSet::new();
         for _ in 0..256 {
-            let (engine, view) = (engine.clone(), Arc::clone(&view));
-            readers.spawn(async move {
-                view.news((&engine, id), version, &Since::Ever)
-                    .await
-                    .unwrap()
-            });
+            let engine = engine.clone();
+            let view = Arc::clone(&view);
+            readers
+                .spawn(async move { view.news(&engine, id, version, &Since::Ever).await.unwrap() });
         }
         let news = readers.join_all().await;
         assert_eq!(store.calls() - before, 2, "its size and all of it, once");
@@ -566,7 +448,7 @@ mod tests {
                 .all(|other| Arc::ptr_eq(&other.frames, &news[0].frames))
         );
         // One who leaves while others read leaves nothing behind.
-        let mut leaves = Box::pin(view.news((&engine, id), version, &Since::Now));
+        let mut leaves = Box::pin(view.news(&engine, id, version, &Since::Now));
         let read = poll_fn(|context| {
             let ready = leaves.as_mut().poll(context).is_ready();
             if ready || view.latest().look.get().is_some() {

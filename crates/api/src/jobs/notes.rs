@@ -24,7 +24,7 @@ const MOST_LOG: usize = 16 * 1024;
 
 /// What a worker says of a job that it has: progress, lines for its log, or both.
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, expecting = "an object with `lease`")]
+#[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = Note))]
 pub(crate) struct NoteBody {
     /// The lease that the claim gave.
@@ -39,7 +39,7 @@ pub(crate) struct NoteBody {
 
 /// How far a job is.
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, expecting = "an object with `percent`")]
+#[serde(deny_unknown_fields)]
 #[cfg_attr(test, derive(ToSchema), schema(as = ProgressNote))]
 pub(crate) struct ProgressBody {
     #[cfg_attr(test, schema(minimum = 0, maximum = 100))]

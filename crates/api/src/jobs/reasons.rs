@@ -45,11 +45,12 @@ fn without_handler(
     let mut known = HashMap::new();
     let mut is_unserved = |job: &JobIndex| {
         let about = &snapshot.graph().jobs[job.index()];
-        let kind = (about.queue.as_str(), about.handler.as_str());
+        let queue = about.queue.as_str();
+        let handler = about.handler.as_str();
         let is_beyond = known.len() >= MOST_LOOKS;
         !*known
-            .entry(kind)
-            .or_insert_with(|| is_beyond || ask.api.roll.may_serve(kind, ask.api.now()))
+            .entry((queue, handler))
+            .or_insert_with(|| is_beyond || ask.api.roll.may_serve(queue, handler, ask.api.now()))
     };
     let in_queue = waiting
         .iter()

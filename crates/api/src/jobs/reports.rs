@@ -1,38 +1,29 @@
 //! Workers report how attempts ended, and take more jobs in the same call.
 
-use std::time::Duration;
-
 use axum::http::StatusCode;
 use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tidegate_workflow::{
-    Crash, Death, EngineError, Failure, JobState, Json, LeaseRef, MAX_OUTPUT, Outcome, Refusal,
-    Report, Reported, RetryWish,
-};
+use tidegate_workflow::{EngineError, JobState, LeaseRef, Leases, Refusal, Report, Reported};
 #[cfg(test)]
 use utoipa::ToSchema;
 
-use super::claims::{self, ClaimBody, ClaimRequest, ClaimedJob};
-use super::leases::parse_lease;
+use super::claims::{self, ClaimBody, ClaimRequest, ClaimedJob, Delivered};
 #[cfg(test)]
 use super::notes::NoteBody;
 use super::notes::{self, NoteItem, Notes};
+use super::outcome::ReportBody;
 use super::waiting;
 use crate::activity::Event;
 use crate::edge::ask::{Answer, Ask, Context};
-use crate::edge::body::{self, Span};
+use crate::edge::body;
 use crate::edge::json::ObjectText;
-use crate::edge::problem::{self, Code, Problem};
+use crate::edge::problem::{self, Problem};
 use crate::edge::request_id::RequestId;
 use crate::edge::words::{StateWord, StatusWord};
 use crate::failures;
 use crate::workers::{self, Process};
 
-/// What is kept of a message and of a trace.
-const MOST_TEXT: usize = 16 * 1024;
-/// What is kept of a kind.
-const MOST_KIND: usize = 200;
 /// Most reports of one call.
 const MOST: usize = 1_000;
 /// Bytes of what is told of a report, mostly.
@@ -64,75 +55,6 @@ struct RawReportsBody<'a> {
     claim: Option<ClaimBody>,
     #[serde(borrow, default)]
     notes: Option<Vec<&'a RawValue>>,
-}
-
-/// How an attempt ended.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[cfg_attr(test, derive(ToSchema), schema(as = Report))]
-pub(crate) struct ReportBody<'a> {
-    /// The lease that the claim gave.
-    lease: String,
-    #[serde(deserialize_with = "body::word")]
-    outcome: Word,
-    /// With `succeeded`: any JSON of at most 1 MiB.
-    #[serde(borrow)]
-    #[cfg_attr(test, schema(value_type = Option<serde_json::Value>))]
-    output: Option<&'a RawValue>,
-    /// With `failed`, and then required.
-    #[serde(default, deserialize_with = "body::optional_object")]
-    error: Option<ErrorBody>,
-    /// With `failed`: whether another attempt may follow; `policy` if left out.
-    #[serde(default, deserialize_with = "body::optional_word")]
-    retry: Option<RetryWord>,
-    /// With `failed`: the pause before the next attempt. With `throttled`, and then required: for how long no job is handed out that has the
-    /// same rate limits.
-    retry_after: Option<Span>,
-    /// With `given_back`: how long nobody should take it.
-    pause: Option<Span>,
-    /// With `crashed`, this or `exit`: the signal that ended the process.
-    signal: Option<u8>,
-    /// With `crashed`, this or `signal`: the code with which the process ended.
-    exit: Option<i32>,
-    /// With `crashed`: whether the process ran no other job; false if left out.
-    alone: Option<bool>,
-}
-
-/// How an attempt ended; `not_begun` when the worker never started it: the job keeps its place in the queue, and what was taken for it under rate
-/// limits is given back; `given_back` when the worker broke it off, `throttled` when whoever is behind a rate limit of the job refused it, `crashed` when
-/// the process that ran it has died, as its parent reports.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[cfg_attr(test, derive(ToSchema), schema(as = Outcome))]
-enum Word {
-    Succeeded,
-    Failed,
-    GivenBack,
-    NotBegun,
-    Throttled,
-    Crashed,
-}
-
-/// Whether another attempt may follow: as the definition says, or never.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[cfg_attr(test, derive(ToSchema), schema(as = RetryWish))]
-enum RetryWord {
-    Policy,
-    Never,
-}
-
-/// What went wrong.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, expecting = "an object with `kind` and `message`")]
-#[cfg_attr(test, derive(ToSchema), schema(as = ReportError))]
-pub(crate) struct ErrorBody {
-    /// Such as the class of the error; cut to 200 bytes.
-    kind: String,
-    /// Cut to 16 KiB.
-    message: String,
-    /// Cut to 16 KiB.
-    trace: Option<String>,
 }
 
 /// What became of each report, in the order of the request, and jobs.
@@ -212,195 +134,93 @@ impl<'a> ReportItem<'a> {
     }
 }
 
-impl Word {
-    const fn text(self) -> &'static str {
-        match self {
-            Self::Succeeded => "succeeded",
-            Self::Failed => "failed",
-            Self::GivenBack => "given_back",
-            Self::NotBegun => "not_begun",
-            Self::Throttled => "throttled",
-            Self::Crashed => "crashed",
-        }
-    }
-}
-
-impl ReportBody<'_> {
-    /// The report; the path of a problem begins at it.
-    fn resolve(self) -> Result<Report, Problem> {
-        let lease = parse_lease(&self.lease, "lease")?;
-        self.check_fields()?;
-        let outcome = match self.outcome {
-            Word::Succeeded => {
-                check_output(self.output)?;
-                Outcome::Succeeded {
-                    output: self.output.map(|output| Json::from_checked(output.get())),
-                }
-            }
-            Word::Failed => {
-                let retry = match (self.retry, self.retry_after) {
-                    (Some(RetryWord::Never), Some(_)) => {
-                        return Err(Problem::field(
-                            "retry_after",
-                            "cannot be combined with \"retry\": \"never\"",
-                        ));
-                    }
-                    (Some(RetryWord::Never), None) => RetryWish::Never,
-                    (_, Some(pause)) => RetryWish::After(pause.0),
-                    _ => RetryWish::ByPolicy,
-                };
-                let missing = || Problem::field("error", "the outcome failed needs an error");
-                Outcome::Failed {
-                    failure: self.error.ok_or_else(missing)?.resolve(),
-                    retry,
-                }
-            }
-            Word::Throttled => {
-                let missing =
-                    || Problem::field("retry_after", "the outcome throttled needs retry_after");
-                Outcome::Throttled {
-                    pause: self.retry_after.ok_or_else(missing)?.0,
-                }
-            }
-            Word::NotBegun => Outcome::NotBegun,
-            Word::GivenBack => Outcome::GivenBack {
-                pause: self.pause.map_or(Duration::ZERO, |pause| pause.0),
-            },
-            Word::Crashed => {
-                let death = match (self.signal, self.exit) {
-                    (Some(signal), None) => Death::Signal(signal),
-                    (None, Some(code)) => Death::Exit(code),
-                    (None, None) => {
-                        return Err(Problem::field(
-                            "signal",
-                            "the outcome crashed needs signal or exit",
-                        ));
-                    }
-                    (Some(_), Some(_)) => {
-                        return Err(Problem::field("exit", "cannot be combined with signal"));
-                    }
-                };
-                Outcome::Crashed(Crash {
-                    death,
-                    alone: self.alone.unwrap_or_default(),
-                })
-            }
-        };
-        Ok(Report { lease, outcome })
-    }
-
-    /// Whether each field belongs to the outcome.
-    fn check_fields(&self) -> Result<(), Problem> {
-        let fields = [
-            (Word::Succeeded, self.output.is_some(), "output"),
-            (Word::Failed, self.error.is_some(), "error"),
-            (Word::Failed, self.retry.is_some(), "retry"),
-            (
-                Word::Failed,
-                self.retry_after.is_some() && self.outcome != Word::Throttled,
-                "retry_after",
-            ),
-            (Word::GivenBack, self.pause.is_some(), "pause"),
-            (Word::Crashed, self.signal.is_some(), "signal"),
-            (Word::Crashed, self.exit.is_some(), "exit"),
-            (Word::Crashed, self.alone.is_some(), "alone"),
-        ];
-        match fields
-            .into_iter()
-            .find(|&(outcome, given, _)| given && outcome != self.outcome)
-        {
-            Some((outcome, _, field)) => Err(Problem::field(
-                field,
-                format!("only the outcome {} has this field", outcome.text()),
-            )),
-            None => Ok(()),
-        }
-    }
-}
-
-impl ErrorBody {
-    fn resolve(self) -> Failure {
-        Failure {
-            kind: cut(self.kind, MOST_KIND),
-            message: cut(self.message, MOST_TEXT),
-            trace: self.trace.map(|trace| cut(trace, MOST_TEXT)),
-        }
-    }
-}
-
-/// Whether an output is small enough, and nested so that every worker can read it.
-pub(crate) fn check_output(output: Option<&RawValue>) -> Result<(), Problem> {
-    if output.is_some_and(|output| output.get().len() > MAX_OUTPUT) {
-        let detail =
-            format!("the output has more than {MAX_OUTPUT} bytes; return a reference instead");
-        return Err(Problem::new(Code::PayloadTooLarge, detail).at("output"));
-    }
-    body::check_depth(output, "output")
-}
-
-/// The beginning of a text, at most so many bytes.
-fn cut(mut text: String, most: usize) -> String {
-    if text.len() > most {
-        text.truncate(
-            (0..=most)
-                .rev()
-                .find(|&at| text.is_char_boundary(at))
-                .unwrap_or(0),
-        );
-    }
-    text
-}
-
 pub(crate) async fn report(ask: &Ask<'_>) -> Answer {
     let Request {
-        reports: order,
+        reports,
         claim,
         notes,
     } = request(ask.body)?;
     let claim = claim.map(|claim| claim.resolve("claim.")).transpose()?;
-    let mut valid = Vec::with_capacity(order.len());
-    let order = order
-        .into_iter()
-        .map(|report| report.map(|report| valid.push(report)))
-        .collect();
     let api = ask.api;
-    let given_back = tidegate_workflow::given_back(&valid);
-    let over: Vec<LeaseRef> = valid.iter().map(|report| report.lease).collect();
-    let worker = claim
-        .as_ref()
-        .map_or_else(String::new, |request| request.claim.worker.clone());
-    let started = claim
-        .as_ref()
-        .and_then(|request| workers::note_claim(api, &request.claim, request.uptime).started);
-    let process = Process {
-        worker: &worker,
-        started,
-    };
+    let process = process(api, claim.as_ref());
     if claim.is_some() {
         workers::await_drains(api).await;
     }
-    let claim = claim.filter(|_| !api.roll.is_draining(&process));
-    let wanted = claim
-        .as_ref()
-        .map(|request| (&request.claim, waiting::patience(request.wait)));
+    let wanted = claim.as_ref().filter(|_| !api.roll.is_draining(&process));
     // Before the reports, which may end their leases.
     let noted = notes::keep(ask, notes).await;
+    let mut valid = Vec::with_capacity(reports.len());
+    let order = reports
+        .into_iter()
+        .map(|report| report.map(|report| valid.push(report)))
+        .collect();
+    let (reported, leases) = report_and_claim(api, valid, wanted, &process).await;
+    let reported = outcomes(api, order, reported);
+    // The reports are told all the same when the claim failed.
+    let claimed = match leases {
+        Ok(leases) => claims::deliver(ask, process.worker, leases).await,
+        Err(error) => Err(Problem::from(error).under("claim.")),
+    };
+    let (delivered, refused) = match claimed {
+        Ok(delivered) => (delivered, None),
+        Err(problem) => (Delivered::default(), Some(problem)),
+    };
+    let notes_failed = noted
+        .iter()
+        .flatten()
+        .filter_map(|noted| noted.as_ref().err());
+    let failed = reported
+        .iter()
+        .filter_map(|reported| reported.as_ref().err())
+        .chain(&refused);
+    failures::items(ask, failed.chain(notes_failed));
+    let result = ReportResult {
+        reports: reported
+            .iter()
+            .map(|reported| ReportItem::of(reported, ask.id))
+            .collect(),
+        notes: NoteItem::all(&noted, ask.id),
+        jobs: ClaimedJob::all(&delivered.jobs, &api.host.traces),
+        claim_error: refused.as_ref().map(|problem| problem.body(ask.id)),
+        drain: claims::drain(api, &process),
+    };
+    let others = USUAL_ITEM * (reported.len() + 1);
+    Ok(claims::answer(&result, delivered.share, others))
+}
+
+/// The process that reports, as far as its claim says.
+fn process<'a>(api: &Context, claim: Option<&'a ClaimRequest>) -> Process<'a> {
+    match claim {
+        Some(request) => workers::note_claim(api, &request.claim, request.uptime),
+        None => Process {
+            worker: "",
+            started: None,
+        },
+    }
+}
+
+/// Reports, and claims jobs in the same call to the engine. If there are none, it waits for some.
+async fn report_and_claim(
+    api: &Context,
+    reports: Vec<Report>,
+    wanted: Option<&ClaimRequest>,
+    process: &Process<'_>,
+) -> (
+    Vec<Result<Reported, EngineError>>,
+    Result<Leases, EngineError>,
+) {
+    let given_back = tidegate_workflow::given_back(&reports);
+    let over: Vec<LeaseRef> = reports.iter().map(|report| report.lease).collect();
+    let claim = wanted.map(|request| (&request.claim, waiting::patience(request.wait)));
     let (reported, mut leases) = api
         .engine()
-        .report_and_lease(valid, wanted, api.now())
+        .report_and_lease(reports, claim, api.now())
         .await;
-    if let (Ok(none), Some(ClaimRequest { claim, wait, .. })) = (&leases, &claim)
+    if let (Ok(none), Some(ClaimRequest { claim, wait, .. })) = (&leases, wanted)
         && none.is_empty()
         && !wait.is_zero()
     {
-        leases = waiting::claim(
-            (api.engine(), &api.host, &api.roll),
-            claim,
-            &given_back,
-            *wait,
-            &process,
-        )
-        .await;
+        leases = waiting::claim(api, claim, &given_back, *wait, process).await;
     }
     let ended = over
         .into_iter()
@@ -408,44 +228,7 @@ pub(crate) async fn report(ask: &Ask<'_>) -> Answer {
         .filter(|(_, reported)| is_over(reported))
         .map(|(lease, _)| lease);
     api.roll.note_over(ended);
-    let reported = outcomes(api, order, reported);
-    // The reports are told all the same when the claim failed.
-    let claimed = match leases {
-        Ok(leases) => claims::deliver(ask, &worker, leases).await,
-        Err(error) => Err(Problem::from(error).under("claim.")),
-    };
-    let ((claimed, share), refused) = claimed.map_or_else(
-        |problem| (Default::default(), Some(problem)),
-        |got| (got, None),
-    );
-    let failed = reported
-        .iter()
-        .filter_map(|reported| reported.as_ref().err())
-        .chain(&refused);
-    failures::items(
-        ask,
-        failed.chain(
-            noted
-                .iter()
-                .flatten()
-                .filter_map(|noted| noted.as_ref().err()),
-        ),
-    );
-    let result = ReportResult {
-        reports: reported
-            .iter()
-            .map(|reported| ReportItem::of(reported, ask.id))
-            .collect(),
-        notes: NoteItem::all(&noted, ask.id),
-        jobs: ClaimedJob::all(&claimed, &api.host.traces),
-        claim_error: refused.as_ref().map(|problem| problem.body(ask.id)),
-        drain: claims::drain(api, &process),
-    };
-    Ok(claims::answer(
-        &result,
-        share,
-        USUAL_ITEM * (reported.len() + 1),
-    ))
+    (reported, leases)
 }
 
 /// Whether the worker does not have the lease any more.
@@ -542,6 +325,7 @@ const fn counted(state: JobState) -> Event {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::edge::problem::Code;
 
     #[test]
     fn a_report_that_cannot_be_read_does_not_stop_the_others() {
@@ -596,12 +380,5 @@ mod tests {
                 Some(Code::PayloadTooLarge)
             );
         }
-    }
-
-    #[test]
-    fn texts_are_cut_between_characters() {
-        assert_eq!(cut("aéb".to_owned(), 2), "a");
-        assert_eq!(cut("aéb".to_owned(), 3), "aé");
-        assert_eq!(cut("aéb".to_owned(), 4), "aéb");
     }
 }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use tidegate_workflow::{Claim, Engine, EngineError, LeaseRef, Leases, Patience};
+use tidegate_workflow::{Claim, EngineError, LeaseRef, Leases, Patience};
 use tokio::time::{Instant, sleep_until};
 
-use crate::edge::ask::Host;
-use crate::workers::{Process, Roll};
+use crate::edge::ask::Context;
+use crate::workers::Process;
 
 /// Of a claim that waits so long.
 pub(crate) fn patience(wait: Duration) -> Patience {
@@ -20,23 +20,25 @@ pub(crate) fn patience(wait: Duration) -> Patience {
 /// Claims again whenever work arrives, until there is some, the time is over, or the server or the worker drains. Jobs of the leases given are not
 /// work: the worker gave them back.
 pub(crate) async fn claim(
-    (engine, host, roll): (&Engine, &Host, &Roll),
+    api: &Context,
     claim: &Claim,
     except: &[LeaseRef],
     wait: Duration,
     process: &Process<'_>,
 ) -> Result<Leases, EngineError> {
-    let (until, drain) = (Instant::now() + wait, &host.drain);
+    let until = Instant::now() + wait;
+    let drain = &api.host.drain;
     if wait.is_zero() || drain.is_cancelled() {
         return Ok(Leases::default());
     }
-    let drained = roll.drained(process);
+    let engine = api.engine();
+    let drained = api.roll.drained(process);
     tokio::pin!(drained);
     loop {
         // What arrives between the claim and the wait counts too.
         let arrival = engine.arrival_for(claim, except);
         let leases = engine
-            .lease_except(claim, except, Patience::Some, (host.clock)())
+            .lease_except(claim, except, Patience::Some, api.now())
             .await?;
         if !leases.is_empty() || drain.is_cancelled() || Instant::now() >= until {
             return Ok(leases);
@@ -46,7 +48,7 @@ pub(crate) async fn claim(
             biased;
             leases = arrival => {
                 if !leases.is_empty() {
-                    return Ok(engine.fill_up(leases, claim, except, (host.clock)()).await);
+                    return Ok(engine.fill_up(leases, claim, except, api.now()).await);
                 }
             }
             () = sleep_until(until) => return Ok(Leases::default()),
@@ -59,14 +61,16 @@ pub(crate) async fn claim(
 #[cfg(test)]
 mod tests {
     use std::pin::pin;
+    use std::sync::Arc;
 
     use tidegate_workflow::{
-        Begin, Definition, EngineOptions, Graph, JobDefinition, MemoryStore, NewWorkflow, Store,
-        Timestamp,
+        Begin, Definition, Engine, EngineOptions, Graph, JobDefinition, MemoryStore, NewWorkflow,
+        Store, Timestamp,
     };
     use tokio::time::{advance, timeout};
 
     use super::*;
+    use crate::edge::ask::{Access, Host};
 
     const NOW: Timestamp = Timestamp::from_micros(1_795_000_000_000_000);
 
@@ -74,12 +78,17 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_worker_that_is_woken_as_its_time_ends_claims() {
         let store = Store::Memory(MemoryStore::new(4));
-        let (engine, host) = (
-            Engine::start(store, EngineOptions::default())
-                .await
-                .unwrap(),
-            Host::of_test(NOW),
-        );
+        let engine = Engine::start(store, EngineOptions::default())
+            .await
+            .unwrap();
+        let access = Access {
+            tokens: None,
+            anonymous: true,
+            max_body: 0,
+            max_streams: 0,
+        };
+        let api = Context::new(access, Arc::default(), Host::of_test(NOW));
+        api.opening.open(engine.clone());
         let wanted = Claim {
             queues: vec!["default".into()],
             handlers: None,
@@ -95,12 +104,11 @@ mod tests {
         })
         .unwrap();
         let wait = Duration::from_millis(40);
-        let roll = Roll::default();
         let process = Process {
             worker: "worker",
             started: None,
         };
-        let mut claimed = pin!(claim((&engine, &host, &roll), &wanted, &[], wait, &process));
+        let mut claimed = pin!(claim(&api, &wanted, &[], wait, &process));
         assert!(timeout(wait / 2, &mut claimed).await.is_err(), "it waits");
         engine
             .create(

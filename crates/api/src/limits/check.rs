@@ -122,7 +122,7 @@ impl CheckBody {
 }
 
 impl<'a> DescriptorChecked<'a> {
-    fn of((asked, status): (&'a rate::Descriptor, &'a rate::Status)) -> Self {
+    fn of(asked: &'a rate::Descriptor, status: &'a rate::Status) -> Self {
         let limit = status.limit.as_ref();
         let rate = limit.map(|limit| Rate {
             name: &limit.name,
@@ -153,7 +153,7 @@ pub(crate) async fn check(ask: &Ask<'_>) -> Answer {
         .descriptors
         .iter()
         .zip(&answer.statuses)
-        .map(DescriptorChecked::of)
+        .map(|(asked, status)| DescriptorChecked::of(asked, status))
         .collect();
     Ok(json::ok(&Checked {
         code: code(answer.code),

@@ -59,7 +59,7 @@ pub(crate) struct ConfigurationShown<'a> {
     next_cursor: Option<String>,
 }
 
-pub(crate) fn show(ask: &Ask<'_>) -> Answer {
+pub(crate) async fn show(ask: &Ask<'_>) -> Answer {
     let wanted = Wanted::of(ask.query)?;
     let host = &ask.api.host;
     let loads = (host.loads)();
@@ -139,7 +139,7 @@ fn domains(
     let here: Vec<(&str, &Domain)> = all.take(wanted.limit).collect();
     let mut room = wanted.limit - here.len();
     let shown = here.iter().map(|&(name, domain)| {
-        let shown = DomainShown::of((name, domain));
+        let shown = DomainShown::of(name, domain);
         if takes(&mut room, &domain.level) {
             shown.with_descriptors(domain)
         } else {

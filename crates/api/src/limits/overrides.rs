@@ -102,19 +102,17 @@ impl<'a> OverrideShown<'a> {
             }
             Effect::Scaled(factor) => (Some(factor.get()), true),
         };
-        let (effect, until) = (word(of.effect.kind()), of.until.map(moment));
-        let (at, by, reason) = (moment(of.at), &*of.by, &*of.reason);
         Self {
             rule,
             domain,
             entries,
-            effect,
+            effect: word(of.effect.kind()),
             scale,
             gateway,
-            until,
-            at,
-            by,
-            reason,
+            until: of.until.map(moment),
+            at: moment(of.at),
+            by: &of.by,
+            reason: &of.reason,
         }
     }
 }
@@ -194,7 +192,8 @@ impl OverrideBody {
             )),
             None => None,
         };
-        let (by, reason) = (by.to_owned(), reason.unwrap_or_default());
+        let by = by.to_owned();
+        let reason = reason.unwrap_or_default();
         Ok(LimitOverride {
             target,
             effect,
@@ -244,13 +243,11 @@ fn effect(
 
 pub(crate) async fn list(ask: &Ask<'_>) -> Answer {
     let limits = &ask.api.host.limits;
-    let (kept, now) = (
-        limits
-            .refresh()
-            .await
-            .map_err(|error| without_store(&error))?,
-        limits.now(),
-    );
+    let kept = limits
+        .refresh()
+        .await
+        .map_err(|error| without_store(&error))?;
+    let now = limits.now();
     let items = kept
         .iter()
         .filter(|each| !each.has_ended(now))
@@ -291,7 +288,8 @@ pub(crate) async fn set(ask: &Ask<'_>) -> Answer {
 pub(crate) async fn remove(ask: &Ask<'_>) -> Answer {
     body::read_optional::<NoBody>(ask.body)?;
     let mut query = Query::new(ask.query)?;
-    let (rule, domain) = (query.take("rule"), query.take("domain"));
+    let rule = query.take("rule");
+    let domain = query.take("domain");
     let wrong = |_| {
         Problem::field(
             "entries",

@@ -1,13 +1,12 @@
 //! Which keys are asked for most, and what was refused last, of requests and of jobs.
 
-use axum::response::Response;
 use serde::Serialize;
 use tidegate_ratelimit::{Caller, Refusal, Sketch, TopKey};
 #[cfg(test)]
 use utoipa::ToSchema;
 
 use super::{moment, pairs};
-use crate::edge::ask::Ask;
+use crate::edge::ask::{Answer, Ask};
 use crate::edge::json;
 use crate::edge::time::Rfc3339;
 
@@ -98,20 +97,18 @@ const fn caller(caller: Caller) -> &'static str {
     }
 }
 
-pub(crate) fn show(ask: &Ask<'_>) -> Response {
+pub(crate) async fn show(ask: &Ask<'_>) -> Answer {
     let limits = &ask.api.host.limits;
     let Sketch {
         top,
         since,
         refusals,
     } = limits.limiter.sketch(limits.now());
-    let (keys, refusals) = (
-        top.iter().map(KeyShown::of).collect(),
-        refusals.iter().map(RefusalShown::of).collect(),
-    );
-    json::ok(&Top {
+    let keys = top.iter().map(KeyShown::of).collect();
+    let refusals = refusals.iter().map(RefusalShown::of).collect();
+    Ok(json::ok(&Top {
         since: moment(since),
         keys,
         refusals,
-    })
+    }))
 }

@@ -16,7 +16,7 @@ use crate::edge::json;
 use crate::edge::problem::{Code, Problem};
 use crate::edge::query::Query;
 use crate::edge::time::Rfc3339;
-use crate::jobs::view::Holder;
+use crate::jobs::why::Holder;
 use crate::workflows::limits::LimitShown;
 
 /// Most keys of a page.
@@ -95,11 +95,9 @@ struct WindowUse {
 
 pub(crate) async fn list(ask: &Ask<'_>) -> Answer {
     let mut query = Query::new(ask.query)?;
-    let (limit, queue, cursor) = (
-        query.limit(20, MOST_ITEMS)?,
-        query.take("queue"),
-        query.take("cursor"),
-    );
+    let limit = query.limit(20, MOST_ITEMS)?;
+    let queue = query.take("queue");
+    let cursor = query.take("cursor");
     query.end()?;
     let wrong = || {
         Problem::new(

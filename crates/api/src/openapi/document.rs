@@ -7,19 +7,21 @@ use axum::http::Method;
 use serde_json::{Map, Value, json};
 
 use super::DOCUMENT;
-use super::operations::{self, Content, Kind, Operation, Parameter};
+use super::operations::{Answers, Description, Schema};
+use super::parameters::{Kind, Parameter};
 use super::schemas;
 use crate::edge::problem::Code;
-use crate::edge::route::{Call, ROUTES, Route};
+use crate::edge::route::{Needs, Route};
+use crate::routes::{ROUTES, descriptions};
 
 /// Columns of a line.
 const WIDTH: usize = 130;
 
 fn document() -> Value {
     let mut paths = Map::new();
-    for route in described() {
+    for (route, about) in described() {
         let path = paths.entry(route.template).or_insert_with(|| json!({}));
-        path[route.method.as_str().to_ascii_lowercase()] = operation(route);
+        path[route.method.as_str().to_ascii_lowercase()] = operation(route, &about);
     }
     json!({
         "openapi": "3.1.0",
@@ -56,37 +58,38 @@ fn document() -> Value {
     })
 }
 
-/// All routes but those of the page, which is for people.
-fn described() -> impl Iterator<Item = &'static Route> {
+/// All routes with their descriptions, but those of the page, which is for people.
+fn described() -> impl Iterator<Item = (&'static Route, Description)> {
+    let is_listed = |about: &Description| !matches!(about.answers, Answers::Unlisted);
     ROUTES
         .iter()
-        .filter(|route| !matches!(route.call, Call::Page | Call::Asset))
+        .zip(descriptions())
+        .filter(move |(_, about)| is_listed(about))
 }
 
-fn operation(route: &Route) -> Value {
-    let about = operations::of(route.call);
+fn operation(route: &Route, about: &Description) -> Value {
     let role = route.role.map_or("No token is needed.".to_owned(), |role| {
         format!("Role: {role:?}.").to_lowercase()
     });
     let role = role.replacen("role", "Role", 1);
-    let description = if about.description.is_empty() {
-        role
-    } else {
-        format!("{} {role}", about.description)
-    };
+    let description = format!("{} {role}", about.description());
     let mut operation = json!({
-        "operationId": about.id,
-        "summary": about.summary,
-        "description": description,
+        "operationId": about.id(),
+        "summary": about.summary(),
+        "description": description.trim(),
         "tags": [tag(route)],
-        "responses": responses(route, &about),
+        "responses": responses(route, about),
     });
-    let parameters = parameters(route, &about);
+    let parameters = parameters(route, about);
     if !parameters.is_empty() {
         operation["parameters"] = json!(parameters);
     }
-    if let Some((schema, required)) = about.body {
-        operation["requestBody"] = json!({"required": required, "content": {"application/json": {"schema": reference(schema)}}});
+    if let Some(body) = about.body {
+        let schema = reference(body.trim_end_matches('?'));
+        operation["requestBody"] = json!({
+            "required": !body.ends_with('?'),
+            "content": {"application/json": {"schema": schema}},
+        });
     }
     if route.role.is_some() {
         operation["security"] = json!([{"token": []}, {}]);
@@ -109,7 +112,7 @@ fn tag(route: &Route) -> &'static str {
     }
 }
 
-fn parameters(route: &Route, about: &Operation) -> Vec<Value> {
+fn parameters(route: &Route, about: &Description) -> Vec<Value> {
     let names = route
         .template
         .split('{')
@@ -123,9 +126,11 @@ fn parameters(route: &Route, about: &Operation) -> Vec<Value> {
         };
         json!({"name": name, "in": "path", "required": true, "schema": schema})
     });
-    in_path
-        .chain(about.parameters.iter().map(parameter))
-        .collect()
+    let named = about
+        .parameters
+        .iter()
+        .filter(|known| !known.name.is_empty());
+    in_path.chain(named.map(parameter)).collect()
 }
 
 fn parameter(parameter: &Parameter) -> Value {
@@ -149,31 +154,25 @@ fn parameter(parameter: &Parameter) -> Value {
     })
 }
 
-fn responses(route: &Route, about: &Operation) -> Value {
+fn responses(route: &Route, about: &Description) -> Value {
     let mut responses = BTreeMap::new();
-    for &(status, description, content) in &about.answers {
-        let mut response =
-            json!({"description": description, "headers": headers(&["X-Request-Id"])});
-        match content {
-            Content::Object => {
-                response["content"] = json!({"application/json": {"schema": {"type": "object"}}})
-            }
-            Content::Json(schema) => {
-                response["content"] = json!({"application/json": {"schema": reference(schema)}})
-            }
-            Content::Text(kind) => {
-                response["content"][kind] = json!({"schema": {"type": "string"}})
-            }
-            Content::Nothing => {}
+    for answer in about.answers.listed() {
+        let headers = headers(&["X-Request-Id"]);
+        let mut response = json!({"description": answer.description, "headers": headers});
+        if let Some((media, schema)) = answer.content {
+            let schema = match schema {
+                Schema::Named(name) => reference(name),
+                Schema::Of(kind) => json!({"type": kind}),
+            };
+            response["content"] = json!({media: {"schema": schema}});
         }
-        responses.insert(status.to_string(), response);
+        responses.insert(answer.status.to_string(), response);
     }
     let mut codes: BTreeMap<u16, Vec<&str>> = BTreeMap::new();
     for code in problems(route, about) {
-        let (word, status, _) = code.about();
-        let words = codes.entry(status.as_u16()).or_default();
-        if !words.contains(&word) {
-            words.push(word);
+        let words = codes.entry(code.status().as_u16()).or_default();
+        if !words.contains(&code.word()) {
+            words.push(code.word());
         }
     }
     for (status, words) in codes {
@@ -215,7 +214,7 @@ fn described_headers() -> Value {
 }
 
 /// All codes that a route can answer with.
-fn problems(route: &Route, about: &Operation) -> Vec<Code> {
+fn problems(route: &Route, about: &Description) -> Vec<Code> {
     let mut codes = about.problems.to_vec();
     if route.role.is_none() {
         return codes;
@@ -228,15 +227,7 @@ fn problems(route: &Route, about: &Operation) -> Vec<Code> {
             Code::RequestTimeout,
         ]);
     }
-    if matches!(
-        route.call,
-        Call::Version
-            | Call::Status
-            | Call::OpenApi
-            | Call::TopKeys
-            | Call::Overview
-            | Call::Configuration
-    ) {
+    if route.needs == Needs::Nothing {
         return codes;
     }
     codes.extend([
@@ -323,22 +314,6 @@ fn operations_have_names_of_their_own_and_schemas_that_exist() {
         (described().count(), described().count())
     );
     check_references(&document, &document["components"]["schemas"]);
-}
-
-/// A call that was not told to read its query refused the parameters of its description.
-#[test]
-fn parameters_that_are_described_are_read() {
-    for route in described() {
-        let has_any = operations::of(route.call)
-            .parameters
-            .iter()
-            .any(|parameter| parameter.place == "query");
-        assert!(
-            !has_any || crate::has_parameters(route.call),
-            "{}",
-            route.template
-        );
-    }
 }
 
 fn check_references(value: &Value, schemas: &Value) {

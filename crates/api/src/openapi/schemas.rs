@@ -85,7 +85,7 @@ fn answers() -> Schemas {
     add::<session::Session>(&mut schemas);
     add::<crate::overview::Overview>(&mut schemas);
     add::<crate::live::OfEvent>(&mut schemas);
-    add::<crate::Version>(&mut schemas);
+    add::<crate::readiness::Version>(&mut schemas);
     add::<crate::readiness::ServerStatus>(&mut schemas);
     schemas
 }
@@ -197,7 +197,7 @@ fn describe_words(all: &mut Map<String, Value>) {
     describe(&mut all["OnFailureShown"], &["continue", "fail_fast"]);
     describe(
         &mut all["Problem"]["properties"]["code"],
-        &Code::ALL.map(|code| code.about().0),
+        &Code::ALL.iter().map(|code| code.word()).collect::<Vec<_>>(),
     );
     let losses = [
         "expired",

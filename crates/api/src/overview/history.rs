@@ -166,7 +166,8 @@ impl History {
 
     /// What is known of the last second or a little more.
     pub(super) fn now(&self, activity: &Activity, totals: &dyn Fn() -> Totals) -> Point {
-        let (now, mut state) = (Instant::now(), self.lock());
+        let now = Instant::now();
+        let mut state = self.lock();
         if let Some((point, counted)) = &state.fresh
             && now.saturating_duration_since(counted.at) < APART
         {
@@ -195,7 +196,8 @@ mod tests {
 
     #[test]
     fn points_are_rates_and_their_number_is_bounded() {
-        let (history, activity) = (History::default(), Activity::default());
+        let history = History::default();
+        let activity = Activity::default();
         assert!(history.points().1.is_empty());
         assert!(
             history.now(&activity, &Totals::default).shown(0).is_none(),

@@ -56,7 +56,8 @@ impl Times {
             seen += calls;
             seen >= wanted
         })?;
-        let (doublings, part) = (at as u32 / EACH, u64::from(at as u32 % EACH + EACH));
+        let doublings = at as u32 / EACH;
+        let part = u64::from(at as u32 % EACH + EACH);
         let middle = ((2 * part + 1) << doublings) / 2;
         Some(Duration::from_micros(middle))
     }

@@ -35,11 +35,11 @@ static FILES: [File; 6] = [
     File::new("icon.svg", "image/svg+xml", include_bytes!("../../../../ui/dist/icon.svg")),
 ];
 
-pub(crate) fn page(ask: &Ask<'_>) -> Response {
-    FILES[0].answer(ask.headers)
+pub(crate) async fn page(ask: &Ask<'_>) -> Answer {
+    Ok(FILES[0].answer(ask.headers))
 }
 
-pub(crate) fn asset(ask: &Ask<'_>) -> Answer {
+pub(crate) async fn asset(ask: &Ask<'_>) -> Answer {
     let name = ask.matched.name(0)?;
     let file = FILES[1..].iter().find(|file| file.name == name);
     let file = file.ok_or_else(|| Problem::new(Code::NotFound, "the page has no such file"))?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::http::header::{ORIGIN, SET_COOKIE};
 use axum::http::{HeaderMap, StatusCode};
-use axum::response::{IntoResponse as _, Response};
+use axum::response::IntoResponse as _;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 #[cfg(test)]
@@ -43,7 +43,7 @@ pub(crate) struct Session {
     version: Option<&'static str>,
 }
 
-pub(crate) fn show(ask: &Ask<'_>) -> Answer {
+pub(crate) async fn show(ask: &Ask<'_>) -> Answer {
     auth::check_browser(&ask.api.access, ask.headers)?;
     Ok(json::ok(&session(
         ask,
@@ -51,7 +51,7 @@ pub(crate) fn show(ask: &Ask<'_>) -> Answer {
     )))
 }
 
-pub(crate) fn sign_in(ask: &Ask<'_>) -> Answer {
+pub(crate) async fn sign_in(ask: &Ask<'_>) -> Answer {
     auth::check_browser(&ask.api.access, ask.headers)?;
     auth::check_page(ask.headers)?;
     let SignInBody { token } = body::read(ask.body)?;
@@ -69,7 +69,7 @@ pub(crate) fn sign_in(ask: &Ask<'_>) -> Answer {
         .into_response())
 }
 
-pub(crate) fn sign_out(ask: &Ask<'_>) -> Result<Response, Problem> {
+pub(crate) async fn sign_out(ask: &Ask<'_>) -> Answer {
     auth::check_browser(&ask.api.access, ask.headers)?;
     auth::check_page(ask.headers)?;
     Ok((

@@ -113,7 +113,8 @@ struct Watch {
 
 impl Watch {
     async fn run(mut self) {
-        let (mut draining, mut spoke) = (None, Instant::now());
+        let mut draining = None;
+        let mut spoke = Instant::now();
         loop {
             let mut text = String::new();
             let process = Process {

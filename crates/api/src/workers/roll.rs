@@ -121,14 +121,10 @@ impl Known {
 
 impl Default for Roll {
     fn default() -> Self {
-        let (drains, looked) = (
-            watch::Sender::new(Arc::default()),
-            watch::Sender::new(false),
-        );
         Self {
             known: Mutex::default(),
-            drains,
-            looked,
+            drains: watch::Sender::new(Arc::default()),
+            looked: watch::Sender::new(false),
             kept: AtomicBool::new(false),
         }
     }
@@ -272,8 +268,9 @@ impl Roll {
     }
 
     /// Whether a worker of this server may take such a job. False: workers ask for its queue, and none of them for its handler.
-    pub(crate) fn may_serve(&self, (queue, handler): (&str, &str), now: Timestamp) -> bool {
-        let (known, drains) = (self.known(), self.drains.borrow().clone());
+    pub(crate) fn may_serve(&self, queue: &str, handler: &str, now: Timestamp) -> bool {
+        let known = self.known();
+        let drains = self.drains.borrow().clone();
         let is_recent = |at: Option<Timestamp>| at.is_some_and(|at| now.since(at) < FORGOTTEN);
         if is_recent(known.unknown) {
             return true;
@@ -387,7 +384,8 @@ mod tests {
     const NOW: Timestamp = Timestamp::from_micros(1_795_000_000_000_000);
 
     fn claim(worker: &str) -> Claim {
-        let (queues, lease) = (vec!["default".to_owned()], Duration::from_secs(30));
+        let queues = vec!["default".to_owned()];
+        let lease = Duration::from_secs(30);
         Claim {
             queues,
             handlers: None,
@@ -429,12 +427,13 @@ mod tests {
             !roll.is_draining(&roll.process("worker-0", None, NOW + second * 3)),
             "its claim has said it"
         );
-        assert!(roll.may_serve(("default", "handler"), NOW + second * 3));
+        assert!(roll.may_serve("default", "handler", NOW + second * 3));
     }
 
     #[test]
     fn the_drain_of_a_worker_that_is_gone_ends() {
-        let (roll, none) = (draining("worker-0"), HashSet::new());
+        let roll = draining("worker-0");
+        let none = HashSet::new();
         roll.note_claim(&claim("worker-0"), None, NOW);
         let later = |seconds| NOW + Duration::from_secs(seconds);
         assert_eq!(

@@ -54,15 +54,13 @@ impl Told {
             .iter()
             .take(MOST_LEASES)
             .map(|(lease, since)| (lease.text(), since.micros()));
-        let (queues, handlers) = (seen.queues, seen.handlers);
-        let started = seen.started.map(Timestamp::micros);
         (
             name,
             Self {
                 seen: seen.at.micros(),
-                queues,
-                handlers,
-                started,
+                queues: seen.queues,
+                handlers: seen.handlers,
+                started: seen.started.map(Timestamp::micros),
                 running,
                 leases: first.collect(),
             },

@@ -12,7 +12,6 @@ use crate::edge::ask::{Answer, Ask};
 use crate::edge::body::{self, NoBody};
 use crate::edge::json::{self, Id};
 use crate::edge::problem::Problem;
-use crate::edge::route::WorkflowAction;
 use crate::edge::time;
 use crate::edge::words::StatusWord;
 
@@ -80,26 +79,15 @@ pub(crate) struct ExpireBody {
     after: RetentionBody,
 }
 
-/// The action that a word of the path stands for.
-pub(crate) fn action(word: WorkflowAction) -> Action {
-    match word {
-        WorkflowAction::Start => Action::Start,
-        WorkflowAction::Cancel => Action::Cancel,
-        WorkflowAction::Pause => Action::Pause,
-        WorkflowAction::Resume => Action::Resume,
-        WorkflowAction::Retry => Action::RetryFailed,
-    }
+/// Does an action that has no body.
+pub(crate) async fn act(ask: &Ask<'_>, action: Action) -> Answer {
+    body::read_optional::<NoBody>(ask.body)?;
+    done(ask, action, Condition::default()).await
 }
 
-pub(crate) async fn act(ask: &Ask<'_>, word: WorkflowAction) -> Answer {
-    let condition = match word {
-        WorkflowAction::Retry => body::read_optional::<RetryBody>(ask.body)?.resolve()?,
-        _ => {
-            body::read_optional::<NoBody>(ask.body)?;
-            Condition::default()
-        }
-    };
-    done(ask, action(word), condition).await
+pub(crate) async fn retry(ask: &Ask<'_>) -> Answer {
+    let condition = body::read_optional::<RetryBody>(ask.body)?.resolve()?;
+    done(ask, Action::RetryFailed, condition).await
 }
 
 pub(crate) async fn restart(ask: &Ask<'_>) -> Answer {

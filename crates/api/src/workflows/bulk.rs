@@ -210,9 +210,12 @@ pub(crate) async fn bulk(ask: &Ask<'_>) -> Answer {
         .iter()
         .map(|item| (item.workflow, item.meta.counts.total()))
         .collect();
-    let (engine, now) = (ask.api.engine(), ask.api.now());
+    let engine = ask.api.engine();
+    let now = ask.api.now();
     let acted = each_in_room(each, |id| {
-        let (engine, action, condition) = (engine.clone(), action.clone(), condition.clone());
+        let engine = engine.clone();
+        let action = action.clone();
+        let condition = condition.clone();
         async move {
             engine
                 .act_if(id, action, condition, now)

@@ -309,69 +309,65 @@ pub(crate) fn json(raw: &RawValue) -> Json {
 mod tests {
     use super::*;
 
+    fn check(json: &str, expected: Option<(&str, Option<&str>)>) {
+        let found = check_definition(json).err();
+        let found = found
+            .as_ref()
+            .map(|mistake| (mistake.code, mistake.path.as_deref()));
+        assert_eq!(found, expected, "{json}");
+    }
+
+    /// Checks fields of a job beside its handler.
+    fn check_job(fields: &str, expected: Option<(&str, &str)>) {
+        let json = format!(r#"{{"name":"w","jobs":[{{"handler":"a",{fields}}}]}}"#);
+        let path = expected.map(|(_, path)| format!("jobs[0].{path}"));
+        check(&json, expected.map(|(code, _)| (code, path.as_deref())));
+    }
+
     #[test]
     fn a_definition_is_checked_without_a_server() {
-        let check = |json: &str, expected: Option<(&str, Option<&str>)>| {
-            let found = check_definition(json).err();
-            let found = found
-                .as_ref()
-                .map(|mistake| (mistake.code, mistake.path.as_deref()));
-            assert_eq!(found, expected, "{json}");
-        };
-        check(
-            r#"{"name":"w","jobs":[{"handler":"a"},{"handler":"b","after":"a","timeout":"5s"}]}"#,
-            None,
-        );
-        let refused = |fields: &str, path: &str| {
-            let json = format!(r#"{{"name":"w","jobs":[{{"handler":"a",{fields}}}]}}"#);
-            check(
-                &json,
-                Some(("invalid_field", Some(&format!("jobs[0].{path}")))),
-            );
-        };
-        refused(r#""timeout":"0s""#, "timeout");
-        refused(r#""backoff":"2s","backoff_max":"1s""#, "backoff");
-        check(
-            r#"{"name":"w","jobs":[{"handler":"a","backoff":"2h","timeout":"1us"}]}"#,
-            None,
-        );
+        let field = |path| Some(("invalid_field", Some(path)));
+        let one =
+            r#"{"name":"w","jobs":[{"handler":"a"},{"handler":"b","after":"a","timeout":"5s"}]}"#;
+        check(one, None);
         check("{", Some(("invalid_json", None)));
-        check(
-            r#"{"name":"w","jobs":[{"handler":"a","timeout":5}]}"#,
-            Some(("invalid_field", Some("jobs[0].timeout"))),
-        );
-        for (field, value) in [
+        for (given, value) in [
             ("on_failure", "5"),
             ("on_failure", r#"{"continue":null}"#),
             ("start", "{}"),
         ] {
-            let json = format!(r#"{{"name":"w","jobs":[{{"handler":"a"}}],"{field}":{value}}}"#);
-            check(&json, Some(("invalid_field", Some(field))));
+            let json = format!(r#"{{"name":"w","jobs":[{{"handler":"a"}}],"{given}":{value}}}"#);
+            check(&json, field(given));
         }
-        check(
-            r#"{"name":"w","jobs":[{"handler":"a","rule":true}]}"#,
-            Some(("invalid_field", Some("jobs[0].rule"))),
-        );
-        check(
-            r#"{"name":"w","jobs":[{"handler":"a","rule":null}],"start":null,"on_failure":null}"#,
-            None,
-        );
-        check(
-            r#"{"name":"w","globals":{"t":"x"},"jobs":[{"handler":"a","limits":[{"domain":"d","entries":[["k","$.t"]]},
-                {"concurrency":3,"of":"workflow"}]}]}"#,
-            None,
-        );
+        let nulls =
+            r#"{"name":"w","jobs":[{"handler":"a","rule":null}],"start":null,"on_failure":null}"#;
+        check(nulls, None);
+        check(r#"{"name":"w","jobs":[["a","b"]]}"#, field("jobs[0]"));
+        check(r#"["w",[{"handler":"a"}]]"#, field(""));
+        let half = r#"{"name":5,"jobs":[{"handler":"a"}"#;
+        check(half, Some(("invalid_json", None)));
+    }
+
+    #[test]
+    fn jobs_of_a_definition_are_checked() {
+        let field = |path| Some(("invalid_field", path));
+        check_job(r#""timeout":"0s""#, field("timeout"));
+        check_job(r#""timeout":5"#, field("timeout"));
+        check_job(r#""backoff":"2s","backoff_max":"1s""#, field("backoff"));
+        check_job(r#""backoff":"2h","timeout":"1us""#, None);
+        check_job(r#""rule":true"#, field("rule"));
+        check_job(r#""after":["b"]"#, Some(("unknown_dependency", "after[0]")));
+    }
+
+    #[test]
+    fn limits_of_a_definition_are_checked() {
+        let globals = r#"{"name":"w","globals":{"t":"x"},"jobs":[{"handler":"a","limits":[{"domain":"d","entries":[["k","$.t"]]},
+                {"concurrency":3,"of":"workflow"}]}]}"#;
+        check(globals, None);
         let refused = |limit: &str, code: &str, path: &str| {
-            let json = format!(r#"{{"name":"w","jobs":[{{"handler":"a","limits":[{limit}]}}]}}"#);
-            check(
-                &json,
-                Some((code, Some(&format!("jobs[0].limits[0]{path}")))),
-            );
+            let path = format!("limits[0]{path}");
+            check_job(&format!(r#""limits":[{limit}]"#), Some((code, &path)));
         };
-        let entry =
-            r#"{"name":"w","jobs":[{"handler":"a","limits":[{"domain":"d","entries":[["k"]]}]}]}"#;
-        let expected = r#"expected a key and a value, such as ["tenant", "$.tenant"]"#;
-        assert_eq!(check_definition(entry).unwrap_err().detail, expected);
         for (limit, path) in [
             ("{}", ""),
             ("[]", ""),
@@ -389,34 +385,15 @@ mod tests {
         ] {
             refused(limit, "invalid_field", path);
         }
-        refused(r#"{"domain":"d"}"#, "invalid_definition", ".entries");
-        refused(
-            r#"{"domain":"d","entries":[["k","$.t"]]}"#,
-            "invalid_definition",
-            ".entries[0]",
-        );
-        refused(
-            r#"{"concurrency":0,"of":"all"}"#,
-            "invalid_definition",
-            ".concurrency",
-        );
-        check(
-            r#"{"name":"w","jobs":[["a","b"]]}"#,
-            Some(("invalid_field", Some("jobs[0]"))),
-        );
-        check(
-            r#"["w",[{"handler":"a"}]]"#,
-            Some(("invalid_field", Some(""))),
-        );
-        check(
-            r#"{"name":5,"jobs":[{"handler":"a"}"#,
-            Some(("invalid_json", None)),
-        );
-        let unknown = r#"{"name":"w","jobs":[{"handler":"a","after":["b"]}]}"#;
-        check(
-            unknown,
-            Some(("unknown_dependency", Some("jobs[0].after[0]"))),
-        );
+        let invalid = "invalid_definition";
+        refused(r#"{"domain":"d"}"#, invalid, ".entries");
+        let unknown = r#"{"domain":"d","entries":[["k","$.t"]]}"#;
+        refused(unknown, invalid, ".entries[0]");
+        refused(r#"{"concurrency":0,"of":"all"}"#, invalid, ".concurrency");
+        let entry =
+            r#"{"name":"w","jobs":[{"handler":"a","limits":[{"domain":"d","entries":[["k"]]}]}]}"#;
+        let expected = r#"expected a key and a value, such as ["tenant", "$.tenant"]"#;
+        assert_eq!(check_definition(entry).unwrap_err().detail, expected);
     }
 
     #[test]

@@ -14,7 +14,16 @@ use crate::edge::json;
 use crate::edge::problem::{Code, Problem};
 use crate::edge::query::Query;
 use crate::edge::room::{self, HasRoom};
-use crate::edge::route::Form;
+
+/// How a graph is drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum GraphFormat {
+    Json,
+    Svg,
+    Dot,
+    Mermaid,
+    Text,
+}
 
 /// Columns of a text that says nothing of its reader.
 const WIDTH: usize = 120;
@@ -22,10 +31,10 @@ const WIDTH: usize = 120;
 /// connection.
 static TURNS: Turns = Turns::new("pictures are drawn");
 
-pub(crate) async fn graph(ask: &Ask<'_>, form: Form) -> Answer {
+pub(crate) async fn graph(ask: &Ask<'_>, format: GraphFormat) -> Answer {
     let id = ask.workflow()?;
     let mut query = Query::new(ask.query)?;
-    let terminal = if form == Form::Text {
+    let terminal = if format == GraphFormat::Text {
         Some(terminal(&mut query)?)
     } else {
         None
@@ -36,7 +45,7 @@ pub(crate) async fn graph(ask: &Ask<'_>, form: Form) -> Answer {
     let snapshot = ask.api.show(id).await?;
     // If the reader goes away, the picture is finished and dropped.
     let drawing = spawn_blocking(move || {
-        drawn(&snapshot, form, terminal.as_ref()).map(|picture| (picture, turn))
+        drawn(&snapshot, format, terminal.as_ref()).map(|picture| (picture, turn))
     });
     let drawn = drawing
         .await
@@ -50,39 +59,39 @@ pub(crate) async fn graph(ask: &Ask<'_>, form: Form) -> Answer {
     drop(turn);
     Ok((
         Extension(HasRoom),
-        [(header::CONTENT_TYPE, media_type(form))],
+        [(header::CONTENT_TYPE, media_type(format))],
         picture,
     )
         .into_response())
 }
 
-const fn media_type(form: Form) -> &'static str {
-    match form {
-        Form::Json => "application/json",
-        Form::Svg => "image/svg+xml",
-        Form::Dot => "text/vnd.graphviz; charset=utf-8",
-        Form::Mermaid => "text/vnd.mermaid; charset=utf-8",
-        Form::Text => "text/plain; charset=utf-8",
+const fn media_type(format: GraphFormat) -> &'static str {
+    match format {
+        GraphFormat::Json => "application/json",
+        GraphFormat::Svg => "image/svg+xml",
+        GraphFormat::Dot => "text/vnd.graphviz; charset=utf-8",
+        GraphFormat::Mermaid => "text/vnd.mermaid; charset=utf-8",
+        GraphFormat::Text => "text/plain; charset=utf-8",
     }
 }
 
 fn drawn(
     snapshot: &Snapshot,
-    form: Form,
+    format: GraphFormat,
     terminal: Option<&Terminal>,
 ) -> Result<Vec<u8>, TooLarge> {
     let states = snapshot.states();
     let picture = Picture::new(snapshot.graph(), Some(&states));
-    let text = match form {
-        Form::Json => {
+    let text = match format {
+        GraphFormat::Json => {
             return Some(json::text(&GraphLayout::of(snapshot)))
                 .filter(|text| text.len() <= MAX_PICTURE)
                 .ok_or(TooLarge);
         }
-        Form::Svg => picture.svg()?,
-        Form::Dot => picture.dot()?,
-        Form::Mermaid => picture.mermaid()?,
-        Form::Text => picture.text(terminal.expect("it was read for this form")),
+        GraphFormat::Svg => picture.svg()?,
+        GraphFormat::Dot => picture.dot()?,
+        GraphFormat::Mermaid => picture.mermaid()?,
+        GraphFormat::Text => picture.text(terminal.expect("it was read for this format")),
     };
     Ok(text.into_bytes())
 }

@@ -103,7 +103,8 @@ impl<'a> GraphLayout<'a> {
 
 impl<'a> LayoutNode<'a> {
     fn of(snapshot: &'a Snapshot, index: usize, node: &Node) -> Self {
-        let (about, job) = (&snapshot.graph().jobs[index], &snapshot.jobs()[index]);
+        let about = &snapshot.graph().jobs[index];
+        let job = &snapshot.jobs()[index];
         Self {
             index,
             name: &about.name,
@@ -135,7 +136,8 @@ impl LayoutBlock {
 
 impl LayoutEdges {
     fn of(layout: &Layout) -> Self {
-        let (nodes, blocks) = (layout.nodes.len(), layout.blocks.len());
+        let nodes = layout.nodes.len();
+        let blocks = layout.blocks.len();
         let place = |end: End| match end {
             End::Job(job) => job.index(),
             End::Block(place) => nodes + place,

@@ -125,10 +125,12 @@ pub(crate) async fn count(ask: &Ask<'_>) -> Answer {
     };
     query.end()?;
     // Before it counts: what is created meanwhile may be counted, and must not be taken for something that was.
-    let (engine, as_of) = (ask.api.engine(), Rfc3339(ask.api.now()));
+    let engine = ask.api.engine();
+    let as_of = Rfc3339(ask.api.now());
     let Partial { found, mut missing } = engine.count(&filter).await?;
     let by_status = numbers(found);
-    let (mut by_name, mut next_cursor) = (None, None);
+    let mut by_name = None;
+    let mut next_cursor = None;
     if let Some((limit, after)) = names {
         let Partial {
             found,
@@ -146,7 +148,8 @@ pub(crate) async fn count(ask: &Ask<'_>) -> Answer {
         );
         next_cursor = found.next;
     }
-    let (total, incomplete) = (by_status.0.values().sum(), Incomplete::of(&missing));
+    let total = by_status.0.values().sum();
+    let incomplete = Incomplete::of(&missing);
     Ok(json::ok(&Count {
         total,
         by_status,

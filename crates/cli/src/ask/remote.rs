@@ -252,9 +252,12 @@ impl Remote {
             return Err(self.refusal(ask, response).await);
         }
         let bytes = Limited::new(response.into_body(), ask.most).collect().await;
-        let bytes = bytes.map_err(|error| match error.is::<LengthLimitError>() {
-            true => format!("is larger than {} MiB, and no more is read", ask.most >> 20),
-            false => format!("was cut off: {}", connect::reason(&*error)),
+        let bytes = bytes.map_err(|error| {
+            if error.is::<LengthLimitError>() {
+                format!("is larger than {} MiB, and no more is read", ask.most >> 20)
+            } else {
+                format!("was cut off: {}", connect::reason(&*error))
+            }
         });
         let text = bytes.and_then(|bytes| {
             String::from_utf8(bytes.to_bytes().into())

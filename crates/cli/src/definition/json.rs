@@ -31,7 +31,9 @@ pub(super) fn place_of(part: &str, text: &str) -> Place {
 
 /// The place of what a path leads to, as of a tree of YAML. Of fields with the same name, the last is taken.
 pub(super) fn place(text: &str, path: &str) -> Option<Place> {
-    let (mut value, mut path, mut found) = (text, path, None);
+    let mut value = text;
+    let mut path = path;
+    let mut found = None;
     while let Some((part, inner, rest)) = step(value, path) {
         (value, path, found) = (inner, rest, Some(part));
     }

@@ -12,7 +12,7 @@ use crate::ask::exit::{Exit, Failure};
 use crate::ask::remote::{Ask, Remote};
 use crate::ask::wire::{self, LogPage};
 use crate::screen::printable::{indented, printable};
-use crate::screen::{Format, Screen, print};
+use crate::screen::{Format, Listed, Screen};
 
 /// The pause between two looks at a log that is followed.
 const LOOK: Duration = Duration::from_secs(1);
@@ -51,7 +51,9 @@ async fn page(job: &str, after: Option<&String>, remote: &Remote) -> Result<LogP
 }
 
 async fn whole(job: &str, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
-    let (mut items, mut after, mut dropped) = (Vec::new(), None, 0);
+    let mut items = Vec::new();
+    let mut after = None;
+    let mut dropped = 0;
     while items.len() < MOST {
         let LogPage {
             items: found,
@@ -64,20 +66,26 @@ async fn whole(job: &str, remote: &Remote, screen: &Screen) -> Result<Exit, Fail
         }
         (after, items) = (Some(next), [items, found].concat());
     }
-    let text = |item: &RawValue| Ok(remote.parse::<wire::LogLine>(item.get())?.text);
     let more = (dropped > 0).then(|| not_kept(dropped));
-    screen.list(&items, text, more.as_deref(), || {
-        if items.is_empty() {
-            Ok("no lines\n".to_owned())
-        } else {
-            lines(&items, remote)
-        }
-    })?;
+    screen.list::<wire::LogLine>(&items, more.as_deref(), |item| remote.parse(item))?;
     Ok(Exit::Done)
 }
 
+impl Listed for wire::LogLine {
+    const NOTHING: &str = "no lines\n";
+
+    fn name(&self) -> String {
+        self.text.clone()
+    }
+
+    fn text(items: &[Self], _screen: &Screen) -> String {
+        items.iter().map(line).collect()
+    }
+}
+
 async fn follow(job: &str, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
-    let (mut after, mut over) = (None, false);
+    let mut after = None;
+    let mut over = false;
     loop {
         let LogPage {
             items,
@@ -110,29 +118,21 @@ fn not_kept(lines: u64) -> String {
 
 /// Shows lines that came: for a program each on a line of its own.
 fn show(items: &[Box<RawValue>], remote: &Remote, screen: &Screen) -> Result<(), Failure> {
-    match screen.format {
-        Format::Table | Format::Wide => print(&lines(items, remote)?),
-        Format::Json => items
-            .iter()
-            .try_for_each(|item| screen.object(item.get(), "", || Ok(String::new()))),
-        Format::Yaml | Format::Name if items.is_empty() => Ok(()),
-        Format::Yaml | Format::Name => {
-            let text = |item: &RawValue| Ok(remote.parse::<wire::LogLine>(item.get())?.text);
-            screen.list(items, text, None, || Ok(String::new()))
-        }
+    if items.is_empty() {
+        return Ok(());
     }
+    if screen.format == Format::Json {
+        let nothing = || Ok(String::new());
+        return items
+            .iter()
+            .try_for_each(|item| screen.object(item.get(), "", nothing));
+    }
+    screen.list::<wire::LogLine>(items, None, |item| remote.parse(item))
 }
 
-/// Lines for people, with their moments and attempts.
-fn lines(items: &[Box<RawValue>], remote: &Remote) -> Result<String, Failure> {
-    let line = |item: &RawValue| {
-        let wire::LogLine { at, attempt, text } = remote.parse(item.get())?;
-        let head = format!("{}  {attempt}  ", at.to_the_second());
-        Ok(format!(
-            "{}{}\n",
-            printable(&head),
-            indented(&text, head.chars().count())
-        ))
-    };
-    items.iter().map(|item| line(item)).collect()
+/// A line for people, with its moment and attempt.
+fn line(line: &wire::LogLine) -> String {
+    let head = format!("{}  {}  ", line.at.to_the_second(), line.attempt);
+    let text = indented(&line.text, head.chars().count());
+    format!("{}{text}\n", printable(&head))
 }

@@ -1,19 +1,17 @@
 //! Which jobs wait under which limits.
 
 use serde::Deserialize;
-use serde_json::value::RawValue;
 
 use super::List;
 use super::of_job::Limit;
 use crate::ask::address::Query;
 use crate::ask::exit::{Exit, Failure};
+use crate::ask::pages::pages_of;
 use crate::ask::remote::Remote;
-use crate::ask::wire::Incomplete;
-use crate::screen::Screen;
 use crate::screen::counted::counted;
 use crate::screen::moment::{Moment, short};
 use crate::screen::table::{Cell, Table};
-use crate::workflow::list::{Pages, pages_of};
+use crate::screen::{Listed, Screen};
 
 /// Most items of a page.
 const PAGE: usize = 100;
@@ -52,29 +50,8 @@ struct Full {
 
 pub(super) async fn list(wanted: &List, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
     let query = Query::default().with("queue", wanted.queue.as_ref());
-    let Pages {
-        items,
-        more,
-        incomplete,
-    } = pages_of(PAGE, "/v1/limits", &query, wanted.limit, remote).await?;
-    let name = |item: &RawValue| Ok(remote.parse::<Key>(item.get())?.name());
-    let more = more.map(|_| {
-        format!(
-            "there are more: --limit {}",
-            wanted.limit.saturating_mul(10)
-        )
-    });
-    screen.list(&items, name, more.as_deref(), || {
-        let keys: Vec<Key> = items
-            .iter()
-            .map(|item| remote.parse(item.get()))
-            .collect::<Result<_, _>>()?;
-        Ok(match keys.is_empty() {
-            true => "no job with a limit waits\n".to_owned(),
-            false => table(&keys, screen).text(screen),
-        })
-    })?;
-    Incomplete::exit(incomplete.as_ref())
+    let pages = pages_of(PAGE, "/v1/limits", &query, wanted.limit, remote).await?;
+    pages.show::<Key>("limit", remote, screen)
 }
 
 /// A line for each limit; those of jobs with several follow each other.
@@ -124,7 +101,9 @@ fn table(keys: &[Key], screen: &Screen) -> Table {
     table
 }
 
-impl Key {
+impl Listed for Key {
+    const NOTHING: &str = "no job with a limit waits\n";
+
     /// What tells it from all others: its queue, its handler and its limits.
     fn name(&self) -> String {
         let limits = self.limits.iter().map(|in_use| in_use.limit.to_string());
@@ -133,6 +112,10 @@ impl Key {
             .chain(limits)
             .collect::<Vec<_>>()
             .join("  ")
+    }
+
+    fn text(items: &[Self], screen: &Screen) -> String {
+        table(items, screen).text(screen)
     }
 }
 

@@ -8,17 +8,17 @@ use super::target::{Target, shown};
 use super::{Pause, Scale, Terms};
 use crate::ask::exit::{Exit, Failure};
 use crate::ask::remote::{Ask, Remote};
-use crate::screen::Screen;
 use crate::screen::counted::counted;
 use crate::screen::moment::Moment;
 use crate::screen::printable::printable;
 use crate::screen::table::{Cell, Table};
+use crate::screen::{Listed, Screen};
 
 const PATH: &str = "/v1/limits/overrides";
 
 /// The answer to a list.
 #[derive(Debug, Deserialize)]
-struct Listed {
+struct OverrideList {
     items: Vec<Box<RawValue>>,
     #[serde(default)]
     unreadable: u64,
@@ -43,17 +43,6 @@ struct Override {
 }
 
 impl Override {
-    fn name(&self) -> String {
-        match &self.rule {
-            Some(rule) => rule.clone(),
-            None => format!(
-                "{}  {}",
-                self.domain.as_deref().unwrap_or_default(),
-                shown(&self.entries)
-            ),
-        }
-    }
-
     /// What it does, such as `scaled by 0.5`.
     fn effect(&self) -> String {
         match self.scale {
@@ -93,30 +82,34 @@ impl Override {
     }
 }
 
+impl Listed for Override {
+    const NOTHING: &str = "nothing is paused, throttled or scaled\n";
+
+    fn name(&self) -> String {
+        match &self.rule {
+            Some(rule) => rule.clone(),
+            None => format!(
+                "{}  {}",
+                self.domain.as_deref().unwrap_or_default(),
+                shown(&self.entries)
+            ),
+        }
+    }
+
+    fn text(items: &[Self], screen: &Screen) -> String {
+        table(items, screen).text(screen)
+    }
+}
+
 pub(super) async fn list(remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
-    let Listed { items, unreadable } = remote.read(&Ask::get(PATH)).await?;
-    let of = |item: &RawValue| remote.parse::<Override>(item.get());
+    let OverrideList { items, unreadable } = remote.read(&Ask::get(PATH)).await?;
     let more = (unreadable > 0).then(|| {
         format!(
             "{} of a later version have no effect",
             counted(unreadable, "override")
         )
     });
-    screen.list(
-        &items,
-        |item| Ok(of(item)?.name()),
-        more.as_deref(),
-        || {
-            let overrides: Vec<Override> = items
-                .iter()
-                .map(|item| of(item))
-                .collect::<Result<_, _>>()?;
-            Ok(match overrides.is_empty() {
-                true => "nothing is paused, throttled or scaled\n".to_owned(),
-                false => table(&overrides, screen).text(screen),
-            })
-        },
-    )?;
+    screen.list::<Override>(&items, more.as_deref(), |item| remote.parse(item))?;
     Ok(Exit::Done)
 }
 

@@ -80,9 +80,12 @@ impl Top {
                 entries,
             ]);
         }
-        let part = |table: &Table, is_empty, nothing: &str| match is_empty {
-            true => format!("{nothing}\n"),
-            false => table.text(screen),
+        let part = |table: &Table, is_empty, nothing: &str| {
+            if is_empty {
+                format!("{nothing}\n")
+            } else {
+                table.text(screen)
+            }
         };
         let nothing = format!("no hits since {}", self.since.to_the_second());
         let keys = part(&keys, self.keys.is_empty(), &nothing);

@@ -176,9 +176,12 @@ impl Table {
             .collect();
         let room = most.saturating_sub(GAP * used.len().saturating_sub(1));
         let narrowed = |(latest, least): (Wrap, usize)| {
-            let least = |at: usize| match self.wrap(at) <= latest {
-                true => least.max(self.head[at].width()),
-                false => usize::MAX,
+            let least = |at: usize| {
+                if self.wrap(at) <= latest {
+                    least.max(self.head[at].width())
+                } else {
+                    usize::MAX
+                }
             };
             let least: Vec<usize> = used.iter().map(|&at| least(at)).collect();
             narrow(widths.clone(), &least, room)
@@ -258,7 +261,9 @@ pub(crate) fn wrapped(text: &str, most: usize) -> Vec<String> {
     if text.width() <= most {
         return vec![text.to_owned()];
     }
-    let (mut lines, mut line, mut used) = (Vec::new(), String::new(), 0);
+    let mut lines = Vec::new();
+    let mut line = String::new();
+    let mut used = 0;
     for part in text.split_inclusive(' ').flat_map(|word| parts(word, most)) {
         if used > 0 && used + part.trim_end().width() > most {
             lines.push(std::mem::take(&mut line));
@@ -360,10 +365,26 @@ mod tests {
         );
     }
 
+    fn at_width(table: &Table, width: usize) -> String {
+        let terminal = Terminal {
+            width,
+            glyphs: Glyphs::Unicode,
+            colour: Colour::None,
+        };
+        table.text(&Screen {
+            format: Format::Table,
+            asked: None,
+            terminal,
+            live: true,
+        })
+    }
+
     #[test]
     fn ids_and_statuses_stay_whole_and_names_give_way() {
         let mut table = Table::new(&["ID", "NAME", "STATUS", "SUCCEEDED", "CREATED", "DURATION"]);
-        let (id, status, jobs) = ("01M7Z85C8H08RJZ5Q5JGPKMY04", "running 50%", "0/2, 1 failed");
+        let id = "01M7Z85C8H08RJZ5Q5JGPKMY04";
+        let status = "running 50%";
+        let jobs = "0/2, 1 failed";
         let ago = "23h59m ago".into();
         let name = "a-long-name-of-a-workflow".into();
         table.row(vec![
@@ -374,27 +395,14 @@ mod tests {
             ago,
             "59m59s".into(),
         ]);
-        let shown = |width| {
-            let terminal = Terminal {
-                width,
-                glyphs: Glyphs::Unicode,
-                colour: Colour::None,
-            };
-            table.text(&Screen {
-                format: Format::Table,
-                asked: None,
-                terminal,
-                live: true,
-            })
-        };
-        let text = shown(80);
+        let text = at_width(&table, 80);
         assert!(text.lines().all(|line| line.width() <= 80), "{text}");
         assert!(
             [id, status, jobs].iter().all(|part| text.contains(part)),
             "{text}"
         );
         // There is no room for all of it: the id is still whole.
-        let text = shown(75);
+        let text = at_width(&table, 75);
         assert!(
             text.lines().all(|line| line.width() <= 75) && text.contains(id),
             "{text}"
@@ -409,32 +417,18 @@ mod tests {
             "CANCELLED",
             "TOTAL",
         ]);
-        table.row(
-            [
-                "a-long-name-of-a-workflow",
-                "1",
-                "2",
-                "3",
-                "4",
-                "5",
-                "6",
-                "7",
-            ]
-            .into_iter()
-            .map(Cell::from)
-            .collect(),
-        );
-        let terminal = Terminal {
-            width: 80,
-            glyphs: Glyphs::Unicode,
-            colour: Colour::None,
-        };
-        let text = table.text(&Screen {
-            format: Format::Table,
-            asked: None,
-            terminal,
-            live: true,
-        });
+        let cells = [
+            "a-long-name-of-a-workflow",
+            "1",
+            "2",
+            "3",
+            "4",
+            "5",
+            "6",
+            "7",
+        ];
+        table.row(cells.into_iter().map(Cell::from).collect());
+        let text = at_width(&table, 80);
         assert!(text.lines().all(|line| line.width() <= 80), "{text}");
     }
 

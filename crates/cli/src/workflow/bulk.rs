@@ -4,12 +4,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::ask::exit::{Exit, Failure, complain};
+use crate::ask::pages::Patience;
 use crate::ask::remote::{Ask, Remote};
 use crate::ask::wire::Incomplete;
 use crate::screen::Screen;
 use crate::screen::counted::counted;
 use crate::screen::printable::printable;
-use crate::workflow::list::Patience;
 use crate::workflow::targets::Deed;
 
 /// Failures that are told one by one.
@@ -107,7 +107,8 @@ impl Outcome {
         most: u64,
         remote: &Remote,
     ) -> Result<(), Failure> {
-        let (mut cursor, mut patience) = (None, Patience::default());
+        let mut cursor = None;
+        let mut patience = Patience::default();
         while self.matched < most {
             let limit = (most - self.matched).min(MOST);
             let mut body = json!({ "action": deed.word(), "filter": filter, "limit": limit });
@@ -180,7 +181,9 @@ impl Outcome {
     }
 
     fn line(&self, deed: Deed) -> String {
-        let (word, all, done) = (deed.name(), counted(self.matched, "workflow"), self.done);
+        let word = deed.name();
+        let all = counted(self.matched, "workflow");
+        let done = self.done;
         match (&self.end, self.matched) {
             (End::BrokenOff(_), _) => format!("{word}: {done} of {all}, then it broke off\n"),
             (_, 0) => "no workflows\n".to_owned(),
@@ -190,7 +193,8 @@ impl Outcome {
     }
 
     fn exit(self) -> Result<Exit, Failure> {
-        let (all, many) = (counted(self.matched, "workflow"), self.failed.len());
+        let all = counted(self.matched, "workflow");
+        let many = self.failed.len();
         let faults = self
             .failed
             .iter()

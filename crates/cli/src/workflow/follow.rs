@@ -38,7 +38,7 @@ pub(crate) struct Watch {
 pub(crate) async fn wait(wait: &Wait, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
     let mut bounds = Bounds::new(&wait.until);
     let first = found(&wait.id, &mut bounds, remote).await?;
-    let last = followed(first, &mut bounds, remote, (screen, Show::Nothing)).await?;
+    let last = followed(first, &mut bounds, remote, screen, Show::Nothing).await?;
     ended(&last, screen)
 }
 
@@ -57,7 +57,8 @@ pub(crate) async fn watch(
         first,
         &mut bounds,
         remote,
-        (screen, Show::Changes(Bar::new(screen))),
+        screen,
+        Show::Changes(Bar::new(screen)),
     )
     .await?;
     Ok(outcome(&last.summary))
@@ -73,7 +74,7 @@ pub(crate) async fn run(
     let mut bounds = Bounds::new(until);
     let doubt = "; the workflow may or may not have been created and started";
     let first = Box::pin(async { look(create.await?, remote).await });
-    let first = bounds.first((remote.shown(), doubt), first).await?;
+    let first = bounds.first(remote.shown(), doubt, first).await?;
     progress(first, &mut bounds, remote, screen).await
 }
 
@@ -87,7 +88,8 @@ async fn progress(
         first,
         bounds,
         remote,
-        (screen, Show::Progress(Bar::new(screen))),
+        screen,
+        Show::Progress(Bar::new(screen)),
     )
     .await?;
     ended(&last, screen)
@@ -96,7 +98,7 @@ async fn progress(
 /// The workflow that is meant, as it is now.
 async fn found(which: &Which, bounds: &mut Bounds, remote: &Remote) -> Result<Last, Failure> {
     let first = Box::pin(async { look(which.id(remote).await?, remote).await });
-    bounds.first((remote.shown(), ""), first).await
+    bounds.first(remote.shown(), "", first).await
 }
 
 async fn look(id: String, remote: &Remote) -> Result<Last, Failure> {
@@ -113,10 +115,11 @@ async fn followed(
     first: Last,
     bounds: &mut Bounds,
     remote: &Remote,
-    (screen, show): (&Screen, Show<'_>),
+    screen: &Screen,
+    show: Show<'_>,
 ) -> Result<Last, Failure> {
     let id = first.id.clone();
-    let mut follower = Follower::new(remote, (screen, show), first);
+    let mut follower = Follower::new(remote, screen, show, first);
     // What it knows last counts, also when the time was over first.
     bounds.wait(&id, Box::pin(follower.run())).await?;
     Ok(follower.last)

@@ -5,23 +5,19 @@ use std::collections::BTreeMap;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueHint};
 use serde::Deserialize;
-use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use crate::ask::address::Query;
 use crate::ask::exit::{Exit, Failure};
+use crate::ask::pages::{PAGE, Patience, pages};
 use crate::ask::remote::{Ask, Remote};
-use crate::ask::wire::{Incomplete, Page, STATUSES, Summary};
-use crate::screen::Screen;
+use crate::ask::wire::{Incomplete, STATUSES, Summary};
 use crate::screen::moment::{Moment, short};
 use crate::screen::printable::printable;
 use crate::screen::table::{Cell, Table};
+use crate::screen::{Listed, Screen};
 
 const COUNT: &str = "/v1/workflows:count";
-/// The largest page that the server gives.
-pub(crate) const PAGE: usize = 1_000;
-/// Empty pages one after the other: a server looks through some thousand workflows for each.
-const EMPTY: usize = 1_000;
 
 /// Which workflows.
 #[derive(Debug, Clone, Default, Args)]
@@ -134,80 +130,6 @@ fn moment(option: &str, text: Option<&String>, now: Moment) -> Result<Option<Mom
     read.ok_or_else(|| Failure::usage(format!("--{option} '{text}': {expected}")))
 }
 
-/// The items of the pages that were read.
-#[derive(Debug)]
-pub(crate) struct Pages {
-    pub(crate) items: Vec<Box<RawValue>>,
-    /// The cursor of the next page, if there is one.
-    pub(crate) more: Option<String>,
-    pub(crate) incomplete: Option<Incomplete>,
-}
-
-/// Reads pages until there are `limit` items, or no more. Items that come meanwhile shift nothing.
-pub(crate) async fn pages(
-    path: &str,
-    query: &Query,
-    limit: usize,
-    remote: &Remote,
-) -> Result<Pages, Failure> {
-    pages_of(PAGE, path, query, limit, remote).await
-}
-
-/// [`pages`] of at most so many items.
-pub(crate) async fn pages_of(
-    most: usize,
-    path: &str,
-    query: &Query,
-    limit: usize,
-    remote: &Remote,
-) -> Result<Pages, Failure> {
-    let (mut items, mut cursor, mut patience) = (Vec::new(), None::<String>, Patience::default());
-    let mut incomplete = None;
-    while items.len() < limit {
-        let size = (limit - items.len()).min(most).to_string();
-        let page = query
-            .clone()
-            .with("limit", Some(size))
-            .with("cursor", cursor.as_ref());
-        let page: Page = remote.read(&Ask::get(page.of(path))).await?;
-        let found = page.items.len();
-        items.extend(page.items);
-        incomplete = page.incomplete.or(incomplete);
-        let last = std::mem::replace(&mut cursor, page.next_cursor);
-        if cursor.is_none() || (found == 0 && cursor == last) {
-            break;
-        }
-        patience.page(found)?;
-    }
-    Ok(Pages {
-        items,
-        more: cursor,
-        incomplete,
-    })
-}
-
-/// Counts pages without items. Some are usual: for a name together with a tag, the server looks through all with the tag.
-#[derive(Debug, Default)]
-pub(crate) struct Patience {
-    empty: usize,
-}
-
-impl Patience {
-    /// Takes note of a page that is not the last.
-    ///
-    /// # Errors
-    /// There were so many empty ones that the end will not come. Stopping in silence would hide what comes after them.
-    pub(crate) fn page(&mut self, found: usize) -> Result<(), Failure> {
-        self.empty = if found == 0 { self.empty + 1 } else { 0 };
-        if self.empty < EMPTY {
-            return Ok(());
-        }
-        Err(Failure::unavailable(format!(
-            "the server gave {EMPTY} pages without items one after the other, and still no end"
-        )))
-    }
-}
-
 pub(crate) async fn list(list: &List, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
     let (order, limit) = match list.oldest {
         Some(limit) => ("oldest", limit),
@@ -219,24 +141,20 @@ pub(crate) async fn list(list: &List, remote: &Remote, screen: &Screen) -> Resul
         .query(Moment::now())?
         .with("status", statuses)
         .with("order", Some(order));
-    let Pages {
-        items,
-        more,
-        incomplete,
-    } = pages("/v1/workflows", &query, limit, remote).await?;
-    let id = |item: &RawValue| Ok(remote.parse::<Summary>(item.get())?.id);
-    let more = more.map(|_| format!("there are more: --{order} {}", limit.saturating_mul(10)));
-    screen.list(&items, id, more.as_deref(), || {
-        let items: Vec<Summary> = items
-            .iter()
-            .map(|item| remote.parse(item.get()))
-            .collect::<Result<_, _>>()?;
-        if items.is_empty() {
-            return Ok("no workflows\n".to_owned());
-        }
-        Ok(table(&items, screen).text(screen))
-    })?;
-    Incomplete::exit(incomplete.as_ref())
+    let pages = pages("/v1/workflows", &query, limit, remote).await?;
+    pages.show::<Summary>(order, remote, screen)
+}
+
+impl Listed for Summary {
+    const NOTHING: &str = "no workflows\n";
+
+    fn name(&self) -> String {
+        self.id.clone()
+    }
+
+    fn text(items: &[Self], screen: &Screen) -> String {
+        table(items, screen).text(screen)
+    }
 }
 
 fn table(items: &[Summary], screen: &Screen) -> Table {
@@ -370,17 +288,16 @@ pub(crate) async fn count(
         ));
     }
     let query = count.chosen.query(Moment::now())?;
-    let text = match count.by_name {
-        true => {
-            all_names(
-                query
-                    .with("by", Some("name"))
-                    .with("limit", Some(PAGE.to_string())),
-                remote,
-            )
-            .await?
-        }
-        false => remote.text(&Ask::get(query.of(COUNT))).await?,
+    let text = if count.by_name {
+        all_names(
+            query
+                .with("by", Some("name"))
+                .with("limit", Some(PAGE.to_string())),
+            remote,
+        )
+        .await?
+    } else {
+        remote.text(&Ask::get(query.of(COUNT))).await?
     };
     let (table, names) = if count.by_name {
         let counted: Named = remote.parse(&text)?;

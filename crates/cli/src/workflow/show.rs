@@ -169,7 +169,7 @@ async fn shown(
             usize::MAX
         };
         let errors = errors(&workflow.id, &chosen, remote).await?;
-        parts.push(jobs(&chosen[..chosen.len().min(most)], &errors, (now, screen)).text(screen));
+        parts.push(jobs(&chosen[..chosen.len().min(most)], &errors, now, screen).text(screen));
         if chosen.len() > most {
             parts.push(format!(
                 "{} {}: --jobs all\n",
@@ -271,7 +271,7 @@ async fn errors(id: &str, jobs: &[&Job], remote: &Remote) -> Result<Vec<String>,
 }
 
 /// A row for each job, and why it is not running or what went wrong: below it, or in a column of a wide table.
-pub(crate) fn jobs(jobs: &[&Job], errors: &[String], (now, screen): (Moment, &Screen)) -> Table {
+pub(crate) fn jobs(jobs: &[&Job], errors: &[String], now: Moment, screen: &Screen) -> Table {
     let mut table = Table::new(if screen.is_wide() {
         &[
             "JOB", "STATE", "HANDLER", "QUEUE", "ATTEMPT", "WORKER", "READY", "STARTED",

@@ -209,10 +209,8 @@ impl Targets {
 /// Asks the person at the terminal. A program cannot be asked, so it has to give `--yes`.
 fn confirmed(deed: Deed, matched: u64) -> Result<bool, Failure> {
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
-        let (all, them) = (
-            counted(matched, "workflow"),
-            if matched == 1 { "it" } else { "them" },
-        );
+        let all = counted(matched, "workflow");
+        let them = if matched == 1 { "it" } else { "them" };
         let text = format!(
             "the filter finds {all}, and nobody can be asked; add --yes to {} {them}",
             deed.name()

@@ -22,7 +22,8 @@ pub struct Loads {
 #[cfg(test)]
 impl Default for Loads {
     fn default() -> Self {
-        let (source, counting_since) = (ConfigurationSource::BuiltIn, Timestamp(0));
+        let source = ConfigurationSource::BuiltIn;
+        let counting_since = Timestamp(0);
         Self {
             source,
             place: String::new(),

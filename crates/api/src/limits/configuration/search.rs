@@ -50,7 +50,8 @@ pub(super) fn search<'c>(
 
 /// Whether the key, the value, or both with an equals sign between them contain a text.
 fn matches(node: &Node, text: &str) -> bool {
-    let (key, value) = (node.key(), node.value());
+    let key = node.key();
+    let value = node.value();
     let both = || {
         text.split_once('=')
             .is_some_and(|(left, right)| key.ends_with(left) && value.starts_with(right))
@@ -167,7 +168,8 @@ mod tests {
     /// All that is found with so many in a page, with their domains and the lengths of their ways.
     fn all(text: &str, limit: usize) -> Vec<String> {
         let configuration = configuration();
-        let (mut cursor, mut all) = (Vec::new(), Vec::new());
+        let mut cursor = Vec::new();
+        let mut all = Vec::new();
         loop {
             let found = search(&configuration, text, limit, &cursor);
             assert!(found.items.len() <= limit);

@@ -153,7 +153,7 @@ fn cut_to(text: &str, most: usize) -> &str {
 
 impl<'a> DomainShown<'a> {
     /// Without its descriptors.
-    pub(super) fn of((name, domain): (&'a str, &'a Domain)) -> Self {
+    pub(super) fn of(name: &'a str, domain: &'a Domain) -> Self {
         Self {
             name: cut(name),
             cut: name.len() > MOST_TEXT,
@@ -177,7 +177,8 @@ impl<'a> DomainShown<'a> {
 impl<'a> DescriptorShown<'a> {
     /// Without the descriptors below it.
     pub(super) fn of(node: &'a Node, file: &'a str) -> Self {
-        let (key, value) = (node.key(), node.value());
+        let key = node.key();
+        let value = node.value();
         Self {
             key: cut(key),
             value: cut(value),
@@ -222,7 +223,8 @@ impl<'a> FoundShown<'a> {
         way: impl Iterator<Item = &'a Node>,
         descriptor: DescriptorShown<'a>,
     ) -> Self {
-        let (mut left, mut way_cut) = (MOST_WAY, domain.len() > MOST_TEXT);
+        let mut left = MOST_WAY;
+        let mut way_cut = domain.len() > MOST_TEXT;
         let mut part = |text: &'a str| {
             let part = cut_to(text, left);
             left -= part.len();

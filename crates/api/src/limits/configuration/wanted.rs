@@ -22,7 +22,8 @@ pub(super) struct Wanted {
 impl Wanted {
     pub(super) fn of(text: Option<&str>) -> Result<Self, Problem> {
         let mut query = Query::new(text)?;
-        let (find, domain) = (query.take("find"), query.take("domain"));
+        let find = query.take("find");
+        let domain = query.take("domain");
         let entries = query
             .take("entries")
             .map(|text| entries(&text))
@@ -74,7 +75,8 @@ impl Wanted {
 
     /// The level that the entries lead to, and the file that it is in; none: that of each place of the domain.
     pub(super) fn level<'c>(&self, domain: &'c Domain) -> Option<(&'c Level, Option<&'c str>)> {
-        let (mut level, mut file) = (&domain.level, None);
+        let mut level = &domain.level;
+        let mut file = None;
         for (key, value) in &self.entries {
             let place = level.place(key, value)?;
             file = file.or_else(|| Some(domain.file_of(place)));

@@ -46,7 +46,8 @@ impl Bounds {
     /// The first requests. `doubt` is what is not known when `server` did not answer them.
     pub(super) async fn first<T>(
         &mut self,
-        (server, doubt): (&Target, &str),
+        server: &Target,
+        doubt: &str,
         work: impl Future<Output = Result<T, Failure>>,
     ) -> Result<T, Failure> {
         let until = self.start + self.timeout.max(FIRST);

@@ -69,11 +69,7 @@ struct Changed {
 }
 
 impl<'a> Follower<'a> {
-    pub(super) fn new(
-        remote: &'a Remote,
-        (screen, show): (&'a Screen, Show<'a>),
-        last: Last,
-    ) -> Self {
+    pub(super) fn new(remote: &'a Remote, screen: &'a Screen, show: Show<'a>, last: Last) -> Self {
         Self {
             remote,
             screen,
@@ -336,7 +332,7 @@ mod tests {
             text: NEW.to_owned(),
         };
         let mut follower =
-            Follower::new(&remote, (&screen, Show::Progress(Bar::new(&screen))), first);
+            Follower::new(&remote, &screen, Show::Progress(Bar::new(&screen)), first);
         follower.follow(Duration::from_millis(100)).await.unwrap();
         assert_eq!(follower.last.summary.status, "succeeded");
         (follower.named.into_iter().collect(), follower.link)

@@ -241,13 +241,13 @@ flow.yaml:6:13: error: there is no job 'c'
         &FLOW.replace("after: [a]", "timeout: 5"),
         "flow.yaml:6:5: error: ",
     );
-    let priority = "flow.yaml:6:5: error: expected a whole number from 0 to 255, got 300\n";
+    let priority = "flow.yaml:6:5: error: invalid value: integer `300`, expected u8\n";
     check(
         "flow.yaml",
         &FLOW.replace("after: [a]", "priority: 300"),
         priority,
     );
-    let rule = "flow.yaml:6:5: error: expected one of `all_success`, `all_done`, `any_success`, `any_failed`, `none_failed`, got 'all'\n";
+    let rule = "flow.yaml:6:5: error: unknown variant `all`, expected one of `all_success`, `all_done`, `any_success`, `any_failed`, `none_failed`\n";
     check("flow.yaml", &FLOW.replace("after: [a]", "rule: all"), rule);
     check("flow.yaml", &FLOW.replace("after:", "after"), "flow.yaml:");
     check(

@@ -1,0 +1,230 @@
+//! Why a job does not run, as a word for programs and a sentence for people.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+use tidegate_workflow::{Full, Holding, JobIndex, JobState, Limit, Reason, Snapshot};
+#[cfg(test)]
+use utoipa::ToSchema;
+
+use crate::edge::time::Rfc3339;
+use crate::workflows::limits::LimitShown;
+
+/// Names that a sentence lists before it only counts.
+const NAMED: usize = 3;
+
+/// Why a job does not run.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+pub(super) struct WhyNotRunning<'a> {
+    reason: &'static str,
+    /// The jobs that it waits for, or because of which it cannot run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    jobs: Option<Vec<&'a str>>,
+    /// Until when it waits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    until: Option<Rfc3339>,
+    /// The limit that has no room for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit: Option<LimitShown>,
+    /// Which jobs run under that limit, if it is one of jobs that run at the same time: at most 100.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    holders: Option<Vec<Holder>>,
+    /// The reason as a sentence for people.
+    text: String,
+}
+
+/// A job that runs under a limit.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema))]
+pub(crate) struct Holder {
+    workflow: String,
+    /// Its name; left out when the jobs are of many workflows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    job: Option<String>,
+    /// Its place in the definition of that workflow, from 0.
+    index: u32,
+    /// When its place is free, unless its lease is extended.
+    until: Rfc3339,
+}
+
+impl<'a> WhyNotRunning<'a> {
+    /// Why a job does not run. `None` if it runs, or has ended.
+    pub(super) fn find(snapshot: &'a Snapshot, index: JobIndex) -> Option<Self> {
+        let reason = snapshot.why_not_running(index)?;
+        let why = Self::of(snapshot, index, &reason);
+        let job = snapshot.job(index);
+        Some(if job.state == JobState::Ready {
+            why.after_losses(job, snapshot.graph().jobs[index.index()].max_lost)
+        } else {
+            why
+        })
+    }
+
+    fn of(snapshot: &'a Snapshot, index: JobIndex, reason: &Reason) -> Self {
+        let graph = snapshot.graph();
+        let about = &graph.jobs[index.index()];
+        let queue = &about.queue;
+        let names = |jobs: &[JobIndex]| -> Vec<&'a str> {
+            jobs.iter()
+                .map(|job| graph.jobs[job.index()].name.as_str())
+                .collect()
+        };
+        match reason {
+            Reason::NotStarted => Self::new("not_started", "the workflow was not started"),
+            Reason::WorkflowPaused => Self::new("workflow_paused", "the workflow is paused"),
+            Reason::WaitsFor(jobs) => {
+                let jobs = names(jobs);
+                Self::new("waits_for", format!("waits for {}", listed(&jobs))).with_jobs(jobs)
+            }
+            Reason::Doomed { by, waits_for } => {
+                let by = names(by);
+                let text = format!(
+                    "cannot run because of {}, and waits for {} to end",
+                    listed(&by),
+                    listed(&names(waits_for))
+                );
+                Self::new("doomed", text).with_jobs(by)
+            }
+            Reason::BlockedBy(jobs) => {
+                let jobs = names(jobs);
+                let by = listed(&jobs);
+                let text = format!("blocked by {by}: retry what failed, or skip this job");
+                Self::new("blocked_by", text).with_jobs(jobs)
+            }
+            Reason::Until(due) => {
+                let due = Rfc3339(*due);
+                Self {
+                    until: Some(due),
+                    ..Self::new("until", format!("waits until {due}"))
+                }
+            }
+            Reason::NoRoom(full) => Self::no_room(full),
+            Reason::QueuePaused => {
+                Self::new("queue_paused", format!("the queue '{queue}' is paused"))
+            }
+            Reason::NoWorker => {
+                let text = format!("no worker of this server asks for the queue '{queue}'");
+                Self::new("no_worker", text)
+            }
+            Reason::NoHandler => {
+                let text = format!(
+                    "no worker that takes jobs of the queue '{queue}' from this server has the handler '{}'",
+                    about.handler
+                );
+                Self::new("no_handler", text)
+            }
+            Reason::InQueue => {
+                let text = format!("waits in the queue '{queue}' for a worker");
+                Self::new("in_queue", text)
+            }
+        }
+    }
+
+    fn new(reason: &'static str, text: impl Into<String>) -> Self {
+        Self {
+            reason,
+            jobs: None,
+            until: None,
+            limit: None,
+            holders: None,
+            text: text.into(),
+        }
+    }
+
+    fn with_jobs(self, jobs: Vec<&'a str>) -> Self {
+        Self {
+            jobs: Some(jobs),
+            ..self
+        }
+    }
+}
+
+impl Holder {
+    pub(crate) fn of(Holding { lease, until, job }: &Holding) -> Self {
+        Self {
+            workflow: lease.workflow.to_string(),
+            job: job.clone(),
+            index: lease.job.0,
+            until: Rfc3339(*until),
+        }
+    }
+}
+
+impl WhyNotRunning<'_> {
+    /// With what happened to its last attempts.
+    fn after_losses(mut self, job: &tidegate_workflow::Job, max_lost: u16) -> Self {
+        if job.lost > 0 {
+            let _ = write!(self.text, "; lost {} of {max_lost} in a row", job.lost);
+        }
+        if job.crashed > 0 {
+            let _ = write!(self.text, "; crashed {} in a row", job.crashed);
+        }
+        if job.is_suspect() {
+            self.text.push_str("; runs alone next");
+        }
+        self
+    }
+
+    fn no_room(full: &Full) -> Self {
+        let Full {
+            limit,
+            until,
+            running,
+            holders,
+        } = full;
+        let until = Rfc3339(*until);
+        let text = match limit {
+            Limit::Units {
+                domain, entries, ..
+            } => {
+                let entries: Vec<String> = entries
+                    .iter()
+                    .map(|(key, value)| format!("{key}={value}"))
+                    .collect();
+                format!(
+                    "waits for room under the limit '{domain}' of {}, at least until {until}",
+                    entries.join(", ")
+                )
+            }
+            Limit::Concurrency { most, .. } => {
+                let names: Vec<&str> = holders
+                    .iter()
+                    .filter_map(|holder| holder.job.as_deref())
+                    .collect();
+                let all = usize::try_from(*running).unwrap_or(usize::MAX);
+                let names = if names.is_empty() {
+                    String::new()
+                } else {
+                    format!(": {}", first_of(&names, all))
+                };
+                format!(
+                    "waits for a place: {running} of at most {most} run under this limit{names}"
+                )
+            }
+        };
+        let holders = matches!(limit, Limit::Concurrency { .. })
+            .then(|| holders.iter().map(Holder::of).collect());
+        Self {
+            until: Some(until),
+            limit: Some(LimitShown::of(limit.definition())),
+            holders,
+            ..Self::new("limit", text)
+        }
+    }
+}
+
+/// The first names, and how many more there are.
+fn listed(names: &[&str]) -> String {
+    first_of(names, names.len())
+}
+
+/// The first names of `all`, of which not all may be known.
+fn first_of(names: &[&str], all: usize) -> String {
+    let first = &names[..names.len().min(NAMED)];
+    let named = first.join(", ");
+    match all.saturating_sub(first.len()) {
+        0 => named,
+        more => format!("{named} and {more} more"),
+    }
+}
