@@ -61,7 +61,7 @@ mod tests {
     use std::pin::pin;
 
     use tidegate_workflow::{
-        Begin, Definition, EngineOptions, Graph, JobDefinition, MemoryStore, NewWorkflow, Store,
+        Begin, Definition, EngineOptions, Graph, JobDefinition, NewWorkflow, SimulatedStore, Store,
         Timestamp,
     };
     use tokio::time::{advance, timeout};
@@ -73,7 +73,7 @@ mod tests {
     /// A job that arrived in the last moment of a worker's wait was left to nobody: other workers that waited were not woken for it.
     #[tokio::test(start_paused = true)]
     async fn a_worker_that_is_woken_as_its_time_ends_claims() {
-        let store = Store::Memory(MemoryStore::new(4));
+        let store = Store::Simulated(SimulatedStore::new(4));
         let (engine, host) = (
             Engine::start(store, EngineOptions::default())
                 .await

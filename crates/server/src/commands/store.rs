@@ -6,7 +6,7 @@ use clap::{Args, Subcommand, ValueHint};
 use serde_json::json;
 use tidegate_workflow::{
     Engine, EngineError, EngineOptions, Filter, LivingServer, NodeDurability, Partial,
-    RetentionDefaults, Space, SqliteStore, Status, Store as Opened, StoreError,
+    RetentionDefaults, Space, SqliteOptions, SqliteStore, Status, Store as Opened, StoreError,
 };
 
 use super::audit::{self, Then};
@@ -170,7 +170,10 @@ impl Here {
 
     /// A store in memory, which is forgotten.
     pub(crate) async fn nowhere() -> Result<Self, Failure> {
-        let store = Opened::Memory(tidegate_workflow::MemoryStore::new(1));
+        let options = SqliteOptions::new(1).expect("a power of two");
+        let store = SqliteStore::in_memory(&options)
+            .map(Opened::Sqlite)
+            .map_err(|error| refused("memory", &error))?;
         let options = EngineOptions {
             retention: RetentionDefaults::default(),
             ..EngineOptions::default()
@@ -225,9 +228,8 @@ impl Here {
 
     fn kind(&self) -> &'static str {
         match self.engine.store() {
-            Opened::Memory(_) => "memory",
-            Opened::Sqlite(_) => "sqlite",
             Opened::Redis(_) => "redis",
+            _ => "sqlite",
         }
     }
 }
@@ -323,7 +325,7 @@ async fn info(here: &Here, screen: &Screen) -> Result<Exit, Failure> {
     let earlier = migrate::earlier(here).await?;
     let space = match engine.store() {
         Opened::Sqlite(store) => Some(store.space().await.map_err(|error| here.refused(&error))?),
-        Opened::Memory(_) | Opened::Redis(_) => None,
+        _ => None,
     };
     let durability = engine
         .store()

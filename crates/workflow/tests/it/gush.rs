@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use tidegate_pipeline::test_util::RedisServer;
 use tidegate_pipeline::{Arg, Batch, Client, Config};
 use tidegate_workflow::{
-    Action, Claim, Engine, EngineOptions, GushReport, JobIndex, MemoryStore, Outcome, Query,
-    Report, Retention, Snapshot, Status, Store, Timestamp, import_gush,
+    Action, Claim, Engine, EngineOptions, GushReport, JobIndex, Outcome, Query, Report, Retention,
+    SimulatedStore, Snapshot, Status, Store, Timestamp, import_gush,
 };
 
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -38,7 +38,7 @@ async fn imported(dump: &str) -> (Import, GushReport) {
         RedisServer::start_with(&["--dir", folder.to_str().unwrap(), "--dbfilename", &file]).await;
     let client = Client::new(Config::single(server.address())).unwrap();
     let engine = Engine::start(
-        Store::Memory(MemoryStore::new(16)),
+        Store::Simulated(SimulatedStore::new(16)),
         EngineOptions::default(),
     )
     .await
@@ -325,7 +325,7 @@ async fn workflows_with_more_than_a_worker_may_be_given_are_left_as_a_whole() {
     set("params", json!({"a": text(256 << 10)}), json!(1)).await;
     set("deep", json!({}), deep).await;
     let engine = Engine::start(
-        Store::Memory(MemoryStore::new(16)),
+        Store::Simulated(SimulatedStore::new(16)),
         EngineOptions::default(),
     )
     .await

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use tidegate_pipeline::Client;
 use tidegate_pipeline::test_util::RedisServer;
 use tidegate_workflow::{
-    AboutServer, Asks, Begin, Claimed, Engine, JobState, MemoryStore, Partition, Patience,
-    RedisOptions, RedisStore, Retry, Store, Timestamp, WorkflowId,
+    AboutServer, Asks, Begin, Claimed, Engine, JobState, Partition, Patience, RedisOptions,
+    RedisStore, Retry, SimulatedStore, Store, Timestamp, WorkflowId,
 };
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -566,7 +566,7 @@ async fn servers_that_may_not_talk_find_out_by_looking() {
 
 #[tokio::test]
 async fn who_leaves_gives_its_homes_away_at_once() {
-    let store = Store::Memory(MemoryStore::new(4));
+    let store = Store::Simulated(SimulatedStore::new(4));
     let servers = servers(&store, 2).await;
     let changed = servers[0].engine.servers_changed();
     servers[1].engine.leave().await;

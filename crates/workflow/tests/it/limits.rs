@@ -502,7 +502,7 @@ mod shared {
 async fn a_limit_stays_closed_until_its_window_turns_however_long_the_claim_took() {
     let windows = Windows::new(&[("vendor", 0)]);
     windows.set_left(Duration::from_millis(800));
-    let engine = windows.server(&crate::support::memory().await.0).await;
+    let engine = windows.server(&crate::support::simulated().await.0).await;
     put(&engine, units("a", 1)).await;
     put(&engine, units("b", 1)).await;
     windows.set_delay(Duration::from_millis(500));
@@ -524,7 +524,7 @@ async fn a_limit_stays_closed_until_its_window_turns_however_long_the_claim_took
 async fn where_there_is_no_room_for_a_job_that_needs_much_there_is_some_for_one_that_needs_little()
 {
     let windows = Windows::new(&[("vendor", 5)]);
-    let engine = windows.server(&crate::support::memory().await.0).await;
+    let engine = windows.server(&crate::support::simulated().await.0).await;
     put(&engine, units_each("a", 3, 3)).await;
     put(&engine, units_each("a", 9, 1)).await;
     // One more than fits into a window never runs, and keeps nobody else waiting.
@@ -540,7 +540,7 @@ async fn where_there_is_no_room_for_a_job_that_needs_much_there_is_some_for_one_
 #[tokio::test]
 async fn jobs_of_one_set_with_another_number_do_not_wait_for_each_other() {
     let windows = Windows::new(&[]);
-    let engine = windows.server(&crate::support::memory().await.0).await;
+    let engine = windows.server(&crate::support::simulated().await.0).await;
     put(&engine, running("a", 5, 1)).await;
     put(&engine, running("a", 9, 4)).await;
     let mut all = 0;
@@ -553,7 +553,7 @@ async fn jobs_of_one_set_with_another_number_do_not_wait_for_each_other() {
 #[tokio::test]
 async fn however_many_keys_come_those_that_wait_have_their_turn() {
     let windows = Windows::new(&[("vendor", 1_000)]);
-    let engine = windows.server(&crate::support::memory().await.0).await;
+    let engine = windows.server(&crate::support::simulated().await.0).await;
     put(&engine, units("old", 20)).await;
     let mut old = 0;
     for at in 0..40 {
@@ -568,7 +568,7 @@ async fn however_many_keys_come_those_that_wait_have_their_turn() {
 async fn all_who_wait_are_woken_when_several_places_are_free() {
     const PLACES: usize = 4;
     let windows = Windows::new(&[]);
-    let engine = windows.server(&crate::support::memory().await.0).await;
+    let engine = windows.server(&crate::support::simulated().await.0).await;
     put(&engine, running("a", 2 * PLACES, PLACES as u32)).await;
     let first = claimed(&engine, PLACES, 1).await;
     assert_eq!(
@@ -605,8 +605,8 @@ async fn all_who_wait_are_woken_when_several_places_are_free() {
 
 /// Random runs: what was taken, given back and spent agrees.
 #[tokio::test]
-async fn what_is_taken_agrees_with_what_runs_in_memory() {
-    model::live(async || crate::support::memory().await.0, 25).await;
+async fn what_is_taken_agrees_with_what_runs_in_a_simulated_store() {
+    model::live(async || crate::support::simulated().await.0, 25).await;
 }
 
 #[tokio::test]

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tidegate_workflow::{
-    Begin, Call, Definition, Engine, Fault, Filter, JobDefinition, MemoryStore, Mishap,
-    NewWorkflow, Paused, Register, Retention, Store,
+    Begin, Call, Definition, Engine, Fault, Filter, InjectedFault, JobDefinition, NewWorkflow,
+    Paused, Register, Retention, SimulatedStore, Store,
 };
 
 use crate::support::{at, claim, new, server, succeed};
@@ -303,8 +303,8 @@ async fn a_name_that_is_used_again_is_entered_again(store: Store) {
 async fn a_name_that_is_used_while_it_is_removed_stays() {
     for seed in 0..300 {
         let mut random = fastrand::Rng::with_seed(seed);
-        let memory = MemoryStore::new(1);
-        let store = Store::Memory(memory.clone());
+        let simulated = SimulatedStore::new(1);
+        let store = Store::Simulated(simulated.clone());
         let (home, other) = (server(&store).await, server(&store).await);
         sweep_until(&home, 0).await;
         create_at(
@@ -315,7 +315,7 @@ async fn a_name_that_is_used_while_it_is_removed_stays() {
         .await;
         finish(&other, "once", 1).await;
         sweep_until(&home, 100).await;
-        memory.inject(move |_: Call| Mishap {
+        simulated.inject(move |_: Call| InjectedFault {
             fault: Fault::None,
             before: random.u8(..6),
             after: random.u8(..6),
@@ -333,7 +333,7 @@ async fn a_name_that_is_used_while_it_is_removed_stays() {
         };
         let sweep = async { home.sweep(at(LATER + 2_000)).await.unwrap() };
         tokio::join!(sweep, use_it);
-        memory.inject(|_: Call| Fault::None);
+        simulated.inject(|_: Call| Fault::None);
         assert_eq!(
             (queues(&store).await, workflows(&store).await),
             (vec!["once".to_owned()], vec!["short".to_owned()]),

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use tidegate_workflow::{
-    Action, Begin, Call, Engine, EngineError, Fault, JobIndex, LeaseRef, MemoryStore, Note,
-    Partition, Refusal, Store, WorkflowId,
+    Action, Begin, Call, Engine, EngineError, Fault, JobIndex, LeaseRef, Note, Partition, Refusal,
+    SimulatedStore, Store, WorkflowId,
 };
 
 use crate::support::{at, create, failure, report, server, succeed, take};
@@ -235,8 +235,8 @@ async fn a_lease_is_known_to_all_servers(store: Store) {
 
 #[tokio::test]
 async fn a_store_that_fails_loses_notes_and_nothing_else() {
-    let store = MemoryStore::new(4);
-    let engine = server(&Store::Memory(store.clone())).await;
+    let store = SimulatedStore::new(4);
+    let engine = server(&Store::Simulated(store.clone())).await;
     let id = create(&engine, "a", Begin::Now).await;
     let lease = take(&engine, 0).await.remove(0).lease;
     for failing in [Call::Write, Call::Read] {
@@ -259,8 +259,8 @@ async fn a_store_that_fails_loses_notes_and_nothing_else() {
 
 #[tokio::test]
 async fn jobs_without_notes_cost_no_call() {
-    let store = MemoryStore::new(4);
-    let engine = server(&Store::Memory(store.clone())).await;
+    let store = SimulatedStore::new(4);
+    let engine = server(&Store::Simulated(store.clone())).await;
     let before = store.calls();
     assert_eq!(engine.note(Vec::new(), at(0)).await, []);
     assert_eq!(store.calls(), before);

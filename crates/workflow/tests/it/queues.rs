@@ -9,17 +9,17 @@ use tidegate_pipeline::test_util::RedisServer;
 use tidegate_workflow::change::{Birth, Change, Moved, Put, RowChange, Write};
 use tidegate_workflow::rows::{ReadyEntry, queue_rows};
 use tidegate_workflow::{
-    Action, Begin, Call, Claim, Claimed, Clockwork, Engine, EngineError, Fault, Format, JobIndex,
-    JobState, Loss, MemoryStore, NewWorkflow, Outcome, Partition, Report, Retry, RowSet, Status,
-    Store, StoreError, WorkflowId,
+    Action, Begin, Call, Claim, Claimed, Clockwork, DataLoss, Engine, EngineError, Fault, Format,
+    JobIndex, JobState, NewWorkflow, Outcome, Partition, Report, Retry, RowSet, SimulatedStore,
+    Status, Store, StoreError, WorkflowId,
 };
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
 use crate::contract::{depth_of_all, due_of_each};
 use crate::support::{
-    at, claim, create, create_of, definition, failure, memory, names, new, redis, server, succeed,
-    success, take,
+    at, claim, create, create_of, definition, failure, names, new, redis, server, simulated,
+    succeed, success, take,
 };
 
 mod again;
@@ -95,7 +95,7 @@ async fn a_new_job_reaches_a_server_whose_jobs_were_all_taken_elsewhere(store: S
 /// The same without a look in between: the claim itself finds out.
 #[tokio::test]
 async fn a_claim_goes_on_until_the_store_has_no_more() {
-    let (store, _) = memory().await;
+    let (store, _) = simulated().await;
     let (first, second) = (server(&store).await, server(&store).await);
     let jobs: Vec<String> = (0..3_000).map(|job| format!("j{job}")).collect();
     create(&first, &jobs.join(" "), Begin::Now).await;
@@ -347,8 +347,8 @@ async fn what_cannot_be_read_fails_for_itself_alone(store: Store) {
 /// A worker that waited was told of nothing when the claim of another one failed.
 #[tokio::test]
 async fn a_job_whose_claim_failed_reaches_another_worker() {
-    let store = MemoryStore::new(1);
-    let engine = server(&Store::Memory(store.clone())).await;
+    let store = SimulatedStore::new(1);
+    let engine = server(&Store::Simulated(store.clone())).await;
     create(&engine, "a", Begin::Now).await;
     let mut faults = vec![Fault::Refused];
     store.inject(move |call| {
@@ -499,8 +499,8 @@ async fn timers_without_their_workflow_do_not_stop_others() {
 /// Memory kept rows whose workflow was lost; whatever is still to do goes on.
 #[tokio::test]
 async fn a_workflow_that_was_lost_leaves_nothing() {
-    let store = MemoryStore::new(1);
-    let engine = server(&Store::Memory(store.clone())).await;
+    let store = SimulatedStore::new(1);
+    let engine = server(&Store::Simulated(store.clone())).await;
     let lost = create(&engine, "a b", Begin::Now).await;
     let ended = create(&engine, "c", Begin::Now).await;
     for claimed in take(&engine, 1).await {
@@ -512,13 +512,13 @@ async fn a_workflow_that_was_lost_leaves_nothing() {
         engine.show(ended).await.unwrap().meta().status,
         Status::Succeeded
     );
-    store.lose(Loss::State(lost));
-    store.lose(Loss::State(ended));
-    let fresh = server(&Store::Memory(store.clone())).await;
+    store.lose(DataLoss::State(lost));
+    store.lose(DataLoss::State(ended));
+    let fresh = server(&Store::Simulated(store.clone())).await;
     for _ in 0..3 {
         fresh.sweep(at(100 * 86_400)).await.unwrap();
     }
-    let store = Store::Memory(store);
+    let store = Store::Simulated(store);
     for which in [Clockwork::Timers, Clockwork::Expiries] {
         assert!(
             due_of_each(&store, which, at(1_000 * 86_400).micros(), 9)

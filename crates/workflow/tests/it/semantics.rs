@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tidegate_workflow::{
     Action, Begin, Claimed, Condition, Definition, Engine, EngineError, Failure, Format, Input,
-    JobIndex, JobState, Json, LeaseRef, MemoryStore, Outcome, Reason, Refusal, Report,
-    RestartScope, Retry, RetryWish, Status, Store, TriggerRule, WorkflowId,
+    JobIndex, JobState, Json, LeaseRef, Outcome, Reason, Refusal, Report, RestartScope, Retry,
+    RetryWish, SimulatedStore, Status, Store, TriggerRule, WorkflowId,
 };
 
 use crate::support::{
@@ -695,7 +695,7 @@ async fn errors_of_many_parents_are_bounded(store: Store) {
 /// A store of schema 1 does not keep the number of a lease, and one that begins again would be no fence.
 #[tokio::test]
 async fn a_store_that_forgets_numbers_of_leases_gives_none() {
-    let store = Store::Memory(MemoryStore::new(4).in_format(Format::First));
+    let store = Store::Simulated(SimulatedStore::new(4).in_format(Format::First));
     let engine = server(&store).await;
     create_of(&engine, definition("a"), Begin::Now).await;
     assert_eq!(only(&engine, 1).await.fence, None);

@@ -1,8 +1,8 @@
 //! Terms of queues and handlers: limits that their jobs get, and weights of keys.
 
 use tidegate_workflow::{
-    Begin, Definition, Engine, EngineError, Format, Graph, GraphError, JobDefinition, Json,
-    LimitDefinition, Loss, MAX_WEIGHTS, MemoryStore, NewWorkflow, Scope, Store, Subject, Weight,
+    Begin, DataLoss, Definition, Engine, EngineError, Format, Graph, GraphError, JobDefinition,
+    Json, LimitDefinition, MAX_WEIGHTS, NewWorkflow, Scope, SimulatedStore, Store, Subject, Weight,
 };
 
 use crate::support::{at, claim, create_of, server};
@@ -266,7 +266,7 @@ async fn keys_are_served_by_their_weights(store: Store) {
 
 #[tokio::test]
 async fn wrong_terms_are_refused_with_their_place() {
-    let engine = server(&Store::Memory(MemoryStore::new(4))).await;
+    let engine = server(&Store::Simulated(SimulatedStore::new(4))).await;
     let limits = async |limits: &[LimitDefinition]| {
         engine
             .set_limits(&mail(), limits)
@@ -351,7 +351,7 @@ async fn wrong_terms_are_refused_with_their_place() {
 
 #[tokio::test]
 async fn terms_are_bounded_together() {
-    let engine = server(&Store::Memory(MemoryStore::new(4))).await;
+    let engine = server(&Store::Simulated(SimulatedStore::new(4))).await;
     let set = async |at: usize| {
         engine
             .set_limits(&Subject::Queue(format!("q{at}")), &[units("a", 1)])
@@ -374,7 +374,10 @@ async fn terms_are_bounded_together() {
 
 #[tokio::test]
 async fn a_store_of_an_earlier_format_has_no_terms() {
-    let engine = server(&Store::Memory(MemoryStore::new(4).in_format(Format::Third))).await;
+    let engine = server(&Store::Simulated(
+        SimulatedStore::new(4).in_format(Format::Third),
+    ))
+    .await;
     assert_eq!(
         engine.set_limits(&mail(), &[units("a", 1)]).await,
         Err(EngineError::NoTerms)
@@ -387,17 +390,17 @@ async fn a_store_of_an_earlier_format_has_no_terms() {
 
 #[tokio::test]
 async fn terms_that_the_store_lost_are_written_again() {
-    for loss in [Loss::Everything, Loss::Registers] {
-        let store = MemoryStore::new(4);
-        let engine = server(&Store::Memory(store.clone())).await;
+    for loss in [DataLoss::Everything, DataLoss::Registers] {
+        let store = SimulatedStore::new(4);
+        let engine = server(&Store::Simulated(store.clone())).await;
         engine.set_limits(&mail(), &[units("a", 1)]).await.unwrap();
         store.lose(loss);
         assert_eq!(
-            server(&Store::Memory(store.clone())).await.terms(),
+            server(&Store::Simulated(store.clone())).await.terms(),
             Default::default()
         );
         engine.look_around().await.unwrap();
-        let late = server(&Store::Memory(store)).await;
+        let late = server(&Store::Simulated(store)).await;
         assert_eq!(
             (late.terms(), late.terms().limits(&mail())),
             (engine.terms(), &[units("a", 1)][..])

@@ -7,12 +7,13 @@ use std::time::Duration;
 use tidegate_pipeline::test_util::{RedisCluster, RedisServer};
 use tidegate_pipeline::{Client, Config};
 use tidegate_workflow::{
-    Action, Begin, Call, Definition, Engine, EngineError, Fault, Filter, MemoryStore, Partition,
-    Query, RedisOptions, RedisStore, Retention, Store, StoreError, WorkflowId,
+    Action, Begin, Call, Definition, Engine, EngineError, Fault, Filter, Partition, Query,
+    RedisOptions, RedisStore, Retention, SimulatedStore, Store, StoreError, WorkflowId,
 };
 
 use crate::support::{
-    at, claim, create, create_of, definition, memory, names, redis, server, sqlite, succeed, take,
+    at, claim, create, create_of, definition, names, redis, server, simulated, sqlite, succeed,
+    take,
 };
 
 /// Workflows whose only job is leased, so that a sweep after the lease has something to write.
@@ -39,13 +40,13 @@ struct Writes {
 }
 
 fn refusing(store: &Store) -> Writes {
-    let Store::Memory(memory) = store else {
-        panic!("a store in memory")
+    let Store::Simulated(simulated) = store else {
+        panic!("a simulated store")
     };
-    refusing_in(memory)
+    refusing_in(simulated)
 }
 
-fn refusing_in(memory: &MemoryStore) -> Writes {
+fn refusing_in(simulated: &SimulatedStore) -> Writes {
     let (refused, number) = (
         Arc::new(AtomicBool::new(false)),
         Arc::new(AtomicU32::new(0)),
@@ -54,7 +55,7 @@ fn refusing_in(memory: &MemoryStore) -> Writes {
         refused: Arc::clone(&refused),
         number: Arc::clone(&number),
     };
-    memory.inject(move |call| {
+    simulated.inject(move |call| {
         if call == Call::Read {
             return Fault::None;
         }
@@ -70,7 +71,7 @@ fn refusing_in(memory: &MemoryStore) -> Writes {
 
 #[tokio::test]
 async fn what_cannot_be_written_is_not_tried_again_until_a_probe_says_so() {
-    let (store, ()) = memory().await;
+    let (store, ()) = simulated().await;
     let engine = server(&store).await;
     leased(&engine, 400).await;
     let writes = refusing(&store);
@@ -123,7 +124,7 @@ async fn what_cannot_be_written_is_not_tried_again_until_a_probe_says_so() {
 /// when its leases ended.
 #[tokio::test]
 async fn what_looked_stale_while_nothing_could_be_written_is_served_when_the_store_works() {
-    let (store, ()) = memory().await;
+    let (store, ()) = simulated().await;
     let (engine, other) = (server(&store).await, server(&store).await);
     let id = create(&engine, "a b", Begin::Now).await;
     assert_eq!(names(&engine.claim(&claim(1), at(1)).await.unwrap()), ["a"]);
@@ -153,7 +154,7 @@ async fn what_looked_stale_while_nothing_could_be_written_is_served_when_the_sto
 
 #[tokio::test]
 async fn a_write_of_anybody_shows_that_writes_work() {
-    let (store, ()) = memory().await;
+    let (store, ()) = simulated().await;
     let engine = server(&store).await;
     // Its names are known from now on.
     create(&engine, "a", Begin::Later).await;
@@ -338,7 +339,7 @@ async fn a_script_that_stops_half_way_is_trouble_and_is_not_asked_for_again() {
 
 #[tokio::test]
 async fn a_probe_that_was_wrong_is_not_believed_for_a_while() {
-    let (store, ()) = memory().await;
+    let (store, ()) = simulated().await;
     let engine = server(&store).await;
     leased(&engine, 40).await;
     let writes = refusing(&store);
@@ -358,13 +359,13 @@ async fn a_probe_that_was_wrong_is_not_believed_for_a_while() {
 
 #[tokio::test]
 async fn a_store_that_never_says_yes_is_the_reason_and_not_other_servers() {
-    let (store, ()) = memory().await;
+    let (store, ()) = simulated().await;
     let engine = server(&store).await;
     create(&engine, "a", Begin::Later).await;
-    let Store::Memory(memory) = &store else {
-        panic!("a store in memory")
+    let Store::Simulated(simulated) = &store else {
+        panic!("a simulated store")
     };
-    memory.inject(|call| {
+    simulated.inject(|call| {
         if call == Call::Write {
             Fault::RequestLost
         } else {

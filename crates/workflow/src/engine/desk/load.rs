@@ -143,7 +143,7 @@ mod tests {
     use crate::engine::post::replies::Replies;
     use crate::id::Partition;
     use crate::record::change::{Birth, Change, Put, Write};
-    use crate::store::memory::MemoryStore;
+    use crate::store::simulated::SimulatedStore;
     use crate::time::Timestamp;
 
     /// The groups of one request each about these workflows.
@@ -165,7 +165,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_read_at_once_is_bounded_in_bytes() {
         const LARGE: usize = 1 << 20;
-        let store = Store::Memory(MemoryStore::new(1));
+        let store = Store::Simulated(SimulatedStore::new(1));
         let mut ids = Vec::new();
         for (number, size) in (0..200).zip([10, LARGE].into_iter().cycle()) {
             let id = WorkflowId::new(Timestamp::default(), Partition(0), number);

@@ -6,7 +6,7 @@ use tidegate_workflow::{Action, Begin, Engine, LeaseRef};
 use tokio::time::timeout;
 
 use super::{commands, give_back, queues, woken};
-use crate::support::{at, claim, create, create_of, definition, memory, redis, server, take};
+use crate::support::{at, claim, create, create_of, definition, redis, server, simulated, take};
 
 /// How many ranges of ready rows a look reads.
 async fn ranges(redis: &tidegate_pipeline::test_util::RedisServer, engine: &Engine) -> usize {
@@ -62,7 +62,7 @@ async fn queues_take_turns_to_be_looked_at() {
 #[tokio::test]
 async fn workers_that_gave_many_jobs_back_hold_nobody_up() {
     const JOBS: usize = 500;
-    let (store, ()) = memory().await;
+    let (store, ()) = simulated().await;
     let engine = server(&store).await;
     let jobs: Vec<String> = (0..JOBS).map(|job| format!("j{job}")).collect();
     create(&engine, &jobs.join(" "), Begin::Now).await;

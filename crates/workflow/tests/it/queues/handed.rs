@@ -5,7 +5,7 @@ use std::task::{Context, Waker};
 
 use tidegate_workflow::{
     Action, Begin, Call, Claim, Claimed, Definition, Engine, EngineError, Fault, JobState, Leases,
-    MemoryStore, Paused, Report, Status, Store,
+    Paused, Report, SimulatedStore, Status, Store,
 };
 
 use crate::support::{
@@ -227,8 +227,8 @@ async fn what_else_is_ready_fills_up_the_claim(store: Store) {
 /// A write that fails leases nothing, and the worker waits for others again.
 #[tokio::test]
 async fn a_write_that_fails_leases_nothing() {
-    let store = MemoryStore::new(1);
-    let engine = server(&Store::Memory(store.clone())).await;
+    let store = SimulatedStore::new(1);
+    let engine = server(&Store::Simulated(store.clone())).await;
     create(&engine, "known", Begin::Now).await;
     take(&engine, 0).await;
     let asked = claim(1);
@@ -256,8 +256,8 @@ async fn a_write_that_fails_leases_nothing() {
 /// The answer to the write was lost, and the write was not: the store says whose lease it has.
 #[tokio::test]
 async fn a_write_whose_answer_is_lost_leases_once() {
-    let store = MemoryStore::new(1);
-    let engine = server(&Store::Memory(store.clone())).await;
+    let store = SimulatedStore::new(1);
+    let engine = server(&Store::Simulated(store.clone())).await;
     create(&engine, "known", Begin::Now).await;
     take(&engine, 0).await;
     let asked = claim(1);

@@ -6,7 +6,7 @@ use std::ops::Bound;
 
 use bytes::Bytes;
 
-use super::Faults;
+use super::faults::Faults;
 use super::holders::Sets;
 use super::registers::Names;
 use super::servers::Servers;
