@@ -96,7 +96,7 @@ impl Engine {
         now: Timestamp,
     ) -> Result<Leases, EngineError> {
         Ok(Leases::of(
-            self.lease(claim, (&Except::of(except), patience), now)
+            self.lease(claim, &Except::of(except), patience, now)
                 .await?,
         ))
     }
@@ -105,7 +105,8 @@ impl Engine {
     async fn lease(
         &self,
         claim: &Claim,
-        who: (&Except, Patience),
+        except: &Except,
+        patience: Patience,
         now: Timestamp,
     ) -> Result<Vec<(WorkflowId, Leased)>, EngineError> {
         self.check_handlers(claim)?;
@@ -113,7 +114,7 @@ impl Engine {
         let told = Told::at(now);
         let (mut refreshed, mut denied) = (0, 0);
         loop {
-            let tried = self.try_lease(claim, who, told).await?;
+            let tried = self.try_lease(claim, except, patience, told).await?;
             match tried {
                 Tried { leased, .. } if !leased.is_empty() => return Ok(leased),
                 Tried {
@@ -176,12 +177,13 @@ impl Engine {
     async fn try_lease(
         &self,
         claim: &Claim,
-        who: (&Except, Patience),
+        except: &Except,
+        patience: Patience,
         told: Told,
     ) -> Result<Tried, EngineError> {
-        let taken = self.take(claim, who).await?;
+        let taken = self.take(claim, except, patience).await?;
         // Who does not wait has just read what there may be elsewhere.
-        let waits = taken.jobs().is_empty() && who.1 == Patience::Some;
+        let waits = taken.jobs().is_empty() && patience == Patience::Some;
         let place = if waits { Where::Anywhere } else { Where::Here };
         self.refill_beside(&claim.queues, place);
         if taken
@@ -256,7 +258,8 @@ impl Engine {
     async fn take(
         &self,
         claim: &Claim,
-        (except, patience): (&Except, Patience),
+        except: &Except,
+        patience: Patience,
     ) -> Result<Settling<'_>, StoreError> {
         let wanting = Wanting {
             queues: &claim.queues,
@@ -329,7 +332,7 @@ impl Engine {
     ) -> impl Future<Output = ()> + use<'a> {
         let waiting = self
             .queues()
-            .wait(queues, handlers, (Except::of(except), None));
+            .wait(queues, handlers, Except::of(except), None);
         async { drop(waiting.arrived().await) }
     }
 
@@ -351,7 +354,8 @@ impl Engine {
         let waiting = self.queues().wait(
             &claim.queues,
             claim.handlers.as_deref(),
-            (Except::of(except), Some(lessee)),
+            Except::of(except),
+            Some(lessee),
         );
         async { Leases::of(waiting.arrived().await) }
     }
@@ -375,7 +379,8 @@ impl Engine {
                         limit,
                         ..claim.clone()
                     },
-                    (&Except::of(except), Patience::Some),
+                    &Except::of(except),
+                    Patience::Some,
                     now,
                 )
                 .await;

@@ -174,7 +174,7 @@ impl Engine {
             .zip(self.ask_all(requests, now).await)
         {
             created.push(match answer {
-                Ok(answer) => self.created((id, begun), answer, now).await,
+                Ok(answer) => self.created(id, begun, answer, now).await,
                 Err(error) => Err(error),
             });
         }
@@ -207,7 +207,8 @@ impl Engine {
     /// What became of a creation.
     async fn created(
         &self,
-        (id, begun): (WorkflowId, &Begun),
+        id: WorkflowId,
+        begun: &Begun,
         mut answer: Answer,
         now: Timestamp,
     ) -> Result<Created, EngineError> {

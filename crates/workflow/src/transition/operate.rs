@@ -51,9 +51,28 @@ pub(super) fn cancel(
     Ok(Effect::Done)
 }
 
+/// A change between the two statuses of a workflow that goes on.
+pub(super) struct StatusChange {
+    verb: &'static str,
+    from: Status,
+    to: Status,
+}
+
+pub(super) const PAUSE: StatusChange = StatusChange {
+    verb: "pause",
+    from: Status::Running,
+    to: Status::Paused,
+};
+
+pub(super) const RESUME: StatusChange = StatusChange {
+    verb: "resume",
+    from: Status::Paused,
+    to: Status::Running,
+};
+
 pub(super) fn pause_or_resume(
     workflow: &mut Workflow,
-    (verb, from, to): (&'static str, Status, Status),
+    StatusChange { verb, from, to }: StatusChange,
     defaults: RetentionDefaults,
     now: Timestamp,
 ) -> Result<Effect, Refusal> {
@@ -142,7 +161,8 @@ pub(super) fn retry_job(
 
 pub(super) fn restart(
     workflow: &mut Workflow,
-    (jobs, scope): (&[JobIndex], RestartScope),
+    jobs: &[JobIndex],
+    scope: RestartScope,
     as_of: Option<Timestamp>,
     now: Timestamp,
 ) -> Result<Effect, Refusal> {

@@ -279,45 +279,48 @@ async fn creation_and_expiry_are_kept() {
     );
 }
 
+/// Writes a workflow as Gush does: a job without an output, and one that has `output`.
+async fn put_workflow(client: &Client, id: &str, params: Value, output: Value) {
+    let workflow = json!({"id": id, "klass": "Flow", "job_klasses": ["Job"]}).to_string();
+    let job = |id: &str, output: &Value| {
+        let times = if output.is_null() {
+            Value::Null
+        } else {
+            json!(1_795_000_000.0)
+        };
+        json!({"id": id, "klass": "Job", "params": params, "output_payload": output,
+            "enqueued_at": times, "started_at": times, "finished_at": times})
+    };
+    let mut batch = Batch::new();
+    let key = format!("gush.workflows.{id}");
+    batch.unit().repeatable(
+        "SET",
+        &[Arg::Key(key.as_bytes()), Arg::Bytes(workflow.as_bytes())],
+    );
+    let key = format!("gush.jobs.{id}.Job");
+    for (name, output) in [("small", &Value::Null), ("large", &output)] {
+        let job = job(name, output).to_string();
+        batch.unit().repeatable(
+            "HSET",
+            &[
+                Arg::Key(key.as_bytes()),
+                Arg::Bytes(name.as_bytes()),
+                Arg::Bytes(job.as_bytes()),
+            ],
+        );
+    }
+    let outcomes = client
+        .send(batch, std::time::Instant::now() + TIMEOUT)
+        .await;
+    assert!(outcomes.iter().all(|outcome| outcome.reply().is_ok()));
+}
+
 /// What is larger than any client may send was imported, and claims carried it.
 #[tokio::test]
 async fn workflows_with_more_than_a_worker_may_be_given_are_left_as_a_whole() {
     let server = RedisServer::start().await;
     let client = Client::new(Config::single(server.address())).unwrap();
-    let set = async |id: &str, params: Value, output: Value| {
-        let workflow = json!({"id": id, "klass": "Flow", "job_klasses": ["Job"]}).to_string();
-        let job = |id: &str, output: &Value| {
-            let times = if output.is_null() {
-                Value::Null
-            } else {
-                json!(1_795_000_000.0)
-            };
-            json!({"id": id, "klass": "Job", "params": params, "output_payload": output,
-                "enqueued_at": times, "started_at": times, "finished_at": times})
-        };
-        let mut batch = Batch::new();
-        let key = format!("gush.workflows.{id}");
-        batch.unit().repeatable(
-            "SET",
-            &[Arg::Key(key.as_bytes()), Arg::Bytes(workflow.as_bytes())],
-        );
-        let key = format!("gush.jobs.{id}.Job");
-        for (name, output) in [("small", &Value::Null), ("large", &output)] {
-            let job = job(name, output).to_string();
-            batch.unit().repeatable(
-                "HSET",
-                &[
-                    Arg::Key(key.as_bytes()),
-                    Arg::Bytes(name.as_bytes()),
-                    Arg::Bytes(job.as_bytes()),
-                ],
-            );
-        }
-        let outcomes = client
-            .send(batch, std::time::Instant::now() + TIMEOUT)
-            .await;
-        assert!(outcomes.iter().all(|outcome| outcome.reply().is_ok()));
-    };
+    let set = async |id, params, output| put_workflow(&client, id, params, output).await;
     let text = |bytes: usize| json!("x".repeat(bytes - 2));
     let deep = (0..101).fold(json!(1), |inside, _| json!([inside]));
     set("fits", json!({}), text(1 << 20)).await;

@@ -145,18 +145,10 @@ async fn queues_are_read_in_pages(store: Store) {
 async fn names_that_nobody_uses_disappear(store: Store) {
     let engine = server(&store).await;
     sweep_until(&engine, 0).await;
-    create_at(
-        &engine,
-        named("short", "once", Retention::For(Duration::from_secs(60))),
-        0,
-    )
-    .await;
-    create_at(
-        &engine,
-        named("short", "paused", Retention::For(Duration::from_secs(60))),
-        0,
-    )
-    .await;
+    let minute = Retention::For(Duration::from_secs(60));
+    for queue in ["once", "paused"] {
+        create_at(&engine, named("short", queue, minute), 0).await;
+    }
     for queue in ["once", "paused"] {
         finish(&engine, queue, 1).await;
     }

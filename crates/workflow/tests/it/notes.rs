@@ -104,18 +104,9 @@ async fn whoever_has_the_lease_may_say_how_far_it_is(store: Store) {
             [true, false, true, false, false, false, true],
             "{noted:?}"
         );
-        assert_eq!(
-            noted[4],
-            Err(EngineError::NoWorkflow {
-                workflow: nowhere.workflow
-            })
-        );
-        assert_eq!(
-            noted[5],
-            Err(EngineError::NoWorkflow {
-                workflow: unknown.workflow
-            })
-        );
+        for (place, LeaseRef { workflow, .. }) in [(4, nowhere), (5, unknown)] {
+            assert_eq!(noted[place], Err(EngineError::NoWorkflow { workflow }));
+        }
         for (place, job) in [(1, &claimed[0].job().name), (3, &"4000000000".to_owned())] {
             let Err(EngineError::Refused(Refusal::LeaseLost { job: named, .. })) = &noted[place]
             else {
@@ -123,24 +114,14 @@ async fn whoever_has_the_lease_may_say_how_far_it_is(store: Store) {
             };
             assert_eq!(named, job);
         }
-        let lines = vec![(1, "0".to_owned()), (1, "6".to_owned())];
-        assert_eq!(
-            said(&engine, id, &claimed[0].job().name).await,
-            (Some((6, 1)), lines)
-        );
-        let lines = vec![(1, "2".to_owned())];
-        assert_eq!(
-            said(&engine, id, &claimed[1].job().name).await,
-            (Some((2, 1)), lines)
-        );
+        let line = |text: &str| (1, text.to_owned());
+        let first = said(&engine, id, &claimed[0].job().name).await;
+        assert_eq!(first, (Some((6, 1)), vec![line("0"), line("6")]));
+        let second = said(&engine, id, &claimed[1].job().name).await;
+        assert_eq!(second, (Some((2, 1)), vec![line("2")]));
+        let (workflow, job) = (id, "nobody".to_owned());
         let none = engine.log(id, "nobody").await;
-        assert_eq!(
-            none,
-            Err(EngineError::NoJob {
-                workflow: id,
-                job: "nobody".to_owned()
-            })
-        );
+        assert_eq!(none, Err(EngineError::NoJob { workflow, job }));
         // Nothing else has changed: reports of all leases are taken.
         for claimed in claimed {
             succeed(&engine, claimed.lease, 2).await.unwrap();

@@ -153,18 +153,13 @@ async fn each_state_says_why_its_job_does_not_run() {
     assert_eq!(why("a").await, Some(Reason::NoWorker));
     assert_eq!(why("c").await, Some(Reason::WaitsFor(vec![job("b")])));
     assert_eq!(why("late").await, Some(Reason::Until(at(61))));
-    engine
-        .set_queue_paused("default", Paused::Yes)
-        .await
-        .unwrap();
+    let set_paused = async |paused| engine.set_queue_paused("default", paused).await.unwrap();
+    set_paused(Paused::Yes).await;
     assert_eq!(why("a").await, Some(Reason::QueuePaused));
     engine.act(id, Action::Pause, at(1)).await.unwrap();
     assert_eq!(why("a").await, Some(Reason::WorkflowPaused));
     engine.act(id, Action::Resume, at(1)).await.unwrap();
-    engine
-        .set_queue_paused("default", Paused::No)
-        .await
-        .unwrap();
+    set_paused(Paused::No).await;
     let taken = engine.claim(&claim(1), at(2)).await.unwrap();
     assert_eq!(taken[0].job().name, "a");
     assert_eq!(why("a").await, None, "it runs");

@@ -265,7 +265,7 @@ async fn keys_are_served_by_their_weights(store: Store) {
 }
 
 #[tokio::test]
-async fn wrong_terms_are_refused_with_their_place() {
+async fn wrong_limits_are_refused_with_their_place() {
     let engine = server(&Store::Simulated(SimulatedStore::new(4))).await;
     let limits = async |limits: &[LimitDefinition]| {
         engine
@@ -299,6 +299,18 @@ async fn wrong_terms_are_refused_with_their_place() {
             .await
             .starts_with("limits[0].entries[0]: '$.a..b' is not a path")
     );
+    let long = Subject::Handler("x".repeat(201));
+    let error = engine.set_limits(&long, &[]).await.unwrap_err().to_string();
+    assert!(
+        error.starts_with("name: a name must have 1 to 200 bytes"),
+        "{error}"
+    );
+    assert_eq!(engine.terms(), Default::default());
+}
+
+#[tokio::test]
+async fn wrong_weights_are_refused_with_their_place() {
+    let engine = server(&Store::Simulated(SimulatedStore::new(4))).await;
     let weights = async |weights: &[Weight]| {
         engine
             .set_weights("mail", weights)
@@ -339,12 +351,6 @@ async fn wrong_terms_are_refused_with_their_place() {
         weights(&[control])
             .await
             .starts_with("weights[0].entries[0]: the value must have")
-    );
-    let long = Subject::Handler("x".repeat(201));
-    let error = engine.set_limits(&long, &[]).await.unwrap_err().to_string();
-    assert!(
-        error.starts_with("name: a name must have 1 to 200 bytes"),
-        "{error}"
     );
     assert_eq!(engine.terms(), Default::default());
 }

@@ -47,7 +47,7 @@ pub(super) fn write(picture: &Picture<'_>, terminal: &Terminal, out: &mut String
         .collect();
     let (shown, rest) = layers.split_at(layers.len().min(MAX_LAYERS));
     for (place, layer) in shown.iter().enumerate() {
-        self::layer(picture, terminal, out, (place + 1, layer))?;
+        self::layer(picture, terminal, out, place + 1, layer)?;
     }
     if !rest.is_empty() {
         let jobs: Vec<JobIndex> = rest.concat();
@@ -66,7 +66,8 @@ fn layer(
     picture: &Picture<'_>,
     terminal: &Terminal,
     out: &mut String,
-    (number, jobs): (usize, &[JobIndex]),
+    number: usize,
+    jobs: &[JobIndex],
 ) -> fmt::Result {
     if let [job] = *jobs {
         let text = format!(

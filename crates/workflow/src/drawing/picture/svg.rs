@@ -6,6 +6,7 @@ use super::look::LOOKS;
 use super::subject::Picture;
 use crate::drawing::layout::label::elided;
 use crate::drawing::layout::shape::{Block, Edge, End, Layout, Node, Point};
+use crate::graph::GraphJob;
 use crate::id::JobIndex;
 
 const LEGEND_HEIGHT: i32 = 28;
@@ -20,10 +21,8 @@ const SMALL_ADVANCE: i32 = 6;
 pub(super) fn write(picture: &Picture<'_>, out: &mut impl Write) -> fmt::Result {
     let layout = Layout::of(picture.graph);
     let legend = Legend::of(picture, &layout);
-    let (width, height) = (
-        layout.width.max(legend.width()),
-        layout.height + legend.height(),
-    );
+    let width = layout.width.max(legend.width());
+    let height = layout.height + legend.height();
     let name = Escaped(&picture.graph.label.name);
     write!(
         out,
@@ -187,35 +186,29 @@ fn job_box(picture: &Picture<'_>, job: JobIndex, node: Node, out: &mut impl Writ
             look.mark
         )?;
     }
-    if is_square {
-        return out.write_str("</g>");
+    if !is_square {
+        let left = x + if look.is_some() { 30 } else { 14 };
+        job_text(definition, left, node, out)?;
     }
-    let left = x + if look.is_some() { 30 } else { 14 };
-    let (short, small) = (
-        elided(&definition.name, '…'),
-        elided(&definition.handler, '…'),
-    );
-    if definition.name == definition.handler {
-        write!(
-            out,
-            r#"<text x="{left}" y="{}">{}</text></g>"#,
-            y + height / 2 + 5,
-            Escaped(&short)
-        )
-    } else {
-        write!(
-            out,
-            r#"<text x="{left}" y="{}">{}</text>"#,
-            y + 18,
-            Escaped(&short)
-        )?;
-        write!(
-            out,
-            r#"<text class="small" x="{left}" y="{}">{}</text></g>"#,
-            y + 33,
-            Escaped(&small)
-        )
+    out.write_str("</g>")
+}
+
+/// The name of a job, and below it its handler if that is another word.
+fn job_text(job: &GraphJob, left: i32, node: Node, out: &mut impl Write) -> fmt::Result {
+    let Node { y, height, .. } = node;
+    let (name, handler) = (elided(&job.name, '…'), elided(&job.handler, '…'));
+    let name = Escaped(&name);
+    if job.name == job.handler {
+        let middle = y + height / 2 + 5;
+        return write!(out, r#"<text x="{left}" y="{middle}">{name}</text>"#);
     }
+    write!(out, r#"<text x="{left}" y="{}">{name}</text>"#, y + 18)?;
+    write!(
+        out,
+        r#"<text class="small" x="{left}" y="{}">{}</text>"#,
+        y + 33,
+        Escaped(&handler)
+    )
 }
 
 /// States that occur, and what was left out.

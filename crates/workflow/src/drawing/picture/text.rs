@@ -73,12 +73,12 @@ impl Canvas {
         }
         let layered = ordered(layered);
         let heights = vec![1; layered.units.len()];
-        let loose = rows(&layered, &heights, (1, 1));
+        let loose = rows(&layered, &heights, 1, 1);
         let height = |rows: &[i32]| rows.iter().max().map_or(0, |last| last + 1);
         let rows = if height(&loose) <= MAX_LOOSE_ROWS {
             loose
         } else {
-            rows(&layered, &heights, (1, 0))
+            rows(&layered, &heights, 1, 0)
         };
         if height(&rows) > MAX_ROWS {
             return None;

@@ -103,7 +103,8 @@ impl Ended {
 pub(super) fn tell(
     attempts: &Attempts,
     workflow: &Workflow,
-    (request, at): (&Request, Timestamp),
+    request: &Request,
+    at: Timestamp,
     answer: &Answer,
 ) {
     for ended in &answer.ended {

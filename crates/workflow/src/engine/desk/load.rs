@@ -68,7 +68,7 @@ pub(super) async fn load_missing(
         let graph = group.graph.take();
         match stored.and_then(|stored| {
             stored
-                .map(|stored| read(group.id, graph, (&stored, shapes)))
+                .map(|stored| read(group.id, graph, &stored, shapes))
                 .transpose()
         }) {
             Ok(entry) => group.entry = entry,
@@ -100,7 +100,8 @@ async fn catch_up(store: &Store, group: &mut Group) -> Result<(), StoreError> {
 fn read(
     id: WorkflowId,
     graph: Option<Arc<Graph>>,
-    (stored, shapes): (&Stored, &Shapes),
+    stored: &Stored,
+    shapes: &Shapes,
 ) -> Result<Box<Entry>, StoreError> {
     let workflow = match graph {
         Some(graph) => Workflow::read_state(id, graph, &stored.state),

@@ -102,7 +102,7 @@ impl Engine {
         };
         let mut named = Vec::new();
         for some in names.chunks(COUNTED) {
-            self.count_names(some, filter, (&mut named, &mut missing))
+            self.count_names(some, filter, &mut named, &mut missing)
                 .await?;
         }
         let next = names.into_iter().last().filter(|_| more);
@@ -132,7 +132,8 @@ impl Engine {
         &self,
         names: &[String],
         filter: &Filter,
-        (named, missing): (&mut NumbersByName, &mut Missing),
+        named: &mut NumbersByName,
+        missing: &mut Missing,
     ) -> Result<(), EngineError> {
         let statuses = filter.wanted_statuses();
         let one = |name: &String| Filter {

@@ -5,7 +5,8 @@ use std::time::Duration;
 use tidegate_workflow::{Action, Begin, Engine, LeaseRef};
 use tokio::time::timeout;
 
-use super::{commands, give_back, queues, woken};
+use super::orphans::commands;
+use super::{give_back, queues, woken};
 use crate::support::{at, claim, create, create_of, definition, redis, server, simulated, take};
 
 /// How many ranges of ready rows a look reads.
