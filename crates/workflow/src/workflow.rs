@@ -137,7 +137,10 @@ impl Workflow {
         stored: Option<Box<[u8]>>,
     ) -> Self {
         let standings = vec![Standing::default(); jobs.len()].into();
-        let (unwritten, written, owing, small) = (None, None, Vec::new(), false);
+        let unwritten = None;
+        let written = None;
+        let owing = Vec::new();
+        let small = false;
         let mut workflow = Self {
             id,
             graph,

@@ -190,7 +190,8 @@ impl Drawing<'_> {
                 .unwrap_or_else(|| End::Junction(vertex - ends.len()))
         };
         let edges = self.layered.routes.iter().map(|route| {
-            let (from, to) = (route.from as usize, route.to as usize);
+            let from = route.from as usize;
+            let to = route.to as usize;
             let begin = Point {
                 x: self.point(from).x + self.widths.get(from).copied().unwrap_or(0),
                 y: self.rows[from],
@@ -207,7 +208,8 @@ impl Drawing<'_> {
             match &route.via {
                 Via::Bends(bends) => {
                     for &bend in bends {
-                        let (column, y) = (self.column(bend as usize), self.rows[bend as usize]);
+                        let column = self.column(bend as usize);
+                        let y = self.rows[bend as usize];
                         pass(&mut points, Point { x: column.left, y });
                         pass(
                             &mut points,

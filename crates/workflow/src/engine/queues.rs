@@ -309,7 +309,8 @@ impl Queues {
     /// Those of `names` that are paused, and those that a worker waits for or has asked for lately.
     pub(crate) fn paused_and_served(&self, names: &[String]) -> (Vec<String>, Vec<String>) {
         let mut each = self.each();
-        let (mut paused, mut served) = (Vec::new(), Vec::new());
+        let mut paused = Vec::new();
+        let mut served = Vec::new();
         for name in names {
             if let Some(queue) = each.get_mut(name.as_str()) {
                 paused.extend(queue.paused.then(|| name.clone()));

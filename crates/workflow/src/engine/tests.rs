@@ -444,7 +444,8 @@ async fn news_that_were_missed_open_sets_alone() {
 /// Who was woken to read the rest of a queue left, and the others waited until the next read.
 #[tokio::test]
 async fn who_is_woken_to_read_a_queue_and_leaves_wakes_another() {
-    let (engine, names) = (engine().await, ["default".to_owned()]);
+    let engine = engine().await;
+    let names = ["default".to_owned()];
     let first = engine.arrival(&names);
     let second = engine.arrival(&names);
     engine.queues().end_beside(&names.clone().map(Into::into));

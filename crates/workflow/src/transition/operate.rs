@@ -119,13 +119,14 @@ pub(super) fn retry_failed(
     };
     let again: Vec<JobIndex> = before.into_iter().filter(failed).collect();
     if again.is_empty() {
-        return match workflow.meta().status.is_over() && since.is_empty() {
-            true => Err(wrong_status(
+        return if workflow.meta().status.is_over() && since.is_empty() {
+            Err(wrong_status(
                 "retry",
                 workflow.meta().status,
                 ": no job failed",
-            )),
-            false => Ok(Effect::Already),
+            ))
+        } else {
+            Ok(Effect::Already)
         };
     }
     run_again(workflow, &again, now);

@@ -42,7 +42,8 @@ fn workflow(random: &mut fastrand::Rng) -> Workflow {
 
 /// Mostly one that a worker could send.
 fn any_event(random: &mut fastrand::Rng, workflow: &Workflow) -> Event {
-    let (mut job, token) = (JobIndex(random.u32(..JOBS)), 1);
+    let mut job = JobIndex(random.u32(..JOBS));
+    let token = 1;
     let kind = random.u8(..24);
     let is_meant = |job: &JobIndex| match workflow.job(*job).state {
         JobState::Ready => (8..=13).contains(&kind),
@@ -122,7 +123,8 @@ fn remember(
     (step, event): (usize, &Event),
 ) {
     for (at, history) in histories.iter_mut().enumerate() {
-        let (old, new) = (before.jobs[at].state, after.jobs[at].state);
+        let old = before.jobs[at].state;
+        let new = after.jobs[at].state;
         let runs = |state| matches!(state, JobState::Running { .. });
         if old.is_over() && !new.is_over() {
             *history = History {
@@ -208,7 +210,8 @@ fn rules_hold_after_each_action_of_an_operator() {
         let fails_fast = workflow.graph.on_failure == OnFailure::FailFast;
         let mut histories = [History::default(); JOBS as usize];
         for step in 1..200 {
-            let (event, before) = (any_event(&mut random, &workflow), workflow.clone());
+            let event = any_event(&mut random, &workflow);
+            let before = workflow.clone();
             let told = transition(&mut workflow, &event, RetentionDefaults::default(), NOW);
             if told != Ok(Effect::Done) {
                 continue;

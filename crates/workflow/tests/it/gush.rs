@@ -81,7 +81,8 @@ impl Import {
         let results = self.engine.results(snapshot.id(), &all).await.unwrap();
         let mut jobs = BTreeMap::new();
         for (index, result) in all.into_iter().zip(results) {
-            let (about, job) = (&graph.jobs[index.index()], &snapshot.jobs()[index.index()]);
+            let about = &graph.jobs[index.index()];
+            let job = &snapshot.jobs()[index.index()];
             let (class, id) = about.name.split_once('|').unwrap();
             let parse = |text: &str| serde_json::from_str::<Value>(text).unwrap();
             let output = result
@@ -178,13 +179,11 @@ async fn check(dump: &str) {
 /// Starts or retries everything and works until nothing is left.
 async fn finish_all(import: &Import) {
     let engine = &import.engine;
-    let page = engine
-        .list(&Query {
-            limit: 100,
-            ..Query::default()
-        })
-        .await
-        .unwrap();
+    let all = Query {
+        limit: 100,
+        ..Query::default()
+    };
+    let page = engine.list(&all).await.unwrap();
     for listed in &page.items {
         match listed.meta.status {
             Status::Pending => engine.act(listed.workflow, Action::Start, now()).await,
@@ -221,13 +220,7 @@ async fn finish_all(import: &Import) {
         let (reported, _) = engine.report(reports, None, now).await;
         assert!(reported.iter().all(Result::is_ok), "{reported:?}");
     }
-    let page = engine
-        .list(&Query {
-            limit: 100,
-            ..Query::default()
-        })
-        .await
-        .unwrap();
+    let page = engine.list(&all).await.unwrap();
     let unfinished: Vec<_> = page
         .items
         .iter()

@@ -125,7 +125,8 @@ async fn create_at(
     for key in 0.. {
         let mut one = definition("a");
         one.idempotency_key = Some(format!("{priority} {key}"));
-        (one.jobs[0].priority, one.jobs[0].retry) = (priority, retry);
+        one.jobs[0].priority = priority;
+        one.jobs[0].retry = retry;
         let id = create_of(engine, one, Begin::Later).await;
         if wanted(id.partition()) {
             engine
@@ -215,7 +216,8 @@ async fn what_was_lost_is_found_by_a_look(store: Store) {
 /// A worker that always found jobs at its own server never saw it.
 async fn an_urgent_job_elsewhere_goes_before_all_that_is_here(store: Store) {
     let servers = servers(&store, 2).await;
-    let (here, there) = (&servers[0], &servers[1]);
+    let here = &servers[0];
+    let there = &servers[1];
     for _ in 0..20 {
         create(&here.engine, "usual", Begin::Now).await;
     }
@@ -250,7 +252,8 @@ fn give_back(claimed: &Claimed) -> tidegate_workflow::Report {
 /// What is at home at a server without workers would wait for ever behind what comes again and again elsewhere.
 async fn an_old_job_elsewhere_goes_before_what_is_here(store: Store) {
     let servers = servers(&store, 2).await;
-    let (here, there) = (&servers[0].engine, &servers[1].engine);
+    let here = &servers[0].engine;
+    let there = &servers[1].engine;
     let old = create(there, "old", Begin::Now).await;
     for _ in 0..5 {
         let new = crate::support::new(definition("new"), Begin::Now);
@@ -275,7 +278,8 @@ async fn an_old_job_elsewhere_goes_before_what_is_here(store: Store) {
 
 async fn a_timer_is_told_to_the_home_of_its_partition(store: Store) {
     let servers = servers(&store, 2).await;
-    let (here, there) = (&servers[0], &servers[1]);
+    let here = &servers[0];
+    let there = &servers[1];
     while there.engine.sweep_working(at(0)).await.unwrap() {}
     let homes = there.homes();
     let retry = Retry {
@@ -302,7 +306,8 @@ async fn a_timer_is_told_to_the_home_of_its_partition(store: Store) {
 
 async fn a_server_that_is_silent_loses_its_homes_and_harms_nothing(store: Store) {
     let servers = servers(&store, 2).await;
-    let (lives, frozen) = (&servers[0], &servers[1]);
+    let lives = &servers[0];
+    let frozen = &servers[1];
     let id = create(&frozen.engine, "a", Begin::Now).await;
     let lease = frozen
         .engine
@@ -368,10 +373,8 @@ async fn servers_that_may_not_talk_find_out_by_looking() {
             RedisStore::open(client, options.clone()).await.unwrap(),
         ));
     }
-    let (one, other) = (
-        Server::start(&stores[0]).await,
-        Server::start(&stores[1]).await,
-    );
+    let one = Server::start(&stores[0]).await;
+    let other = Server::start(&stores[1]).await;
     one.beat(at(0)).await;
     assert!(
         !one.engine.hears_others() && !other.engine.hears_others(),
@@ -398,7 +401,8 @@ async fn who_leaves_gives_its_homes_away_at_once() {
 
 /// Leases end in time when one of several servers begins, and one lease later when the only one does.
 async fn what_another_server_served_is_no_gap(store: Store) {
-    let (first, second) = (Server::start(&store).await, Server::start(&store).await);
+    let first = Server::start(&store).await;
+    let second = Server::start(&store).await;
     first.engine.begin_serving(at(0));
     first.beat(at(0)).await;
     let id = create(&first.engine, "a", Begin::Now).await;

@@ -104,7 +104,8 @@ async fn a_window_has_room_for_so_many_jobs_and_others_do_not_wait(store: Store)
 
 async fn the_places_of_a_limit_are_never_more_than_it_has(store: Store) {
     let windows = Windows::new(&[]);
-    let (engine, other) = (windows.server(&store).await, windows.server(&store).await);
+    let engine = windows.server(&store).await;
+    let other = windows.server(&store).await;
     put(&engine, running("a", 20, 3)).await;
     put(&engine, running("b", 1, 3)).await;
     let mine = claimed(&engine, 2, 1).await;
@@ -234,7 +235,8 @@ async fn workers_are_woken_when_a_window_turns(store: Store) {
     let engine = windows.server(&store).await;
     let now = clock(at(1));
     let opening = tokio::spawn({
-        let (engine, now) = (engine.clone(), now.clone());
+        let engine = engine.clone();
+        let now = now.clone();
         async move { engine.open_limits(now, || false).await }
     });
     put(&engine, units("a", 6)).await;
@@ -332,10 +334,8 @@ async fn a_job_that_needs_many_units_is_not_starved_by_small_ones(store: Store) 
 async fn the_concurrency_of_jobs_that_wait_is_lowered_and_raised_again(store: Store) {
     let engine = Windows::new(&[]).server(&store).await;
     put(&engine, running("a", 20, 5)).await;
-    let (subject, entries) = (
-        Subject::Handler("handler".to_owned()),
-        vec![("tenant".to_owned(), "$.tenant".to_owned())],
-    );
+    let subject = Subject::Handler("handler".to_owned());
+    let entries = vec![("tenant".to_owned(), "$.tenant".to_owned())];
     let limit = |most| LimitDefinition::Concurrency {
         most,
         of: Scope::All,

@@ -106,7 +106,8 @@ async fn queues_are_read_in_pages(store: Store) {
         .remove(0)
         .unwrap();
     engine.set_queue_paused("q0101", Paused::Yes).await.unwrap();
-    let (mut all, mut after) = (Vec::new(), None::<String>);
+    let mut all = Vec::new();
+    let mut after = None::<String>;
     loop {
         let page = engine
             .queue_page(after.as_deref(), 100)
@@ -266,7 +267,8 @@ async fn rows_lead_to_names_that_are_missing(store: Store) {
 }
 
 async fn a_name_that_is_used_again_is_entered_again(store: Store) {
-    let (home, other) = (server(&store).await, server(&store).await);
+    let home = server(&store).await;
+    let other = server(&store).await;
     sweep_until(&home, 0).await;
     create_at(
         &other,
@@ -297,7 +299,8 @@ async fn a_name_that_is_used_while_it_is_removed_stays() {
         let mut random = fastrand::Rng::with_seed(seed);
         let simulated = SimulatedStore::new(1);
         let store = Store::Simulated(simulated.clone());
-        let (home, other) = (server(&store).await, server(&store).await);
+        let home = server(&store).await;
+        let other = server(&store).await;
         sweep_until(&home, 0).await;
         create_at(
             &other,

@@ -76,7 +76,8 @@ async fn whoever_has_the_lease_may_say_how_far_it_is(store: Store) {
     for jobs in JOBS {
         let id = create(&engine, jobs, Begin::Now).await;
         let claimed = take(&engine, 0).await;
-        let (a, b) = (claimed[0].lease, claimed[1].lease);
+        let a = claimed[0].lease;
+        let b = claimed[1].lease;
         let wrong = LeaseRef {
             token: a.token ^ 1,
             ..a
@@ -119,7 +120,8 @@ async fn whoever_has_the_lease_may_say_how_far_it_is(store: Store) {
         assert_eq!(first, (Some((6, 1)), vec![line("0"), line("6")]));
         let second = said(&engine, id, &claimed[1].job().name).await;
         assert_eq!(second, (Some((2, 1)), vec![line("2")]));
-        let (workflow, job) = (id, "nobody".to_owned());
+        let workflow = id;
+        let job = "nobody".to_owned();
         let none = engine.log(id, "nobody").await;
         assert_eq!(none, Err(EngineError::NoJob { workflow, job }));
         // Nothing else has changed: reports of all leases are taken.
@@ -134,7 +136,8 @@ async fn a_lost_lease_says_nothing_more(store: Store) {
     for jobs in JOBS {
         let id = create(&engine, jobs, Begin::Now).await;
         let claimed = take(&engine, 0).await;
-        let (a, b) = (&claimed[0], &claimed[1]);
+        let a = &claimed[0];
+        let b = &claimed[1];
         succeed(&engine, a.lease, 1).await.unwrap();
         assert_eq!(
             reason(say(&engine, a.lease, 1, "after its report").await),
@@ -197,13 +200,15 @@ async fn notes_go_with_their_workflow(store: Store) {
 }
 
 async fn a_lease_is_known_to_all_servers(store: Store) {
-    let (here, there) = (server(&store).await, server(&store).await);
+    let here = server(&store).await;
+    let there = server(&store).await;
     for jobs in JOBS {
         let id = create(&here, jobs, Begin::Now).await;
         // Both have it in memory.
         let claimed = take(&there, 0).await;
         assert!(here.show(id).await.is_ok());
-        let (a, b) = (&claimed[0], &claimed[1]);
+        let a = &claimed[0];
+        let b = &claimed[1];
         say(&here, a.lease, 1, "here").await.unwrap();
         say(&there, a.lease, 2, "there").await.unwrap();
         let lines = vec![(1, "here".to_owned()), (1, "there".to_owned())];

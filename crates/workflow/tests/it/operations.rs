@@ -74,7 +74,8 @@ async fn numbers_count_each_workflow_once_whatever_the_filter() {
     let (store, ()) = simulated().await;
     let engine = server(&store).await;
     let of = |name: &str, tag: &str| {
-        let (name, tags) = (name.to_owned(), vec![tag.to_owned()]);
+        let name = name.to_owned();
+        let tags = vec![tag.to_owned()];
         Definition {
             name,
             tags,

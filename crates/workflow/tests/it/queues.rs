@@ -75,7 +75,8 @@ async fn a_new_job_reaches_a_server_whose_jobs_were_all_taken_elsewhere(store: S
         }
         assert_eq!(drained, JOBS);
         let maker = servers.last().unwrap_or(&first);
-        let (queues, waits) = (queues(), claim(1));
+        let queues = queues();
+        let waits = claim(1);
         let arrival = first.arrival(&queues);
         let id = create(maker, "late", Begin::Now).await;
         first.look_around().await.unwrap();
@@ -96,7 +97,8 @@ async fn a_new_job_reaches_a_server_whose_jobs_were_all_taken_elsewhere(store: S
 #[tokio::test]
 async fn a_claim_goes_on_until_the_store_has_no_more() {
     let (store, _) = simulated().await;
-    let (first, second) = (server(&store).await, server(&store).await);
+    let first = server(&store).await;
+    let second = server(&store).await;
     let jobs: Vec<String> = (0..3_000).map(|job| format!("j{job}")).collect();
     create(&first, &jobs.join(" "), Begin::Now).await;
     assert_eq!(drain(&second).await, 3_000);
@@ -154,10 +156,8 @@ async fn who_waits_for_others_is_not_woken_by_what_it_gave_back(store: Store) {
     create(&engine, "a", Begin::Now).await;
     let claimed = engine.claim(&claim(1), at(1)).await.unwrap().remove(0);
     let queues = queues();
-    let (giver, other) = (
-        engine.arrival_except(&queues, None, &[claimed.lease]),
-        engine.arrival(&queues),
-    );
+    let giver = engine.arrival_except(&queues, None, &[claimed.lease]);
+    let other = engine.arrival(&queues);
     engine
         .report(vec![give_back(&claimed)], None, at(2))
         .await
@@ -188,7 +188,8 @@ fn leases(claimed: &[Claimed]) -> Vec<String> {
 
 /// Jobs that were handed over with an answer that got lost waited for the end of their lease, and the fourth time they failed.
 async fn a_report_that_is_repeated_gets_the_same_jobs(store: Store) {
-    let (first, second) = (server(&store).await, server(&store).await);
+    let first = server(&store).await;
+    let second = server(&store).await;
     create(&first, "a b<a c<a d<b", Begin::Now).await;
     let a = take(&first, 1).await.remove(0);
     let report_a = || {
@@ -362,7 +363,8 @@ async fn jobs_handed_over_are_given_back_when_the_caller_leaves_during_the_claim
 
 /// Polls a call so often, gives others so many turns, and leaves it unless it is done.
 async fn leave<T>(call: impl Future<Output = T>, (polls, turns): (usize, usize)) -> Option<T> {
-    let (mut call, mut polled) = (pin!(call), 0);
+    let mut call = pin!(call);
+    let mut polled = 0;
     let done = poll_fn(|context| {
         polled += 1;
         match call.as_mut().poll(context) {

@@ -67,7 +67,8 @@ async fn a_report_hands_nothing_over_from_a_queue_that_was_paused_meanwhile() {
 #[tokio::test]
 async fn a_key_that_becomes_free_meanwhile_is_taken() {
     let (store, _redis) = redis().await;
-    let (one, other) = (server(&store).await, server(&store).await);
+    let one = server(&store).await;
+    let other = server(&store).await;
     let keyed = || {
         new(
             Definition {

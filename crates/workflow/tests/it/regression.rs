@@ -241,7 +241,8 @@ fn a_server_outlives_one_of_its_runtimes() {
             .build()
             .unwrap()
     };
-    let (first, second) = (runtime(), runtime());
+    let first = runtime();
+    let second = runtime();
     let (engine, id) = first.block_on(async {
         let (engine, _) = servers().await;
         let id = create(&engine, "a", Begin::Now).await;

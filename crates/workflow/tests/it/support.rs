@@ -114,7 +114,8 @@ pub(crate) async fn create_of(engine: &Engine, definition: Definition, begin: Be
 }
 
 pub(crate) fn claim(limit: usize) -> Claim {
-    let (queues, worker) = (vec!["default".to_owned()], "worker".to_owned());
+    let queues = vec!["default".to_owned()];
+    let worker = "worker".to_owned();
     Claim {
         queues,
         handlers: None,

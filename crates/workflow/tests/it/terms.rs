@@ -166,7 +166,8 @@ async fn a_workflow_keeps_the_limits_that_it_was_created_with(store: Store) {
 }
 
 async fn terms_are_changed_and_removed_on_all_servers(store: Store) {
-    let (one, other) = (server(&store).await, server(&store).await);
+    let one = server(&store).await;
+    let other = server(&store).await;
     let weights = [Weight {
         entries: entries("gold"),
         weight: 5,
@@ -214,7 +215,8 @@ async fn served(engine: &Engine, number: usize) -> [usize; 2] {
 }
 
 async fn keys_are_served_by_their_weights(store: Store) {
-    let (one, other) = (server(&store).await, server(&store).await);
+    let one = server(&store).await;
+    let other = server(&store).await;
     let weigh = |weight| {
         vec![Weight {
             entries: entries("gold"),

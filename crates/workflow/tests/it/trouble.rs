@@ -50,10 +50,8 @@ fn refusing(store: &Store) -> Writes {
 }
 
 fn refusing_in(simulated: &SimulatedStore) -> Writes {
-    let (refused, number) = (
-        Arc::new(AtomicBool::new(false)),
-        Arc::new(AtomicU32::new(0)),
-    );
+    let refused = Arc::new(AtomicBool::new(false));
+    let number = Arc::new(AtomicU32::new(0));
     let writes = Writes {
         refused: Arc::clone(&refused),
         number: Arc::clone(&number),
@@ -128,7 +126,8 @@ async fn what_cannot_be_written_is_not_tried_again_until_a_probe_says_so() {
 #[tokio::test]
 async fn what_looked_stale_while_nothing_could_be_written_is_served_when_the_store_works() {
     let (store, ()) = simulated().await;
-    let (engine, other) = (server(&store).await, server(&store).await);
+    let engine = server(&store).await;
+    let other = server(&store).await;
     let id = create(&engine, "a b", Begin::Now).await;
     assert_eq!(names(&engine.claim(&claim(1), at(1)).await.unwrap()), ["a"]);
     other.act(id, Action::Pause, at(2)).await.unwrap();

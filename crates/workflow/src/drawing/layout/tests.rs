@@ -58,7 +58,8 @@ fn check_columns(layout: &Layout) {
         .chain(layout.blocks.iter().map(|block| &block.frame))
     {
         assert!(node.x >= MARGIN && node.y >= MARGIN, "{node:?}");
-        let (right, bottom) = (node.x + node.width, node.y + node.height);
+        let right = node.x + node.width;
+        let bottom = node.y + node.height;
         assert!(
             right <= layout.width - MARGIN && bottom <= layout.height - MARGIN,
             "{node:?}"
@@ -127,8 +128,8 @@ fn check_block(graph: &Graph, layout: &Layout, block: &Block) {
             y > frame.y + 20 && y + height < frame.y + frame.height,
             "above or below the frame"
         );
-        let (first, (across, down)) =
-            (layout.nodes[block.jobs[0].index()], (width + 4, height + 4));
+        let first = layout.nodes[block.jobs[0].index()];
+        let (across, down) = (width + 4, height + 4);
         assert!(
             (x - first.x) % (across + 10 * i32::from(height > 16)) == 0,
             "not in a column"

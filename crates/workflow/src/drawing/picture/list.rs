@@ -147,7 +147,9 @@ fn wrapped(text: &str, most: usize) -> Vec<String> {
     // What a line goes on with is indented, unless there is hardly any room.
     let indent = if most < 20 { 0 } else { 4 };
     let wide = |text: &str| text.chars().map(columns).sum::<usize>();
-    let (mut lines, mut line, mut used) = (Vec::new(), String::new(), 0);
+    let mut lines = Vec::new();
+    let mut line = String::new();
+    let mut used = 0;
     for word in text.split_inclusive(' ').filter(|_| most > 0) {
         if used > indent && used + wide(word.trim_end()) > most {
             lines.push(std::mem::replace(&mut line, " ".repeat(indent)));

@@ -67,7 +67,8 @@ fn style(out: &mut impl Write) -> fmt::Result {
          {OF} .skipped rect,{OF} .cancelled rect{{stroke-dasharray:4 3}}"
     )?;
     for look in &LOOKS {
-        let (word, (fill, rim)) = (look.word, look.light);
+        let word = look.word;
+        let (fill, rim) = look.light;
         write!(
             out,
             "{OF} .{word} rect{{fill:{fill};stroke:{rim}}}{OF} .{word} .mark{{fill:{rim}}}"
@@ -79,7 +80,8 @@ fn style(out: &mut impl Write) -> fmt::Result {
          {OF} rect{{fill:#20242c;stroke:#7d889b}}"
     )?;
     for look in &LOOKS {
-        let (word, (fill, rim)) = (look.word, look.dark);
+        let word = look.word;
+        let (fill, rim) = look.dark;
         write!(
             out,
             "{OF} .{word} rect{{fill:{fill};stroke:{rim}}}{OF} .{word} .mark{{fill:{rim}}}"
@@ -152,7 +154,8 @@ fn job_box(picture: &Picture<'_>, job: JobIndex, node: Node, out: &mut impl Writ
         ..
     } = node;
     let definition = &picture.graph.jobs[job.index()];
-    let (name, handler) = (Escaped(&definition.name), Escaped(&definition.handler));
+    let name = Escaped(&definition.name);
+    let handler = Escaped(&definition.handler);
     let look = picture.look(job);
     match look {
         Some(look) => {
@@ -179,7 +182,8 @@ fn job_box(picture: &Picture<'_>, job: JobIndex, node: Node, out: &mut impl Writ
         } else {
             ("mark", 16, 5)
         };
-        let (left, base) = (x + left, y + height / 2 + down);
+        let left = x + left;
+        let base = y + height / 2 + down;
         write!(
             out,
             r#"<text class="{class}" x="{left}" y="{base}" text-anchor="middle">{}</text>"#,
@@ -196,7 +200,8 @@ fn job_box(picture: &Picture<'_>, job: JobIndex, node: Node, out: &mut impl Writ
 /// The name of a job, and below it its handler if that is another word.
 fn job_text(job: &GraphJob, left: i32, node: Node, out: &mut impl Write) -> fmt::Result {
     let Node { y, height, .. } = node;
-    let (name, handler) = (elided(&job.name, '…'), elided(&job.handler, '…'));
+    let name = elided(&job.name, '…');
+    let handler = elided(&job.handler, '…');
     let name = Escaped(&name);
     if job.name == job.handler {
         let middle = y + height / 2 + 5;

@@ -224,7 +224,8 @@ fn dot_and_mermaid_have_every_job_and_dependency() {
         JobState::Waiting,
     ];
     let picture = Picture::new(&graph, Some(&states));
-    let (dot, mermaid) = (picture.dot().unwrap(), picture.mermaid().unwrap());
+    let dot = picture.dot().unwrap();
+    let mermaid = picture.mermaid().unwrap();
     for line in [
         "j0 -> j1;",
         "j0 -> j2;",

@@ -214,7 +214,8 @@ impl Canvas {
             .filter_map(|first| first.onward)
             .find(|&(_, second)| std::ptr::eq(&nets[second], net));
         if let Some((row, _)) = came_from {
-            (top, bottom) = (top.min(row), bottom.max(row));
+            top = top.min(row);
+            bottom = bottom.max(row);
         }
         for row in top..=bottom {
             let up = if row > top { UP } else { 0 };

@@ -109,7 +109,9 @@ pub(super) fn tell(
 ) {
     for ended in &answer.ended {
         if let Some(outcome) = ended.outcome(request) {
-            let (job, during, graph) = (ended.job, &ended.during, &*workflow.graph);
+            let job = ended.job;
+            let during = &ended.during;
+            let graph = &*workflow.graph;
             attempts.tell(&AttemptEnd {
                 workflow: workflow.id,
                 graph,

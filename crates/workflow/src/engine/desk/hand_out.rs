@@ -60,7 +60,8 @@ impl Player<'_> {
                 continue;
             }
             let about = &graph.jobs[job.index()];
-            let (queue, handler) = (&*about.queue, &*about.handler);
+            let queue = &*about.queue;
+            let handler = &*about.handler;
             let for_whom = ForWhom {
                 queue,
                 handler,

@@ -29,7 +29,8 @@ pub(super) async fn pieces(store: &Store, groups: Vec<Group>) -> Vec<Vec<Group>>
     }
     // If the sizes cannot be read, states cannot either, and the callers hear of that.
     let mut sizes = store.sizes(&missing).await.unwrap_or_default().into_iter();
-    let (mut pieces, mut bytes) = (vec![Vec::new()], 0);
+    let mut pieces = vec![Vec::new()];
+    let mut bytes = 0;
     for group in groups {
         if group.needs_state() {
             if bytes >= PIECE {

@@ -302,7 +302,8 @@ impl Round<'_> {
         if let Some(attempts) = &self.context().attempts {
             for (posted, answer) in group.posted.iter().zip(&group.answers) {
                 if let Ok(answer) = answer {
-                    let (request, at) = (&posted.request, posted.now);
+                    let request = &posted.request;
+                    let at = posted.now;
                     tell(attempts, &entry.workflow, request, at, answer);
                 }
             }

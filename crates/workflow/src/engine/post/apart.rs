@@ -154,11 +154,14 @@ mod tests {
         )
         .await
         .unwrap();
-        let (ends, begun) = (mpsc::channel::<()>(), mpsc::channel());
+        let ends = mpsc::channel::<()>();
+        let begun = mpsc::channel();
         let end = std::sync::Mutex::new(ends.1);
         let end = Arc::new(end);
         for _ in 0..AT_A_TIME {
-            let (engine, end, begun) = (engine.clone(), Arc::clone(&end), begun.0.clone());
+            let engine = engine.clone();
+            let end = Arc::clone(&end);
+            let begun = begun.0.clone();
             tokio::spawn(async move {
                 let work = move || {
                     begun.send(()).unwrap();

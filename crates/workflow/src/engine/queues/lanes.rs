@@ -216,19 +216,23 @@ impl Lanes {
         missing: Missing,
         change: impl FnOnce(&mut Lane) -> T,
     ) -> Option<T> {
-        let group = match key.limits.is_empty() {
-            true => &mut self.free,
-            false => self.limited.get_mut(&key.limits)?,
+        let group = if key.limits.is_empty() {
+            &mut self.free
+        } else {
+            self.limited.get_mut(&key.limits)?
         };
-        let (was_active, was_known) = (group.is_active(), group.known);
+        let was_active = group.is_active();
+        let was_known = group.known;
         let lane = match group.lanes.get_mut(&key.handler) {
             Some(lane) => lane,
             None if missing == Missing::Left => return None,
             None => group.lanes.entry(Arc::clone(&key.handler)).or_default(),
         };
-        let (before, was_thirsty) = (lane.heads.len(), lane.is_thirsty());
+        let before = lane.heads.len();
+        let was_thirsty = lane.is_thirsty();
         let result = change(lane);
-        let (is_thirsty, now) = (lane.is_thirsty(), lane.heads.len());
+        let is_thirsty = lane.is_thirsty();
+        let now = lane.heads.len();
         if lane.is_idle() {
             group.lanes.remove(&key.handler);
         }
@@ -238,9 +242,10 @@ impl Lanes {
         if is_closed {
             self.closed = self.closed + group.known - was_known;
         } else if was_thirsty != is_thirsty {
-            match is_thirsty {
-                true => _ = self.thirsty.insert(key.clone()),
-                false => _ = self.thirsty.remove(key),
+            if is_thirsty {
+                _ = self.thirsty.insert(key.clone())
+            } else {
+                _ = self.thirsty.remove(key)
             }
         }
         match (was_active, group.is_active()) {
@@ -293,13 +298,8 @@ impl Lanes {
 
     /// All lanes that are known.
     pub(super) fn keys(&self) -> Vec<LaneKey> {
-        let key = |group: &Group, handler: &Arc<str>| LaneKey {
-            limits: Arc::clone(&group.key),
-            handler: Arc::clone(handler),
-        };
-        self.groups()
-            .flat_map(|group| group.lanes.keys().map(move |handler| key(group, handler)))
-            .collect()
+        let lanes = self.groups().flat_map(Group::lane_keys);
+        lanes.map(|(key, _)| key).collect()
     }
 
     /// Adds a job. Returns false when another one had to be forgotten for it, or itself.
@@ -311,15 +311,16 @@ impl Lanes {
         now: Timestamp,
     ) -> bool {
         // Those that wait take no room from those that may be taken.
-        let (known, lanes) = match self
+        let (known, lanes) = if self
             .group(&key.limits)
             .is_some_and(|group| group.closed.is_some())
         {
-            true => (
+            (
                 self.closed,
                 self.limited.len().saturating_sub(self.order.len()),
-            ),
-            false => (self.open(), self.order.len() + self.free.lanes.len()),
+            )
+        } else {
+            (self.open(), self.order.len() + self.free.lanes.len())
         };
         let most = (KEPT / lanes.max(1)).max(KEPT_EACH);
         let inserted = self.change(key, |lane| {
@@ -341,9 +342,10 @@ impl Lanes {
     /// Notes that a job of a key was taken (or, with [`Served::Not`], was put back): the next of this key comes after those of others.
     pub(super) fn serve(&mut self, limits: &str, served: Served) {
         let clock = self.clock;
-        let group = match limits.is_empty() {
-            true => Some(&mut self.free),
-            false => self.limited.get_mut(limits),
+        let group = if limits.is_empty() {
+            Some(&mut self.free)
+        } else {
+            self.limited.get_mut(limits)
         };
         let Some(group) = group else { return };
         let before = group.pass;

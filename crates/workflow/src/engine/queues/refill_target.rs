@@ -63,7 +63,8 @@ impl Queues {
         place: Where,
         patience: Patience,
     ) -> Vec<ToRead> {
-        let (each, now) = (self.each(), self.now());
+        let each = self.each();
+        let now = self.now();
         let trusted = self.trusted.load(Relaxed);
         let to_read = |name: &String| {
             let Some(queue) = each.get(name.as_str()) else {
@@ -94,7 +95,8 @@ impl Queues {
 
     /// Those of these queues that are to be read beside the claims, which the caller does: not all of their jobs may be known here, or anywhere.
     pub(crate) fn overdue(&self, names: &[String], place: Where) -> Vec<ToRead> {
-        let (mut each, now) = (self.each(), self.now());
+        let mut each = self.each();
+        let now = self.now();
         let mut is_overdue = |name: &&String| {
             let Some(queue) = each.get_mut(name.as_str()).filter(|queue| !queue.paused) else {
                 return false;
@@ -103,7 +105,8 @@ impl Queues {
                 !queue.is_read && queue.looked.is_none_or(|looked| now.since(looked) > LOOKED);
             let overdue = may && queue.complete.is_due(place, now);
             if overdue {
-                (queue.looked, queue.is_read) = (Some(now), true);
+                queue.looked = Some(now);
+                queue.is_read = true;
             }
             overdue
         };
@@ -128,7 +131,8 @@ impl Queues {
 
     /// A read beside the claims is over. If it did not find all, one of those who wait looks for itself.
     pub(crate) fn end_beside(&self, queues: &[ToRead]) {
-        let (mut each, now) = (self.each(), self.now());
+        let mut each = self.each();
+        let now = self.now();
         for to_read in queues {
             let Some(queue) = each.get_mut(&to_read.queue) else {
                 continue;
@@ -166,9 +170,10 @@ impl Queues {
     pub(crate) fn age(&self) -> Vec<String> {
         let mut wanted = Vec::new();
         for (name, queue) in self.each().iter_mut() {
-            match queue.is_wanted() {
-                true => wanted.push(name.clone()),
-                false => queue.age(),
+            if queue.is_wanted() {
+                wanted.push(name.clone())
+            } else {
+                queue.age()
             }
         }
         wanted

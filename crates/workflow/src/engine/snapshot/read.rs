@@ -36,9 +36,10 @@ impl Engine {
         } else {
             None
         };
-        let stored = match self.has_partition(id) {
-            true => self.store().load(&[id]).await?.pop().flatten(),
-            false => None,
+        let stored = if self.has_partition(id) {
+            self.store().load(&[id]).await?.pop().flatten()
+        } else {
+            None
         };
         let stored = stored.ok_or(EngineError::NoWorkflow { workflow: id })?;
         let large = stored.graph.len() > LARGE;
@@ -200,7 +201,8 @@ impl Engine {
             return Ok(Outline { listed, blocked });
         }
         let snapshot = self.show(id).await?;
-        let (label, meta) = (listed.label, snapshot.meta().clone());
+        let label = listed.label;
+        let meta = snapshot.meta().clone();
         Ok(Outline {
             listed: Listed {
                 workflow: id,
@@ -222,9 +224,10 @@ impl Engine {
     }
 
     pub(in crate::engine) async fn head(&self, id: WorkflowId) -> Result<Head, EngineError> {
-        let head = match self.has_partition(id) {
-            true => self.store().heads(&[id]).await.pop().transpose()?.flatten(),
-            false => None,
+        let head = if self.has_partition(id) {
+            self.store().heads(&[id]).await.pop().transpose()?.flatten()
+        } else {
+            None
         };
         head.ok_or(EngineError::NoWorkflow { workflow: id })
     }

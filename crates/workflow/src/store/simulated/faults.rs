@@ -89,8 +89,9 @@ impl SimulatedStore {
         let mut tables = self.tables();
         match loss {
             DataLoss::Everything => {
-                let (faults, calls, losses) =
-                    (tables.faults.take(), tables.calls, tables.losses + 1);
+                let faults = tables.faults.take();
+                let calls = tables.calls;
+                let losses = tables.losses + 1;
                 let mut servers = std::mem::take(&mut tables.servers);
                 servers.entries.clear();
                 *tables = Tables {

@@ -169,7 +169,8 @@ impl SimulatedStore {
     ) -> Result<Vec<u32>, StoreError> {
         let partitions = self.partitions();
         self.write(|tables| {
-            let (sets, servers) = (tables.holders.advance(now), &mut tables.servers);
+            let sets = tables.holders.advance(now);
+            let servers = &mut tables.servers;
             for (set, lease) in places {
                 if sets.release(set, *lease) {
                     tell(

@@ -17,7 +17,8 @@ mod shared {
 
 async fn what_is_taken_in_vain_is_given_back(store: Store) {
     let windows = Windows::new(&[("vendor", 10)]);
-    let (engine, other) = (windows.server(&store).await, windows.server(&store).await);
+    let engine = windows.server(&store).await;
+    let other = windows.server(&store).await;
     put(&engine, units("a", 4)).await;
     // The other one knows these jobs, too, and this one takes them first.
     assert_eq!(claimed(&other, 1, 1).await.len(), 1);
@@ -84,7 +85,8 @@ async fn jobs_that_were_not_begun_give_back_what_was_taken_for_them(store: Store
 /// A job that had succeeded gave back what was taken for it, when its end was reported to one server and then to another that it was not begun.
 async fn a_job_that_ended_at_another_server_gives_nothing_back(store: Store) {
     let windows = Windows::new(&[("vendor", 10)]);
-    let (one, other) = (windows.server(&store).await, windows.server(&store).await);
+    let one = windows.server(&store).await;
+    let other = windows.server(&store).await;
     put(&one, units("a", 1)).await;
     let lease = claimed(&one, 1, 1).await[0].lease;
     succeed(&other, lease, 2).await.unwrap();

@@ -149,7 +149,8 @@ fn check_workflow(snapshot: &Snapshot) {
 
 /// What the state of a workflow says as a whole against its jobs.
 fn check_meta(snapshot: &Snapshot) {
-    let (meta, jobs) = (snapshot.meta(), snapshot.jobs());
+    let meta = snapshot.meta();
+    let jobs = snapshot.jobs();
     let number = |word: &str| jobs.iter().filter(|job| job.state.word() == word).count();
     for (word, count) in meta.counts.each() {
         assert_eq!(count as usize, number(word), "number of jobs {word}");

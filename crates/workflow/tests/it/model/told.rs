@@ -112,13 +112,10 @@ pub(crate) async fn run(engine: Engine, step: Step, now: Timestamp) -> Told {
             Told::Reported(reported.remove(0), claimed)
         }
         Step::ReportTwice(lease, outcome, then) => {
-            let (_, first) =
-                report(&engine, vec![(lease, outcome.clone())], Some(&then), now).await;
-            let unheard = first
-                .iter()
-                .flatten()
-                .map(|claimed| claimed.lease)
-                .collect();
+            let lost = vec![(lease, outcome.clone())];
+            let (_, first) = report(&engine, lost, Some(&then), now).await;
+            let unheard = first.iter().flatten();
+            let unheard = unheard.map(|claimed| claimed.lease).collect();
             let (mut reported, claimed) =
                 report(&engine, vec![(lease, outcome)], Some(&then), now).await;
             Told::Repeated(unheard, reported.remove(0), claimed)

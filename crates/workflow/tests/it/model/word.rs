@@ -37,7 +37,8 @@ impl World {
         if self.weather != Weather::Fair || !self.ground.lose_messages(false) {
             return;
         }
-        let (waits, makes) = (self.rng.usize(..SERVERS), self.rng.usize(..SERVERS));
+        let waits = self.rng.usize(..SERVERS);
+        let makes = self.rng.usize(..SERVERS);
         let asked = Asked {
             queues: vec![QUEUE.to_owned()],
             limit: 1,

@@ -21,7 +21,8 @@ async fn ranges(redis: &tidegate_pipeline::test_util::RedisServer, engine: &Engi
 #[tokio::test]
 async fn queues_that_no_job_names_cost_a_look_nothing() {
     let (store, redis) = redis().await;
-    let (engine, other) = (server(&store).await, server(&store).await);
+    let engine = server(&store).await;
+    let other = server(&store).await;
     let unknown: Vec<String> = (0..100).map(|at| format!("unknown{at}")).collect();
     let waits = engine.arrival(&unknown);
     assert_eq!(ranges(&redis, &engine).await, 0);
@@ -36,7 +37,8 @@ async fn queues_that_no_job_names_cost_a_look_nothing() {
 #[tokio::test]
 async fn queues_take_turns_to_be_looked_at() {
     let (store, redis) = redis().await;
-    let (engine, other) = (server(&store).await, server(&store).await);
+    let engine = server(&store).await;
+    let other = server(&store).await;
     let all: Vec<String> = (0..300).map(|at| format!("q{at:03}")).collect();
     let mut wanted = definition(&all.join(" "));
     wanted

@@ -131,7 +131,8 @@ async fn ready_rows_without_their_workflow_are_removed() {
 #[tokio::test]
 async fn many_small_workflows_of_another_server_are_read_with_few_commands() {
     let (store, redis) = redis().await;
-    let (one, other) = (server(&store).await, server(&store).await);
+    let one = server(&store).await;
+    let other = server(&store).await;
     let all: Vec<NewWorkflow> = (0..200)
         .map(|_| new(definition("a b<a"), Begin::Now))
         .collect();

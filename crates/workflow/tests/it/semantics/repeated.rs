@@ -12,7 +12,8 @@ on_every_store! {
 
 /// The answer to the first was lost; the job failed once more before the second arrives.
 async fn a_retry_that_is_sent_twice_is_done_once(store: Store) {
-    let (engine, other) = (server(&store).await, server(&store).await);
+    let engine = server(&store).await;
+    let other = server(&store).await;
     let id = create_of(&engine, definition("a b<a c"), Begin::Now).await;
     for (step, action) in [
         (0, Action::RetryFailed),
@@ -63,7 +64,8 @@ async fn a_retry_that_is_sent_twice_is_done_once(store: Store) {
 
 /// It was looked at first and done then: a job that had succeeded in between lost its output and ran again.
 async fn a_retry_is_judged_by_the_state_that_it_changes(store: Store) {
-    let (engine, other) = (server(&store).await, server(&store).await);
+    let engine = server(&store).await;
+    let other = server(&store).await;
     let id = create_of(&engine, definition("a b"), Begin::Now).await;
     let both = take(&engine, 1).await;
     report(&engine, one(&both, "a").lease, failure(), 2)
@@ -96,7 +98,8 @@ async fn a_retry_is_judged_by_the_state_that_it_changes(store: Store) {
 
 /// An action on all that were pending cancelled one that had been started meanwhile.
 async fn an_action_by_status_leaves_what_has_another_by_now(store: Store) {
-    let (engine, other) = (server(&store).await, server(&store).await);
+    let engine = server(&store).await;
+    let other = server(&store).await;
     let id = create_of(&engine, definition("a"), Begin::Later).await;
     let pending = Condition {
         statuses: vec![Status::Pending],

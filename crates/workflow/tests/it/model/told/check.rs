@@ -320,7 +320,8 @@ fn versions(snapshots: &Snapshots) -> Vec<(WorkflowId, u64, u32)> {
 
 /// Whether an operator may do this now.
 fn allowed(was: &Snapshot, action: &Action) -> bool {
-    let (status, jobs) = (was.meta().status, was.jobs());
+    let status = was.meta().status;
+    let jobs = was.jobs();
     let state = |name: &String| jobs[was.graph().find(name).unwrap().index()].state;
     let started = status != Status::Pending;
     match action {
