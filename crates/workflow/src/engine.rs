@@ -161,7 +161,7 @@ impl Engine {
     pub fn redis_clients(&self) -> Vec<Client> {
         let clients = |thread: &Thread| match &thread.store {
             Store::Redis(store) => store.clients(),
-            Store::Memory(_) | Store::Sqlite(_) => Vec::new(),
+            _ => Vec::new(),
         };
         self.core.threads.iter().flat_map(clients).collect()
     }

@@ -5,9 +5,9 @@ pub(crate) mod definition;
 pub(crate) mod error;
 mod jobs;
 pub(crate) mod json;
+mod json_eq;
 mod limited;
 pub(crate) mod limits;
-mod meaning;
 mod resolve;
 pub(crate) mod shapes;
 mod similar;
@@ -28,6 +28,7 @@ use self::error::GraphError;
 pub use self::jobs::GraphJob;
 use self::jobs::Jobs;
 use self::json::Json;
+use self::json_eq::{json_eq, json_eq_without};
 use self::limited::Limited;
 use self::limits::Limit;
 use self::limits::Limits;
@@ -183,21 +184,24 @@ impl Graph {
             .map_or(&[], |limited| limited.own(job))
     }
 
+    fn globals_text(&self) -> &str {
+        self.globals.as_ref().map_or("{}", Json::text)
+    }
+
     /// Whether another graph, which was built just now, is of the same definition: its JSON may be spelled in another way, its queues and
     /// handlers may have had other limits since, and it may come from another trace.
     pub(crate) fn means_the_same(&self, other: &Self) -> bool {
         let same = |one: Option<&Json>, other: Option<&Json>| match (one, other) {
-            (Some(one), Some(other)) => one == other || meaning::same(one.text(), other.text()),
+            (Some(one), Some(other)) => json_eq(one.text(), other.text()),
             (one, other) => one == other,
         };
-        let globals = [self, other].map(|graph| graph.globals.as_ref().map_or("{}", Json::text));
         let all = || (0..self.jobs.len()).map(|at| JobIndex(at as u32));
         self.label == other.label
             && (self.on_failure, self.retention) == (other.on_failure, other.retention)
             && self.idempotency_key == other.idempotency_key
             && self.jobs == other.jobs
             && all().all(|job| self.own_limits(job).ends_with(other.own_limits(job)))
-            && meaning::same_without(trace::TRACE, globals)
+            && json_eq_without(trace::TRACE, self.globals_text(), other.globals_text())
             && all().all(|job| same(self.params(job), other.params(job)))
     }
 

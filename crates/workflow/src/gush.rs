@@ -69,8 +69,8 @@ pub async fn import_gush(
     for ids in found.workflows.chunks(BATCH) {
         let new = read(&source, ids, &found, now, &mut report).await?;
         let sizes: Vec<(u64, u64)> = new.iter().map(sizes).collect();
-        for (size, created) in sizes.into_iter().zip(engine.create(new, now).await) {
-            report.count(size, created)?;
+        for ((jobs, unfinished), created) in sizes.into_iter().zip(engine.create(new, now).await) {
+            report.count(jobs, unfinished, created)?;
         }
     }
     Ok(report)
@@ -106,7 +106,8 @@ impl GushReport {
     /// Counts what became of a workflow of so many jobs, of which so many are unfinished.
     fn count(
         &mut self,
-        (jobs, unfinished): (u64, u64),
+        jobs: u64,
+        unfinished: u64,
         created: Result<Created, EngineError>,
     ) -> Result<(), EngineError> {
         match created {

@@ -160,7 +160,8 @@ impl WorkflowId {
     #[must_use]
     pub fn created_at(&self) -> Timestamp {
         let moment = u128::from_be_bytes(self.0) >> (PARTITION_BITS + RANDOM_BITS);
-        let (millis, micros) = (moment >> MICROS_BITS, moment % (1 << MICROS_BITS));
+        let millis = moment >> MICROS_BITS;
+        let micros = moment % (1 << MICROS_BITS);
         Timestamp::from_micros((millis * 1_000 + micros) as u64)
     }
 
@@ -216,7 +217,8 @@ fn digit(character: u8) -> Option<u64> {
 
 /// The part of an id that comes from the time.
 fn moment(now: Timestamp) -> u128 {
-    let (millis, micros) = (u128::from(now.millis()), u128::from(now.micros() % 1_000));
+    let millis = u128::from(now.millis());
+    let micros = u128::from(now.micros() % 1_000);
     (millis << MICROS_BITS | micros) << (PARTITION_BITS + RANDOM_BITS)
 }
 

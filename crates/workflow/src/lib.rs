@@ -74,13 +74,14 @@ pub use store::announcement::ServerId;
 pub use store::board::Sheet;
 pub use store::error::{SCHEMA_VERSION, StoreError};
 pub use store::holders::{Extended, Held, Hold, Holders};
-pub use store::memory::{Call, Fault, Loss, MemoryStore, Mishap};
 pub use store::migration::{Earlier, Rewritten};
 pub use store::notes::{JobNote, Log, Noted};
 pub use store::probe::Probe;
 pub use store::query::{Clockwork, Head, Order, Register, RowSet, Span};
 pub use store::redis::durability::{Durability, NodeDurability, Persistence};
 pub use store::redis::{RedisOptions, RedisOptionsError, RedisStore};
+#[cfg(feature = "test-util")]
+pub use store::simulated::{Call, DataLoss, Fault, InjectedFault, SimulatedStore};
 pub use store::sqlite::{Space, SqliteOptions, SqliteOptionsError, SqliteStore};
 pub use time::Timestamp;
 pub use transition::event::{DeleteIf, Intent, RestartScope};

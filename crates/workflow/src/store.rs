@@ -4,7 +4,8 @@
 macro_rules! each_store {
     ($self:ident, $store:ident => $call:expr) => {
         match $self {
-            Store::Memory($store) => $call,
+            #[cfg(feature = "test-util")]
+            Store::Simulated($store) => $call,
             Store::Sqlite($store) => $call,
             Store::Redis($store) => $call,
         }
@@ -17,7 +18,6 @@ pub(crate) mod ears;
 pub(crate) mod error;
 pub(crate) mod holders;
 pub(crate) mod lanes;
-pub(crate) mod memory;
 pub(crate) mod migration;
 pub(crate) mod notes;
 pub(crate) mod probe;
@@ -25,6 +25,8 @@ pub(crate) mod query;
 pub(crate) mod redis;
 pub(crate) mod register;
 pub(crate) mod release;
+#[cfg(feature = "test-util")]
+pub(crate) mod simulated;
 pub(crate) mod sqlite;
 pub(crate) mod terms;
 
@@ -34,13 +36,14 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use self::announcement::{Announcer, ServerId};
-use self::ears::{CallOut, Ears, Topic};
+use self::ears::{CallOut, Ears};
 use self::error::StoreError;
-use self::memory::MemoryStore;
 use self::probe::Probe;
 use self::query::{Clockwork, Head, Order, RowSet, Span};
 use self::redis::RedisStore;
 use self::redis::durability::Durability;
+#[cfg(feature = "test-util")]
+use self::simulated::SimulatedStore;
 use self::sqlite::SqliteStore;
 use crate::engine::home::Asks;
 use crate::id::{JobIndex, Partition, WorkflowId};
@@ -64,12 +67,13 @@ pub(crate) struct Roll {
 /// A store of workflows.
 #[derive(Debug, Clone)]
 pub enum Store {
-    /// In this process: for tests.
-    Memory(MemoryStore),
-    /// In one SQLite file.
+    /// In one SQLite file, or in the memory of this process.
     Sqlite(SqliteStore),
     /// In Redis.
     Redis(RedisStore),
+    /// In tests: shared by the servers of one process, with faults that the test injects.
+    #[cfg(feature = "test-util")]
+    Simulated(SimulatedStore),
 }
 
 impl Store {
@@ -80,8 +84,8 @@ impl Store {
     #[must_use]
     pub fn again(&self) -> Self {
         match self {
-            Self::Memory(_) | Self::Sqlite(_) => self.clone(),
             Self::Redis(store) => Self::Redis(store.again()),
+            other => other.clone(),
         }
     }
 
@@ -113,9 +117,9 @@ impl Store {
     /// How many requests share a write at most: enough for it to be worth while, few enough that the first does not wait long for the last.
     pub(crate) fn round(&self) -> usize {
         match self {
-            Self::Memory(_) | Self::Redis(_) => 256,
             // A write is a sync of the disk, and a call may create a thousand workflows in few partitions.
             Self::Sqlite(_) => sqlite::GROUP,
+            _ => 256,
         }
     }
 
@@ -123,19 +127,20 @@ impl Store {
     #[must_use]
     pub fn is_migrating(&self) -> bool {
         match self {
-            Self::Memory(_) => false,
             Self::Sqlite(store) => store.schema().is_migrating(),
             Self::Redis(store) => store.schema().is_migrating(),
+            #[cfg(feature = "test-util")]
+            Self::Simulated(_) => false,
         }
     }
 
     /// The formats of its ready rows, of those that differ.
     pub(crate) fn formats_of_rows(&self) -> &'static [Format] {
         match self {
-            // One process has it, which knows its format.
-            Self::Memory(_) => &[],
             Self::Sqlite(store) => store.schema().formats_of_rows(),
             Self::Redis(store) => store.schema().formats_of_rows(),
+            #[cfg(feature = "test-util")]
+            Self::Simulated(_) => &[],
         }
     }
 
@@ -157,9 +162,10 @@ impl Store {
         changes: &[Change],
     ) -> Result<Vec<Applied>, StoreError> {
         match self {
-            Self::Memory(store) => store.apply(partition, changes, None).await,
             Self::Sqlite(store) => store.apply(partition, changes.into()).await,
             Self::Redis(store) => store.apply(partition, changes, None).await,
+            #[cfg(feature = "test-util")]
+            Self::Simulated(store) => store.apply(partition, changes, None).await,
         }
     }
 
@@ -171,9 +177,10 @@ impl Store {
         announcer: Option<&Announcer>,
     ) -> Result<Vec<Applied>, StoreError> {
         match self {
-            Self::Memory(store) => store.apply(partition, changes, announcer).await,
             Self::Sqlite(store) => store.apply(partition, Arc::clone(changes)).await,
             Self::Redis(store) => store.apply(partition, changes, announcer).await,
+            #[cfg(feature = "test-util")]
+            Self::Simulated(store) => store.apply(partition, changes, announcer).await,
         }
     }
 
@@ -215,8 +222,8 @@ impl Store {
         since: Stamp,
     ) -> Result<Option<Later>, StoreError> {
         match self {
-            Self::Memory(_) | Self::Sqlite(_) => Ok(None),
             Self::Redis(store) => store.later(id, jobs, since).await,
+            _ => Ok(None),
         }
     }
 
@@ -321,9 +328,10 @@ impl Store {
         from: u64,
     ) -> Result<Option<(u64, Vec<WorkflowId>)>, StoreError> {
         match self {
-            Self::Memory(store) => Ok(Some((0, store.states(partition).await?))),
             Self::Sqlite(store) => Ok(Some((0, store.states(partition).await?))),
             Self::Redis(store) => store.states(partition, from).await,
+            #[cfg(feature = "test-util")]
+            Self::Simulated(store) => Ok(Some((0, store.states(partition).await?))),
         }
     }
 
@@ -333,8 +341,8 @@ impl Store {
     /// Redis does not answer.
     pub async fn durability(&self) -> Result<Durability, StoreError> {
         match self {
-            Self::Memory(_) | Self::Sqlite(_) => Ok(Durability::default()),
             Self::Redis(store) => store.durability().await,
+            _ => Ok(Durability::default()),
         }
     }
 
@@ -349,8 +357,8 @@ impl Store {
         states: &[(WorkflowId, Option<Vec<u8>>)],
     ) -> Result<bool, StoreError> {
         match self {
-            Self::Memory(_) | Self::Sqlite(_) => Ok(true),
             Self::Redis(store) => store.confirm(partition, states).await,
+            _ => Ok(true),
         }
     }
 
@@ -365,8 +373,8 @@ impl Store {
     /// Redis does not answer, or does not allow TIME.
     pub async fn time(&self) -> Result<Option<Timestamp>, StoreError> {
         match self {
-            Self::Memory(_) | Self::Sqlite(_) => Ok(None),
             Self::Redis(store) => store.time().await.map(Some),
+            _ => Ok(None),
         }
     }
 
@@ -381,18 +389,20 @@ impl Store {
         asks: Asks,
     ) -> Result<Option<Roll>, StoreError> {
         match self {
-            Self::Memory(store) => store.servers(own, gone).await.map(Some),
             Self::Sqlite(_) => Ok(None),
             Self::Redis(store) => store.servers(own, gone, asks).await.map(Some),
+            #[cfg(feature = "test-util")]
+            Self::Simulated(store) => store.servers(own, gone).await.map(Some),
         }
     }
 
     /// Calls out to all servers that listen. Nobody may have heard it.
     pub(crate) async fn call_out(&self, by: ServerId, call: CallOut) {
         match self {
-            Self::Memory(store) => store.tell(Topic::Servers, &call.write(by)),
             Self::Sqlite(_) => {}
             Self::Redis(store) => store.tell(&call.write(by)).await,
+            #[cfg(feature = "test-util")]
+            Self::Simulated(store) => store.tell(ears::Topic::Servers, &call.write(by)),
         }
     }
 
@@ -400,25 +410,26 @@ impl Store {
     /// where that does not change.
     pub(crate) async fn until_voice(&self, may: bool, apart: &impl Fn() -> Duration) {
         match self {
-            Self::Memory(_) | Self::Sqlite(_) => std::future::pending().await,
             Self::Redis(store) => store.until_voice(may, apart).await,
+            _ => std::future::pending().await,
         }
     }
 
     /// Listens to other servers. None: there are none, or they cannot be heard now.
     pub(crate) fn listen(&self) -> Option<Ears> {
         match self {
-            Self::Memory(store) => Some(Ears::Memory(store.listen())),
             Self::Sqlite(_) => None,
             Self::Redis(store) => store.listen().map(Ears::Redis),
+            #[cfg(feature = "test-util")]
+            Self::Simulated(store) => Some(Ears::Simulated(store.listen())),
         }
     }
 
     /// Returns when another server has made the store anew in a way that does not fit: it must be opened again.
     pub async fn replaced(&self) {
         match self {
-            Self::Memory(_) | Self::Sqlite(_) => std::future::pending().await,
             Self::Redis(store) => store.replaced().await,
+            _ => std::future::pending().await,
         }
     }
 }

@@ -11,7 +11,7 @@ mod revoke;
 
 use self::event::{Effect, Event};
 use self::refusal::Refusal;
-use crate::state::{JobState, RetentionDefaults, Status};
+use crate::state::{JobState, RetentionDefaults};
 use crate::time::Timestamp;
 use crate::workflow::Workflow;
 
@@ -32,7 +32,7 @@ pub(crate) fn transition(
             job,
             token,
             outcome,
-        } => attempt::report(workflow, (*job, *token), outcome, now),
+        } => attempt::report(workflow, *job, *token, outcome, now),
         Event::GiveBack { job, token } => attempt::give_back(workflow, *job, *token, now),
         Event::Extend {
             job,
@@ -42,22 +42,12 @@ pub(crate) fn transition(
         } => attempt::extend(workflow, (*job, *token), *expires, *intent, now),
         Event::Tick { served_since } => Ok(attempt::tick(workflow, *served_since, now)),
         Event::Cancel => operate::cancel(workflow, defaults, now),
-        Event::Pause => operate::pause_or_resume(
-            workflow,
-            ("pause", Status::Running, Status::Paused),
-            defaults,
-            now,
-        ),
-        Event::Resume => operate::pause_or_resume(
-            workflow,
-            ("resume", Status::Paused, Status::Running),
-            defaults,
-            now,
-        ),
+        Event::Pause => operate::pause_or_resume(workflow, operate::PAUSE, defaults, now),
+        Event::Resume => operate::pause_or_resume(workflow, operate::RESUME, defaults, now),
         Event::RetryFailed { as_of } => operate::retry_failed(workflow, *as_of, now),
         Event::RetryJob { job, as_of } => operate::retry_job(workflow, *job, *as_of, now),
         Event::Restart { jobs, scope, as_of } => {
-            operate::restart(workflow, (jobs, *scope), *as_of, now)
+            operate::restart(workflow, jobs, *scope, *as_of, now)
         }
         Event::Skip(job) => operate::end_by_hand(workflow, "skip", *job, JobState::Skipped, now),
         Event::MarkSucceeded { job, output } => {

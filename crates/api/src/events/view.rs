@@ -286,8 +286,8 @@ mod tests {
     use std::task::Poll;
 
     use tidegate_workflow::{
-        Action, Begin, Definition, EngineOptions, Graph, JobDefinition, MemoryStore, NewWorkflow,
-        Store, Timestamp,
+        Action, Begin, Definition, EngineOptions, Graph, JobDefinition, NewWorkflow,
+        SimulatedStore, Store, Timestamp,
     };
     use tokio::time::{sleep, timeout};
 
@@ -327,8 +327,8 @@ mod tests {
     #[tokio::test]
     async fn a_thousand_readers_of_a_workflow_ask_the_store_as_one_does() {
         const LOOK: Duration = Duration::from_millis(50);
-        let store = MemoryStore::new(1);
-        let engine = Engine::start(Store::Memory(store.clone()), EngineOptions::default())
+        let store = SimulatedStore::new(1);
+        let engine = Engine::start(Store::Simulated(store.clone()), EngineOptions::default())
             .await
             .unwrap();
         let id = workflow(&engine).await;
@@ -350,7 +350,7 @@ mod tests {
 
     #[tokio::test]
     async fn readers_of_one_workflow_share_what_is_read_and_one_follows_it() {
-        let store = Store::Memory(MemoryStore::new(1));
+        let store = Store::Simulated(SimulatedStore::new(1));
         let engine = Engine::start(store, EngineOptions::default())
             .await
             .unwrap();
@@ -387,9 +387,12 @@ mod tests {
     /// A thousand readers were told of each change at once, four times a second: others waited for all of them.
     #[tokio::test(start_paused = true)]
     async fn readers_are_told_again_when_all_have_had_their_turn() {
-        let engine = Engine::start(Store::Memory(MemoryStore::new(1)), EngineOptions::default())
-            .await
-            .unwrap();
+        let engine = Engine::start(
+            Store::Simulated(SimulatedStore::new(1)),
+            EngineOptions::default(),
+        )
+        .await
+        .unwrap();
         let id = workflow(&engine).await;
         let views = Arc::new(Views::default());
         let host = host();
@@ -421,8 +424,8 @@ mod tests {
     /// For each of 256 readers of a workflow of 131,072 jobs, all of its jobs were written, and all was kept as long as somebody read.
     #[tokio::test]
     async fn news_of_a_large_workflow_are_written_once_and_kept_by_nobody() {
-        let store = MemoryStore::new(1);
-        let engine = Engine::start(Store::Memory(store.clone()), EngineOptions::default())
+        let store = SimulatedStore::new(1);
+        let engine = Engine::start(Store::Simulated(store.clone()), EngineOptions::default())
             .await
             .unwrap();
         let jobs = (0..2_000)

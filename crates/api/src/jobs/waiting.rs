@@ -64,7 +64,7 @@ mod tests {
     use std::sync::Arc;
 
     use tidegate_workflow::{
-        Begin, Definition, Engine, EngineOptions, Graph, JobDefinition, MemoryStore, NewWorkflow,
+        Begin, Definition, Engine, EngineOptions, Graph, JobDefinition, NewWorkflow, SimulatedStore,
         Store, Timestamp,
     };
     use tokio::time::{advance, timeout};
@@ -77,7 +77,7 @@ mod tests {
     /// A job that arrived in the last moment of a worker's wait was left to nobody: other workers that waited were not woken for it.
     #[tokio::test(start_paused = true)]
     async fn a_worker_that_is_woken_as_its_time_ends_claims() {
-        let store = Store::Memory(MemoryStore::new(4));
+        let store = Store::Simulated(SimulatedStore::new(4));
         let engine = Engine::start(store, EngineOptions::default())
             .await
             .unwrap();

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand, ValueHint};
 use serde_json::json;
 use tidegate_workflow::{
-    Engine, EngineError, EngineOptions, Filter, Partial, RetentionDefaults, SqliteStore, Status,
+    Engine, EngineError, EngineOptions, Filter, Partial, RetentionDefaults, SqliteOptions, SqliteStore, Status,
     Store as Opened, StoreError,
 };
 
@@ -171,7 +171,10 @@ impl Here {
 
     /// A store in memory, which is forgotten.
     pub(crate) async fn nowhere() -> Result<Self, Failure> {
-        let store = Opened::Memory(tidegate_workflow::MemoryStore::new(1));
+        let options = SqliteOptions::new(1).expect("a power of two");
+        let store = SqliteStore::in_memory(&options)
+            .map(Opened::Sqlite)
+            .map_err(|error| refused("memory", &error))?;
         let options = EngineOptions {
             retention: RetentionDefaults::default(),
             ..EngineOptions::default()
@@ -226,9 +229,8 @@ impl Here {
 
     fn kind(&self) -> &'static str {
         match self.engine.store() {
-            Opened::Memory(_) => "memory",
-            Opened::Sqlite(_) => "sqlite",
             Opened::Redis(_) => "redis",
+            _ => "sqlite",
         }
     }
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use tidegate_api::{Activity, Api};
 use tidegate_pipeline::{Client, Config, Parallelism};
 use tidegate_workflow::{
-    Durability, Engine, EngineOptions, MemoryStore, RedisOptions, RedisStore, SqliteOptions,
-    SqliteStore, Store, StoreError, Thread,
+    Durability, Engine, EngineOptions, RedisOptions, RedisStore, SqliteOptions, SqliteStore, Store,
+    StoreError, Thread,
 };
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -40,7 +40,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 /// Where a store is, or will be.
 #[derive(Debug)]
 pub(crate) enum Place {
-    Memory(MemoryStore),
+    Memory(SqliteOptions),
     File {
         path: PathBuf,
         options: SqliteOptions,
@@ -62,13 +62,15 @@ impl Place {
             settings.partitions,
             "settings bound partitions and the prefix",
         );
-        if settings.in_process {
-            return Ok(Self::Memory(MemoryStore::new(partitions)));
-        }
         let Some(server) = &settings.redis else {
-            return Ok(Self::File {
-                path: file(settings),
-                options: SqliteOptions::new(partitions).expect(valid),
+            let options = SqliteOptions::new(partitions).expect(valid);
+            return Ok(if settings.in_process {
+                Self::Memory(options)
+            } else {
+                Self::File {
+                    path: file(settings),
+                    options,
+                }
             });
         };
         let client = |config| Client::new(config).map_err(|error| unavailable(error.to_string()));
@@ -105,7 +107,7 @@ impl Place {
     /// It cannot be reached, or holds something else.
     pub(crate) async fn open(&self) -> Result<Store, StoreError> {
         match self {
-            Self::Memory(store) => Ok(Store::Memory(store.clone())),
+            Self::Memory(options) => SqliteStore::in_memory(options).map(Store::Sqlite),
             Self::File { path, options } => {
                 let path = path.clone();
                 let options = options.clone();

@@ -43,7 +43,7 @@ impl Layout {
             Unit::Block(jobs) => Grid::of(graph, jobs).size(),
         };
         let (widths, heights): (Vec<i32>, Vec<i32>) = layered.units.iter().map(size).unzip();
-        let mut rows = rows(&layered, &heights, (BEND_HEIGHT, BOX_GAP));
+        let mut rows = rows(&layered, &heights, BEND_HEIGHT, BOX_GAP);
         let has_rail = layered
             .routes
             .iter()
@@ -93,16 +93,7 @@ struct Drawing<'a> {
 impl Drawing<'_> {
     fn layout(mut self) -> Layout {
         self.align_boxes();
-        let mut nodes = vec![
-            Node {
-                x: 0,
-                y: 0,
-                width: 0,
-                height: 0,
-                layer: 0
-            };
-            self.graph.jobs.len()
-        ];
+        let mut nodes = vec![Node::default(); self.graph.jobs.len()];
         let mut blocks = Vec::new();
         // The end of lines at each unit.
         let mut ends = Vec::with_capacity(self.layered.units.len());
@@ -114,17 +105,14 @@ impl Drawing<'_> {
                     ends.push(End::Job(*job));
                 }
                 Unit::Block(jobs) => {
-                    let (grid, corner) = (
-                        Grid::of(self.graph, jobs),
-                        Point {
-                            x: frame.x,
-                            y: frame.y,
-                        },
-                    );
-                    let places = jobs.iter().enumerate();
-                    places.for_each(|(place, job)| {
-                        nodes[job.index()] = grid.node(place, corner, frame.layer)
-                    });
+                    let grid = Grid::of(self.graph, jobs);
+                    let corner = Point {
+                        x: frame.x,
+                        y: frame.y,
+                    };
+                    for (place, job) in jobs.iter().enumerate() {
+                        nodes[job.index()] = grid.node(place, corner, frame.layer);
+                    }
                     ends.push(End::Block(blocks.len()));
                     blocks.push(Block {
                         frame,
@@ -134,32 +122,29 @@ impl Drawing<'_> {
             }
         }
         let units = self.layered.units.len();
-        let junctions = (units..units + self.layered.junctions)
-            .map(|vertex| self.point(vertex))
-            .collect();
-        let width = self.columns.last().map_or(0, place::Column::right) + MARGIN;
-        let half = |vertex: usize| {
+        let junctions = (units..units + self.layered.junctions).map(|vertex| self.point(vertex));
+        Layout {
+            width: self.columns.last().map_or(0, place::Column::right) + MARGIN,
+            height: self.lowest() + MARGIN,
+            nodes,
+            blocks,
+            junctions: junctions.collect(),
+            edges: self.edges(&ends),
+            undrawn: self.layered.undrawn,
+        }
+    }
+
+    /// The lowest point of all units and bends.
+    fn lowest(&self) -> i32 {
+        let below = |vertex: usize| {
             self.heights
                 .get(vertex)
                 .map_or(BEND_HEIGHT, |height| height / 2)
         };
-        let lowest = self
-            .rows
-            .iter()
-            .enumerate()
-            .map(|(vertex, row)| row + half(vertex))
+        let rows = self.rows.iter().enumerate();
+        rows.map(|(vertex, row)| row + below(vertex))
             .max()
-            .unwrap_or(0);
-        let (height, undrawn) = (lowest + MARGIN, self.layered.undrawn);
-        Layout {
-            width,
-            height,
-            nodes,
-            blocks,
-            junctions,
-            edges: self.edges(&ends),
-            undrawn,
-        }
+            .unwrap_or(0)
     }
 
     /// Makes all boxes of a layer as wide as the widest. Frames have widths of their own.
@@ -177,17 +162,13 @@ impl Drawing<'_> {
     }
 
     fn frame(&self, unit: usize) -> Node {
-        let (width, height, layer) = (
-            self.widths[unit],
-            self.heights[unit],
-            self.layered.layer[unit],
-        );
+        let height = self.heights[unit];
         Node {
             x: self.column(unit).left,
             y: self.rows[unit] - height / 2,
-            width,
+            width: self.widths[unit],
             height,
-            layer,
+            layer: self.layered.layer[unit],
         }
     }
 
@@ -209,7 +190,8 @@ impl Drawing<'_> {
                 .unwrap_or_else(|| End::Junction(vertex - ends.len()))
         };
         let edges = self.layered.routes.iter().map(|route| {
-            let (from, to) = (route.from as usize, route.to as usize);
+            let from = route.from as usize;
+            let to = route.to as usize;
             let begin = Point {
                 x: self.point(from).x + self.widths.get(from).copied().unwrap_or(0),
                 y: self.rows[from],
@@ -226,7 +208,8 @@ impl Drawing<'_> {
             match &route.via {
                 Via::Bends(bends) => {
                     for &bend in bends {
-                        let (column, y) = (self.column(bend as usize), self.rows[bend as usize]);
+                        let column = self.column(bend as usize);
+                        let y = self.rows[bend as usize];
                         pass(&mut points, Point { x: column.left, y });
                         pass(
                             &mut points,

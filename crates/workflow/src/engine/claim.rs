@@ -96,7 +96,7 @@ impl Engine {
         now: Timestamp,
     ) -> Result<Leases, EngineError> {
         Ok(Leases::of(
-            self.lease(claim, (&Except::of(except), patience), now)
+            self.lease(claim, &Except::of(except), patience, now)
                 .await?,
         ))
     }
@@ -105,15 +105,17 @@ impl Engine {
     async fn lease(
         &self,
         claim: &Claim,
-        who: (&Except, Patience),
+        except: &Except,
+        patience: Patience,
         now: Timestamp,
     ) -> Result<Vec<(WorkflowId, Leased)>, EngineError> {
         self.check_handlers(claim)?;
         self.queues().open_due(now);
         let told = Told::at(now);
-        let (mut refreshed, mut denied) = (0, 0);
+        let mut refreshed = 0;
+        let mut denied = 0;
         loop {
-            let tried = self.try_lease(claim, who, told).await?;
+            let tried = self.try_lease(claim, except, patience, told).await?;
             match tried {
                 Tried { leased, .. } if !leased.is_empty() => return Ok(leased),
                 Tried {
@@ -147,27 +149,24 @@ impl Engine {
 
     /// Reads those of these queues again of which jobs were refused. What other servers are the homes of is read when it is needed.
     async fn refresh(&self, queues: &[String]) -> Result<(), StoreError> {
-        match self.queues().are_shared() {
-            true => {
-                let here: Vec<Partition> = self.core.context.home.mine.each().collect();
-                self.refill_in(
-                    &self
-                        .queues()
-                        .incomplete(queues, Where::Here, Patience::None),
-                    &here,
-                    REFRESH,
-                )
-                .await?
-            }
-            false => {
-                self.refill_up_to(
-                    &self
-                        .queues()
-                        .incomplete(queues, Where::Anywhere, Patience::None),
-                    REFRESH,
-                )
-                .await?
-            }
+        if self.queues().are_shared() {
+            let here: Vec<Partition> = self.core.context.home.mine.each().collect();
+            self.refill_in(
+                &self
+                    .queues()
+                    .incomplete(queues, Where::Here, Patience::None),
+                &here,
+                REFRESH,
+            )
+            .await?
+        } else {
+            self.refill_up_to(
+                &self
+                    .queues()
+                    .incomplete(queues, Where::Anywhere, Patience::None),
+                REFRESH,
+            )
+            .await?
         };
         Ok(())
     }
@@ -176,12 +175,13 @@ impl Engine {
     async fn try_lease(
         &self,
         claim: &Claim,
-        who: (&Except, Patience),
+        except: &Except,
+        patience: Patience,
         told: Told,
     ) -> Result<Tried, EngineError> {
-        let taken = self.take(claim, who).await?;
+        let taken = self.take(claim, except, patience).await?;
         // Who does not wait has just read what there may be elsewhere.
-        let waits = taken.jobs().is_empty() && who.1 == Patience::Some;
+        let waits = taken.jobs().is_empty() && patience == Patience::Some;
         let place = if waits { Where::Anywhere } else { Where::Here };
         self.refill_beside(&claim.queues, place);
         if taken
@@ -192,7 +192,9 @@ impl Engine {
             return self.lease_taken(taken, claim, told).await;
         }
         // In a task of its own: whoever leaves half way does not leave behind what was taken under limits, and nobody has.
-        let (engine, claim, taken) = (self.clone(), claim.clone(), taken.into_jobs());
+        let engine = self.clone();
+        let claim = claim.clone();
+        let taken = taken.into_jobs();
         let leasing = async move {
             let taken = Settling::new(engine.queues(), taken);
             engine.lease_taken(taken, &claim, told).await
@@ -212,7 +214,8 @@ impl Engine {
     ) -> Result<Tried, EngineError> {
         let charge = self.charge(&mut taken, claim.lease, told).await;
         let now = told.then();
-        let (worker, expires) = (Worker::from(claim.worker.as_str()), now + claim.lease);
+        let worker = Worker::from(claim.worker.as_str());
+        let expires = now + claim.lease;
         let requests = taken
             .jobs()
             .iter()
@@ -233,7 +236,8 @@ impl Engine {
             });
         let requests = requests.collect();
         let ids: Vec<WorkflowId> = taken.jobs().iter().map(Taken::workflow).collect();
-        let (asked, charge) = (taken.asked(), charge.asked());
+        let asked = taken.asked();
+        let charge = charge.asked();
         let mut answers = self.ask_all(requests, now).await;
         asked.settle(&answers);
         let denied = charge.denied;
@@ -256,7 +260,8 @@ impl Engine {
     async fn take(
         &self,
         claim: &Claim,
-        (except, patience): (&Except, Patience),
+        except: &Except,
+        patience: Patience,
     ) -> Result<Settling<'_>, StoreError> {
         let wanting = Wanting {
             queues: &claim.queues,
@@ -299,9 +304,10 @@ impl Engine {
                 .incomplete(&claim.queues, Where::Anywhere, patience);
             if !incomplete.is_empty() {
                 // Those at home here were read above.
-                let (partitions, most) = match self.queues().are_shared() {
-                    true => (self.away(), REFRESH),
-                    false => (self.store().all_partitions().collect(), REFILL),
+                let (partitions, most) = if self.queues().are_shared() {
+                    (self.away(), REFRESH)
+                } else {
+                    (self.store().all_partitions().collect(), REFILL)
                 };
                 self.refill_with(patience, &incomplete, &partitions, most)
                     .await?;
@@ -329,7 +335,7 @@ impl Engine {
     ) -> impl Future<Output = ()> + use<'a> {
         let waiting = self
             .queues()
-            .wait(queues, handlers, (Except::of(except), None));
+            .wait(queues, handlers, Except::of(except), None);
         async { drop(waiting.arrived().await) }
     }
 
@@ -351,7 +357,8 @@ impl Engine {
         let waiting = self.queues().wait(
             &claim.queues,
             claim.handlers.as_deref(),
-            (Except::of(except), Some(lessee)),
+            Except::of(except),
+            Some(lessee),
         );
         async { Leases::of(waiting.arrived().await) }
     }
@@ -375,7 +382,8 @@ impl Engine {
                         limit,
                         ..claim.clone()
                     },
-                    (&Except::of(except), Patience::Some),
+                    &Except::of(except),
+                    Patience::Some,
                     now,
                 )
                 .await;
@@ -402,7 +410,8 @@ struct Tried {
 fn sorted(
     answers: impl Iterator<Item = (WorkflowId, Result<Answer, EngineError>)>,
 ) -> Result<(Vec<(WorkflowId, Leased)>, usize), EngineError> {
-    let (mut leased, mut refused) = (Vec::new(), 0);
+    let mut leased = Vec::new();
+    let mut refused = 0;
     let mut failure = None;
     for (id, answer) in answers {
         match answer {

@@ -52,8 +52,9 @@ struct Begun {
 
 impl Begun {
     fn request(&self) -> Request {
-        let (graph, begin, created_at) =
-            (Arc::clone(&self.graph), self.begin.clone(), self.created_at);
+        let graph = Arc::clone(&self.graph);
+        let begin = self.begin.clone();
+        let created_at = self.created_at;
         Request::Create {
             graph,
             begin,
@@ -152,8 +153,8 @@ impl Engine {
     }
 
     async fn create_all(&self, all: &[Begun], now: Timestamp) -> Vec<Result<Created, EngineError>> {
-        let (mut ids, mut requests) =
-            (Vec::with_capacity(all.len()), Vec::with_capacity(all.len()));
+        let mut ids = Vec::with_capacity(all.len());
+        let mut requests = Vec::with_capacity(all.len());
         let mut neighbours = (None, 0);
         let place = self.place_of(all);
         for begun in all {
@@ -174,7 +175,7 @@ impl Engine {
             .zip(self.ask_all(requests, now).await)
         {
             created.push(match answer {
-                Ok(answer) => self.created((id, begun), answer, now).await,
+                Ok(answer) => self.created(id, begun, answer, now).await,
                 Err(error) => Err(error),
             });
         }
@@ -207,7 +208,8 @@ impl Engine {
     /// What became of a creation.
     async fn created(
         &self,
-        (id, begun): (WorkflowId, &Begun),
+        id: WorkflowId,
+        begun: &Begun,
         mut answer: Answer,
         now: Timestamp,
     ) -> Result<Created, EngineError> {
@@ -334,7 +336,8 @@ impl Engine {
 
 /// Why a store of a format cannot take a graph.
 fn refusal(graph: &Graph, format: Format) -> Option<EngineError> {
-    let (jobs, most) = (graph.jobs.len(), format.most_jobs());
+    let jobs = graph.jobs.len();
+    let most = format.most_jobs();
     if jobs > most {
         return Some(EngineError::TooManyJobs { jobs, most });
     }

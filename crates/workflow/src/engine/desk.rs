@@ -109,7 +109,8 @@ impl Desk {
     /// Serves all requests that wait. `give_back` is called with each lease that does not reach its worker.
     pub(crate) async fn serve(
         &self,
-        (context, store): (&Context, &Store),
+        context: &Context,
+        store: &Store,
         states: &States,
         give_back: &GiveBack,
     ) {

@@ -104,11 +104,9 @@ impl Home {
     pub(super) fn new(partitions: u16) -> Self {
         let announcer = Announcer::new(ServerId(fastrand::u64(1..)), partitions);
         let mine = Arc::new(Mine::all(partitions));
-        let (known, joined, mute) = (
-            Mutex::default(),
-            AtomicBool::new(false),
-            AtomicBool::new(false),
-        );
+        let known = Mutex::default();
+        let joined = AtomicBool::new(false);
+        let mute = AtomicBool::new(false);
         Self {
             announcer,
             mine,
@@ -173,7 +171,8 @@ impl Home {
         now: Timestamp,
     ) -> String {
         let began = *self.known().began.get_or_insert(now);
-        let (mute, served) = (self.mute.load(Relaxed), served_since.map(Timestamp::micros));
+        let mute = self.mute.load(Relaxed);
+        let served = served_since.map(Timestamp::micros);
         let entry = Entry {
             at: now.micros(),
             began: began.micros(),
@@ -206,7 +205,8 @@ impl Engine {
             .served
             .all_since()
             .map(|since| if troubles.is_none() { since } else { now });
-        let (entry, gone) = (home.entry(about, served, now), home.known().gone.clone());
+        let entry = home.entry(about, served, now);
+        let gone = home.known().gone.clone();
         let Some(roll) = self
             .store()
             .servers(Some((home.server(), &entry)), &gone, asks)
@@ -261,7 +261,8 @@ impl Engine {
         let home = &context.home;
         let own = living.iter().find(|server| server.id == home.server());
         let homes: Vec<Partition> = own.map(|own| own.homes.clone()).unwrap_or_default();
-        let (others, mut moved) = (living.len() > 1, false);
+        let others = living.len() > 1;
+        let mut moved = false;
         for partition in self.store().all_partitions() {
             let is_mine = homes.contains(&partition);
             home.announcer
@@ -276,7 +277,8 @@ impl Engine {
         home.hearing.in_part.store(mute, Relaxed);
         {
             let mut known = home.known();
-            (known.living, known.gone) = (living, gone);
+            known.living = living;
+            known.gone = gone;
         }
         if moved {
             self.core

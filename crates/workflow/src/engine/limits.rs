@@ -6,6 +6,7 @@ mod ahead;
 mod charge;
 pub(crate) mod look;
 mod openings;
+mod permits;
 mod spared;
 pub(in crate::engine) mod throttle;
 pub(in crate::engine) mod unbegun;

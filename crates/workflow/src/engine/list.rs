@@ -116,9 +116,7 @@ impl Engine {
         // One more than wanted shows whether there is a next page.
         let all = limit + 1;
         let share = share(all, partitions.len());
-        let mut found = self
-            .pages(&questions, (query.order, share), missing)
-            .await?;
+        let mut found = self.pages(&questions, query.order, share, missing).await?;
         let (ids, _) = merged(&found, query.order, limit + 1);
         // If the last row that was read is in the page, unread rows may belong to the page as well.
         let cut = |rows: &Vec<WorkflowId>| {
@@ -132,7 +130,7 @@ impl Engine {
                 again.iter().map(|&at| questions[at].clone()).collect();
             for (at, rows) in again
                 .into_iter()
-                .zip(self.pages(&questions, (query.order, all), missing).await?)
+                .zip(self.pages(&questions, query.order, all, missing).await?)
             {
                 found[at] = rows;
             }
@@ -144,7 +142,8 @@ impl Engine {
     async fn pages(
         &self,
         questions: &[(Partition, Span)],
-        (order, limit): (Order, usize),
+        order: Order,
+        limit: usize,
         missing: &mut Missing,
     ) -> Result<Vec<Vec<WorkflowId>>, StoreError> {
         let asked: Vec<Partition> = questions.iter().map(|(partition, _)| *partition).collect();

@@ -38,13 +38,14 @@ impl Engine {
     pub(crate) fn readable(&self) -> (Vec<Partition>, Missing) {
         let unreadable = self.core.context.troubles.unreadable();
         let all = self.store().all_partitions();
-        match unreadable.len() < usize::from(self.store().partitions()) {
-            true => (
+        if unreadable.len() < usize::from(self.store().partitions()) {
+            (
                 all.filter(|partition| !unreadable.contains_key(partition))
                     .collect(),
                 Missing(unreadable),
-            ),
-            false => (all.collect(), Missing::default()),
+            )
+        } else {
+            (all.collect(), Missing::default())
         }
     }
 

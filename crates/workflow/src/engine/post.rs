@@ -114,7 +114,7 @@ impl Engine {
 
 /// Without a runtime nothing can be written; then leases and places end later.
 impl Returns for Engine {
-    fn give_back(&self, (lease, fence): (LeaseRef, u64), now: Timestamp) {
+    fn give_back(&self, lease: LeaseRef, fence: u64, now: Timestamp) {
         if Handle::try_current().is_ok() {
             let LeaseRef {
                 workflow,
@@ -160,7 +160,7 @@ impl Turn {
             context, states, ..
         } = &*self.engine.core;
         self.desk()
-            .serve((context, self.engine.store()), states, &give_back)
+            .serve(context, self.engine.store(), states, &give_back)
             .await;
         self.served = true;
     }

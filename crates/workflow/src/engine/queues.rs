@@ -14,6 +14,7 @@ mod line;
 mod paused;
 mod queue;
 pub(crate) mod reading;
+mod refill_target;
 pub(crate) mod rivals;
 pub(crate) mod taking;
 mod together;
@@ -30,18 +31,17 @@ use tokio::sync::Notify;
 
 use self::aside::Aside;
 use self::closings::Closings;
-use self::lane::More;
-use self::lanes::{LaneKey, Room};
+use self::lanes::Room;
 pub use self::paused::Paused;
 use self::queue::Queue;
 use self::reading::{Began, Found, Refilled};
+pub use self::refill_target::Patience;
+pub(crate) use self::refill_target::{ToRead, Where};
 pub(crate) use self::taking::{ClaimEnd, Taken, Wanting};
 use self::turns::Turns;
 use self::weights::Weights;
 use super::home::mine::Mine;
-use crate::id::{Partition, WorkflowId};
 use crate::record::rows::{ReadyRow, Row};
-use crate::store::error::StoreError;
 use crate::time::Timestamp;
 
 /// How long a queue counts as served after a worker asked for it: workers that are busy ask again later.
@@ -52,11 +52,6 @@ const NAMES: usize = 1_024;
 
 /// Memory for the keys of limits of all queues.
 const KEYS: usize = 64 << 20;
-/// How often a queue is read beside the claims: there may be jobs that were missed, or that go before those that are known.
-const LOOKED: Duration = Duration::from_secs(10);
-/// So many lanes of a queue are read at once because no job of theirs is known any more.
-const THIRSTY: usize = 64;
-
 /// The ready jobs that this server knows of.
 #[derive(Debug)]
 pub(crate) struct Queues {
@@ -90,20 +85,6 @@ pub(crate) struct Queues {
     woken: AtomicU64,
     /// How many workers wait that take jobs as they become ready.
     takers: AtomicUsize,
-}
-
-/// A queue to be read.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct ToRead {
-    pub(crate) queue: String,
-    /// These lanes only. None: all that there are.
-    pub(crate) lanes: Option<Vec<LaneKey>>,
-}
-
-impl From<String> for ToRead {
-    fn from(queue: String) -> Self {
-        Self { queue, lanes: None }
-    }
 }
 
 impl Queues {
@@ -216,64 +197,6 @@ impl Queues {
         refilled
     }
 
-    /// How many rows of one partition the last reads of these queues passed over.
-    pub(crate) fn passed_over(&self, names: &[String]) -> usize {
-        let each = self.each();
-        names
-            .iter()
-            .filter_map(|name| Some(each.get(name.as_str())?.passed))
-            .max()
-            .unwrap_or(0)
-    }
-
-    /// A job was not ready, or its workflow was gone. If the store still has the row when it is read again, the row is stale.
-    pub(crate) fn note_orphan(&self, taken: &Taken) {
-        self.aside().note_orphan(taken.head);
-    }
-
-    /// Passes over a workflow that cannot be read, for a while, and says so.
-    pub(crate) fn pass_over(&self, workflow: WorkflowId, error: &StoreError) {
-        if self.put_aside(workflow) {
-            tracing::error!(%workflow, %error, "a workflow that cannot be read is passed over");
-        }
-    }
-
-    /// Passes over the jobs of a workflow for a while. Returns whether they were not passed over before.
-    pub(crate) fn put_aside(&self, workflow: WorkflowId) -> bool {
-        self.drop_heads(workflow);
-        self.aside().put(workflow, self.now())
-    }
-
-    /// Passes over the jobs of a workflow until [`Queues::take_unwritten`]: the store failed, the workflow did not.
-    pub(crate) fn put_unwritten(&self, workflow: WorkflowId) {
-        self.drop_heads(workflow);
-        self.aside().put_unwritten(workflow);
-        self.called.notify_one();
-    }
-
-    /// The store works in these partitions: jobs that were passed over until then are looked for.
-    pub(crate) fn take_unwritten(&self, works: impl Fn(Partition) -> bool) {
-        if self.aside().take_unwritten(works) {
-            for queue in self.each().values_mut() {
-                queue.doubt();
-                queue.failed = true;
-            }
-        }
-    }
-
-    fn drop_heads(&self, workflow: WorkflowId) {
-        for queue in self.each().values_mut() {
-            queue
-                .lanes
-                .change_all(|_, lane| lane.heads.retain(|head| head.workflow() != workflow));
-        }
-    }
-
-    /// Whether the jobs of a workflow are passed over now.
-    pub(crate) fn is_aside(&self, workflow: WorkflowId) -> bool {
-        self.aside().has(workflow, self.now())
-    }
-
     /// Queues that a worker waits for and that were resumed, or of which a claim failed, since they were last read.
     pub(crate) fn failed(&self) -> Vec<String> {
         let mut each = self.each();
@@ -309,131 +232,6 @@ impl Queues {
             .iter()
             .filter_map(|name| each.get(name.as_str()))
             .any(has_some)
-    }
-
-    /// How many workflows are passed over.
-    pub(crate) fn number_aside(&self) -> usize {
-        self.aside().number()
-    }
-
-    /// Those of `names` that are not paused and of which the store may have more jobs than are known here; with [`Where::Here`], more that are
-    /// at home here. Lanes that are known to have no room under a limit are left alone. Whoever is patient leaves a queue to a read that is under
-    /// way.
-    pub(crate) fn incomplete(
-        &self,
-        names: &[String],
-        place: Where,
-        patience: Patience,
-    ) -> Vec<ToRead> {
-        let (each, now) = (self.each(), self.now());
-        let trusted = self.trusted.load(Relaxed);
-        let to_read = |name: &String| {
-            let Some(queue) = each.get(name.as_str()) else {
-                return Some(name.clone().into());
-            };
-            if queue.paused {
-                return None;
-            }
-            let complete = match place {
-                Where::Here => queue.complete.here(patience, now),
-                Where::Anywhere => {
-                    queue.complete.everywhere(patience, now) && !queue.lanes.are_stale(now)
-                }
-            };
-            if !trusted || !complete {
-                let leaves_it = queue.is_read && patience == Patience::Some;
-                return (!leaves_it).then(|| name.clone().into());
-            }
-            let wants = |more: More| more.here || (more.away && place == Where::Anywhere);
-            let lanes: Vec<LaneKey> = queue.lanes.thirsty(wants).take(THIRSTY).cloned().collect();
-            (!lanes.is_empty()).then(|| ToRead {
-                queue: name.clone(),
-                lanes: Some(lanes),
-            })
-        };
-        names.iter().filter_map(to_read).collect()
-    }
-
-    /// Those of these queues that are to be read beside the claims, which the caller does: not all of their jobs may be known here, or anywhere.
-    pub(crate) fn overdue(&self, names: &[String], place: Where) -> Vec<ToRead> {
-        let (mut each, now) = (self.each(), self.now());
-        let mut is_overdue = |name: &&String| {
-            let Some(queue) = each.get_mut(name.as_str()).filter(|queue| !queue.paused) else {
-                return false;
-            };
-            let may =
-                !queue.is_read && queue.looked.is_none_or(|looked| now.since(looked) > LOOKED);
-            let overdue = may && queue.complete.is_due(place, now);
-            if overdue {
-                (queue.looked, queue.is_read) = (Some(now), true);
-            }
-            overdue
-        };
-        names
-            .iter()
-            .filter(&mut is_overdue)
-            .cloned()
-            .map(ToRead::from)
-            .collect()
-    }
-
-    /// Others have written to these queues: they are to be read again, also if they were read not long ago, or are being read.
-    pub(crate) fn look_again(&self, names: &[String]) {
-        let mut each = self.each();
-        for name in names {
-            if let Some(queue) = each.get_mut(name.as_str()) {
-                queue.age();
-                queue.looked = None;
-            }
-        }
-    }
-
-    /// A read beside the claims is over. If it did not find all, one of those who wait looks for itself.
-    pub(crate) fn end_beside(&self, queues: &[ToRead]) {
-        let (mut each, now) = (self.each(), self.now());
-        for to_read in queues {
-            let Some(queue) = each.get_mut(&to_read.queue) else {
-                continue;
-            };
-            queue.is_read = false;
-            if !queue.paused && queue.complete.is_due(Where::Anywhere, now) {
-                queue.wake_any();
-            }
-        }
-    }
-
-    /// What a claim of these queues must not pass over although it finds enough other jobs: lanes that had jobs, and may have more.
-    pub(crate) fn thirsty(&self, names: &[String]) -> Vec<ToRead> {
-        let each = self.each();
-        let to_read = |name: &String| {
-            let queue = each
-                .get(name.as_str())
-                .filter(|queue| !queue.paused && queue.lanes.has_limits())?;
-            let lanes: Vec<LaneKey> = queue
-                .lanes
-                .thirsty(|more| more.here)
-                .take(THIRSTY)
-                .cloned()
-                .collect();
-            (!lanes.is_empty()).then(|| ToRead {
-                queue: name.clone(),
-                lanes: Some(lanes),
-            })
-        };
-        names.iter().filter_map(to_read).collect()
-    }
-
-    /// Marks queues as to be read again, because other servers write too. Those that a worker waits for are returned instead, to be read now: claims
-    /// need not read them meanwhile.
-    pub(crate) fn age(&self) -> Vec<String> {
-        let mut wanted = Vec::new();
-        for (name, queue) in self.each().iter_mut() {
-            match queue.is_wanted() {
-                true => wanted.push(name.clone()),
-                false => queue.age(),
-            }
-        }
-        wanted
     }
 
     /// At most `most` of these queues: they take turns.
@@ -511,7 +309,8 @@ impl Queues {
     /// Those of `names` that are paused, and those that a worker waits for or has asked for lately.
     pub(crate) fn paused_and_served(&self, names: &[String]) -> (Vec<String>, Vec<String>) {
         let mut each = self.each();
-        let (mut paused, mut served) = (Vec::new(), Vec::new());
+        let mut paused = Vec::new();
+        let mut served = Vec::new();
         for name in names {
             if let Some(queue) = each.get_mut(name.as_str()) {
                 paused.extend(queue.paused.then(|| name.clone()));
@@ -536,23 +335,6 @@ impl Queues {
     }
 }
 
-/// What whoever claims does when no job is known.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Patience {
-    /// It is told that there is none, so all of its queues are read if need be.
-    None,
-    /// It waits for [`crate::Engine::arrival_except`]. What others are about to find may be left to them.
-    Some,
-}
-
-/// Where jobs are looked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Where {
-    /// In the partitions that are at home here.
-    Here,
-    Anywhere,
-}
-
 #[cfg(test)]
 mod tests {
     use super::except::Except;
@@ -568,10 +350,10 @@ mod tests {
         };
         queues.set_paused("paused", Paused::Yes);
         let kept = ["kept".to_owned()];
-        let _waiting = queues.wait(&kept, None, (Except::default(), None));
+        let _waiting = queues.wait(&kept, None, Except::default(), None);
         for from in (0..100_000).step_by(100) {
             let names = names(from);
-            drop(queues.wait(&names, None, (Except::default(), None)));
+            drop(queues.wait(&names, None, Except::default(), None));
             queues
                 .read(&names)
                 .finish(names.iter().map(|_| Found::default()));

@@ -118,30 +118,17 @@ impl Engine {
             return Ok(false);
         }
         // What frees memory is asked for first.
-        let (expiries, timers) = (Clockwork::Expiries, Clockwork::Timers);
         let (mut found, timers) = tokio::try_join!(
-            self.find(expiries, serve, &partitions, now),
-            self.find(timers, serve, &partitions, now)
+            self.find(Clockwork::Expiries, serve, &partitions, now),
+            self.find(Clockwork::Timers, serve, &partitions, now)
         )?;
         found.extend(timers);
         let buried = self
             .bury_known(found.iter_mut().map(|found| &mut found.due))
             .await;
         found.iter_mut().for_each(Found::choose);
-        let served = &self.core.context.served;
         self.core.context.note_gaps(now);
-        let requests = found
-            .iter()
-            .flat_map(|found| found.due.iter().map(|&(id, _)| (id, found.which)));
-        let requests = requests.map(|(id, which)| match which {
-            Clockwork::Timers => (
-                id,
-                Request::Tick {
-                    served_since: served.since(id.partition()),
-                },
-            ),
-            Clockwork::Expiries => (id, Request::Purge),
-        });
+        let requests = found.iter().flat_map(|found| self.requests(found));
         let answers = self.ask_all(requests.collect(), now).await;
         let spared: Vec<_> = answers
             .iter()
@@ -152,30 +139,49 @@ impl Engine {
         if !spared.is_empty() {
             let _held = self.hold_spared(&spared, now).await;
         }
+        Ok(self.note_answers(found, answers, buried > 0, now))
+    }
+
+    /// What to ask for the workflows that are due.
+    fn requests(&self, found: &Found) -> impl Iterator<Item = (WorkflowId, Request)> {
+        let served = &self.core.context.served;
+        found.due.iter().map(|&(id, _)| {
+            let request = match found.which {
+                Clockwork::Timers => Request::Tick {
+                    served_since: served.since(id.partition()),
+                },
+                Clockwork::Expiries => Request::Purge,
+            };
+            (id, request)
+        })
+    }
+
+    /// Notes what came of workflows that were due. Returns whether the next sweep is to follow at once.
+    fn note_answers(
+        &self,
+        found: Vec<Found>,
+        answers: Vec<Result<Answer, EngineError>>,
+        buried: bool,
+        now: Timestamp,
+    ) -> bool {
         let mut answers = answers.into_iter();
-        let (mut more, mut absent) = (false, HashSet::new());
-        for Found {
-            partition,
-            due,
-            is_full,
-            ..
-        } in found
-        {
-            let each = due.iter().zip(answers.by_ref().take(due.len()));
+        let mut more = false;
+        let mut absent = HashSet::new();
+        for found in found {
+            let each = found.due.iter().zip(answers.by_ref().take(found.due.len()));
             let served = each
                 .filter(|((id, _), answer)| self.served(*id, answer, &mut absent))
                 .count();
             // Without progress there is no reason to hurry.
-            let hurry = is_full && (served > 0 || buried > 0);
+            let hurry = found.is_full && (served > 0 || buried);
             more |= hurry;
-            if is_full || served < due.len() {
-                self.core
-                    .context
-                    .expect_by(partition, if hurry { now } else { now + AGAIN });
+            if found.is_full || served < found.due.len() {
+                let next = if hurry { now } else { now + AGAIN };
+                self.core.context.expect_by(found.partition, next);
             }
         }
         self.core.context.gone.note(absent);
-        Ok(more)
+        more
     }
 
     /// Looks again for jobs that were passed over because the store failed, where it works now.
@@ -189,7 +195,6 @@ impl Engine {
     /// The partitions that a sweep looks at now. It looks at them again after a while, or earlier if it finds a reason.
     fn to_sweep(&self, serve: Serve, now: Timestamp) -> Vec<Partition> {
         let context = &self.core.context;
-        let (looked, failing) = (now + APART, now + AGAIN);
         let mut partitions = Vec::new();
         for partition in context.home.mine.each() {
             if serve == Serve::Working && !context.is_due(partition, now) {
@@ -197,14 +202,8 @@ impl Engine {
             }
             let works = [Asked::Write, Asked::Removal]
                 .map(|asked| serve.most(&context.troubles, partition, asked) > 0);
-            context.expect_only(
-                partition,
-                if works == [true, true] {
-                    looked
-                } else {
-                    failing
-                },
-            );
+            let next = if works == [true, true] { APART } else { AGAIN };
+            context.expect_only(partition, now + next);
             partitions.extend(works.contains(&true).then_some(partition));
         }
         partitions
@@ -218,7 +217,7 @@ impl Engine {
         partitions: &[Partition],
         now: Timestamp,
     ) -> Result<Vec<Found>, StoreError> {
-        let (context, until) = (&self.core.context, now + HORIZON);
+        let context = &self.core.context;
         let asked = match which {
             Clockwork::Timers => Asked::Write,
             Clockwork::Expiries => Asked::Removal,
@@ -234,7 +233,10 @@ impl Engine {
         }
         // What is passed over does not take the place of others.
         let most = SWEEP + self.queues().number_aside();
-        let read = self.store().due(which, until, most, &partitions).await;
+        let read = self
+            .store()
+            .due(which, now + HORIZON, most, &partitions)
+            .await;
         read.iter()
             .zip(&partitions)
             .filter(|(read, _)| read.is_err())

@@ -108,12 +108,13 @@ impl Engine {
             .sum::<usize>()
             + name.len()
             + value.len();
-        match others().count() < MOST_ROWS && bytes <= MOST_BYTES {
-            true => Ok(()),
-            false => Err(EngineError::TooManyTerms {
+        if others().count() < MOST_ROWS && bytes <= MOST_BYTES {
+            Ok(())
+        } else {
+            Err(EngineError::TooManyTerms {
                 most: MOST_ROWS,
                 bytes: MOST_BYTES,
-            }),
+            })
         }
     }
 
@@ -158,7 +159,8 @@ impl Engine {
         let terms = read(rows.iter());
         self.queues().set_weights(&terms.weights);
         let numbers_changed = terms.limits != known.terms.limits;
-        (known.rows, known.terms) = (rows, Arc::new(terms));
+        known.rows = rows;
+        known.terms = Arc::new(terms);
         if numbers_changed {
             // A limit of concurrency may have room now for jobs that wait.
             self.queues().open_sets();

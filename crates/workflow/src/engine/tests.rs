@@ -15,7 +15,7 @@ use crate::graph::Graph;
 use crate::graph::definition::{Definition, JobDefinition, LimitDefinition, Scope};
 use crate::graph::json::Json;
 use crate::state::JobState;
-use crate::store::memory::MemoryStore;
+use crate::store::simulated::SimulatedStore;
 use crate::transition::outcome::Outcome;
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -26,7 +26,7 @@ fn at(seconds: u64) -> Timestamp {
 
 async fn engine() -> Engine {
     Engine::start(
-        Store::Memory(MemoryStore::new(16)),
+        Store::Simulated(SimulatedStore::new(16)),
         EngineOptions::default(),
     )
     .await
@@ -216,7 +216,7 @@ fn desks_are_served_on_the_threads_of_their_partitions() {
     use tokio::runtime::{Builder, Runtime};
 
     let [one, other] = [(), ()].map(|()| Builder::new_current_thread().build().unwrap());
-    let store = Store::Memory(MemoryStore::new(4));
+    let store = Store::Simulated(SimulatedStore::new(4));
     let threads =
         [&one, &other].map(|runtime| Thread::new(store.again(), runtime.handle().clone()));
     let engine = one
@@ -265,12 +265,12 @@ fn desks_are_served_on_the_threads_of_their_partitions() {
 /// Each partition had its part of the memory, and this workflow was read with each call.
 #[tokio::test]
 async fn a_workflow_may_take_most_of_the_memory() {
-    let store = MemoryStore::new(16);
+    let store = SimulatedStore::new(16);
     let options = EngineOptions {
         memory: 16 << 20,
         ..EngineOptions::default()
     };
-    let engine = Engine::start(Store::Memory(store.clone()), options)
+    let engine = Engine::start(Store::Simulated(store.clone()), options)
         .await
         .unwrap();
     let jobs: Vec<String> = (0..5_000).map(|number| format!("job-{number}")).collect();
@@ -341,8 +341,8 @@ async fn a_queue_with_more_jobs_than_are_kept_is_known_when_it_was_read() {
 /// Each worker that waited read all lanes of a queue itself, while jobs arrived for it.
 #[tokio::test]
 async fn who_waits_leaves_most_of_a_queue_to_a_read_beside_its_claim() {
-    let store = MemoryStore::new(16);
-    let server = || Engine::start(Store::Memory(store.clone()), EngineOptions::default());
+    let store = SimulatedStore::new(16);
+    let server = || Engine::start(Store::Simulated(store.clone()), EngineOptions::default());
     let job = |at: usize| JobDefinition::new(format!("j{at}"), format!("handler-{:02}", at / 100));
     let definition = Definition {
         name: "test".to_owned(),
@@ -444,7 +444,8 @@ async fn news_that_were_missed_open_sets_alone() {
 /// Who was woken to read the rest of a queue left, and the others waited until the next read.
 #[tokio::test]
 async fn who_is_woken_to_read_a_queue_and_leaves_wakes_another() {
-    let (engine, names) = (engine().await, ["default".to_owned()]);
+    let engine = engine().await;
+    let names = ["default".to_owned()];
     let first = engine.arrival(&names);
     let second = engine.arrival(&names);
     engine.queues().end_beside(&names.clone().map(Into::into));

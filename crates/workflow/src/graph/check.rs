@@ -105,12 +105,12 @@ pub(super) fn parents(jobs: &[JobDefinition]) -> Result<Vec<Vec<JobIndex>>, Grap
     let mut parents = vec![Vec::new(); jobs.len()];
     for (at, job) in jobs.iter().enumerate() {
         for (place, name) in job.after.iter().enumerate() {
-            parents[at].push(find((jobs, &places), name, || {
+            parents[at].push(find(jobs, &places, name, || {
                 format!("jobs[{at}].after[{place}]")
             })?);
         }
         for (place, name) in job.before.iter().enumerate() {
-            let child = find((jobs, &places), name, || {
+            let child = find(jobs, &places, name, || {
                 format!("jobs[{at}].before[{place}]")
             })?;
             parents[child.index()].push(JobIndex(at as u32));
@@ -136,7 +136,8 @@ fn places(jobs: &[JobDefinition]) -> Result<Places<'_>, GraphError> {
 }
 
 fn find(
-    (jobs, places): (&[JobDefinition], &Places<'_>),
+    jobs: &[JobDefinition],
+    places: &Places<'_>,
     name: &str,
     path: impl FnOnce() -> String,
 ) -> Result<JobIndex, GraphError> {

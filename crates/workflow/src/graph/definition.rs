@@ -204,8 +204,8 @@ mod tests {
     #[test]
     fn pauses_double_up_to_the_longest() {
         let check = |backoff: u64, most: u64, pauses: &[(u16, u64)]| {
-            let (backoff, backoff_max) =
-                (Duration::from_millis(backoff), Duration::from_millis(most));
+            let backoff = Duration::from_millis(backoff);
+            let backoff_max = Duration::from_millis(most);
             let retry = Retry {
                 limit: 0,
                 backoff,

@@ -290,7 +290,8 @@ fn shortened(cycle: &[String]) -> String {
     if cycle.len() <= 2 * ENDS + 1 {
         return cycle.join(" -> ");
     }
-    let (head, tail) = (&cycle[..ENDS], &cycle[cycle.len() - ENDS..]);
+    let head = &cycle[..ENDS];
+    let tail = &cycle[cycle.len() - ENDS..];
     format!(
         "{} -> .. {} more .. -> {}",
         head.join(" -> "),

@@ -68,7 +68,8 @@ impl Json {
 /// How deep arrays and objects are nested in a text that is JSON.
 #[must_use]
 pub fn json_depth(json: &str) -> usize {
-    let (mut depth, mut deepest) = (0_usize, 0);
+    let mut depth = 0_usize;
+    let mut deepest = 0;
     let mut bytes = json.bytes();
     while let Some(byte) = bytes.next() {
         match byte {

@@ -24,7 +24,8 @@ impl Limited {
     /// The limits of each job, in the order of the jobs. None: no job has any.
     pub(super) fn new(each: Vec<Option<Resolved>>) -> Option<Box<Self>> {
         let mut known: HashMap<Arc<Limits>, u32> = HashMap::new();
-        let (mut distinct, mut places) = (Vec::new(), Vec::new());
+        let mut distinct = Vec::new();
+        let mut places = Vec::new();
         if each.iter().all(Option::is_none) {
             return None;
         }

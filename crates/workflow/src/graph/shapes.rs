@@ -63,7 +63,8 @@ impl Known {
     fn forget(&mut self) {
         self.shapes.retain(|jobs| Arc::strong_count(jobs) > 1);
         self.bytes = self.shapes.iter().map(|jobs| jobs.bytes()).sum();
-        (self.left, self.new) = (self.shapes.len(), 0);
+        self.left = self.shapes.len();
+        self.new = 0;
     }
 }
 

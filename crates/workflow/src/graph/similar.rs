@@ -46,7 +46,8 @@ fn slips(left: &[char], right: &[char], bound: usize) -> (Option<usize>, usize) 
     if left.len().abs_diff(right.len()) > bound {
         return (None, 0);
     }
-    let (far, width) = (bound + 1, 2 * bound + 1);
+    let far = bound + 1;
+    let width = 2 * bound + 1;
     // Place `at` of a row is the column `row + at - bound`, so the same place of the row before is one column to the left.
     let mut older = vec![far; width];
     let mut last: Vec<usize> = (0..width)
@@ -59,7 +60,8 @@ fn slips(left: &[char], right: &[char], bound: usize) -> (Option<usize>, usize) 
             costs[at] = match (row + at).checked_sub(bound) {
                 Some(0) => row.min(far),
                 Some(column) if column <= right.len() => {
-                    let (here, there) = (left[row - 1], right[column - 1]);
+                    let here = left[row - 1];
+                    let there = right[column - 1];
                     let above = last.get(at + 1).map_or(far, |cost| cost + 1);
                     let before = at.checked_sub(1).map_or(far, |at| costs[at] + 1);
                     let cost = (last[at] + usize::from(here != there))

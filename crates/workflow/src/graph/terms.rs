@@ -112,12 +112,13 @@ impl Terms {
         &self,
         job: &JobDefinition,
     ) -> impl Iterator<Item = (Subject, &[LimitDefinition])> {
-        let subjects = match self.limits.is_empty() {
-            true => None,
-            false => Some([
+        let subjects = if self.limits.is_empty() {
+            None
+        } else {
+            Some([
                 Subject::Queue(job.queue.clone()),
                 Subject::Handler(job.handler.clone()),
-            ]),
+            ])
         };
         subjects.into_iter().flatten().map(|subject| {
             let limits = self.limits(&subject);

@@ -132,7 +132,8 @@ fn a_stored_graph_is_the_same() {
         of: Scope::Workflow,
         entries,
     }];
-    let (plain, limited) = (Graph::build(plain).unwrap(), Graph::build(limited).unwrap());
+    let plain = Graph::build(plain).unwrap();
+    let limited = Graph::build(limited).unwrap();
     assert!(!plain.means_the_same(&limited) && limited.means_the_same(&limited.clone()));
     assert!(
         limited.means_the_same(&plain),
@@ -337,7 +338,8 @@ fn the_largest_chain_is_put_in_order() {
 fn acyclic(count: usize, arrows: &[(usize, usize)], seed: u64) -> Vec<JobDefinition> {
     let mut jobs: Vec<JobDefinition> = (0..count).map(|at| job(&at.to_string(), &[])).collect();
     for (place, &(one, other)) in arrows.iter().enumerate() {
-        let (low, high) = (one.min(other) % count, one.max(other) % count);
+        let low = one.min(other) % count;
+        let high = one.max(other) % count;
         if low < high && place % 2 == 0 {
             jobs[high].after.push(low.to_string());
         } else if low < high {
@@ -387,7 +389,8 @@ proptest! {
         prop_assert_eq!(cycle.first(), cycle.last());
         let named = |name: &str| jobs.iter().find(|job| job.name == name).unwrap();
         for pair in cycle.windows(2) {
-            let (parent, child) = (named(&pair[0]), named(&pair[1]));
+            let parent = named(&pair[0]);
+            let child = named(&pair[1]);
             prop_assert!(parent.before.contains(&child.name) || child.after.contains(&parent.name), "{:?}", pair);
         }
         let distinct: HashSet<&String> = cycle.iter().collect();

@@ -30,10 +30,8 @@ pub(super) fn too_large(read: &Read) -> Option<String> {
         ));
     }
     let wrong = |job: &GushJob| {
-        let (params, output) = (
-            json(job.params.as_deref()),
-            json(job.output_payload.as_deref()),
-        );
+        let params = json(job.params.as_deref());
+        let output = json(job.output_payload.as_deref());
         let large = params.as_ref().map_or(0, |params| params.text().len()) + bytes > MAX_PARAMS;
         let found = match output {
             _ if large => format!("has params and globals of more than {MAX_PARAMS} bytes"),

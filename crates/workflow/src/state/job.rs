@@ -68,7 +68,8 @@ impl Job {
 
     /// A worker has said how an attempt ended, or an operator runs the job again: nothing was lost in a row.
     pub(crate) const fn clear_lost(&mut self) {
-        (self.lost, self.crashed) = (0, 0);
+        self.lost = 0;
+        self.crashed = 0;
     }
 
     /// It runs under a lease of this length.
@@ -79,7 +80,8 @@ impl Job {
 
     /// It does not run any more.
     pub(crate) const fn end_lease(&mut self) {
-        (self.lease_seconds, self.stopping) = (0, false);
+        self.lease_seconds = 0;
+        self.stopping = false;
     }
 
     /// The length of its lease, rounded up to seconds.

@@ -53,9 +53,10 @@ impl Store {
         note: Option<&str>,
     ) -> Result<(), StoreError> {
         match self {
-            Self::Memory(store) => store.board.post(sheet, name, note),
             Self::Sqlite(store) => store.board.post(sheet, name, note),
             Self::Redis(store) => return store.post(sheet, name, note).await,
+            #[cfg(feature = "test-util")]
+            Self::Simulated(store) => store.board.post(sheet, name, note),
         }
         Ok(())
     }
@@ -66,9 +67,10 @@ impl Store {
     /// They cannot be read.
     pub async fn posted(&self, sheet: Sheet) -> Result<Vec<(String, String)>, StoreError> {
         match self {
-            Self::Memory(store) => Ok(store.board.posted(sheet)),
             Self::Sqlite(store) => Ok(store.board.posted(sheet)),
             Self::Redis(store) => store.posted(sheet).await,
+            #[cfg(feature = "test-util")]
+            Self::Simulated(store) => Ok(store.board.posted(sheet)),
         }
     }
 }

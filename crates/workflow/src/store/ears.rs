@@ -1,9 +1,10 @@
 //! What a server hears from the others of its store.
 
 use super::announcement::{Announcement, Audience, ServerId};
-use super::memory;
 use super::redis;
 use super::release::Release;
+#[cfg(feature = "test-util")]
+use super::simulated;
 use crate::id::Partition;
 
 /// What can be listened to.
@@ -87,16 +88,18 @@ impl Heard {
 /// Listens to what other servers say. Who has just begun to listen may have missed anything.
 #[derive(Debug)]
 pub(crate) enum Ears {
-    Memory(memory::servers::Ears),
     Redis(redis::ears::Ears),
+    #[cfg(feature = "test-util")]
+    Simulated(simulated::servers::Ears),
 }
 
 impl Ears {
     /// Listens to these topics, and to no others.
     pub(crate) fn listen_to(&self, topics: &[Topic]) {
         match self {
-            Self::Memory(ears) => ears.listen_to(topics),
             Self::Redis(ears) => ears.listen_to(topics),
+            #[cfg(feature = "test-util")]
+            Self::Simulated(ears) => ears.listen_to(topics),
         }
     }
 
@@ -106,8 +109,9 @@ impl Ears {
     /// Nothing is lost when the future is dropped.
     pub(crate) async fn next(&mut self) -> Option<Heard> {
         match self {
-            Self::Memory(ears) => ears.next().await,
             Self::Redis(ears) => ears.next().await,
+            #[cfg(feature = "test-util")]
+            Self::Simulated(ears) => ears.next().await,
         }
     }
 }

@@ -104,7 +104,8 @@ impl Store {
             return Vec::new();
         }
         let stood = match self {
-            Self::Memory(store) => each_of(holds.len(), store.hold(holds, by, now, lease).await),
+            #[cfg(feature = "test-util")]
+            Self::Simulated(store) => each_of(holds.len(), store.hold(holds, by, now, lease).await),
             Self::Sqlite(store) => each_of(holds.len(), store.hold(holds, now, lease).await),
             Self::Redis(store) => store.hold(holds, by, now, lease).await,
         };
@@ -133,7 +134,8 @@ impl Store {
             return Vec::new();
         }
         match self {
-            Self::Memory(store) => {
+            #[cfg(feature = "test-util")]
+            Self::Simulated(store) => {
                 each_of(places.len(), store.extend_holds(places, now, lease).await)
             }
             Self::Sqlite(store) => {
@@ -161,7 +163,8 @@ impl Store {
             return Vec::new();
         }
         match self {
-            Self::Memory(store) => each_of(places.len(), store.release(places, by, now).await),
+            #[cfg(feature = "test-util")]
+            Self::Simulated(store) => each_of(places.len(), store.release(places, by, now).await),
             Self::Sqlite(store) => each_of(places.len(), store.release(places, now).await),
             Self::Redis(store) => store.release(places, by, now).await,
         }
@@ -181,7 +184,8 @@ impl Store {
             return Vec::new();
         }
         match self {
-            Self::Memory(store) => each_of(sets.len(), store.holders(sets, now, limit).await),
+            #[cfg(feature = "test-util")]
+            Self::Simulated(store) => each_of(sets.len(), store.holders(sets, now, limit).await),
             Self::Sqlite(store) => each_of(sets.len(), store.holders(sets, now, limit).await),
             Self::Redis(store) => store.holders(sets, now, limit).await,
         }
@@ -197,9 +201,9 @@ mod with_redis {
     use crate::id::{JobIndex, Partition, WorkflowId};
     use crate::store::announcement::Audience;
     use crate::store::ears::{Ears, Heard, Topic};
-    use crate::store::memory::MemoryStore;
     use crate::store::redis::{RedisOptions, RedisStore};
     use crate::store::release::Release;
+    use crate::store::simulated::SimulatedStore;
 
     const ONE: ServerId = ServerId(1);
     const OTHER: ServerId = ServerId(2);
@@ -296,7 +300,7 @@ mod with_redis {
 
     #[tokio::test]
     async fn a_release_is_told_to_other_servers_that_wait() {
-        check(Store::Memory(MemoryStore::new(4))).await;
+        check(Store::Simulated(SimulatedStore::new(4))).await;
         let redis = RedisServer::start().await;
         let options = RedisOptions::new("t:", 4, Duration::from_secs(5)).unwrap();
         check(Store::Redis(

@@ -60,7 +60,8 @@ impl Store {
         lanes: usize,
     ) -> Vec<Result<Vec<LaneRows>, StoreError>> {
         match self {
-            Self::Memory(store) => store.lanes(wanted, each, lanes).await,
+            #[cfg(feature = "test-util")]
+            Self::Simulated(store) => store.lanes(wanted, each, lanes).await,
             Self::Sqlite(store) => each_of(wanted.len(), store.lanes(wanted, each, lanes).await),
             Self::Redis(store) => store.lanes(wanted, each, lanes).await,
         }

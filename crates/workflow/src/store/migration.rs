@@ -69,7 +69,8 @@ impl Store {
         match self {
             // One that an earlier version began goes on from there to the latest format.
             _ if self.is_migrating() && self.format() == Format::LATEST => return Ok(()),
-            Self::Memory(_) => {}
+            #[cfg(feature = "test-util")]
+            Self::Simulated(_) => {}
             Self::Sqlite(store) => store.begin_migration().await?,
             Self::Redis(store) => store.begin_migration().await?,
         }
@@ -84,7 +85,8 @@ impl Store {
     /// The store cannot be written.
     pub async fn end_migration(&self) -> Result<(), StoreError> {
         match self {
-            Self::Memory(_) => Ok(()),
+            #[cfg(feature = "test-util")]
+            Self::Simulated(_) => Ok(()),
             Self::Sqlite(store) => store.end_migration().await,
             Self::Redis(store) => store.end_migration().await,
         }

@@ -232,7 +232,8 @@ impl Store {
         }
         let written: Vec<Written> = notes.iter().map(|note| Written::of(note, self)).collect();
         match self {
-            Self::Memory(store) => each_of(notes.len(), store.note(&written).await),
+            #[cfg(feature = "test-util")]
+            Self::Simulated(store) => each_of(notes.len(), store.note(&written).await),
             Self::Sqlite(store) => each_of(notes.len(), store.note(written).await),
             Self::Redis(store) => store.note(&written).await,
         }

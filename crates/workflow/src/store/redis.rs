@@ -18,7 +18,6 @@ mod read;
 mod replicas;
 mod reply;
 mod servers;
-mod together;
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};

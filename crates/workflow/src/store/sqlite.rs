@@ -1,4 +1,5 @@
-//! Workflows in one SQLite file. One thread writes everything that waits in one transaction. Other threads read at the same time.
+//! Workflows in one SQLite file, or in the memory of this process. One thread writes everything that waits in one transaction. Other threads
+//! read a file at the same time; a store in memory has one connection, on which the thread that writes also reads.
 
 mod backup;
 mod column;
@@ -43,7 +44,7 @@ use crate::time::Timestamp;
 /// How many writes or reads may wait for their thread. Further callers wait for a free place.
 const QUEUE: usize = 1_024;
 
-/// Workflows in one SQLite file. Only one process can have it open as a store. Clones share it.
+/// Workflows in SQLite. Only one process can have a file open as a store. Clones share it.
 ///
 /// When the last clone is dropped, what waits is written, the threads end and the file is closed; [`SqliteStore::close`] does the
 /// same without blocking the caller's thread.
@@ -114,10 +115,10 @@ struct Threads {
     path: PathBuf,
     presence: Arc<Presence>,
     depths: Arc<Depths>,
-    /// Reads that may take long, because they read many rows.
-    scans: Worker<Read>,
-    /// Reads that workers wait for.
-    lookups: Worker<Read>,
+    /// Reads that may take long, because they read many rows. `None` if the thread that writes also reads.
+    scans: Option<Worker<Read>>,
+    /// Reads that workers wait for. `None` if the thread that writes also reads.
+    lookups: Option<Worker<Read>>,
     writes: Worker<Request>,
 }
 
@@ -138,26 +139,42 @@ impl SqliteStore {
     /// [`StoreError::Unavailable`] when another process has it open, or the file cannot be used; [`StoreError::Corrupt`] when the
     /// check finds damage or the file is something else; [`StoreError::Schema`] when another version made it.
     pub fn open(path: &Path, options: &SqliteOptions) -> Result<Self, StoreError> {
+        Self::start(path, file::open(path, options.partitions)?)
+    }
+
+    /// Makes an empty store in the memory of this process. It is gone when it is closed.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] when a thread cannot be started.
+    pub fn in_memory(options: &SqliteOptions) -> Result<Self, StoreError> {
+        Self::start(
+            Path::new(file::IN_MEMORY),
+            file::open_in_memory(options.partitions)?,
+        )
+    }
+
+    fn start(path: &Path, opened: file::Opened) -> Result<Self, StoreError> {
         let file::Opened {
             writer,
-            readers: [lookups, scans],
+            readers,
             lock,
             partitions,
             schema,
             presence,
-        } = file::open(path, options.partitions)?;
+        } = opened;
         let presence = Arc::new(presence);
         let depths = Arc::<Depths>::default();
         let (watched, counted) = (Arc::clone(&presence), Arc::clone(&depths));
-        let reads = |connection: Connection| {
-            move |jobs: &mut worker::Jobs<Read>| {
+        let spawned = |error: std::io::Error| StoreError::Unavailable {
+            reason: format!("starting a thread: {error}"),
+        };
+        let reader = |name: &str, connection: Connection| {
+            let reads = move |jobs: &mut worker::Jobs<Read>| {
                 while let Some(read) = jobs.next() {
                     read(&connection);
                 }
-            }
-        };
-        let spawned = |error: std::io::Error| StoreError::Unavailable {
-            reason: format!("starting a thread: {error}"),
+            };
+            Worker::spawn(name, QUEUE, reads).map_err(spawned)
         };
         let writes = move |jobs: &mut worker::Jobs<Request>| {
             write::run(Written::new(&writer, &watched, &counted), jobs);
@@ -165,12 +182,17 @@ impl SqliteStore {
             drop(writer);
             drop(lock);
         };
+        let (mut scans, mut lookups) = (None, None);
+        if let Some([for_lookups, for_scans]) = readers {
+            scans = Some(reader("store-scans", for_scans)?);
+            lookups = Some(reader("store-lookups", for_lookups)?);
+        }
         let threads = Threads {
             path: path.to_owned(),
             presence,
             depths,
-            scans: Worker::spawn("store-scans", QUEUE, reads(scans)).map_err(spawned)?,
-            lookups: Worker::spawn("store-lookups", QUEUE, reads(lookups)).map_err(spawned)?,
+            scans,
+            lookups,
             writes: Worker::spawn("store-writes", QUEUE, writes).map_err(spawned)?,
         };
         Ok(Self {
@@ -243,8 +265,12 @@ impl SqliteStore {
     /// # Cancellation
     /// When the future is dropped, the store is closed nevertheless, or is still open for writes.
     pub async fn close(&self) {
-        self.threads.scans.close().await;
-        self.threads.lookups.close().await;
+        for reader in [&self.threads.scans, &self.threads.lookups]
+            .into_iter()
+            .flatten()
+        {
+            reader.close().await;
+        }
         self.threads.writes.close().await;
     }
 
@@ -290,17 +316,20 @@ impl SqliteStore {
 
     async fn read<T: Send + 'static>(
         &self,
-        worker: &Worker<Read>,
+        reader: Option<&Worker<Read>>,
         read: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let (answer, answered) = oneshot::channel();
-        let job = move |connection: &Connection| {
+        let read: Read = Box::new(move |connection| {
             // The caller may have dropped its future.
             if !answer.is_closed() {
                 let _ = answer.send(read::in_one_moment(connection, read));
             }
-        };
-        worker.send(Box::new(job)).await?;
+        });
+        match reader {
+            Some(reader) => reader.send(read).await?,
+            None => self.threads.writes.send(Request::Read(read)).await?,
+        }
         answered.await.map_err(|_| worker::ended())?
     }
 
@@ -308,14 +337,14 @@ impl SqliteStore {
         &self,
         read: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.read(&self.threads.lookups, read).await
+        self.read(self.threads.lookups.as_ref(), read).await
     }
 
     async fn scan<T: Send + 'static>(
         &self,
         read: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.read(&self.threads.scans, read).await
+        self.read(self.threads.scans.as_ref(), read).await
     }
 
     async fn write<T>(

@@ -50,7 +50,8 @@ pub(super) fn claim(
 
 pub(super) fn report(
     workflow: &mut Workflow,
-    (index, token): (JobIndex, u64),
+    index: JobIndex,
+    token: u64,
     outcome: &Outcome,
     now: Timestamp,
 ) -> Result<Effect, Refusal> {
@@ -106,7 +107,7 @@ pub(super) fn give_back(
     token: u64,
     now: Timestamp,
 ) -> Result<Effect, Refusal> {
-    report(workflow, (index, token), &Outcome::NotBegun, now)
+    report(workflow, index, token, &Outcome::NotBegun, now)
 }
 
 /// Whether a job, which no longer runs, may be as it is because of a report with this outcome.

@@ -51,9 +51,28 @@ pub(super) fn cancel(
     Ok(Effect::Done)
 }
 
+/// A change between the two statuses of a workflow that goes on.
+pub(super) struct StatusChange {
+    verb: &'static str,
+    from: Status,
+    to: Status,
+}
+
+pub(super) const PAUSE: StatusChange = StatusChange {
+    verb: "pause",
+    from: Status::Running,
+    to: Status::Paused,
+};
+
+pub(super) const RESUME: StatusChange = StatusChange {
+    verb: "resume",
+    from: Status::Paused,
+    to: Status::Running,
+};
+
 pub(super) fn pause_or_resume(
     workflow: &mut Workflow,
-    (verb, from, to): (&'static str, Status, Status),
+    StatusChange { verb, from, to }: StatusChange,
     defaults: RetentionDefaults,
     now: Timestamp,
 ) -> Result<Effect, Refusal> {
@@ -100,13 +119,14 @@ pub(super) fn retry_failed(
     };
     let again: Vec<JobIndex> = before.into_iter().filter(failed).collect();
     if again.is_empty() {
-        return match workflow.meta().status.is_over() && since.is_empty() {
-            true => Err(wrong_status(
+        return if workflow.meta().status.is_over() && since.is_empty() {
+            Err(wrong_status(
                 "retry",
                 workflow.meta().status,
                 ": no job failed",
-            )),
-            false => Ok(Effect::Already),
+            ))
+        } else {
+            Ok(Effect::Already)
         };
     }
     run_again(workflow, &again, now);
@@ -142,7 +162,8 @@ pub(super) fn retry_job(
 
 pub(super) fn restart(
     workflow: &mut Workflow,
-    (jobs, scope): (&[JobIndex], RestartScope),
+    jobs: &[JobIndex],
+    scope: RestartScope,
     as_of: Option<Timestamp>,
     now: Timestamp,
 ) -> Result<Effect, Refusal> {

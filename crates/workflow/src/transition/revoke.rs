@@ -10,7 +10,8 @@ impl Workflow {
     pub(crate) fn revoke(&mut self, index: JobIndex, end: LeaseEnd) {
         if self.job(index).token != 0 {
             let job = self.job_mut(index);
-            (job.token, job.ended_by) = (0, Some(end));
+            job.token = 0;
+            job.ended_by = Some(end);
         }
     }
 }

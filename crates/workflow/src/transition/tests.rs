@@ -1,5 +1,7 @@
 //! Random events on random graphs, and what follows from actions of operators.
 
+mod rules;
+
 use std::sync::Arc;
 
 use super::event::{Lease, RestartScope};
@@ -40,7 +42,8 @@ fn workflow(random: &mut fastrand::Rng) -> Workflow {
 
 /// Mostly one that a worker could send.
 fn any_event(random: &mut fastrand::Rng, workflow: &Workflow) -> Event {
-    let (mut job, token) = (JobIndex(random.u32(..JOBS)), 1);
+    let mut job = JobIndex(random.u32(..JOBS));
+    let token = 1;
     let kind = random.u8(..24);
     let is_meant = |job: &JobIndex| match workflow.job(*job).state {
         JobState::Ready => (8..=13).contains(&kind),
@@ -120,7 +123,8 @@ fn remember(
     (step, event): (usize, &Event),
 ) {
     for (at, history) in histories.iter_mut().enumerate() {
-        let (old, new) = (before.jobs[at].state, after.jobs[at].state);
+        let old = before.jobs[at].state;
+        let new = after.jobs[at].state;
         let runs = |state| matches!(state, JobState::Running { .. });
         if old.is_over() && !new.is_over() {
             *history = History {
@@ -206,7 +210,8 @@ fn rules_hold_after_each_action_of_an_operator() {
         let fails_fast = workflow.graph.on_failure == OnFailure::FailFast;
         let mut histories = [History::default(); JOBS as usize];
         for step in 1..200 {
-            let (event, before) = (any_event(&mut random, &workflow), workflow.clone());
+            let event = any_event(&mut random, &workflow);
+            let before = workflow.clone();
             let told = transition(&mut workflow, &event, RetentionDefaults::default(), NOW);
             if told != Ok(Effect::Done) {
                 continue;
@@ -228,316 +233,4 @@ fn rules_hold_after_each_action_of_an_operator() {
         }
     }
     assert!(came_back > 0, "no skipped job ever came back");
-}
-
-fn of(jobs: &[(&str, &[&str], TriggerRule)]) -> Workflow {
-    of_failing(OnFailure::Continue, jobs)
-}
-
-fn of_failing(on_failure: OnFailure, jobs: &[(&str, &[&str], TriggerRule)]) -> Workflow {
-    let jobs = jobs.iter().map(|(name, after, rule)| JobDefinition {
-        after: after.iter().map(|parent| (*parent).to_owned()).collect(),
-        rule: *rule,
-        ..JobDefinition::new((*name).to_owned(), "handler")
-    });
-    let definition = Definition {
-        name: "w".to_owned(),
-        jobs: jobs.collect(),
-        on_failure,
-        ..Definition::default()
-    };
-    let id = WorkflowId::new(NOW, Partition(0), 1);
-    let mut workflow = Workflow::new(id, Arc::new(Graph::build(definition).unwrap()), NOW);
-    happens(&mut workflow, &Event::Start);
-    workflow
-}
-
-fn happens(workflow: &mut Workflow, event: &Event) {
-    assert_eq!(
-        transition(workflow, event, RetentionDefaults::default(), NOW),
-        Ok(Effect::Done),
-        "{event:?}"
-    );
-}
-
-/// A worker runs a job to its end.
-fn runs(workflow: &mut Workflow, name: &str, outcome: Outcome) {
-    let job = begins(workflow, name);
-    let token = workflow.job(job).token;
-    happens(
-        workflow,
-        &Event::Report {
-            job,
-            token,
-            outcome,
-        },
-    );
-}
-
-fn begins(workflow: &mut Workflow, name: &str) -> JobIndex {
-    let job = workflow.graph.find(name).unwrap();
-    let token = workflow.job(job).fence + 1;
-    happens(
-        workflow,
-        &Event::Claim {
-            job,
-            lease: Lease {
-                token,
-                worker: "worker".into(),
-                expires: NOW,
-            },
-        },
-    );
-    job
-}
-
-fn states(workflow: &Workflow) -> String {
-    let words = workflow.jobs.iter().map(|job| job.state.word());
-    format!(
-        "{}: {}",
-        workflow.meta().status.word(),
-        words.collect::<Vec<_>>().join(" ")
-    )
-}
-
-const WELL: Outcome = Outcome::Succeeded { output: None };
-
-fn badly() -> Outcome {
-    Outcome::Failed {
-        failure: Failure::default(),
-        retry: RetryWish::Never,
-    }
-}
-
-#[test]
-fn an_alarm_that_its_rule_skipped_runs_when_the_job_is_restarted_and_fails() {
-    let mut workflow = of(&[
-        ("a", &[], TriggerRule::AllSuccess),
-        ("alarm", &["a"], TriggerRule::AnyFailed),
-    ]);
-    runs(&mut workflow, "a", WELL);
-    assert_eq!(states(&workflow), "succeeded: succeeded skipped");
-    let restart = Event::Restart {
-        jobs: vec![JobIndex(0)],
-        scope: RestartScope::Chosen,
-        as_of: None,
-    };
-    happens(&mut workflow, &restart);
-    assert_eq!(states(&workflow), "running: ready waiting");
-    runs(&mut workflow, "a", badly());
-    assert_eq!(states(&workflow), "running: failed ready");
-}
-
-#[test]
-fn what_an_operator_skipped_stays_skipped() {
-    let mut workflow = of(&[
-        ("a", &[], TriggerRule::AllSuccess),
-        ("alarm", &["a"], TriggerRule::AnyFailed),
-    ]);
-    runs(&mut workflow, "a", WELL);
-    happens(&mut workflow, &Event::Skip(JobIndex(1)));
-    happens(
-        &mut workflow,
-        &Event::Restart {
-            jobs: vec![JobIndex(0)],
-            scope: RestartScope::Chosen,
-            as_of: None,
-        },
-    );
-    runs(&mut workflow, "a", badly());
-    assert_eq!(states(&workflow), "failed: failed skipped");
-}
-
-#[test]
-fn a_job_that_was_skipped_with_the_job_before_it_runs_when_that_is_marked_as_succeeded() {
-    let rule = TriggerRule::AllSuccess;
-    let mut workflow = of(&[("a", &[], rule), ("b", &["a"], rule), ("c", &["b"], rule)]);
-    happens(&mut workflow, &Event::Skip(JobIndex(0)));
-    assert_eq!(states(&workflow), "succeeded: skipped skipped skipped");
-    happens(
-        &mut workflow,
-        &Event::MarkSucceeded {
-            job: JobIndex(0),
-            output: None,
-        },
-    );
-    assert_eq!(states(&workflow), "running: succeeded ready waiting");
-}
-
-#[test]
-fn alarms_and_cleanups_and_what_comes_after_them_run_again_after_a_retry() {
-    let mut workflow = of(&[
-        ("a", &[], TriggerRule::AllSuccess),
-        ("alarm", &["a"], TriggerRule::AnyFailed),
-        ("cleanup", &["a"], TriggerRule::AllDone),
-        ("note", &["cleanup"], TriggerRule::AllSuccess),
-    ]);
-    runs(&mut workflow, "a", badly());
-    ["alarm", "cleanup", "note"]
-        .into_iter()
-        .for_each(|job| runs(&mut workflow, job, WELL));
-    happens(&mut workflow, &Event::RetryFailed { as_of: None });
-    assert_eq!(
-        states(&workflow),
-        "running: ready succeeded waiting waiting"
-    );
-    runs(&mut workflow, "a", badly());
-    assert_eq!(states(&workflow), "running: failed ready ready waiting");
-    ["alarm", "cleanup", "note"]
-        .into_iter()
-        .for_each(|job| runs(&mut workflow, job, WELL));
-    happens(&mut workflow, &Event::RetryFailed { as_of: None });
-    runs(&mut workflow, "a", WELL);
-    ["cleanup", "note"]
-        .into_iter()
-        .for_each(|job| runs(&mut workflow, job, WELL));
-    assert_eq!(
-        states(&workflow),
-        "succeeded: succeeded succeeded succeeded succeeded"
-    );
-}
-
-#[test]
-fn an_alarm_that_runs_during_the_retry_runs_once_more_only_after_another_failure() {
-    let jobs: [(&str, &[&str], TriggerRule); 3] = [
-        ("a", &[], TriggerRule::AllSuccess),
-        ("alarm", &["a"], TriggerRule::AnyFailed),
-        ("cleanup", &["a"], TriggerRule::AllDone),
-    ];
-    for (second, after) in [
-        (badly(), "running: failed ready ready"),
-        (WELL, "running: succeeded succeeded ready"),
-    ] {
-        let mut workflow = of(&jobs);
-        runs(&mut workflow, "a", badly());
-        let reacting = ["alarm", "cleanup"].map(|job| begins(&mut workflow, job));
-        happens(&mut workflow, &Event::RetryFailed { as_of: None });
-        runs(&mut workflow, "a", second);
-        for job in reacting {
-            let token = workflow.job(job).token;
-            happens(
-                &mut workflow,
-                &Event::Report {
-                    job,
-                    token,
-                    outcome: WELL,
-                },
-            );
-        }
-        assert_eq!(states(&workflow), after);
-    }
-}
-
-#[test]
-fn alarms_and_cleanups_are_cancelled_with_all_others() {
-    let jobs: [(&str, &[&str], TriggerRule); 4] = [
-        ("a", &[], TriggerRule::AllSuccess),
-        ("alarm", &["a"], TriggerRule::AnyFailed),
-        ("cleanup", &["a"], TriggerRule::AllDone),
-        ("b", &[], TriggerRule::AllSuccess),
-    ];
-    let mut failed = of_failing(OnFailure::FailFast, &jobs);
-    runs(&mut failed, "a", badly());
-    assert_eq!(
-        states(&failed),
-        "failed: failed cancelled cancelled cancelled"
-    );
-    let mut before = of(&jobs);
-    happens(&mut before, &Event::Cancel);
-    assert_eq!(
-        states(&before),
-        "cancelled: cancelled cancelled cancelled cancelled"
-    );
-    let mut after = of(&jobs);
-    runs(&mut after, "a", badly());
-    begins(&mut after, "alarm");
-    happens(&mut after, &Event::Cancel);
-    assert_eq!(
-        states(&after),
-        "cancelled: failed cancelled cancelled cancelled"
-    );
-}
-
-/// The repeated report was refused, as if the lease had been lost.
-#[test]
-fn a_report_that_is_repeated_when_its_job_runs_again_by_its_rule_gets_the_same_answer() {
-    let again = |workflow: &mut Workflow, job: JobIndex, outcome: Outcome| {
-        let event = Event::Report {
-            job,
-            token: workflow.job(job).fence,
-            outcome,
-        };
-        transition(workflow, &event, RetentionDefaults::default(), NOW)
-    };
-    for first in [WELL, badly()] {
-        let mut workflow = of(&[
-            ("a", &[], TriggerRule::AllSuccess),
-            ("cleanup", &["a"], TriggerRule::AllDone),
-            ("note", &["cleanup"], TriggerRule::AllDone),
-        ]);
-        runs(&mut workflow, "a", badly());
-        let cleanup = begins(&mut workflow, "cleanup");
-        happens(&mut workflow, &Event::RetryFailed { as_of: None });
-        runs(&mut workflow, "a", badly());
-        assert_eq!(
-            again(&mut workflow, cleanup, first.clone()),
-            Ok(Effect::Done)
-        );
-        assert_eq!(states(&workflow), "running: failed ready waiting");
-        assert_eq!(
-            again(&mut workflow, cleanup, first.clone()),
-            Ok(Effect::Already)
-        );
-        let refused = again(&mut workflow, cleanup, Outcome::NotBegun);
-        assert!(
-            matches!(
-                refused,
-                Err(Refusal::LeaseLost {
-                    reason: "reported",
-                    ..
-                })
-            ),
-            "{refused:?}"
-        );
-        // A job that had ended before it was to run again.
-        ["cleanup", "note"]
-            .into_iter()
-            .for_each(|job| runs(&mut workflow, job, first.clone()));
-        happens(&mut workflow, &Event::RetryFailed { as_of: None });
-        assert_eq!(workflow.job(cleanup).state, JobState::Waiting);
-        let told = again(&mut workflow, cleanup, first.clone());
-        match first {
-            Outcome::Succeeded { .. } => assert_eq!(told, Ok(Effect::Already)),
-            // An operator retried this one.
-            _ => assert!(
-                matches!(
-                    told,
-                    Err(Refusal::LeaseLost {
-                        reason: "restarted",
-                        ..
-                    })
-                ),
-                "{told:?}"
-            ),
-        }
-        // The next lease is another.
-        runs(&mut workflow, "a", WELL);
-        let next = begins(&mut workflow, "cleanup");
-        assert_eq!(workflow.job(next).ended_by, None);
-        assert_eq!(again(&mut workflow, next, WELL), Ok(Effect::Done));
-        assert_eq!(workflow.job(next).state, JobState::Succeeded);
-    }
-}
-
-#[test]
-fn a_workflow_that_was_cancelled_before_its_start_has_a_start_after_a_retry() {
-    let mut workflow = of(&[("a", &[], TriggerRule::AllSuccess)]);
-    let id = workflow.id;
-    workflow = Workflow::new(id, Arc::clone(&workflow.graph), NOW);
-    happens(&mut workflow, &Event::Cancel);
-    happens(&mut workflow, &Event::RetryFailed { as_of: None });
-    assert_eq!(
-        (workflow.meta().status, workflow.meta().started_at),
-        (Status::Running, Some(NOW))
-    );
 }

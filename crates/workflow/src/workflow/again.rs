@@ -99,9 +99,13 @@ impl Workflow {
             self.drop_output(index);
         }
         let job = self.job_mut(index);
-        (job.attempt, job.lost_total, job.rerun) = (0, 0, Rerun::No);
+        job.attempt = 0;
+        job.lost_total = 0;
+        job.rerun = Rerun::No;
         job.clear_lost();
-        (job.started_at, job.ready_at, job.worker) = (None, None, None);
+        job.started_at = None;
+        job.ready_at = None;
+        job.worker = None;
         self.set_state(index, JobState::Waiting, now);
     }
 

@@ -189,24 +189,11 @@ impl Workflow {
         } else {
             Vec::new()
         };
-        let (meta, length) = match small {
-            true => join(
-                &self.meta,
-                &self.graph.label,
-                &self.jobs,
-                value_format(expected.as_deref(), &unwritten, format),
-            ),
-            false => {
-                let meta = encode(&self.meta, format);
-                let length = meta.len();
-                (meta, length)
-            }
-        };
-        self.stored = Some(meta[..length].into());
         let put = Put {
+            meta: self.encode_meta(expected.as_deref(), &unwritten, format),
             rows,
             settled,
-            ..self.put(was.as_ref(), &mut unwritten, (meta, format, is_whole))
+            ..self.put(was.as_ref(), &mut unwritten, format, is_whole)
         };
         self.written = Some(unwritten);
         Change {
@@ -215,6 +202,25 @@ impl Workflow {
             small,
             write: Write::Put(Box::new(put)),
         }
+    }
+
+    /// The meta as it is stored, with the jobs of a small workflow. Remembers its bytes, which the next change expects.
+    fn encode_meta(
+        &mut self,
+        stored: Option<&[u8]>,
+        unwritten: &Unwritten,
+        format: Format,
+    ) -> Vec<u8> {
+        let (meta, length) = if self.small {
+            let format = value_format(stored, unwritten, format);
+            join(&self.meta, &self.graph.label, &self.jobs, format)
+        } else {
+            let meta = encode(&self.meta, format);
+            let length = meta.len();
+            (meta, length)
+        };
+        self.stored = Some(meta[..length].into());
+        meta
     }
 
     /// Whether so many rows are added that they follow the state.
@@ -253,11 +259,13 @@ impl Workflow {
         }
     }
 
+    /// Everything of a put but the meta.
     fn put(
         &self,
         was: Option<&Meta>,
         unwritten: &mut Unwritten,
-        (meta, format, is_whole): (Vec<u8>, Format, bool),
+        format: Format,
+        is_whole: bool,
     ) -> Put {
         let strays = unwritten.strays.take();
         let changed = |before: Option<Timestamp>, after: Option<Timestamp>| match after {
@@ -270,30 +278,9 @@ impl Workflow {
             .errors
             .iter()
             .map(|(field, error)| (*field, encode(error, format)));
-        let jobs: Vec<JobIndex> = match is_whole {
-            true => self
-                .each()
-                .filter(|job| unwritten.before(*job).is_some() || *self.job(*job) != Job::default())
-                .collect(),
-            false if self.small => Vec::new(),
-            false => unwritten.before.iter().map(|&(job, _)| job).collect(),
-        };
         let mut put = Put {
-            meta,
-            birth: (was.is_none() || unwritten.key_is_lost || unwritten.rewrite).then(|| Birth {
-                graph: encode(&*self.graph, format),
-                label: encode(&self.graph.label, format),
-                // One that is only written again has it already.
-                idempotency_key: self
-                    .graph
-                    .idempotency_key
-                    .clone()
-                    .filter(|_| !unwritten.rewrite),
-            }),
-            jobs: jobs
-                .into_iter()
-                .map(|job| (job, encode(self.job(job), format)))
-                .collect(),
+            birth: self.birth(was, unwritten, format),
+            jobs: self.encode_jobs(unwritten, format, is_whole),
             results: std::mem::take(&mut unwritten.results)
                 .into_iter()
                 .chain(errors)
@@ -319,6 +306,41 @@ impl Workflow {
             self.write_all_rows(&mut put, strays, format);
         }
         put
+    }
+
+    /// What is written once, with the first write, or again after it was lost.
+    fn birth(&self, was: Option<&Meta>, unwritten: &Unwritten, format: Format) -> Option<Birth> {
+        let is_written = was.is_none() || unwritten.key_is_lost || unwritten.rewrite;
+        is_written.then(|| Birth {
+            graph: encode(&*self.graph, format),
+            label: encode(&self.graph.label, format),
+            // A workflow that is only written again has its key already.
+            idempotency_key: self
+                .graph
+                .idempotency_key
+                .clone()
+                .filter(|_| !unwritten.rewrite),
+        })
+    }
+
+    /// The jobs that are written as records of their own: those that changed, or all that are not as they began.
+    fn encode_jobs(
+        &self,
+        unwritten: &Unwritten,
+        format: Format,
+        is_whole: bool,
+    ) -> Vec<(JobIndex, Vec<u8>)> {
+        let record = |job: JobIndex| (job, encode(self.job(job), format));
+        let has_changed =
+            |job: &JobIndex| unwritten.before(*job).is_some() || *self.job(*job) != Job::default();
+        if is_whole {
+            self.each().filter(has_changed).map(record).collect()
+        } else if self.small {
+            Vec::new()
+        } else {
+            let changed = unwritten.before.iter().map(|&(job, _)| job);
+            changed.map(record).collect()
+        }
     }
 
     /// Makes a change write all rows, whatever the store has of them.
@@ -363,23 +385,20 @@ impl Workflow {
         // Pausing or resuming changes the rows of all jobs. Any other change affects only the rows of changed jobs.
         let mut change = RowChange::default();
         let mut compare = |job: JobIndex, was: &Job| {
-            let (before, after) = (
-                row(job, was, status),
-                row(job, self.job(job), self.meta.status),
-            );
+            let before = row(job, was, status);
+            let after = row(job, self.job(job), self.meta.status);
             if before != after {
                 change.remove.extend(before);
                 change.add.extend(after);
             }
         };
-        match shown(status) == shown(self.meta.status) {
-            true => unwritten
-                .before
-                .iter()
-                .for_each(|(job, was)| compare(*job, was)),
-            false => self.each().for_each(|job| {
-                compare(job, unwritten.before(job).unwrap_or_else(|| self.job(job)))
-            }),
+        if shown(status) == shown(self.meta.status) {
+            let before = unwritten.before.iter();
+            before.for_each(|(job, was)| compare(*job, was));
+        } else {
+            for job in self.each() {
+                compare(job, unwritten.before(job).unwrap_or_else(|| self.job(job)));
+            }
         }
         change
     }

@@ -9,7 +9,8 @@ use tidegate_workflow::{
 };
 
 use crate::support::{
-    at, create_of, definition, failure, memory, redis, report, server, sqlite, state, succeed, take,
+    at, create_of, definition, failure, redis, report, server, simulated, sqlite, state, succeed,
+    take,
 };
 
 const PAGE: &str = "../../docs/actions.md";
@@ -282,8 +283,8 @@ fn check(page: &str) {
 }
 
 #[tokio::test]
-async fn the_page_of_actions_is_true_in_memory() {
-    check(&page(&memory().await.0).await);
+async fn the_page_of_actions_is_true_in_a_simulated_store() {
+    check(&page(&simulated().await.0).await);
 }
 
 #[tokio::test]

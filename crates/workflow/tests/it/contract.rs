@@ -8,8 +8,8 @@ pub(crate) mod writes;
 use tidegate_workflow::change::{Applied, Birth, Change, Delete, Put, StoredState, Write};
 use tidegate_workflow::rows::{ReadyEntry, Row, Section, queue_rows};
 use tidegate_workflow::{
-    Clockwork, Format, Head, JobIndex, MemoryStore, Partition, RowSet, Span, Status, Store,
-    StoreError, Timestamp, WorkflowId,
+    Clockwork, Format, Head, JobIndex, Partition, RowSet, SimulatedStore, Span, SqliteOptions,
+    SqliteStore, Status, Store, StoreError, Timestamp, WorkflowId,
 };
 
 /// Stores under test are made with this number of partitions.
@@ -87,11 +87,18 @@ macro_rules! contract {
     };
 }
 
-async fn in_memory() -> (Store, ()) {
-    (Store::Memory(MemoryStore::new(PARTITIONS)), ())
+async fn simulated() -> (Store, ()) {
+    (Store::Simulated(SimulatedStore::new(PARTITIONS)), ())
 }
 
-contract!(memory, super::in_memory);
+async fn sqlite_in_memory() -> (Store, ()) {
+    let options = SqliteOptions::new(PARTITIONS).unwrap();
+    let store = SqliteStore::in_memory(&options).unwrap();
+    (Store::Sqlite(store), ())
+}
+
+contract!(simulated, super::simulated);
+contract!(sqlite_memory, super::sqlite_in_memory);
 
 /// Bytes that a text protocol or a string type would spoil.
 const BINARY: &[u8] = b"\0\r\n$-1\r\n\xff\xfe'\"";

@@ -162,7 +162,8 @@ async fn check_finish(store: &Store, told: &Told, from: Timestamp) {
 
 /// Kills servers of a store, each after a while at random.
 async fn killed_again_and_again(place: &str) {
-    let (seed, mut told) = (fastrand::u64(..), Told::default());
+    let seed = fastrand::u64(..);
+    let mut told = Told::default();
     let mut rng = fastrand::Rng::with_seed(seed);
     let clock = Clock::starting(at(0));
     for _ in 0..5 {
@@ -216,7 +217,8 @@ async fn a_killed_server_over_redis_loses_nothing_and_the_next_one_finishes() {
 async fn a_killed_redis_that_writes_a_log_loses_nothing_and_its_server_goes_on() {
     let mut redis =
         RedisServer::start_with(&["--appendonly", "yes", "--appendfsync", "always"]).await;
-    let (place, clock) = (format!("redis:{}", redis.port()), Clock::starting(at(0)));
+    let place = format!("redis:{}", redis.port());
+    let clock = Clock::starting(at(0));
     let mut server = Server::start(&place, clock.now());
     let mut told = Told::default();
     for _ in 0..3 {
@@ -251,7 +253,8 @@ async fn a_cluster_that_loses_a_primary_finishes_what_it_has() {
     let (engine, mut tasks) = serve(&store, clock, &say).await;
     let lines = || told.lock().unwrap().lines;
     let goes_on = async |more: usize| {
-        let (enough, begin) = (lines() + more, Instant::now());
+        let enough = lines() + more;
+        let begin = Instant::now();
         let mut ticks = tokio::time::interval(Duration::from_millis(10));
         while lines() < enough {
             assert!(begin.elapsed() < PATIENCE, "nothing goes on");

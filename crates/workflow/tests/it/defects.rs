@@ -74,7 +74,8 @@ async fn d1_a_job_that_is_retried_is_not_over(store: Store) {
 }
 
 async fn d2_to_start_or_stop_never_undoes_what_a_job_did(store: Store) {
-    let (first, second) = (server(&store).await, server(&store).await);
+    let first = server(&store).await;
+    let second = server(&store).await;
     let id = create(&first, "a b", Begin::Now).await;
     let claimed = take(&second, 1).await;
     // The first server still remembers both as ready.
@@ -230,7 +231,8 @@ async fn d6_many_parents_at_the_same_moment_need_no_lock_and_no_other_queue(stor
 
 async fn d7_a_fan_in_is_counted_once_however_long_it_takes(store: Store) {
     const HOUR: u64 = 3_600;
-    let (first, second) = (server(&store).await, server(&store).await);
+    let first = server(&store).await;
+    let second = server(&store).await;
     create(&first, "a b join<a,b", Begin::Now).await;
     let both = take(&first, 1).await;
     let expires = at(9 * HOUR);
@@ -246,7 +248,8 @@ async fn d7_a_fan_in_is_counted_once_however_long_it_takes(store: Store) {
     succeed(&second, both[0].lease, HOUR).await.unwrap();
     // The first server looks at what it knew an hour ago.
     succeed(&first, both[1].lease, 2 * HOUR).await.unwrap();
-    let (one, other) = (take(&first, 2 * HOUR).await, take(&second, 2 * HOUR).await);
+    let one = take(&first, 2 * HOUR).await;
+    let other = take(&second, 2 * HOUR).await;
     assert_eq!((names(&one), other.len()), (vec!["join"], 0));
 }
 
@@ -353,10 +356,8 @@ async fn d12_one_workflow_that_is_gone_hides_no_others(store: Store) {
     let engine = server(&store).await;
     let id = create(&engine, "a", Begin::Now).await;
     // An index row without a workflow, and a workflow that cannot be read: no engine writes either.
-    let (gone, broken) = (
-        WorkflowId::new(at(1), Partition(0), 1),
-        WorkflowId::new(at(1), Partition(0), 2),
-    );
+    let gone = WorkflowId::new(at(1), Partition(0), 1);
+    let broken = WorkflowId::new(at(1), Partition(0), 2);
     let birth = Birth {
         graph: vec![255; 9],
         label: vec![255; 9],
@@ -394,7 +395,8 @@ async fn d12_one_workflow_that_is_gone_hides_no_others(store: Store) {
 }
 
 async fn d13_to_start_or_create_twice_is_to_do_it_once(store: Store) {
-    let (first, second) = (server(&store).await, server(&store).await);
+    let first = server(&store).await;
+    let second = server(&store).await;
     let id = create(&first, "a b", Begin::Later).await;
     let (one, other) = tokio::join!(
         first.act(id, Action::Start, at(1)),
@@ -414,7 +416,8 @@ async fn d13_to_start_or_create_twice_is_to_do_it_once(store: Store) {
     let mut keyed = definition("a b");
     keyed.idempotency_key = Some("order 7".to_owned());
     let twice = |engine: &tidegate_workflow::Engine| {
-        let (engine, new) = (engine.clone(), vec![new(keyed.clone(), Begin::Now)]);
+        let engine = engine.clone();
+        let new = vec![new(keyed.clone(), Begin::Now)];
         async move { engine.create(new, at(3)).await.remove(0).unwrap() }
     };
     let (one, other) = tokio::join!(twice(&first), twice(&second));

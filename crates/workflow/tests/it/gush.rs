@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use tidegate_pipeline::test_util::RedisServer;
 use tidegate_pipeline::{Arg, Batch, Client, Config};
 use tidegate_workflow::{
-    Action, Claim, Engine, EngineOptions, GushReport, JobIndex, MemoryStore, Outcome, Query,
-    Report, Retention, Snapshot, Status, Store, Timestamp, import_gush,
+    Action, Claim, Engine, EngineOptions, GushReport, JobIndex, Outcome, Query, Report, Retention,
+    SimulatedStore, Snapshot, Status, Store, Timestamp, import_gush,
 };
 
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -38,7 +38,7 @@ async fn imported(dump: &str) -> (Import, GushReport) {
         RedisServer::start_with(&["--dir", folder.to_str().unwrap(), "--dbfilename", &file]).await;
     let client = Client::new(Config::single(server.address())).unwrap();
     let engine = Engine::start(
-        Store::Memory(MemoryStore::new(16)),
+        Store::Simulated(SimulatedStore::new(16)),
         EngineOptions::default(),
     )
     .await
@@ -81,7 +81,8 @@ impl Import {
         let results = self.engine.results(snapshot.id(), &all).await.unwrap();
         let mut jobs = BTreeMap::new();
         for (index, result) in all.into_iter().zip(results) {
-            let (about, job) = (&graph.jobs[index.index()], &snapshot.jobs()[index.index()]);
+            let about = &graph.jobs[index.index()];
+            let job = &snapshot.jobs()[index.index()];
             let (class, id) = about.name.split_once('|').unwrap();
             let parse = |text: &str| serde_json::from_str::<Value>(text).unwrap();
             let output = result
@@ -178,13 +179,11 @@ async fn check(dump: &str) {
 /// Starts or retries everything and works until nothing is left.
 async fn finish_all(import: &Import) {
     let engine = &import.engine;
-    let page = engine
-        .list(&Query {
-            limit: 100,
-            ..Query::default()
-        })
-        .await
-        .unwrap();
+    let all = Query {
+        limit: 100,
+        ..Query::default()
+    };
+    let page = engine.list(&all).await.unwrap();
     for listed in &page.items {
         match listed.meta.status {
             Status::Pending => engine.act(listed.workflow, Action::Start, now()).await,
@@ -221,13 +220,7 @@ async fn finish_all(import: &Import) {
         let (reported, _) = engine.report(reports, None, now).await;
         assert!(reported.iter().all(Result::is_ok), "{reported:?}");
     }
-    let page = engine
-        .list(&Query {
-            limit: 100,
-            ..Query::default()
-        })
-        .await
-        .unwrap();
+    let page = engine.list(&all).await.unwrap();
     let unfinished: Vec<_> = page
         .items
         .iter()
@@ -279,45 +272,48 @@ async fn creation_and_expiry_are_kept() {
     );
 }
 
+/// Writes a workflow as Gush does: a job without an output, and one that has `output`.
+async fn put_workflow(client: &Client, id: &str, params: Value, output: Value) {
+    let workflow = json!({"id": id, "klass": "Flow", "job_klasses": ["Job"]}).to_string();
+    let job = |id: &str, output: &Value| {
+        let times = if output.is_null() {
+            Value::Null
+        } else {
+            json!(1_795_000_000.0)
+        };
+        json!({"id": id, "klass": "Job", "params": params, "output_payload": output,
+            "enqueued_at": times, "started_at": times, "finished_at": times})
+    };
+    let mut batch = Batch::new();
+    let key = format!("gush.workflows.{id}");
+    batch.unit().repeatable(
+        "SET",
+        &[Arg::Key(key.as_bytes()), Arg::Bytes(workflow.as_bytes())],
+    );
+    let key = format!("gush.jobs.{id}.Job");
+    for (name, output) in [("small", &Value::Null), ("large", &output)] {
+        let job = job(name, output).to_string();
+        batch.unit().repeatable(
+            "HSET",
+            &[
+                Arg::Key(key.as_bytes()),
+                Arg::Bytes(name.as_bytes()),
+                Arg::Bytes(job.as_bytes()),
+            ],
+        );
+    }
+    let outcomes = client
+        .send(batch, std::time::Instant::now() + TIMEOUT)
+        .await;
+    assert!(outcomes.iter().all(|outcome| outcome.reply().is_ok()));
+}
+
 /// What is larger than any client may send was imported, and claims carried it.
 #[tokio::test]
 async fn workflows_with_more_than_a_worker_may_be_given_are_left_as_a_whole() {
     let server = RedisServer::start().await;
     let client = Client::new(Config::single(server.address())).unwrap();
-    let set = async |id: &str, params: Value, output: Value| {
-        let workflow = json!({"id": id, "klass": "Flow", "job_klasses": ["Job"]}).to_string();
-        let job = |id: &str, output: &Value| {
-            let times = if output.is_null() {
-                Value::Null
-            } else {
-                json!(1_795_000_000.0)
-            };
-            json!({"id": id, "klass": "Job", "params": params, "output_payload": output,
-                "enqueued_at": times, "started_at": times, "finished_at": times})
-        };
-        let mut batch = Batch::new();
-        let key = format!("gush.workflows.{id}");
-        batch.unit().repeatable(
-            "SET",
-            &[Arg::Key(key.as_bytes()), Arg::Bytes(workflow.as_bytes())],
-        );
-        let key = format!("gush.jobs.{id}.Job");
-        for (name, output) in [("small", &Value::Null), ("large", &output)] {
-            let job = job(name, output).to_string();
-            batch.unit().repeatable(
-                "HSET",
-                &[
-                    Arg::Key(key.as_bytes()),
-                    Arg::Bytes(name.as_bytes()),
-                    Arg::Bytes(job.as_bytes()),
-                ],
-            );
-        }
-        let outcomes = client
-            .send(batch, std::time::Instant::now() + TIMEOUT)
-            .await;
-        assert!(outcomes.iter().all(|outcome| outcome.reply().is_ok()));
-    };
+    let set = async |id, params, output| put_workflow(&client, id, params, output).await;
     let text = |bytes: usize| json!("x".repeat(bytes - 2));
     let deep = (0..101).fold(json!(1), |inside, _| json!([inside]));
     set("fits", json!({}), text(1 << 20)).await;
@@ -325,7 +321,7 @@ async fn workflows_with_more_than_a_worker_may_be_given_are_left_as_a_whole() {
     set("params", json!({"a": text(256 << 10)}), json!(1)).await;
     set("deep", json!({}), deep).await;
     let engine = Engine::start(
-        Store::Memory(MemoryStore::new(16)),
+        Store::Simulated(SimulatedStore::new(16)),
         EngineOptions::default(),
     )
     .await

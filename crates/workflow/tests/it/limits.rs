@@ -1,5 +1,7 @@
 //! Limits of jobs: what is taken for them, who waits, and who does not.
 
+mod closed;
+mod given_back;
 mod model;
 pub(crate) mod windows;
 
@@ -100,29 +102,10 @@ async fn a_window_has_room_for_so_many_jobs_and_others_do_not_wait(store: Store)
     assert_eq!(windows.taken("vendor/tenant=a"), 3);
 }
 
-async fn what_is_taken_in_vain_is_given_back(store: Store) {
-    let windows = Windows::new(&[("vendor", 10)]);
-    let (engine, other) = (windows.server(&store).await, windows.server(&store).await);
-    put(&engine, units("a", 4)).await;
-    // The other one knows these jobs, too, and this one takes them first.
-    assert_eq!(claimed(&other, 1, 1).await.len(), 1);
-    assert_eq!(claimed(&engine, 100, 1).await.len(), 3);
-    assert_eq!(claimed(&other, 100, 1).await.len(), 0);
-    // Who claims and leaves before the answer gives all back.
-    put(&engine, units("a", 2)).await;
-    let leases = engine
-        .lease_except(&claim(100), &[], Patience::None, at(2))
-        .await
-        .unwrap();
-    assert_eq!(windows.taken("vendor/tenant=a"), 6);
-    drop(leases);
-    until(|| windows.taken("vendor/tenant=a") == 4).await;
-    engine.close().await;
-}
-
 async fn the_places_of_a_limit_are_never_more_than_it_has(store: Store) {
     let windows = Windows::new(&[]);
-    let (engine, other) = (windows.server(&store).await, windows.server(&store).await);
+    let engine = windows.server(&store).await;
+    let other = windows.server(&store).await;
     put(&engine, running("a", 20, 3)).await;
     put(&engine, running("b", 1, 3)).await;
     let mine = claimed(&engine, 2, 1).await;
@@ -252,7 +235,8 @@ async fn workers_are_woken_when_a_window_turns(store: Store) {
     let engine = windows.server(&store).await;
     let now = clock(at(1));
     let opening = tokio::spawn({
-        let (engine, now) = (engine.clone(), now.clone());
+        let engine = engine.clone();
+        let now = now.clone();
         async move { engine.open_limits(now, || false).await }
     });
     put(&engine, units("a", 6)).await;
@@ -323,89 +307,6 @@ async fn until(done: impl Fn() -> bool) {
     }
 }
 
-/// Workers take short jobs ahead. Those that they gave back unrun stayed spent: 400 units for 213 calls.
-async fn jobs_that_were_not_begun_give_back_what_was_taken_for_them(store: Store) {
-    let windows = Windows::new(&[("vendor", 10)]);
-    let engine = windows.server(&store).await;
-    let taken = || windows.taken("vendor/tenant=a");
-    let id = put(&engine, units("a", 4)).await;
-    let ahead = claimed(&engine, 4, 1).await;
-    let order: Vec<_> = ahead.iter().map(|job| job.lease.job).collect();
-    assert_eq!(taken(), 4);
-    let later = crate::support::new(units("a", 1), Begin::Now);
-    engine.create(vec![later], at(2)).await.remove(0).unwrap();
-    for job in &ahead[..3] {
-        let reported = report(&engine, job.lease, Outcome::NotBegun, 3)
-            .await
-            .unwrap();
-        assert!(!reported.already);
-    }
-    until(|| taken() == 1).await;
-    // The same report again gives nothing back, nor does a job that was begun.
-    assert!(
-        report(&engine, ahead[0].lease, Outcome::NotBegun, 3)
-            .await
-            .unwrap()
-            .already
-    );
-    report(
-        &engine,
-        ahead[3].lease,
-        Outcome::GivenBack {
-            pause: Duration::ZERO,
-        },
-        3,
-    )
-    .await
-    .unwrap();
-    // They have their places again, before what came later and the one that was given back, and no attempt was counted.
-    let again = claimed(&engine, 3, 4).await;
-    assert_eq!(
-        again
-            .iter()
-            .map(|job| (job.lease.job, job.attempt))
-            .collect::<Vec<_>>(),
-        [(order[0], 1), (order[1], 1), (order[2], 1)]
-    );
-    assert_eq!(taken(), 4);
-    // A job that was cancelled before it was begun gives back, too. One that has ended does not.
-    succeed(&engine, again[0].lease, 5).await.unwrap();
-    engine.act(id, Action::Cancel, at(5)).await.unwrap();
-    assert!(
-        report(&engine, again[0].lease, Outcome::NotBegun, 6)
-            .await
-            .is_err()
-    );
-    assert!(
-        report(&engine, again[1].lease, Outcome::NotBegun, 6)
-            .await
-            .is_err()
-    );
-    until(|| taken() == 3).await;
-    // The window in which they were taken is over.
-    windows.turn();
-    assert!(
-        report(&engine, again[2].lease, Outcome::NotBegun, 7)
-            .await
-            .is_err()
-    );
-    engine.close().await;
-    assert_eq!(taken(), 0);
-}
-
-/// A job that had succeeded gave back what was taken for it, when its end was reported to one server and then to another that it was not begun.
-async fn a_job_that_ended_at_another_server_gives_nothing_back(store: Store) {
-    let windows = Windows::new(&[("vendor", 10)]);
-    let (one, other) = (windows.server(&store).await, windows.server(&store).await);
-    put(&one, units("a", 1)).await;
-    let lease = claimed(&one, 1, 1).await[0].lease;
-    succeed(&other, lease, 2).await.unwrap();
-    assert!(report(&one, lease, Outcome::NotBegun, 3).await.is_err());
-    one.close().await;
-    other.close().await;
-    assert_eq!(windows.taken("vendor/tenant=a"), 1);
-}
-
 /// Claims of a hundred small jobs used up each window before the large one was asked for.
 async fn a_job_that_needs_many_units_is_not_starved_by_small_ones(store: Store) {
     let windows = Windows::new(&[("vendor", 100)]);
@@ -433,10 +334,8 @@ async fn a_job_that_needs_many_units_is_not_starved_by_small_ones(store: Store) 
 async fn the_concurrency_of_jobs_that_wait_is_lowered_and_raised_again(store: Store) {
     let engine = Windows::new(&[]).server(&store).await;
     put(&engine, running("a", 20, 5)).await;
-    let (subject, entries) = (
-        Subject::Handler("handler".to_owned()),
-        vec![("tenant".to_owned(), "$.tenant".to_owned())],
-    );
+    let subject = Subject::Handler("handler".to_owned());
+    let entries = vec![("tenant".to_owned(), "$.tenant".to_owned())];
     let limit = |most| LimitDefinition::Concurrency {
         most,
         of: Scope::All,
@@ -482,7 +381,6 @@ on_every_store! {
     workers_are_woken_when_a_window_turns
     many_keys_are_found_and_closed_ones_are_passed_over
     a_job_with_room_is_found_behind_many_keys_without
-    jobs_that_were_not_begun_give_back_what_was_taken_for_them
     a_job_that_needs_many_units_is_not_starved_by_small_ones
     the_concurrency_of_jobs_that_wait_is_lowered_and_raised_again
 }
@@ -491,122 +389,14 @@ mod shared {
     use super::*;
 
     on_every_shared_store! {
-        what_is_taken_in_vain_is_given_back
-        a_job_that_ended_at_another_server_gives_nothing_back
         the_places_of_a_limit_are_never_more_than_it_has
-    }
-}
-
-/// A claim that had waited for long closed limits for as much less. They opened before their windows turned, and all who waited asked in vain.
-#[tokio::test]
-async fn a_limit_stays_closed_until_its_window_turns_however_long_the_claim_took() {
-    let windows = Windows::new(&[("vendor", 0)]);
-    windows.set_left(Duration::from_millis(800));
-    let engine = windows.server(&crate::support::memory().await.0).await;
-    put(&engine, units("a", 1)).await;
-    put(&engine, units("b", 1)).await;
-    windows.set_delay(Duration::from_millis(500));
-    assert_eq!(engine.claim(&claim(1), at(1)).await.unwrap().len(), 0);
-    assert_eq!(windows.calls(), 2, "first one key, then the other");
-    // The first window has turned, which ended 800 ms after the claim began; the other, which ends 500 ms later, has not.
-    assert_eq!(
-        engine
-            .claim(&claim(1), at(2) + Duration::from_millis(100))
-            .await
-            .unwrap()
-            .len(),
-        0
-    );
-    assert!(windows.calls() <= 3, "both were asked");
-}
-
-#[tokio::test]
-async fn where_there_is_no_room_for_a_job_that_needs_much_there_is_some_for_one_that_needs_little()
-{
-    let windows = Windows::new(&[("vendor", 5)]);
-    let engine = windows.server(&crate::support::memory().await.0).await;
-    put(&engine, units_each("a", 3, 3)).await;
-    put(&engine, units_each("a", 9, 1)).await;
-    // One more than fits into a window never runs, and keeps nobody else waiting.
-    put(&engine, units_each("a", 1, 6)).await;
-    let mut all = 0;
-    for _ in 0..4 {
-        all += claimed(&engine, 20, 1).await.len();
-    }
-    assert_eq!(windows.taken("vendor/tenant=a"), 5);
-    assert!(all >= 3, "{all} jobs had units");
-}
-
-#[tokio::test]
-async fn jobs_of_one_set_with_another_number_do_not_wait_for_each_other() {
-    let windows = Windows::new(&[]);
-    let engine = windows.server(&crate::support::memory().await.0).await;
-    put(&engine, running("a", 5, 1)).await;
-    put(&engine, running("a", 9, 4)).await;
-    let mut all = 0;
-    for _ in 0..4 {
-        all += claimed(&engine, 20, 1).await.len();
-    }
-    assert_eq!(all, 4);
-}
-
-#[tokio::test]
-async fn however_many_keys_come_those_that_wait_have_their_turn() {
-    let windows = Windows::new(&[("vendor", 1_000)]);
-    let engine = windows.server(&crate::support::memory().await.0).await;
-    put(&engine, units("old", 20)).await;
-    let mut old = 0;
-    for at in 0..40 {
-        put(&engine, units(&format!("new{at}"), 1)).await;
-        put(&engine, units(&format!("anew{at}"), 1)).await;
-        old += of(&claimed(&engine, 2, 1).await, "old");
-    }
-    assert!(old >= 2, "{old} of 80 jobs were of the key that waits");
-}
-
-#[tokio::test]
-async fn all_who_wait_are_woken_when_several_places_are_free() {
-    const PLACES: usize = 4;
-    let windows = Windows::new(&[]);
-    let engine = windows.server(&crate::support::memory().await.0).await;
-    put(&engine, running("a", 2 * PLACES, PLACES as u32)).await;
-    let first = claimed(&engine, PLACES, 1).await;
-    assert_eq!(
-        (first.len(), claimed(&engine, 1, 1).await.len()),
-        (PLACES, 0)
-    );
-    let wait = async |engine: Engine| {
-        let queues = ["default".to_owned()];
-        loop {
-            let arrival = engine.arrival(&queues);
-            if !engine.claim(&claim(1), at(2)).await.unwrap().is_empty() {
-                return;
-            }
-            arrival.await;
-        }
-    };
-    let waiting: Vec<_> = (0..PLACES)
-        .map(|_| tokio::spawn(wait(engine.clone())))
-        .collect();
-    tokio::task::yield_now().await;
-    let reports = first.iter().map(|job| Report {
-        lease: job.lease,
-        outcome: crate::support::success("1"),
-    });
-    let (reported, _) = engine.report(reports.collect(), None, at(2)).await;
-    assert!(reported.iter().all(Result::is_ok));
-    for waiter in waiting {
-        tokio::time::timeout(Duration::from_secs(10), waiter)
-            .await
-            .expect("it has a job")
-            .unwrap();
     }
 }
 
 /// Random runs: what was taken, given back and spent agrees.
 #[tokio::test]
-async fn what_is_taken_agrees_with_what_runs_in_memory() {
-    model::live(async || crate::support::memory().await.0, 25).await;
+async fn what_is_taken_agrees_with_what_runs_in_a_simulated_store() {
+    model::live(async || crate::support::simulated().await.0, 25).await;
 }
 
 #[tokio::test]

@@ -21,7 +21,7 @@ use world::World;
 const STEPS: usize = 250;
 /// After so many steps each, a worker waits for what another server makes.
 const WORD: usize = 50;
-/// Worlds in memory: ten thousand steps.
+/// Worlds on a simulated store: ten thousand steps.
 const WORLDS: u64 = 40;
 /// Worlds on a store outside, where a step takes a hundred times as long.
 const WORLDS_OUTSIDE: u64 = 10;
@@ -79,7 +79,7 @@ fn live<F: Future<Output = Ground>>(worlds: u64, ground: impl Fn() -> F) {
 
 #[test]
 fn whatever_happens_the_store_agrees_with_the_rules() {
-    live(worlds(WORLDS), async || Ground::memory());
+    live(worlds(WORLDS), async || Ground::simulated());
 }
 
 #[test]

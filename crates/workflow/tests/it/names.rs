@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tidegate_workflow::{
-    Begin, Call, Definition, Engine, Fault, Filter, JobDefinition, MemoryStore, Mishap,
-    NewWorkflow, Paused, Register, Retention, Store,
+    Begin, Call, Definition, Engine, Fault, Filter, InjectedFault, JobDefinition, NewWorkflow,
+    Paused, Register, Retention, SimulatedStore, Store,
 };
 
 use crate::support::{at, claim, new, server, succeed};
@@ -106,7 +106,8 @@ async fn queues_are_read_in_pages(store: Store) {
         .remove(0)
         .unwrap();
     engine.set_queue_paused("q0101", Paused::Yes).await.unwrap();
-    let (mut all, mut after) = (Vec::new(), None::<String>);
+    let mut all = Vec::new();
+    let mut after = None::<String>;
     loop {
         let page = engine
             .queue_page(after.as_deref(), 100)
@@ -145,18 +146,10 @@ async fn queues_are_read_in_pages(store: Store) {
 async fn names_that_nobody_uses_disappear(store: Store) {
     let engine = server(&store).await;
     sweep_until(&engine, 0).await;
-    create_at(
-        &engine,
-        named("short", "once", Retention::For(Duration::from_secs(60))),
-        0,
-    )
-    .await;
-    create_at(
-        &engine,
-        named("short", "paused", Retention::For(Duration::from_secs(60))),
-        0,
-    )
-    .await;
+    let minute = Retention::For(Duration::from_secs(60));
+    for queue in ["once", "paused"] {
+        create_at(&engine, named("short", queue, minute), 0).await;
+    }
     for queue in ["once", "paused"] {
         finish(&engine, queue, 1).await;
     }
@@ -274,7 +267,8 @@ async fn rows_lead_to_names_that_are_missing(store: Store) {
 }
 
 async fn a_name_that_is_used_again_is_entered_again(store: Store) {
-    let (home, other) = (server(&store).await, server(&store).await);
+    let home = server(&store).await;
+    let other = server(&store).await;
     sweep_until(&home, 0).await;
     create_at(
         &other,
@@ -303,9 +297,10 @@ async fn a_name_that_is_used_again_is_entered_again(store: Store) {
 async fn a_name_that_is_used_while_it_is_removed_stays() {
     for seed in 0..300 {
         let mut random = fastrand::Rng::with_seed(seed);
-        let memory = MemoryStore::new(1);
-        let store = Store::Memory(memory.clone());
-        let (home, other) = (server(&store).await, server(&store).await);
+        let simulated = SimulatedStore::new(1);
+        let store = Store::Simulated(simulated.clone());
+        let home = server(&store).await;
+        let other = server(&store).await;
         sweep_until(&home, 0).await;
         create_at(
             &other,
@@ -315,7 +310,7 @@ async fn a_name_that_is_used_while_it_is_removed_stays() {
         .await;
         finish(&other, "once", 1).await;
         sweep_until(&home, 100).await;
-        memory.inject(move |_: Call| Mishap {
+        simulated.inject(move |_: Call| InjectedFault {
             fault: Fault::None,
             before: random.u8(..6),
             after: random.u8(..6),
@@ -333,7 +328,7 @@ async fn a_name_that_is_used_while_it_is_removed_stays() {
         };
         let sweep = async { home.sweep(at(LATER + 2_000)).await.unwrap() };
         tokio::join!(sweep, use_it);
-        memory.inject(|_: Call| Fault::None);
+        simulated.inject(|_: Call| Fault::None);
         assert_eq!(
             (queues(&store).await, workflows(&store).await),
             (vec!["once".to_owned()], vec!["short".to_owned()]),

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use tidegate_workflow::{
-    Action, Begin, Call, Engine, EngineError, Fault, JobIndex, LeaseRef, MemoryStore, Note,
-    Partition, Refusal, Store, WorkflowId,
+    Action, Begin, Call, Engine, EngineError, Fault, JobIndex, LeaseRef, Note, Partition, Refusal,
+    SimulatedStore, Store, WorkflowId,
 };
 
 use crate::support::{at, create, failure, report, server, succeed, take};
@@ -76,7 +76,8 @@ async fn whoever_has_the_lease_may_say_how_far_it_is(store: Store) {
     for jobs in JOBS {
         let id = create(&engine, jobs, Begin::Now).await;
         let claimed = take(&engine, 0).await;
-        let (a, b) = (claimed[0].lease, claimed[1].lease);
+        let a = claimed[0].lease;
+        let b = claimed[1].lease;
         let wrong = LeaseRef {
             token: a.token ^ 1,
             ..a
@@ -104,18 +105,9 @@ async fn whoever_has_the_lease_may_say_how_far_it_is(store: Store) {
             [true, false, true, false, false, false, true],
             "{noted:?}"
         );
-        assert_eq!(
-            noted[4],
-            Err(EngineError::NoWorkflow {
-                workflow: nowhere.workflow
-            })
-        );
-        assert_eq!(
-            noted[5],
-            Err(EngineError::NoWorkflow {
-                workflow: unknown.workflow
-            })
-        );
+        for (place, LeaseRef { workflow, .. }) in [(4, nowhere), (5, unknown)] {
+            assert_eq!(noted[place], Err(EngineError::NoWorkflow { workflow }));
+        }
         for (place, job) in [(1, &claimed[0].job().name), (3, &"4000000000".to_owned())] {
             let Err(EngineError::Refused(Refusal::LeaseLost { job: named, .. })) = &noted[place]
             else {
@@ -123,24 +115,15 @@ async fn whoever_has_the_lease_may_say_how_far_it_is(store: Store) {
             };
             assert_eq!(named, job);
         }
-        let lines = vec![(1, "0".to_owned()), (1, "6".to_owned())];
-        assert_eq!(
-            said(&engine, id, &claimed[0].job().name).await,
-            (Some((6, 1)), lines)
-        );
-        let lines = vec![(1, "2".to_owned())];
-        assert_eq!(
-            said(&engine, id, &claimed[1].job().name).await,
-            (Some((2, 1)), lines)
-        );
+        let line = |text: &str| (1, text.to_owned());
+        let first = said(&engine, id, &claimed[0].job().name).await;
+        assert_eq!(first, (Some((6, 1)), vec![line("0"), line("6")]));
+        let second = said(&engine, id, &claimed[1].job().name).await;
+        assert_eq!(second, (Some((2, 1)), vec![line("2")]));
+        let workflow = id;
+        let job = "nobody".to_owned();
         let none = engine.log(id, "nobody").await;
-        assert_eq!(
-            none,
-            Err(EngineError::NoJob {
-                workflow: id,
-                job: "nobody".to_owned()
-            })
-        );
+        assert_eq!(none, Err(EngineError::NoJob { workflow, job }));
         // Nothing else has changed: reports of all leases are taken.
         for claimed in claimed {
             succeed(&engine, claimed.lease, 2).await.unwrap();
@@ -153,7 +136,8 @@ async fn a_lost_lease_says_nothing_more(store: Store) {
     for jobs in JOBS {
         let id = create(&engine, jobs, Begin::Now).await;
         let claimed = take(&engine, 0).await;
-        let (a, b) = (&claimed[0], &claimed[1]);
+        let a = &claimed[0];
+        let b = &claimed[1];
         succeed(&engine, a.lease, 1).await.unwrap();
         assert_eq!(
             reason(say(&engine, a.lease, 1, "after its report").await),
@@ -216,13 +200,15 @@ async fn notes_go_with_their_workflow(store: Store) {
 }
 
 async fn a_lease_is_known_to_all_servers(store: Store) {
-    let (here, there) = (server(&store).await, server(&store).await);
+    let here = server(&store).await;
+    let there = server(&store).await;
     for jobs in JOBS {
         let id = create(&here, jobs, Begin::Now).await;
         // Both have it in memory.
         let claimed = take(&there, 0).await;
         assert!(here.show(id).await.is_ok());
-        let (a, b) = (&claimed[0], &claimed[1]);
+        let a = &claimed[0];
+        let b = &claimed[1];
         say(&here, a.lease, 1, "here").await.unwrap();
         say(&there, a.lease, 2, "there").await.unwrap();
         let lines = vec![(1, "here".to_owned()), (1, "there".to_owned())];
@@ -235,8 +221,8 @@ async fn a_lease_is_known_to_all_servers(store: Store) {
 
 #[tokio::test]
 async fn a_store_that_fails_loses_notes_and_nothing_else() {
-    let store = MemoryStore::new(4);
-    let engine = server(&Store::Memory(store.clone())).await;
+    let store = SimulatedStore::new(4);
+    let engine = server(&Store::Simulated(store.clone())).await;
     let id = create(&engine, "a", Begin::Now).await;
     let lease = take(&engine, 0).await.remove(0).lease;
     for failing in [Call::Write, Call::Read] {
@@ -259,8 +245,8 @@ async fn a_store_that_fails_loses_notes_and_nothing_else() {
 
 #[tokio::test]
 async fn jobs_without_notes_cost_no_call() {
-    let store = MemoryStore::new(4);
-    let engine = server(&Store::Memory(store.clone())).await;
+    let store = SimulatedStore::new(4);
+    let engine = server(&Store::Simulated(store.clone())).await;
     let before = store.calls();
     assert_eq!(engine.note(Vec::new(), at(0)).await, []);
     assert_eq!(store.calls(), before);

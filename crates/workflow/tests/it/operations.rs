@@ -46,7 +46,7 @@ fn chain(length: usize) -> Definition {
 #[tokio::test]
 async fn what_follows_a_job_is_settled_in_one_pass() {
     // Once, each skipped job cost a look at all others: minutes.
-    let (store, ()) = memory().await;
+    let (store, ()) = simulated().await;
     let engine = server(&store).await;
     let id = create_of(&engine, chain(20_000), Begin::Now).await;
     let skip = engine.act(id, Action::SkipJob("0".to_owned()), at(1));
@@ -71,10 +71,11 @@ async fn what_follows_a_job_is_settled_in_one_pass() {
 
 #[tokio::test]
 async fn numbers_count_each_workflow_once_whatever_the_filter() {
-    let (store, ()) = memory().await;
+    let (store, ()) = simulated().await;
     let engine = server(&store).await;
     let of = |name: &str, tag: &str| {
-        let (name, tags) = (name.to_owned(), vec![tag.to_owned()]);
+        let name = name.to_owned();
+        let tags = vec![tag.to_owned()];
         Definition {
             name,
             tags,
@@ -131,7 +132,7 @@ async fn numbers_count_each_workflow_once_whatever_the_filter() {
 
 #[tokio::test]
 async fn each_state_says_why_its_job_does_not_run() {
-    let (store, ()) = memory().await;
+    let (store, ()) = simulated().await;
     let engine = server(&store).await;
     let mut wanted = definition("a b<a c<b late again");
     wanted.jobs[3].wait = Duration::from_secs(60);
@@ -153,18 +154,13 @@ async fn each_state_says_why_its_job_does_not_run() {
     assert_eq!(why("a").await, Some(Reason::NoWorker));
     assert_eq!(why("c").await, Some(Reason::WaitsFor(vec![job("b")])));
     assert_eq!(why("late").await, Some(Reason::Until(at(61))));
-    engine
-        .set_queue_paused("default", Paused::Yes)
-        .await
-        .unwrap();
+    let set_paused = async |paused| engine.set_queue_paused("default", paused).await.unwrap();
+    set_paused(Paused::Yes).await;
     assert_eq!(why("a").await, Some(Reason::QueuePaused));
     engine.act(id, Action::Pause, at(1)).await.unwrap();
     assert_eq!(why("a").await, Some(Reason::WorkflowPaused));
     engine.act(id, Action::Resume, at(1)).await.unwrap();
-    engine
-        .set_queue_paused("default", Paused::No)
-        .await
-        .unwrap();
+    set_paused(Paused::No).await;
     let taken = engine.claim(&claim(1), at(2)).await.unwrap();
     assert_eq!(taken[0].job().name, "a");
     assert_eq!(why("a").await, None, "it runs");
@@ -197,7 +193,7 @@ async fn each_state_says_why_its_job_does_not_run() {
 
 #[tokio::test]
 async fn a_clock_that_is_set_back_delays_and_loses_nothing() {
-    let (store, ()) = memory().await;
+    let (store, ()) = simulated().await;
     let engine = server(&store).await;
     let hour = 3_600;
     let old = create(&engine, "a b<a", Begin::Now).await;
@@ -231,7 +227,7 @@ async fn a_clock_that_is_set_back_delays_and_loses_nothing() {
 
 #[tokio::test]
 async fn a_server_that_stood_still_for_an_hour_takes_late_reports_or_hands_out_anew() {
-    let (store, ()) = memory().await;
+    let (store, ()) = simulated().await;
     let engine = server(&store).await;
     let mut wanted = definition("slow quick");
     wanted.jobs[1].timeout = Some(Duration::from_secs(60));

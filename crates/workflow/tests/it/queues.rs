@@ -9,22 +9,23 @@ use tidegate_pipeline::test_util::RedisServer;
 use tidegate_workflow::change::{Birth, Change, Moved, Put, RowChange, Write};
 use tidegate_workflow::rows::{ReadyEntry, queue_rows};
 use tidegate_workflow::{
-    Action, Begin, Call, Claim, Claimed, Clockwork, Engine, EngineError, Fault, Format, JobIndex,
-    JobState, Loss, MemoryStore, NewWorkflow, Outcome, Partition, Report, Retry, RowSet, Status,
-    Store, StoreError, WorkflowId,
+    Action, Begin, Call, Claim, Claimed, Clockwork, DataLoss, Engine, EngineError, Fault, Format,
+    JobIndex, JobState, NewWorkflow, Outcome, Partition, Report, Retry, RowSet, SimulatedStore,
+    Status, Store, StoreError, WorkflowId,
 };
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
 use crate::contract::{depth_of_all, due_of_each};
 use crate::support::{
-    at, claim, create, create_of, definition, failure, memory, names, new, redis, server, succeed,
-    success, take,
+    at, claim, create, create_of, definition, failure, names, new, redis, server, simulated,
+    succeed, success, take,
 };
 
 mod again;
 mod crowd;
 mod handed;
+mod orphans;
 mod places;
 
 on_every_store! {
@@ -33,7 +34,6 @@ on_every_store! {
     who_waits_for_others_is_not_woken_by_what_it_gave_back
     a_report_that_is_repeated_gets_the_same_jobs
     a_retry_at_once_waits_behind_the_others_of_its_queue
-    what_cannot_be_read_fails_for_itself_alone
 }
 
 const SOON: Duration = Duration::from_secs(5);
@@ -75,7 +75,8 @@ async fn a_new_job_reaches_a_server_whose_jobs_were_all_taken_elsewhere(store: S
         }
         assert_eq!(drained, JOBS);
         let maker = servers.last().unwrap_or(&first);
-        let (queues, waits) = (queues(), claim(1));
+        let queues = queues();
+        let waits = claim(1);
         let arrival = first.arrival(&queues);
         let id = create(maker, "late", Begin::Now).await;
         first.look_around().await.unwrap();
@@ -95,8 +96,9 @@ async fn a_new_job_reaches_a_server_whose_jobs_were_all_taken_elsewhere(store: S
 /// The same without a look in between: the claim itself finds out.
 #[tokio::test]
 async fn a_claim_goes_on_until_the_store_has_no_more() {
-    let (store, _) = memory().await;
-    let (first, second) = (server(&store).await, server(&store).await);
+    let (store, _) = simulated().await;
+    let first = server(&store).await;
+    let second = server(&store).await;
     let jobs: Vec<String> = (0..3_000).map(|job| format!("j{job}")).collect();
     create(&first, &jobs.join(" "), Begin::Now).await;
     assert_eq!(drain(&second).await, 3_000);
@@ -154,10 +156,8 @@ async fn who_waits_for_others_is_not_woken_by_what_it_gave_back(store: Store) {
     create(&engine, "a", Begin::Now).await;
     let claimed = engine.claim(&claim(1), at(1)).await.unwrap().remove(0);
     let queues = queues();
-    let (giver, other) = (
-        engine.arrival_except(&queues, None, &[claimed.lease]),
-        engine.arrival(&queues),
-    );
+    let giver = engine.arrival_except(&queues, None, &[claimed.lease]);
+    let other = engine.arrival(&queues);
     engine
         .report(vec![give_back(&claimed)], None, at(2))
         .await
@@ -188,7 +188,8 @@ fn leases(claimed: &[Claimed]) -> Vec<String> {
 
 /// Jobs that were handed over with an answer that got lost waited for the end of their lease, and the fourth time they failed.
 async fn a_report_that_is_repeated_gets_the_same_jobs(store: Store) {
-    let (first, second) = (server(&store).await, server(&store).await);
+    let first = server(&store).await;
+    let second = server(&store).await;
     create(&first, "a b<a c<a d<b", Begin::Now).await;
     let a = take(&first, 1).await.remove(0);
     let report_a = || {
@@ -279,76 +280,11 @@ async fn a_retry_at_once_waits_behind_the_others_of_its_queue(store: Store) {
     assert_eq!(names(&alone.unwrap()), ["a"], "nothing else is ready");
 }
 
-fn ready_row(workflow: WorkflowId) -> Vec<u8> {
-    let queue = "default".to_owned();
-    ReadyEntry {
-        queue,
-        handler: "do".to_owned(),
-        limit_key: String::new(),
-        priority: 9,
-        since: at(0),
-        workflow,
-        job: JobIndex(0),
-    }
-    .row(Format::LATEST)
-}
-
-/// One workflow that could not be read failed the claims of all others, again and again.
-async fn what_cannot_be_read_fails_for_itself_alone(store: Store) {
-    let engine = server(&store).await;
-    let broken = WorkflowId::new(at(0), Partition(0), 1);
-    let rubbish = vec![255; 9];
-    let birth = Birth {
-        graph: rubbish.clone(),
-        label: rubbish.clone(),
-        idempotency_key: None,
-    };
-    let ready = RowChange {
-        add: vec![ready_row(broken)],
-        ..RowChange::default()
-    };
-    let put = Put {
-        meta: rubbish,
-        birth: Some(birth),
-        ready,
-        timer: Moved::To(at(0)),
-        ..Put::default()
-    };
-    let change = Change {
-        workflow: broken,
-        expected: None,
-        small: false,
-        write: Write::Put(Box::new(put)),
-    };
-    store.apply(Partition(0), &[change]).await.unwrap();
-    create(&engine, "a b", Begin::Now).await;
-    let both = [take(&engine, 1).await, take(&engine, 2).await].concat();
-    assert_eq!(names(&both), ["a", "b"]);
-    let queues = queues();
-    let _waits = engine.arrival(&queues);
-    engine.sweep(at(3)).await.unwrap();
-    assert_eq!(
-        engine.look_around().await,
-        Ok(false),
-        "there is nothing that a worker could have"
-    );
-    assert!(engine.claim(&claim(9), at(4)).await.unwrap().is_empty());
-    let rows = store
-        .rows(Partition(0), RowSet::Ready, None, 10)
-        .await
-        .unwrap();
-    assert_eq!(
-        rows,
-        [ready_row(broken)],
-        "it is left for whoever can read it"
-    );
-}
-
 /// A worker that waited was told of nothing when the claim of another one failed.
 #[tokio::test]
 async fn a_job_whose_claim_failed_reaches_another_worker() {
-    let store = MemoryStore::new(1);
-    let engine = server(&Store::Memory(store.clone())).await;
+    let store = SimulatedStore::new(1);
+    let engine = server(&Store::Simulated(store.clone())).await;
     create(&engine, "a", Begin::Now).await;
     let mut faults = vec![Fault::Refused];
     store.inject(move |call| {
@@ -374,160 +310,6 @@ async fn a_job_whose_claim_failed_reaches_another_worker() {
     engine.sweep(at(1)).await.unwrap();
     assert!(woken(arrival).await);
     assert_eq!(engine.claim(&claim(1), at(1)).await.unwrap().len(), 1);
-}
-
-/// The commands that clients and scripts send while something runs.
-async fn commands(server: &RedisServer, what: impl Future<Output = ()>) -> Vec<String> {
-    let monitor = server.monitor();
-    what.await;
-    let _ = server.raw("ECHO end");
-    monitor.commands_until("end")
-}
-
-fn lose_workflows(server: &RedisServer) {
-    let keys = server.raw("KEYS *:[sw]:*");
-    for key in keys
-        .lines()
-        .filter(|line| line.contains(":s:") || line.contains(":w:"))
-    {
-        let _ = server.raw(&format!("DEL {key}"));
-    }
-}
-
-/// A worker that waited tried the row of a workflow that was gone for ever, as fast as it could.
-#[tokio::test]
-async fn ready_rows_without_their_workflow_are_removed() {
-    const LOST: usize = 20;
-    let (store, redis) = redis().await;
-    let engine = server(&store).await;
-    for _ in 0..LOST {
-        create(&engine, "a", Begin::Now).await;
-    }
-    lose_workflows(&redis);
-    let fresh = server(&store).await;
-    let queues = queues();
-    let sent = commands(&redis, async {
-        for _ in 0..5 {
-            let _waits = fresh.arrival(&queues);
-            fresh.look_around().await.unwrap();
-            assert!(fresh.claim(&claim(100), at(1)).await.unwrap().is_empty());
-        }
-    })
-    .await;
-    let looks =
-        |command: &&String| !command.starts_with("\"ZRANGE\"") && !command.contains("queues\"");
-    let each = sent.iter().filter(looks).count() as f64 / LOST as f64;
-    assert!(each < 10.0, "{each} commands for each row");
-    assert_eq!(
-        depth_of_all(&store, &[queue_rows("default")])
-            .await
-            .unwrap(),
-        [(0, vec![])]
-    );
-    create(&fresh, "real", Begin::Now).await;
-    assert_eq!(
-        names(&take(&engine, 2).await),
-        ["real"],
-        "also where they are remembered"
-    );
-}
-
-/// A server asked for the size, the state and the graph of each workflow that another server had made.
-#[tokio::test]
-async fn many_small_workflows_of_another_server_are_read_with_few_commands() {
-    let (store, redis) = redis().await;
-    let (one, other) = (server(&store).await, server(&store).await);
-    let all: Vec<NewWorkflow> = (0..200)
-        .map(|_| new(definition("a b<a"), Begin::Now))
-        .collect();
-    assert!(one.create(all, at(0)).await.iter().all(Result::is_ok));
-    other.look_around().await.unwrap();
-    let mut claimed = Vec::new();
-    let sent = commands(&redis, async {
-        claimed = other.claim(&claim(200), at(1)).await.unwrap()
-    })
-    .await;
-    assert_eq!(claimed.len(), 200);
-    assert!(sent.len() < 100, "{} commands", sent.len());
-}
-
-/// Timers of workflows that were gone took the places of those that were there.
-#[tokio::test]
-async fn timers_without_their_workflow_do_not_stop_others() {
-    let (store, redis) = redis().await;
-    let engine = server(&store).await;
-    let id = create(&engine, "a", Begin::Now).await;
-    let claimed = take(&engine, 0).await;
-    let partition = id.partition();
-    let keys = redis.raw("KEYS *:tm");
-    let timers = keys.lines().find(|line| line.ends_with(":tm")).unwrap();
-    for number in 0..300 {
-        let lost = WorkflowId::new(at(0), partition, number);
-        let member: String = lost
-            .bytes()
-            .iter()
-            .map(|byte| format!("\\x{byte:02x}"))
-            .collect();
-        let _ = redis.raw(&format!("ZADD {timers} {number} \"{member}\""));
-    }
-    let sent = commands(&redis, async {
-        for _ in 0..5 {
-            engine.sweep(at(100)).await.unwrap();
-        }
-    })
-    .await;
-    assert!(
-        sent.len() < 10 * 300,
-        "{} commands for 300 timers",
-        sent.len()
-    );
-    assert!(
-        matches!(
-            succeed(&engine, claimed[0].lease, 101).await,
-            Err(EngineError::Refused(_))
-        ),
-        "the lease ended"
-    );
-    assert!(
-        due_of_each(&store, Clockwork::Timers, at(1_000).micros(), 1_000)
-            .await
-            .unwrap()
-            .is_empty()
-    );
-}
-
-/// Memory kept rows whose workflow was lost; whatever is still to do goes on.
-#[tokio::test]
-async fn a_workflow_that_was_lost_leaves_nothing() {
-    let store = MemoryStore::new(1);
-    let engine = server(&Store::Memory(store.clone())).await;
-    let lost = create(&engine, "a b", Begin::Now).await;
-    let ended = create(&engine, "c", Begin::Now).await;
-    for claimed in take(&engine, 1).await {
-        if claimed.lease.workflow == ended {
-            succeed(&engine, claimed.lease, 2).await.unwrap();
-        }
-    }
-    assert_eq!(
-        engine.show(ended).await.unwrap().meta().status,
-        Status::Succeeded
-    );
-    store.lose(Loss::State(lost));
-    store.lose(Loss::State(ended));
-    let fresh = server(&Store::Memory(store.clone())).await;
-    for _ in 0..3 {
-        fresh.sweep(at(100 * 86_400)).await.unwrap();
-    }
-    let store = Store::Memory(store);
-    for which in [Clockwork::Timers, Clockwork::Expiries] {
-        assert!(
-            due_of_each(&store, which, at(1_000 * 86_400).micros(), 9)
-                .await
-                .unwrap()
-                .is_empty(),
-            "{which:?}"
-        );
-    }
 }
 
 /// The claim that a report carries was given up with jobs that had been handed over, and they stayed leased.
@@ -581,7 +363,8 @@ async fn jobs_handed_over_are_given_back_when_the_caller_leaves_during_the_claim
 
 /// Polls a call so often, gives others so many turns, and leaves it unless it is done.
 async fn leave<T>(call: impl Future<Output = T>, (polls, turns): (usize, usize)) -> Option<T> {
-    let (mut call, mut polled) = (pin!(call), 0);
+    let mut call = pin!(call);
+    let mut polled = 0;
     let done = poll_fn(|context| {
         polled += 1;
         match call.as_mut().poll(context) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate_workflow::{
-    Action, Begin, Definition, EngineError, MemoryStore, Paused, Report, Retention, Store,
+    Action, Begin, Definition, EngineError, Paused, Report, Retention, SimulatedStore, Store,
 };
 
 use crate::support::{at, claim, create, definition, new, redis, server, succeed, success, take};
@@ -12,7 +12,7 @@ use crate::support::{at, claim, create, definition, new, redis, server, succeed,
 #[tokio::test]
 async fn a_purge_does_not_take_what_was_extended_meanwhile() {
     let check = async |keep: Retention, is_kept: bool| {
-        let engine = server(&Store::Memory(MemoryStore::new(1))).await;
+        let engine = server(&Store::Simulated(SimulatedStore::new(1))).await;
         let id = create(&engine, "a", Begin::Now).await;
         succeed(&engine, take(&engine, 1).await.remove(0).lease, 2)
             .await
@@ -40,7 +40,7 @@ async fn a_purge_does_not_take_what_was_extended_meanwhile() {
 /// A queue is paused while a worker has a job of it; what its report makes ready stays in the queue.
 #[tokio::test]
 async fn a_report_hands_nothing_over_from_a_queue_that_was_paused_meanwhile() {
-    let engine = server(&Store::Memory(MemoryStore::new(1))).await;
+    let engine = server(&Store::Simulated(SimulatedStore::new(1))).await;
     create(&engine, "a b<a", Begin::Now).await;
     let lease = take(&engine, 1).await.remove(0).lease;
     engine
@@ -67,7 +67,8 @@ async fn a_report_hands_nothing_over_from_a_queue_that_was_paused_meanwhile() {
 #[tokio::test]
 async fn a_key_that_becomes_free_meanwhile_is_taken() {
     let (store, _redis) = redis().await;
-    let (one, other) = (server(&store).await, server(&store).await);
+    let one = server(&store).await;
+    let other = server(&store).await;
     let keyed = || {
         new(
             Definition {

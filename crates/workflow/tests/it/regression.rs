@@ -5,8 +5,8 @@ use std::time::Duration;
 use tidegate_workflow::change::{Birth, Change, Put, Write};
 use tidegate_workflow::rows::Section;
 use tidegate_workflow::{
-    Action, Begin, Engine, EngineError, JobIndex, JobState, Json, LeaseRef, MemoryStore, Partition,
-    Paused, Query, Refusal, RestartScope, Status, Store, StoreError, WorkflowId,
+    Action, Begin, Engine, EngineError, JobIndex, JobState, Json, LeaseRef, Partition, Paused,
+    Query, Refusal, RestartScope, SimulatedStore, Status, Store, StoreError, WorkflowId,
 };
 use tokio::time::timeout;
 
@@ -16,7 +16,7 @@ use crate::support::{
 
 /// Two servers of one store.
 async fn servers() -> (Engine, Engine) {
-    let store = Store::Memory(MemoryStore::new(1));
+    let store = Store::Simulated(SimulatedStore::new(1));
     (server(&store).await, server(&store).await)
 }
 
@@ -241,7 +241,8 @@ fn a_server_outlives_one_of_its_runtimes() {
             .build()
             .unwrap()
     };
-    let (first, second) = (runtime(), runtime());
+    let first = runtime();
+    let second = runtime();
     let (engine, id) = first.block_on(async {
         let (engine, _) = servers().await;
         let id = create(&engine, "a", Begin::Now).await;

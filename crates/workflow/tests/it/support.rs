@@ -7,14 +7,14 @@ use tidegate_pipeline::Client;
 use tidegate_pipeline::test_util::RedisServer;
 use tidegate_workflow::{
     Begin, Claim, Claimed, Definition, Engine, EngineError, EngineOptions, Failure, Graph,
-    JobDefinition, JobState, Json, LeaseRef, MemoryStore, NewWorkflow, Outcome, RedisOptions,
-    RedisStore, Report, Reported, RetryWish, Snapshot, SqliteOptions, SqliteStore, Store,
+    JobDefinition, JobState, Json, LeaseRef, NewWorkflow, Outcome, RedisOptions, RedisStore,
+    Report, Reported, RetryWish, SimulatedStore, Snapshot, SqliteOptions, SqliteStore, Store,
     Timestamp, WorkflowId,
 };
 
 /// Tests of these behaviours over every store: functions of the module that take a store.
 macro_rules! on_every_store {
-    ($($behaviour:ident)*) => { on_every_store! { @ memory: $($behaviour)* } on_every_store! { @ sqlite: $($behaviour)* }
+    ($($behaviour:ident)*) => { on_every_store! { @ simulated: $($behaviour)* } on_every_store! { @ sqlite: $($behaviour)* }
         on_every_store! { @ redis: $($behaviour)* } };
     (@ $store:ident: $($behaviour:ident)*) => {
         mod $store {
@@ -31,14 +31,14 @@ macro_rules! on_every_store {
 
 /// The same over the stores that several servers can share.
 macro_rules! on_every_shared_store {
-    ($($behaviour:ident)*) => { on_every_store! { @ memory: $($behaviour)* } on_every_store! { @ redis: $($behaviour)* } };
+    ($($behaviour:ident)*) => { on_every_store! { @ simulated: $($behaviour)* } on_every_store! { @ redis: $($behaviour)* } };
 }
 
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
 const PARTITIONS: u16 = 4;
 
-pub(crate) async fn memory() -> (Store, ()) {
-    (Store::Memory(MemoryStore::new(PARTITIONS)), ())
+pub(crate) async fn simulated() -> (Store, ()) {
+    (Store::Simulated(SimulatedStore::new(PARTITIONS)), ())
 }
 
 pub(crate) async fn sqlite() -> (Store, TempDir) {
@@ -114,7 +114,8 @@ pub(crate) async fn create_of(engine: &Engine, definition: Definition, begin: Be
 }
 
 pub(crate) fn claim(limit: usize) -> Claim {
-    let (queues, worker) = (vec!["default".to_owned()], "worker".to_owned());
+    let queues = vec!["default".to_owned()];
+    let worker = "worker".to_owned();
     Claim {
         queues,
         handlers: None,

@@ -1,8 +1,8 @@
 //! Terms of queues and handlers: limits that their jobs get, and weights of keys.
 
 use tidegate_workflow::{
-    Begin, Definition, Engine, EngineError, Format, Graph, GraphError, JobDefinition, Json,
-    LimitDefinition, Loss, MAX_WEIGHTS, MemoryStore, NewWorkflow, Scope, Store, Subject, Weight,
+    Begin, DataLoss, Definition, Engine, EngineError, Format, Graph, GraphError, JobDefinition,
+    Json, LimitDefinition, MAX_WEIGHTS, NewWorkflow, Scope, SimulatedStore, Store, Subject, Weight,
 };
 
 use crate::support::{at, claim, create_of, server};
@@ -166,7 +166,8 @@ async fn a_workflow_keeps_the_limits_that_it_was_created_with(store: Store) {
 }
 
 async fn terms_are_changed_and_removed_on_all_servers(store: Store) {
-    let (one, other) = (server(&store).await, server(&store).await);
+    let one = server(&store).await;
+    let other = server(&store).await;
     let weights = [Weight {
         entries: entries("gold"),
         weight: 5,
@@ -214,7 +215,8 @@ async fn served(engine: &Engine, number: usize) -> [usize; 2] {
 }
 
 async fn keys_are_served_by_their_weights(store: Store) {
-    let (one, other) = (server(&store).await, server(&store).await);
+    let one = server(&store).await;
+    let other = server(&store).await;
     let weigh = |weight| {
         vec![Weight {
             entries: entries("gold"),
@@ -265,8 +267,8 @@ async fn keys_are_served_by_their_weights(store: Store) {
 }
 
 #[tokio::test]
-async fn wrong_terms_are_refused_with_their_place() {
-    let engine = server(&Store::Memory(MemoryStore::new(4))).await;
+async fn wrong_limits_are_refused_with_their_place() {
+    let engine = server(&Store::Simulated(SimulatedStore::new(4))).await;
     let limits = async |limits: &[LimitDefinition]| {
         engine
             .set_limits(&mail(), limits)
@@ -299,6 +301,18 @@ async fn wrong_terms_are_refused_with_their_place() {
             .await
             .starts_with("limits[0].entries[0]: '$.a..b' is not a path")
     );
+    let long = Subject::Handler("x".repeat(201));
+    let error = engine.set_limits(&long, &[]).await.unwrap_err().to_string();
+    assert!(
+        error.starts_with("name: a name must have 1 to 200 bytes"),
+        "{error}"
+    );
+    assert_eq!(engine.terms(), Default::default());
+}
+
+#[tokio::test]
+async fn wrong_weights_are_refused_with_their_place() {
+    let engine = server(&Store::Simulated(SimulatedStore::new(4))).await;
     let weights = async |weights: &[Weight]| {
         engine
             .set_weights("mail", weights)
@@ -340,18 +354,12 @@ async fn wrong_terms_are_refused_with_their_place() {
             .await
             .starts_with("weights[0].entries[0]: the value must have")
     );
-    let long = Subject::Handler("x".repeat(201));
-    let error = engine.set_limits(&long, &[]).await.unwrap_err().to_string();
-    assert!(
-        error.starts_with("name: a name must have 1 to 200 bytes"),
-        "{error}"
-    );
     assert_eq!(engine.terms(), Default::default());
 }
 
 #[tokio::test]
 async fn terms_are_bounded_together() {
-    let engine = server(&Store::Memory(MemoryStore::new(4))).await;
+    let engine = server(&Store::Simulated(SimulatedStore::new(4))).await;
     let set = async |at: usize| {
         engine
             .set_limits(&Subject::Queue(format!("q{at}")), &[units("a", 1)])
@@ -374,7 +382,10 @@ async fn terms_are_bounded_together() {
 
 #[tokio::test]
 async fn a_store_of_an_earlier_format_has_no_terms() {
-    let engine = server(&Store::Memory(MemoryStore::new(4).in_format(Format::Third))).await;
+    let engine = server(&Store::Simulated(
+        SimulatedStore::new(4).in_format(Format::Third),
+    ))
+    .await;
     assert_eq!(
         engine.set_limits(&mail(), &[units("a", 1)]).await,
         Err(EngineError::NoTerms)
@@ -387,17 +398,17 @@ async fn a_store_of_an_earlier_format_has_no_terms() {
 
 #[tokio::test]
 async fn terms_that_the_store_lost_are_written_again() {
-    for loss in [Loss::Everything, Loss::Registers] {
-        let store = MemoryStore::new(4);
-        let engine = server(&Store::Memory(store.clone())).await;
+    for loss in [DataLoss::Everything, DataLoss::Registers] {
+        let store = SimulatedStore::new(4);
+        let engine = server(&Store::Simulated(store.clone())).await;
         engine.set_limits(&mail(), &[units("a", 1)]).await.unwrap();
         store.lose(loss);
         assert_eq!(
-            server(&Store::Memory(store.clone())).await.terms(),
+            server(&Store::Simulated(store.clone())).await.terms(),
             Default::default()
         );
         engine.look_around().await.unwrap();
-        let late = server(&Store::Memory(store)).await;
+        let late = server(&Store::Simulated(store)).await;
         assert_eq!(
             (late.terms(), late.terms().limits(&mail())),
             (engine.terms(), &[units("a", 1)][..])

@@ -1,5 +1,8 @@
 //! Stores that refuse writes, are full, or have lost a part of themselves: what works goes on, and little is asked of what does not.
 
+mod cluster;
+mod probe;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
@@ -7,12 +10,13 @@ use std::time::Duration;
 use tidegate_pipeline::test_util::{RedisCluster, RedisServer};
 use tidegate_pipeline::{Client, Config};
 use tidegate_workflow::{
-    Action, Begin, Call, Definition, Engine, EngineError, Fault, Filter, MemoryStore, Partition,
-    Query, RedisOptions, RedisStore, Retention, Store, StoreError, WorkflowId,
+    Action, Begin, Call, Definition, Engine, EngineError, Fault, Filter, Page, Partition, Query,
+    RedisOptions, RedisStore, Retention, SimulatedStore, Store, StoreError, WorkflowId,
 };
 
 use crate::support::{
-    at, claim, create, create_of, definition, memory, names, redis, server, sqlite, succeed, take,
+    at, claim, create, create_of, definition, names, redis, server, simulated, sqlite, succeed,
+    take,
 };
 
 /// Workflows whose only job is leased, so that a sweep after the lease has something to write.
@@ -39,22 +43,20 @@ struct Writes {
 }
 
 fn refusing(store: &Store) -> Writes {
-    let Store::Memory(memory) = store else {
-        panic!("a store in memory")
+    let Store::Simulated(simulated) = store else {
+        panic!("a simulated store")
     };
-    refusing_in(memory)
+    refusing_in(simulated)
 }
 
-fn refusing_in(memory: &MemoryStore) -> Writes {
-    let (refused, number) = (
-        Arc::new(AtomicBool::new(false)),
-        Arc::new(AtomicU32::new(0)),
-    );
+fn refusing_in(simulated: &SimulatedStore) -> Writes {
+    let refused = Arc::new(AtomicBool::new(false));
+    let number = Arc::new(AtomicU32::new(0));
     let writes = Writes {
         refused: Arc::clone(&refused),
         number: Arc::clone(&number),
     };
-    memory.inject(move |call| {
+    simulated.inject(move |call| {
         if call == Call::Read {
             return Fault::None;
         }
@@ -70,7 +72,7 @@ fn refusing_in(memory: &MemoryStore) -> Writes {
 
 #[tokio::test]
 async fn what_cannot_be_written_is_not_tried_again_until_a_probe_says_so() {
-    let (store, ()) = memory().await;
+    let (store, ()) = simulated().await;
     let engine = server(&store).await;
     leased(&engine, 400).await;
     let writes = refusing(&store);
@@ -123,8 +125,9 @@ async fn what_cannot_be_written_is_not_tried_again_until_a_probe_says_so() {
 /// when its leases ended.
 #[tokio::test]
 async fn what_looked_stale_while_nothing_could_be_written_is_served_when_the_store_works() {
-    let (store, ()) = memory().await;
-    let (engine, other) = (server(&store).await, server(&store).await);
+    let (store, ()) = simulated().await;
+    let engine = server(&store).await;
+    let other = server(&store).await;
     let id = create(&engine, "a b", Begin::Now).await;
     assert_eq!(names(&engine.claim(&claim(1), at(1)).await.unwrap()), ["a"]);
     other.act(id, Action::Pause, at(2)).await.unwrap();
@@ -153,7 +156,7 @@ async fn what_looked_stale_while_nothing_could_be_written_is_served_when_the_sto
 
 #[tokio::test]
 async fn a_write_of_anybody_shows_that_writes_work() {
-    let (store, ()) = memory().await;
+    let (store, ()) = simulated().await;
     let engine = server(&store).await;
     // Its names are known from now on.
     create(&engine, "a", Begin::Later).await;
@@ -234,79 +237,6 @@ async fn a_full_redis_gets_rid_of_what_has_expired_beside_leases_that_cannot_end
 }
 
 #[tokio::test]
-async fn a_probe_says_what_redis_refuses() {
-    async fn check(refusing: &str, [reads, removals, writes]: [bool; 3]) {
-        let (store, server) = redis().await;
-        let before = server.raw("DBSIZE");
-        let probe = store.probe(Partition(1)).await;
-        assert_eq!(
-            (probe.reads, probe.removals, probe.writes),
-            (Ok(()), Ok(()), Ok(()))
-        );
-        assert!(server.raw(refusing).starts_with("+OK"), "{refusing}");
-        let probe = store.probe(Partition(1)).await;
-        let found = [
-            probe.reads.is_ok(),
-            probe.removals.is_ok(),
-            probe.writes.is_ok(),
-        ];
-        assert_eq!(found, [reads, removals, writes], "{refusing}: {probe:?}");
-        if let Some(command) = refusing.strip_prefix("ACL SETUSER default -") {
-            // What it may not remove, the next one does.
-            let _ = server.raw(&format!("ACL SETUSER default +{command}"));
-            assert_eq!(store.probe(Partition(1)).await.writes, Ok(()), "{refusing}");
-        }
-        assert_eq!(server.raw("DBSIZE"), before, "a probe leaves nothing");
-    }
-    check("CONFIG SET min-replicas-to-write 1", [true, false, false]).await;
-    check("CONFIG SET maxmemory 1", [true, true, false]).await;
-    check("REPLICAOF 127.0.0.1 1", [true, false, false]).await;
-    // What a user of Redis may not do.
-    for command in [
-        "evalsha", "exists", "hget", "hset", "hdel", "set", "zadd", "persist", "rename", "pexpire",
-    ] {
-        check(
-            &format!("ACL SETUSER default -{command}"),
-            [true, true, false],
-        )
-        .await;
-    }
-    for command in ["hgetall", "hmget", "zrange", "zlexcount"] {
-        check(
-            &format!("ACL SETUSER default -{command}"),
-            [false, true, true],
-        )
-        .await;
-    }
-    check("ACL SETUSER default -get", [false, true, false]).await;
-    check("ACL SETUSER default -zrem", [true, false, false]).await;
-    check("ACL SETUSER default -unlink", [true, false, false]).await;
-}
-
-#[tokio::test]
-async fn a_probe_finds_keys_that_are_something_else() {
-    for key in ["rq", "ix", "tm", "ex"] {
-        let (store, server) = redis().await;
-        create(&crate::support::server(&store).await, "a", Begin::Now).await;
-        let keys = server.raw("KEYS *:ix");
-        let tag = keys
-            .lines()
-            .find_map(|line| line.strip_suffix("ix"))
-            .unwrap();
-        let _ = server.raw(&format!("SET {tag}{key} foreign"));
-        let mut probes = Vec::new();
-        for partition in 0..4 {
-            probes.push(store.probe(Partition(partition)).await);
-        }
-        let failing: Vec<_> = probes
-            .iter()
-            .filter(|probe| probe.reads.is_err() && probe.writes.is_err())
-            .collect();
-        assert_eq!(failing.len(), 1, "{key}: {probes:?}");
-    }
-}
-
-#[tokio::test]
 async fn a_script_that_stops_half_way_is_trouble_and_is_not_asked_for_again() {
     let (store, redis) = redis().await;
     let engine = server(&store).await;
@@ -337,34 +267,14 @@ async fn a_script_that_stops_half_way_is_trouble_and_is_not_asked_for_again() {
 }
 
 #[tokio::test]
-async fn a_probe_that_was_wrong_is_not_believed_for_a_while() {
-    let (store, ()) = memory().await;
-    let engine = server(&store).await;
-    leased(&engine, 40).await;
-    let writes = refusing(&store);
-    let mut tried = 0;
-    for turn in 0..20 {
-        // It answers the question and refuses the work.
-        writes.refused.store(false, Relaxed);
-        probe_all(&engine).await;
-        writes.refused.store(true, Relaxed);
-        writes.number.store(0, Relaxed);
-        engine.sweep_working(at(60 + turn)).await.unwrap();
-        tried += writes.number.load(Relaxed);
-    }
-    assert!(tried <= 20, "{tried} writes for 4 partitions");
-    assert_eq!(engine.troubles().len(), 4);
-}
-
-#[tokio::test]
 async fn a_store_that_never_says_yes_is_the_reason_and_not_other_servers() {
-    let (store, ()) = memory().await;
+    let (store, ()) = simulated().await;
     let engine = server(&store).await;
     create(&engine, "a", Begin::Later).await;
-    let Store::Memory(memory) = &store else {
-        panic!("a store in memory")
+    let Store::Simulated(simulated) = &store else {
+        panic!("a simulated store")
     };
-    memory.inject(|call| {
+    simulated.inject(|call| {
         if call == Call::Write {
             Fault::RequestLost
         } else {
@@ -477,177 +387,4 @@ async fn jobs_survive_a_claim_that_stopped_half_way_and_the_end_of_its_server() 
     }
     check("ACL SETUSER default -zadd", "ACL SETUSER default +zadd").await;
     check("SET TAG:tm foreign", "DEL TAG:tm").await;
-}
-
-#[tokio::test]
-async fn a_probe_of_a_file_finds_it_writable_and_leaves_nothing() {
-    let (store, _directory) = sqlite().await;
-    let probe = store.probe(Partition(1)).await;
-    assert_eq!(
-        (probe.reads, probe.removals, probe.writes),
-        (Ok(()), Ok(()), Ok(()))
-    );
-    assert_eq!(
-        store.register(tidegate_workflow::Register::Queues).await,
-        Ok(Vec::new())
-    );
-    assert_eq!(
-        store.register(tidegate_workflow::Register::Names).await,
-        Ok(Vec::new())
-    );
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_the_living_nodes_of_a_cluster_have_is_served_and_the_rest_is_named() {
-    const PARTITIONS: u16 = 16;
-    let mut cluster = RedisCluster::start(3, 0).await;
-    for server in cluster.servers() {
-        assert_eq!(
-            server.raw("CONFIG SET cluster-require-full-coverage no"),
-            "+OK\r\n"
-        );
-    }
-    let options = RedisOptions::new("test:", PARTITIONS, Duration::from_secs(2)).unwrap();
-    let client = Client::new(cluster.config()).unwrap();
-    let engine = server(&Store::Redis(
-        RedisStore::open(client, options).await.unwrap(),
-    ))
-    .await;
-    for _ in 0..200 {
-        create(&engine, "a", Begin::Now).await;
-    }
-    let all = engine.count(&Filter::default()).await.unwrap();
-    assert!(all.missing.is_empty());
-    // The names of queues stay, so that the list of queues has something to say.
-    let dead = (cluster.owner("test:queues") + 1) % 3;
-    cluster.server_mut(dead).kill();
-    // The first to ask find out.
-    let page = loop {
-        let page = engine
-            .list(&Query {
-                limit: 1_000,
-                ..Query::default()
-            })
-            .await
-            .unwrap();
-        if !page.missing.is_empty() {
-            break page;
-        }
-    };
-    let missing: Vec<Partition> = page.missing.0.keys().copied().collect();
-    assert!((4..=7).contains(&missing.len()), "{missing:?}");
-    let lives = |id: &WorkflowId| !missing.contains(&id.partition());
-    assert!(page.items.len() > 100 && page.items.iter().all(|item| lives(&item.workflow)));
-    let count = engine.count(&Filter::default()).await.unwrap();
-    assert_eq!(
-        count.found.iter().map(|(_, number)| number).sum::<u64>(),
-        page.items.len() as u64
-    );
-    assert_eq!(
-        count.missing.0.keys().collect::<Vec<_>>(),
-        missing.iter().collect::<Vec<_>>()
-    );
-    let queues = engine.queue_states().await.unwrap();
-    assert_eq!(
-        (queues.found[0].ready, queues.missing.0.len()),
-        (page.items.len() as u64, missing.len())
-    );
-    // Creations go where they can, and the jobs there are handed out and reported.
-    for _ in 0..30 {
-        let id = create(&engine, "a", Begin::Now).await;
-        assert!(lives(&id), "{id}");
-    }
-    let wanted = page.items.len() + 30;
-    let mut claimed = Vec::new();
-    for _ in 0..20 {
-        // Some that are remembered cannot be claimed any more.
-        claimed.extend(engine.claim(&claim(1_000), at(1)).await.unwrap_or_default());
-        let _ = engine.look_around().await;
-    }
-    assert_eq!(claimed.len(), wanted);
-    for claimed in &claimed {
-        succeed(&engine, claimed.lease, 2).await.unwrap();
-    }
-    assert_eq!(engine.sweep_working(at(3)).await, Ok(false));
-    // A key decides the partition. Where that is gone, the answer says so.
-    let mut refused = 0;
-    for key in 0..30 {
-        let definition = Definition {
-            idempotency_key: Some(key.to_string()),
-            ..definition("a")
-        };
-        match engine
-            .create(vec![crate::support::new(definition, Begin::Now)], at(4))
-            .await
-            .remove(0)
-        {
-            Ok(created) => assert!(lives(&created.workflow)),
-            Err(error) => {
-                assert!(matches!(error, EngineError::Store(_)), "{error}");
-                refused += 1;
-            }
-        }
-    }
-    assert!((1..30).contains(&refused), "{refused} of 30");
-}
-
-/// A cluster in which one node has the facts and the registers, that node, and how to open the store.
-async fn cluster_with_registers_in_one_place() -> (RedisCluster, usize, RedisOptions) {
-    let cluster = RedisCluster::start(3, 0).await;
-    for server in cluster.servers() {
-        assert_eq!(
-            server.raw("CONFIG SET cluster-require-full-coverage no"),
-            "+OK\r\n"
-        );
-    }
-    let owners = |prefix: &String| {
-        ["meta", "queues", "names"].map(|key| cluster.owner(&format!("{prefix}{key}")))
-    };
-    let mut prefixes = (0..).map(|number| format!("t{number}:"));
-    let prefix = prefixes
-        .find(|prefix| owners(prefix).windows(2).all(|pair| pair[0] == pair[1]))
-        .unwrap();
-    let own = owners(&prefix)[0];
-    (
-        cluster,
-        own,
-        RedisOptions::new(prefix, 16, Duration::from_secs(2)).unwrap(),
-    )
-}
-
-async fn server_on(cluster: &RedisCluster, options: &RedisOptions) -> Engine {
-    let all = Config::cluster(cluster.servers().iter().map(RedisServer::address).collect());
-    let opened = RedisStore::open(Client::new(all).unwrap(), options.clone()).await;
-    server(&Store::Redis(
-        opened.expect("facts and registers are there"),
-    ))
-    .await
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_starts_beside_a_dead_node() {
-    let (mut cluster, own, options) = cluster_with_registers_in_one_place().await;
-    create(&server_on(&cluster, &options).await, "a", Begin::Now).await;
-    cluster.server_mut((own + 1) % 3).kill();
-    let next = server_on(&cluster, &options).await;
-    let _ = next.sweep_working(at(0)).await;
-    for _ in 0..20 {
-        create(&next, "a", Begin::Now).await;
-    }
-    assert!(!next.queue_states().await.unwrap().missing.is_empty());
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn queues_are_listed_without_the_node_with_registers() {
-    let (mut cluster, own, options) = cluster_with_registers_in_one_place().await;
-    let engine = server_on(&cluster, &options).await;
-    create(&engine, "a", Begin::Now).await;
-    cluster.server_mut(own).kill();
-    let _ = engine.sweep_working(at(0)).await;
-    probe_all(&engine).await;
-    for _ in 0..20 {
-        create(&engine, "a", Begin::Now).await;
-    }
-    let queues = engine.queue_states().await.unwrap();
-    assert!(!queues.found.is_empty() && !queues.missing.is_empty());
 }

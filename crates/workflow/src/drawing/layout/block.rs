@@ -60,7 +60,8 @@ impl Grid {
 
     /// The box of the job at `place` of a block in column `layer` whose upper left corner is at `corner`.
     pub(super) fn node(&self, place: usize, corner: Point, layer: u32) -> Node {
-        let (column, row) = ((place % self.columns) as i32, (place / self.columns) as i32);
+        let column = (place % self.columns) as i32;
+        let row = (place / self.columns) as i32;
         let (width, height) = self.cell;
         let x = corner.x + RIM + column * (width + self.gap);
         let y = corner.y + HEAD + row * (height + self.gap);

@@ -33,7 +33,8 @@ pub(crate) fn reduce_crossings(layered: &mut Layered) {
         }
         let now = crossings_at(layered, &places);
         if now < fewest {
-            (fewest, in_vain) = (now, 0);
+            fewest = now;
+            in_vain = 0;
             best.clone_from(&layered.layers);
         }
     }
@@ -172,7 +173,8 @@ impl Fenwick {
     }
 
     fn up_to(&self, number: u32) -> u64 {
-        let (mut at, mut sum) = (number as usize + 1, 0);
+        let mut at = number as usize + 1;
+        let mut sum = 0;
         while at > 0 {
             sum += self.sums[at];
             at &= at - 1;

@@ -39,7 +39,7 @@ enum Side {
 ///
 /// Heights are those of the units; junctions and lines that pass are `bend` high, and all are `gap` apart. Whole numbers, so that
 /// rounding never makes boxes touch.
-pub(crate) fn rows(layered: &Layered, heights: &[i32], (bend, gap): (i32, i32)) -> Vec<i32> {
+pub(crate) fn rows(layered: &Layered, heights: &[i32], bend: i32, gap: i32) -> Vec<i32> {
     let middles = vec![0.0; layered.layer.len()];
     let mut placing = Placing {
         layered,

@@ -42,7 +42,7 @@ pub struct Block {
 }
 
 /// The box of a job, or the frame of a block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Node {
     /// The left side.
     pub x: i32,

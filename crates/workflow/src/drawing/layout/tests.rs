@@ -24,6 +24,24 @@ fn graph(count: usize, arrows: impl IntoIterator<Item = (usize, usize)>) -> Grap
 fn check(graph: &Graph) -> Layout {
     let layout = Layout::of(graph);
     assert_eq!(layout.nodes.len(), graph.jobs.len());
+    check_columns(&layout);
+    layout
+        .blocks
+        .iter()
+        .for_each(|block| check_block(graph, &layout, block));
+    check_edges(&layout);
+    let connected = connected(&layout);
+    let arrows = arrows(graph);
+    if layout.undrawn == 0 {
+        assert_eq!(connected, arrows, "lines and dependencies differ");
+    } else {
+        assert!(connected.is_subset(&arrows), "a line without a dependency");
+    }
+    layout
+}
+
+/// Boxes and frames are in the picture, and do not overlap.
+fn check_columns(layout: &Layout) {
     let framed: HashSet<JobIndex> = layout
         .blocks
         .iter()
@@ -40,7 +58,8 @@ fn check(graph: &Graph) -> Layout {
         .chain(layout.blocks.iter().map(|block| &block.frame))
     {
         assert!(node.x >= MARGIN && node.y >= MARGIN, "{node:?}");
-        let (right, bottom) = (node.x + node.width, node.y + node.height);
+        let right = node.x + node.width;
+        let bottom = node.y + node.height;
         assert!(
             right <= layout.width - MARGIN && bottom <= layout.height - MARGIN,
             "{node:?}"
@@ -65,10 +84,10 @@ fn check(graph: &Graph) -> Layout {
         );
         right = column.iter().map(|node| node.x + node.width).max().unwrap();
     }
-    layout
-        .blocks
-        .iter()
-        .for_each(|block| check_block(graph, &layout, block));
+}
+
+/// Each line goes to the right, from port to port.
+fn check_edges(layout: &Layout) {
     for edge in &layout.edges {
         assert!(
             edge.points.windows(2).all(|pair| pair[0].x <= pair[1].x),
@@ -76,22 +95,15 @@ fn check(graph: &Graph) -> Layout {
         );
         assert_eq!(
             edge.points.first(),
-            Some(&port(&layout, edge.from, Node::right)),
+            Some(&port(layout, edge.from, Node::right)),
             "{edge:?}"
         );
         assert_eq!(
             edge.points.last(),
-            Some(&port(&layout, edge.to, |node| node.x)),
+            Some(&port(layout, edge.to, |node| node.x)),
             "{edge:?}"
         );
     }
-    let (connected, arrows) = (connected(&layout), arrows(graph));
-    if layout.undrawn == 0 {
-        assert_eq!(connected, arrows, "lines and dependencies differ");
-    } else {
-        assert!(connected.is_subset(&arrows), "a line without a dependency");
-    }
-    layout
 }
 
 /// The jobs of a block are alike, in its frame, and apart.
@@ -116,8 +128,8 @@ fn check_block(graph: &Graph, layout: &Layout, block: &Block) {
             y > frame.y + 20 && y + height < frame.y + frame.height,
             "above or below the frame"
         );
-        let (first, (across, down)) =
-            (layout.nodes[block.jobs[0].index()], (width + 4, height + 4));
+        let first = layout.nodes[block.jobs[0].index()];
+        let (across, down) = (width + 4, height + 4);
         assert!(
             (x - first.x) % (across + 10 * i32::from(height > 16)) == 0,
             "not in a column"

@@ -68,7 +68,8 @@ impl Units {
         };
         let mut blocks: Vec<Option<u32>> = vec![None; classes.sizes.len()];
         for (at, &class) in classes.of.iter().enumerate() {
-            let (job, next) = (JobIndex(at as u32), units.list.len() as u32);
+            let job = JobIndex(at as u32);
+            let next = units.list.len() as u32;
             let unit = match blocks[class] {
                 _ if classes.sizes[class] <= MOST_IN_COLUMN => {
                     units.list.push(Unit::Job(job));

@@ -13,7 +13,8 @@ pub(super) fn write(picture: &Picture<'_>, out: &mut impl Write) -> fmt::Result 
         "  node [shape=box, style=\"rounded,filled\", fillcolor=\"#f6f7f9\", color=\"#768195\", fontname=\"sans-serif\"];"
     )?;
     for (index, job) in picture.jobs().zip(picture.graph.jobs.iter()) {
-        let (name, handler) = (Escaped(&job.name), Escaped(&job.handler));
+        let name = Escaped(&job.name);
+        let handler = Escaped(&job.handler);
         write!(out, "  j{index} [label=\"{name}")?;
         if job.handler != job.name {
             write!(out, "\\n{handler}")?;

@@ -47,7 +47,7 @@ pub(super) fn write(picture: &Picture<'_>, terminal: &Terminal, out: &mut String
         .collect();
     let (shown, rest) = layers.split_at(layers.len().min(MAX_LAYERS));
     for (place, layer) in shown.iter().enumerate() {
-        self::layer(picture, terminal, out, (place + 1, layer))?;
+        self::layer(picture, terminal, out, place + 1, layer)?;
     }
     if !rest.is_empty() {
         let jobs: Vec<JobIndex> = rest.concat();
@@ -66,7 +66,8 @@ fn layer(
     picture: &Picture<'_>,
     terminal: &Terminal,
     out: &mut String,
-    (number, jobs): (usize, &[JobIndex]),
+    number: usize,
+    jobs: &[JobIndex],
 ) -> fmt::Result {
     if let [job] = *jobs {
         let text = format!(
@@ -146,7 +147,9 @@ fn wrapped(text: &str, most: usize) -> Vec<String> {
     // What a line goes on with is indented, unless there is hardly any room.
     let indent = if most < 20 { 0 } else { 4 };
     let wide = |text: &str| text.chars().map(columns).sum::<usize>();
-    let (mut lines, mut line, mut used) = (Vec::new(), String::new(), 0);
+    let mut lines = Vec::new();
+    let mut line = String::new();
+    let mut used = 0;
     for word in text.split_inclusive(' ').filter(|_| most > 0) {
         if used > indent && used + wide(word.trim_end()) > most {
             lines.push(std::mem::replace(&mut line, " ".repeat(indent)));

@@ -6,6 +6,7 @@ use super::look::LOOKS;
 use super::subject::Picture;
 use crate::drawing::layout::label::elided;
 use crate::drawing::layout::shape::{Block, Edge, End, Layout, Node, Point};
+use crate::graph::GraphJob;
 use crate::id::JobIndex;
 
 const LEGEND_HEIGHT: i32 = 28;
@@ -20,10 +21,8 @@ const SMALL_ADVANCE: i32 = 6;
 pub(super) fn write(picture: &Picture<'_>, out: &mut impl Write) -> fmt::Result {
     let layout = Layout::of(picture.graph);
     let legend = Legend::of(picture, &layout);
-    let (width, height) = (
-        layout.width.max(legend.width()),
-        layout.height + legend.height(),
-    );
+    let width = layout.width.max(legend.width());
+    let height = layout.height + legend.height();
     let name = Escaped(&picture.graph.label.name);
     write!(
         out,
@@ -68,7 +67,8 @@ fn style(out: &mut impl Write) -> fmt::Result {
          {OF} .skipped rect,{OF} .cancelled rect{{stroke-dasharray:4 3}}"
     )?;
     for look in &LOOKS {
-        let (word, (fill, rim)) = (look.word, look.light);
+        let word = look.word;
+        let (fill, rim) = look.light;
         write!(
             out,
             "{OF} .{word} rect{{fill:{fill};stroke:{rim}}}{OF} .{word} .mark{{fill:{rim}}}"
@@ -80,7 +80,8 @@ fn style(out: &mut impl Write) -> fmt::Result {
          {OF} rect{{fill:#20242c;stroke:#7d889b}}"
     )?;
     for look in &LOOKS {
-        let (word, (fill, rim)) = (look.word, look.dark);
+        let word = look.word;
+        let (fill, rim) = look.dark;
         write!(
             out,
             "{OF} .{word} rect{{fill:{fill};stroke:{rim}}}{OF} .{word} .mark{{fill:{rim}}}"
@@ -153,7 +154,8 @@ fn job_box(picture: &Picture<'_>, job: JobIndex, node: Node, out: &mut impl Writ
         ..
     } = node;
     let definition = &picture.graph.jobs[job.index()];
-    let (name, handler) = (Escaped(&definition.name), Escaped(&definition.handler));
+    let name = Escaped(&definition.name);
+    let handler = Escaped(&definition.handler);
     let look = picture.look(job);
     match look {
         Some(look) => {
@@ -180,42 +182,38 @@ fn job_box(picture: &Picture<'_>, job: JobIndex, node: Node, out: &mut impl Writ
         } else {
             ("mark", 16, 5)
         };
-        let (left, base) = (x + left, y + height / 2 + down);
+        let left = x + left;
+        let base = y + height / 2 + down;
         write!(
             out,
             r#"<text class="{class}" x="{left}" y="{base}" text-anchor="middle">{}</text>"#,
             look.mark
         )?;
     }
-    if is_square {
-        return out.write_str("</g>");
+    if !is_square {
+        let left = x + if look.is_some() { 30 } else { 14 };
+        job_text(definition, left, node, out)?;
     }
-    let left = x + if look.is_some() { 30 } else { 14 };
-    let (short, small) = (
-        elided(&definition.name, '…'),
-        elided(&definition.handler, '…'),
-    );
-    if definition.name == definition.handler {
-        write!(
-            out,
-            r#"<text x="{left}" y="{}">{}</text></g>"#,
-            y + height / 2 + 5,
-            Escaped(&short)
-        )
-    } else {
-        write!(
-            out,
-            r#"<text x="{left}" y="{}">{}</text>"#,
-            y + 18,
-            Escaped(&short)
-        )?;
-        write!(
-            out,
-            r#"<text class="small" x="{left}" y="{}">{}</text></g>"#,
-            y + 33,
-            Escaped(&small)
-        )
+    out.write_str("</g>")
+}
+
+/// The name of a job, and below it its handler if that is another word.
+fn job_text(job: &GraphJob, left: i32, node: Node, out: &mut impl Write) -> fmt::Result {
+    let Node { y, height, .. } = node;
+    let name = elided(&job.name, '…');
+    let handler = elided(&job.handler, '…');
+    let name = Escaped(&name);
+    if job.name == job.handler {
+        let middle = y + height / 2 + 5;
+        return write!(out, r#"<text x="{left}" y="{middle}">{name}</text>"#);
     }
+    write!(out, r#"<text x="{left}" y="{}">{name}</text>"#, y + 18)?;
+    write!(
+        out,
+        r#"<text class="small" x="{left}" y="{}">{}</text>"#,
+        y + 33,
+        Escaped(&handler)
+    )
 }
 
 /// States that occur, and what was left out.

@@ -73,12 +73,12 @@ impl Canvas {
         }
         let layered = ordered(layered);
         let heights = vec![1; layered.units.len()];
-        let loose = rows(&layered, &heights, (1, 1));
+        let loose = rows(&layered, &heights, 1, 1);
         let height = |rows: &[i32]| rows.iter().max().map_or(0, |last| last + 1);
         let rows = if height(&loose) <= MAX_LOOSE_ROWS {
             loose
         } else {
-            rows(&layered, &heights, (1, 0))
+            rows(&layered, &heights, 1, 0)
         };
         if height(&rows) > MAX_ROWS {
             return None;
@@ -214,7 +214,8 @@ impl Canvas {
             .filter_map(|first| first.onward)
             .find(|&(_, second)| std::ptr::eq(&nets[second], net));
         if let Some((row, _)) = came_from {
-            (top, bottom) = (top.min(row), bottom.max(row));
+            top = top.min(row);
+            bottom = bottom.max(row);
         }
         for row in top..=bottom {
             let up = if row > top { UP } else { 0 };

@@ -72,12 +72,11 @@ impl Engine {
             let incomplete =
                 self.queues()
                     .incomplete(wanting.queues, Where::Anywhere, Patience::None);
-            let left = match incomplete.is_empty() {
-                true => 0,
-                false => {
-                    self.refill_beyond(&incomplete, &self.few_away(), DEEP)
-                        .await?
-                }
+            let left = if incomplete.is_empty() {
+                0
+            } else {
+                self.refill_beyond(&incomplete, &self.few_away(), DEEP)
+                    .await?
             };
             // Also what has become ready at home meanwhile.
             taken.add(self.queues().take(wanting, limit));
@@ -146,7 +145,8 @@ mod tests {
     fn what_is_less_urgent_than_what_is_left_is_not_taken() {
         let row = |at: usize, priority| {
             let since = Timestamp::from_micros(at as u64);
-            let (workflow, job) = (WorkflowId::new(since, Partition(1), 1), JobIndex(0));
+            let workflow = WorkflowId::new(since, Partition(1), 1);
+            let job = JobIndex(0);
             ReadyEntry {
                 queue: "q".to_owned(),
                 handler: "h".to_owned(),

@@ -155,7 +155,8 @@ mod tests {
     #[test]
     fn an_error_takes_no_more_than_it_was_counted_for() {
         let check = |message: String, expected: usize| {
-            let (at, kind) = (Timestamp::from_micros(0), "\"é\"".to_owned());
+            let at = Timestamp::from_micros(0);
+            let kind = "\"é\"".to_owned();
             let error = AttemptError {
                 attempt: 1,
                 at,

@@ -87,7 +87,8 @@ impl Leases {
         let mut omitted = Vec::new();
         let Leased { inputs, graph, .. } = leased;
         inputs.retain(|input| {
-            let (values, names) = (input.bytes(), of_input(graph, input));
+            let values = input.bytes();
+            let names = of_input(graph, input);
             let fits = self.has_room(values, names);
             if fits {
                 self.take(values, names);

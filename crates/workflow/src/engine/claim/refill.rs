@@ -78,10 +78,7 @@ impl Engine {
         wanted: &[Partition],
         most: usize,
     ) -> Result<usize, StoreError> {
-        Ok(self
-            .read_ready(queues, wanted, (most, Reads::All))
-            .await?
-            .new)
+        Ok(self.read_ready(queues, wanted, most, Reads::All).await?.new)
     }
 
     /// [`Engine::refill_in`] for a claim. One that is patient reads only the first rows of a queue: the others are read beside it.
@@ -96,12 +93,14 @@ impl Engine {
             .iter()
             .cloned()
             .partition(|to_read| to_read.lanes.is_none());
-        let reads = match patience {
-            Patience::None => (most, Reads::All),
-            Patience::Some => (REFRESH, Reads::First),
+        self.read_ready(&lanes, wanted, most, Reads::All).await?;
+        match patience {
+            Patience::None => self.read_ready(&whole, wanted, most, Reads::All).await?,
+            Patience::Some => {
+                self.read_ready(&whole, wanted, REFRESH, Reads::First)
+                    .await?
+            }
         };
-        self.read_ready(&lanes, wanted, (most, Reads::All)).await?;
-        self.read_ready(&whole, wanted, reads).await?;
         Ok(())
     }
 
@@ -113,7 +112,7 @@ impl Engine {
         let queues: Vec<ToRead> = names.iter().cloned().map(ToRead::from).collect();
         let all: Vec<Partition> = self.store().all_partitions().collect();
         let found = self
-            .read_ready(&queues, &all, (REFRESH, Reads::First))
+            .read_ready(&queues, &all, REFRESH, Reads::First)
             .await?;
         self.refill_beside(&found.cut, Where::Anywhere);
         Ok(found.new)
@@ -129,11 +128,9 @@ impl Engine {
         let (whole, lanes): (Vec<ToRead>, Vec<ToRead>) = queues
             .into_iter()
             .partition(|to_read| to_read.lanes.is_none());
-        let of_lanes = self
-            .read_ready(&lanes, wanted, (REFRESH, Reads::All))
-            .await?;
+        let of_lanes = self.read_ready(&lanes, wanted, REFRESH, Reads::All).await?;
         let first = self
-            .read_ready(&whole, wanted, (REFRESH, Reads::First))
+            .read_ready(&whole, wanted, REFRESH, Reads::First)
             .await?;
         // What became ready may be behind the first rows of those that have more. Of the others all is known there.
         self.queues().look_again(&first.cut);
@@ -155,7 +152,7 @@ impl Engine {
                 // What cannot be read now is read by a claim later.
                 let _later = beside
                     .engine
-                    .read_ready(&beside.queues, &all, (REFRESH, Reads::Beside))
+                    .read_ready(&beside.queues, &all, REFRESH, Reads::Beside)
                     .await;
             });
         }
@@ -169,7 +166,7 @@ impl Engine {
         most: usize,
     ) -> Result<usize, StoreError> {
         Ok(self
-            .read_ready(queues, wanted, (most, Reads::Beyond))
+            .read_ready(queues, wanted, most, Reads::Beyond)
             .await?
             .left)
     }
@@ -178,7 +175,8 @@ impl Engine {
         &self,
         queues: &[ToRead],
         wanted: &[Partition],
-        (most, reads): (usize, Reads),
+        most: usize,
+        reads: Reads,
     ) -> Result<Done, StoreError> {
         if queues.is_empty() || wanted.is_empty() {
             return Ok(Done::default());
@@ -188,52 +186,14 @@ impl Engine {
         let asked = Asked::of(queues, most, self.queues().passed_over(&names));
         let (mut partitions, _) = self.readable();
         partitions.retain(|partition| wanted.contains(partition));
-        // What is remembered of a partition that does not answer cannot be claimed, and is read again when it does.
-        let partitioned = || {
-            (0..self.store().partitions())
-                .map(|at| wanted.contains(&Partition(at)).then(Read::default))
-        };
-        let skipped = self.queues().closed_lanes(queues).into_iter();
-        let mut found: Vec<Found> = skipped
-            .map(|skipped| Found {
-                partitions: partitioned().collect(),
-                skipped,
-            })
-            .collect();
+        let mut found = self.nothing_found(queues, wanted);
         let mut left = 0;
         if !partitions.is_empty() {
-            let rows = self
-                .store()
-                .ready(&asked.prefixes, asked.limit, &partitions)
-                .await;
-            let (answered, _) = self.answered(&partitions, rows)?;
-            for (partition, rows) in answered {
-                for ((at, read), found) in asked.reads(rows).into_iter().enumerate().zip(&mut found)
-                {
-                    let (read, first) = match reads {
-                        Reads::All | Reads::Beside | Reads::First => (read, 0),
-                        Reads::Beyond => beyond(read),
-                    };
-                    left += first;
-                    debug_assert!(at < queues.len());
-                    found.partitions[usize::from(partition.0)] = Some(read);
-                }
-            }
-            let (together, lanes, calls) = match reads {
-                Reads::All => (partitions.len(), LANES, CALLS),
-                Reads::Beside => (1, LANES_BESIDE, CALLS * LANES / LANES_BESIDE),
-                Reads::First | Reads::Beyond => (partitions.len(), 0, 0),
-            };
-            for partitions in partitions.chunks(together) {
-                for _ in 0..calls {
-                    if !self
-                        .read_other_lanes((queues, partitions), (&asked, lanes), &mut found)
-                        .await?
-                    {
-                        break;
-                    }
-                }
-            }
+            left = self
+                .read_first_rows(&asked, &partitions, reads, &mut found)
+                .await?;
+            self.read_further_lanes(&asked, &partitions, reads, &mut found)
+                .await?;
         }
         let is_cut = |found: &Found| found.partitions.iter().flatten().any(Read::is_cut);
         let cut = names
@@ -251,15 +211,84 @@ impl Engine {
         })
     }
 
+    /// The result of a read in which no partition answers. What is remembered of these partitions cannot be claimed, and is read again
+    /// when they do.
+    fn nothing_found(&self, queues: &[ToRead], wanted: &[Partition]) -> Vec<Found> {
+        let partitions = || {
+            (0..self.store().partitions())
+                .map(|at| wanted.contains(&Partition(at)).then(Read::default))
+                .collect()
+        };
+        let skipped = self.queues().closed_lanes(queues).into_iter();
+        skipped
+            .map(|skipped| Found {
+                partitions: partitions(),
+                skipped,
+            })
+            .collect()
+    }
+
+    /// Reads the first rows of each partition. Returns how many of them are left to their homes.
+    async fn read_first_rows(
+        &self,
+        asked: &Asked<'_>,
+        partitions: &[Partition],
+        reads: Reads,
+        found: &mut [Found],
+    ) -> Result<usize, StoreError> {
+        let rows = self
+            .store()
+            .ready(&asked.prefixes, asked.limit, partitions)
+            .await;
+        let (answered, _) = self.answered(partitions, rows)?;
+        let mut left = 0;
+        for (partition, rows) in answered {
+            for (mut read, found) in asked.reads(rows).into_iter().zip(&mut *found) {
+                if reads == Reads::Beyond {
+                    left += leave_first(&mut read);
+                }
+                found.partitions[usize::from(partition.0)] = Some(read);
+            }
+        }
+        Ok(left)
+    }
+
+    /// Reads the lanes behind the first rows, call by call.
+    async fn read_further_lanes(
+        &self,
+        asked: &Asked<'_>,
+        partitions: &[Partition],
+        reads: Reads,
+        found: &mut [Found],
+    ) -> Result<(), StoreError> {
+        let (at_once, lanes, calls) = match reads {
+            Reads::All => (partitions.len(), LANES, CALLS),
+            Reads::Beside => (1, LANES_BESIDE, CALLS * LANES / LANES_BESIDE),
+            Reads::First | Reads::Beyond => return Ok(()),
+        };
+        for partitions in partitions.chunks(at_once) {
+            for _ in 0..calls {
+                if !self
+                    .read_other_lanes(asked, partitions, lanes, found)
+                    .await?
+                {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Reads the lanes that come after the last row where a queue has more rows than were asked for. Returns whether there may be more.
     async fn read_other_lanes(
         &self,
-        (queues, partitions): (&[ToRead], &[Partition]),
-        (asked, most): (&Asked, usize),
+        asked: &Asked<'_>,
+        partitions: &[Partition],
+        most: usize,
         found: &mut [Found],
     ) -> Result<bool, StoreError> {
         let mut after: BTreeMap<Partition, Vec<(usize, Row)>> = BTreeMap::new();
-        for (at, (to_read, found)) in queues.iter().zip(&*found).enumerate() {
+        for (at, (to_read, found)) in asked.queues.iter().zip(&*found).enumerate() {
             for (partition, read) in (0..).map(Partition).zip(&found.partitions) {
                 if let Some(Read {
                     rows,
@@ -299,7 +328,7 @@ impl Engine {
                     skipped,
                 } = &mut found[at];
                 if let Some(read) = &mut partitions[usize::from(partition.0)] {
-                    read.add_lanes(rows, all, (each, skipped));
+                    read.add_lanes(rows, all, each, skipped);
                 }
             }
         }
@@ -320,7 +349,8 @@ impl Drop for Beside {
 }
 
 /// What is asked of each partition.
-struct Asked {
+struct Asked<'a> {
+    queues: &'a [ToRead],
     /// Of each queue, or of each of its lanes.
     prefixes: Vec<Row>,
     /// How many prefixes each queue has, and which lanes they are of.
@@ -328,9 +358,10 @@ struct Asked {
     limit: usize,
 }
 
-impl Asked {
-    fn of(queues: &[ToRead], most: usize, passed_over: usize) -> Self {
-        let (mut prefixes, mut lanes) = (Vec::new(), Vec::new());
+impl<'a> Asked<'a> {
+    fn of(queues: &'a [ToRead], most: usize, passed_over: usize) -> Self {
+        let mut prefixes = Vec::new();
+        let mut lanes = Vec::new();
         for ToRead { queue, lanes: only } in queues {
             match only {
                 None => prefixes.push(queue_rows(queue)),
@@ -344,6 +375,7 @@ impl Asked {
         // Fewer rows of each when there are many: the read stays small.
         let limit = (most / prefixes.len().max(1)).max(LEAST.min(most)) + passed_over;
         Self {
+            queues,
             prefixes,
             lanes,
             limit,
@@ -394,12 +426,7 @@ impl Asked {
 impl Read {
     /// Rows of lanes that come after those that were read, at most so many of each, and whether these are all lanes. Those of the lanes that are
     /// skipped are left out.
-    fn add_lanes(
-        &mut self,
-        rows: Vec<Row>,
-        all: bool,
-        (each, skipped): (usize, &HashSet<LaneKey>),
-    ) {
+    fn add_lanes(&mut self, rows: Vec<Row>, all: bool, each: usize, skipped: &HashSet<LaneKey>) {
         let mut last: Option<(LaneKey, usize)> = None;
         for row in rows {
             let Some(lane) = lane_of(&row) else { continue };
@@ -423,18 +450,16 @@ impl Read {
     }
 }
 
-/// What is left of a read when its first rows are left to the home of their partition, and how many these are.
-fn beyond(read: Read) -> (Read, usize) {
+/// Leaves the first rows of a read to the home of their partition. Returns how many these are.
+fn leave_first(read: &mut Read) -> usize {
     let more = read.rows.iter().filter_map(|row| lane_of(row)).collect();
-    let (rows, left) = elsewhere::beyond(read.rows);
-    (
-        Read {
-            rows,
-            lanes: Looked::Some,
-            more,
-        },
-        left,
-    )
+    let (rows, left) = elsewhere::beyond(std::mem::take(&mut read.rows));
+    *read = Read {
+        rows,
+        lanes: Looked::Some,
+        more,
+    };
+    left
 }
 
 fn lane_of(row: &[u8]) -> Option<LaneKey> {

@@ -195,7 +195,8 @@ impl Engine {
                         limit,
                         ..claim.clone()
                     },
-                    (&hand_over.except, patience),
+                    &hand_over.except,
+                    patience,
                     now,
                 )
                 .await

@@ -105,7 +105,8 @@ mod tests {
         let watchers = Arc::new(Watchers::default());
         let [one, other] =
             [1, 2].map(|number| WorkflowId::new(Timestamp::default(), Partition(0), number));
-        let (mut first, second) = (watchers.watch(one), watchers.watch(one));
+        let mut first = watchers.watch(one);
+        let second = watchers.watch(one);
         let others = watchers.watch(other);
         let notice = |version| Notice {
             version,

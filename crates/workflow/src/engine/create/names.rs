@@ -127,7 +127,8 @@ impl Names {
 
     /// Names in these graphs that may not be in the registers.
     fn unknown<'a>(&self, new: impl Iterator<Item = &'a Graph>, now: Timestamp) -> Unknown {
-        let (known, mut unknown) = (self.known(), Unknown::default());
+        let known = self.known();
+        let mut unknown = Unknown::default();
         for graph in new {
             if !is_trusted(known.workflows.get(&graph.label.name), now) {
                 unknown.workflows.insert(graph.label.name.clone());

@@ -103,12 +103,15 @@ impl Ended {
 pub(super) fn tell(
     attempts: &Attempts,
     workflow: &Workflow,
-    (request, at): (&Request, Timestamp),
+    request: &Request,
+    at: Timestamp,
     answer: &Answer,
 ) {
     for ended in &answer.ended {
         if let Some(outcome) = ended.outcome(request) {
-            let (job, during, graph) = (ended.job, &ended.during, &*workflow.graph);
+            let job = ended.job;
+            let during = &ended.during;
+            let graph = &*workflow.graph;
             attempts.tell(&AttemptEnd {
                 workflow: workflow.id,
                 graph,

@@ -63,13 +63,14 @@ pub(super) fn event(workflow: &Workflow, request: &Request) -> Result<Option<Eve
 
 fn check_status(workflow: &Workflow, action: &Action, wanted: &[Status]) -> Result<(), Refusal> {
     let status = workflow.meta().status;
-    match wanted.is_empty() || wanted.contains(&status) {
-        true => Ok(()),
-        false => Err(wrong_status(
+    if wanted.is_empty() || wanted.contains(&status) {
+        Ok(())
+    } else {
+        Err(wrong_status(
             action.verb(),
             status,
             ": its status has changed since",
-        )),
+        ))
     }
 }
 

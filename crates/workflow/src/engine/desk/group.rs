@@ -172,9 +172,10 @@ impl Group {
         let Some(entry) = &mut self.entry else {
             return Ok(());
         };
-        match entry.catch_up(later)? {
-            true => self.basis = Basis::Store,
-            false => self.forget(),
+        if entry.catch_up(later)? {
+            self.basis = Basis::Store
+        } else {
+            self.forget()
         }
         Ok(())
     }
@@ -201,7 +202,8 @@ impl Group {
     /// have changed.
     pub(super) fn outdated(&mut self, since: Option<Stamp>) {
         self.take_back();
-        (self.basis, self.since) = (Basis::Doubtful, since);
+        self.basis = Basis::Doubtful;
+        self.since = since;
         match &self.entry {
             Some(entry) if since.is_some() && entry.workflow.is_large() => {}
             // Its graph is that of a request, and another one may be there.
@@ -270,7 +272,8 @@ mod tests {
         let workflow = WorkflowId::new(Timestamp::default(), Partition(0), 1);
         let mut group = Group::new(workflow, None);
         let posted = |token: u64| {
-            let (expires, intent) = (Timestamp::default(), Intent::GoOn);
+            let expires = Timestamp::default();
+            let intent = Intent::GoOn;
             let request = Request::Extend {
                 job: JobIndex(0),
                 token,

@@ -12,6 +12,7 @@ use super::play::{Player, new_token};
 use crate::engine::queues::lessee::{Chosen, ForWhom};
 use crate::graph::Graph;
 use crate::id::JobIndex;
+use crate::record::lease::LeaseRef;
 use crate::state::{JobState, Status};
 use crate::time::Timestamp;
 use crate::transition::event::{Event, Lease};
@@ -59,7 +60,8 @@ impl Player<'_> {
                 continue;
             }
             let about = &graph.jobs[job.index()];
-            let (queue, handler) = (&*about.queue, &*about.handler);
+            let queue = &*about.queue;
+            let handler = &*about.handler;
             let for_whom = ForWhom {
                 queue,
                 handler,
@@ -102,19 +104,21 @@ impl Player<'_> {
         now: Timestamp,
     ) -> Option<Leased> {
         let lessee = chosen.lessee();
-        let lease = Lease {
+        let expires = now + lessee.lease;
+        let lease = LeaseRef {
+            workflow: entry.workflow.id,
+            job,
             token: new_token(),
-            worker: lessee.worker.clone(),
-            expires: now + lessee.lease,
         };
-        let (token, expires) = (lease.token, lease.expires);
-        transition(
-            &mut entry.workflow,
-            &Event::Claim { job, lease },
-            self.context.retention,
-            now,
-        )
-        .ok()?;
-        Some(self.leased(entry, job, (token, expires), now))
+        let event = Event::Claim {
+            job,
+            lease: Lease {
+                token: lease.token,
+                worker: lessee.worker.clone(),
+                expires,
+            },
+        };
+        transition(&mut entry.workflow, &event, self.context.retention, now).ok()?;
+        Some(self.leased(entry, lease, expires, now))
     }
 }

@@ -29,7 +29,8 @@ pub(super) async fn pieces(store: &Store, groups: Vec<Group>) -> Vec<Vec<Group>>
     }
     // If the sizes cannot be read, states cannot either, and the callers hear of that.
     let mut sizes = store.sizes(&missing).await.unwrap_or_default().into_iter();
-    let (mut pieces, mut bytes) = (vec![Vec::new()], 0);
+    let mut pieces = vec![Vec::new()];
+    let mut bytes = 0;
     for group in groups {
         if group.needs_state() {
             if bytes >= PIECE {
@@ -68,7 +69,7 @@ pub(super) async fn load_missing(
         let graph = group.graph.take();
         match stored.and_then(|stored| {
             stored
-                .map(|stored| read(group.id, graph, (&stored, shapes)))
+                .map(|stored| read(group.id, graph, &stored, shapes))
                 .transpose()
         }) {
             Ok(entry) => group.entry = entry,
@@ -100,7 +101,8 @@ async fn catch_up(store: &Store, group: &mut Group) -> Result<(), StoreError> {
 fn read(
     id: WorkflowId,
     graph: Option<Arc<Graph>>,
-    (stored, shapes): (&Stored, &Shapes),
+    stored: &Stored,
+    shapes: &Shapes,
 ) -> Result<Box<Entry>, StoreError> {
     let workflow = match graph {
         Some(graph) => Workflow::read_state(id, graph, &stored.state),
@@ -143,7 +145,7 @@ mod tests {
     use crate::engine::post::replies::Replies;
     use crate::id::Partition;
     use crate::record::change::{Birth, Change, Put, Write};
-    use crate::store::memory::MemoryStore;
+    use crate::store::simulated::SimulatedStore;
     use crate::time::Timestamp;
 
     /// The groups of one request each about these workflows.
@@ -165,7 +167,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_read_at_once_is_bounded_in_bytes() {
         const LARGE: usize = 1 << 20;
-        let store = Store::Memory(MemoryStore::new(1));
+        let store = Store::Simulated(SimulatedStore::new(1));
         let mut ids = Vec::new();
         for (number, size) in (0..200).zip([10, LARGE].into_iter().cycle()) {
             let id = WorkflowId::new(Timestamp::default(), Partition(0), number);

@@ -28,11 +28,17 @@ pub(super) struct Player<'a> {
     pub(super) give_back: &'a GiveBack,
 }
 
+/// The lease that a report ends, and what its worker wants next.
+struct Reported<'a> {
+    lease: LeaseRef,
+    hand_over: &'a HandOver,
+}
+
 impl Player<'_> {
     /// Applies one request.
     pub(super) fn play(&self, entry: &mut Entry, posted: &Posted) -> Result<Answer, EngineError> {
-        let Posted { request, now, .. } = posted;
-        let now = *now;
+        let request = &posted.request;
+        let now = posted.now;
         if entry.workflow.is_deleted() {
             return Err(EngineError::NoWorkflow {
                 workflow: entry.workflow.id,
@@ -60,29 +66,7 @@ impl Player<'_> {
         let ended = may_end.map_or_else(Vec::new, |before| {
             Ended::of(&entry.workflow, &event, before)
         });
-        let leased = match request {
-            Request::Claim { job, lease } => {
-                vec![self.leased(entry, *job, (lease.token, lease.expires), now)]
-            }
-            // Nothing is handed over to a caller who has left.
-            Request::Report {
-                job,
-                token,
-                hand_over: Some(hand_over),
-                ..
-            } if !posted.answer.is_unwanted() => {
-                let reported = LeaseRef {
-                    workflow: entry.workflow.id,
-                    job: *job,
-                    token: *token,
-                };
-                match effect {
-                    Effect::Done => self.hand_over(entry, known, (reported, hand_over), now),
-                    Effect::Already => self.hand_over_again(entry, (reported, hand_over), now),
-                }
-            }
-            _ => Vec::new(),
-        };
+        let leased = self.lease_jobs(entry, posted, effect, known);
         let reported = matches!(request, Request::Report { .. }) && effect == Effect::Done;
         let took = started
             .filter(|_| reported)
@@ -102,13 +86,55 @@ impl Player<'_> {
         })
     }
 
+    /// The jobs that a request leases to its caller. Jobs in `known` were ready before it.
+    fn lease_jobs(
+        &self,
+        entry: &mut Entry,
+        posted: &Posted,
+        effect: Effect,
+        known: usize,
+    ) -> Vec<Leased> {
+        let now = posted.now;
+        match &posted.request {
+            Request::Claim { job, lease } => {
+                let claimed = LeaseRef {
+                    workflow: entry.workflow.id,
+                    job: *job,
+                    token: lease.token,
+                };
+                vec![self.leased(entry, claimed, lease.expires, now)]
+            }
+            // Nothing is handed over to a caller who has left.
+            Request::Report {
+                job,
+                token,
+                hand_over: Some(hand_over),
+                ..
+            } if !posted.answer.is_unwanted() => {
+                let reported = Reported {
+                    lease: LeaseRef {
+                        workflow: entry.workflow.id,
+                        job: *job,
+                        token: *token,
+                    },
+                    hand_over,
+                };
+                match effect {
+                    Effect::Done => self.hand_over(entry, known, reported, now),
+                    Effect::Already => self.hand_over_again(entry, reported, now),
+                }
+            }
+            _ => Vec::new(),
+        }
+    }
+
     /// Leases jobs that have just become ready to the worker whose report made them ready, so that they do not enter the queue. Jobs
     /// in `known` were ready before.
     fn hand_over(
         &self,
         entry: &mut Entry,
         known: usize,
-        (reported, hand_over): (LeaseRef, &HandOver),
+        Reported { lease, hand_over }: Reported<'_>,
         now: Timestamp,
     ) -> Vec<Leased> {
         let ready = by_priority(
@@ -118,24 +144,24 @@ impl Player<'_> {
         let mut leased = Vec::new();
         for job in ready {
             // A job that is tried again at once waits behind those that were there before, so that it does not keep its worker for itself.
-            if job == reported.job || !self.may_hand_over(&entry.workflow, job, hand_over) {
+            if job == lease.job || !self.may_hand_over(&entry.workflow, job, hand_over) {
                 continue;
             }
             if !hand_over.take_one() {
                 break;
             }
-            let (token, worker) = (reported.successor(job).token, hand_over.worker.clone());
-            let lease = Lease {
-                token,
-                worker,
-                expires: now + hand_over.lease,
-            };
+            let next = lease.successor(job);
+            let expires = now + hand_over.lease;
             let event = Event::Claim {
                 job,
-                lease: lease.clone(),
+                lease: Lease {
+                    token: next.token,
+                    worker: hand_over.worker.clone(),
+                    expires,
+                },
             };
             if transition(&mut entry.workflow, &event, self.context.retention, now).is_ok() {
-                leased.push(self.leased(entry, job, (lease.token, lease.expires), now));
+                leased.push(self.leased(entry, next, expires, now));
             }
         }
         leased
@@ -147,12 +173,12 @@ impl Player<'_> {
     fn hand_over_again(
         &self,
         entry: &mut Entry,
-        (reported, hand_over): (LeaseRef, &HandOver),
+        Reported { lease, hand_over }: Reported<'_>,
         now: Timestamp,
     ) -> Vec<Leased> {
         let again = |(at, about): (usize, &Job)| match about.state {
             JobState::Running { expires } => {
-                let again = reported.successor(JobIndex(at as u32));
+                let again = lease.successor(JobIndex(at as u32));
                 // Whoever reports it too has it.
                 let wanted = about.token == again.token && !hand_over.reported.contains(&again);
                 wanted.then_some((again, expires))
@@ -167,11 +193,9 @@ impl Player<'_> {
             .filter_map(again)
             .collect();
         let mut leased = Vec::new();
-        for (LeaseRef { job, token, .. }, expires) in
-            found.into_iter().take_while(|_| hand_over.take_one())
-        {
-            entry.workflow.job_mut(job).fence += 1;
-            let mut again = self.leased(entry, job, (token, expires), now);
+        for (again, expires) in found.into_iter().take_while(|_| hand_over.take_one()) {
+            entry.workflow.job_mut(again.job).fence += 1;
+            let mut again = self.leased(entry, again, expires, now);
             again.undelivered.settle();
             leased.push(again);
         }
@@ -194,11 +218,12 @@ impl Player<'_> {
     pub(super) fn leased(
         &self,
         entry: &Entry,
-        job: JobIndex,
-        (token, expires): (u64, Timestamp),
+        lease: LeaseRef,
+        expires: Timestamp,
         now: Timestamp,
     ) -> Leased {
         let workflow = &entry.workflow;
+        let LeaseRef { job, token, .. } = lease;
         let about = &workflow.graph.jobs[job.index()];
         let output = |job| entry.outputs.get(&job).cloned();
         let inputs = about.parents.iter();
@@ -208,12 +233,7 @@ impl Player<'_> {
         let Job { attempt, fence, .. } = *workflow.job(job);
         let suspect = workflow.job(job).is_suspect();
         let graph = Arc::clone(&workflow.graph);
-        let lease = LeaseRef {
-            workflow: workflow.id,
-            job,
-            token,
-        };
-        let undelivered = Undelivered::new(self.give_back, (lease, fence), now);
+        let undelivered = Undelivered::new(self.give_back, lease, fence, now);
         let fence = (self.store.format() > Format::First).then_some(fence);
         Leased {
             job,

@@ -134,7 +134,7 @@ impl Round<'_> {
                             // What a write that stopped left over is not mended by it.
                             group.strays = group.strays.filter(|_| refused.is_none());
                             group.refused = unanswered.clone().map(Box::new);
-                            again.extend(self.settle(group, (change, applied)));
+                            again.extend(self.settle(group, change, applied));
                         }
                     }
                 }
@@ -261,7 +261,7 @@ impl Round<'_> {
     }
 
     /// Handles the store's answer. Returns the group when its requests must be applied again.
-    fn settle(&self, group: Group, (change, applied): (&Change, Applied)) -> Option<Group> {
+    fn settle(&self, group: Group, change: &Change, applied: Applied) -> Option<Group> {
         match applied {
             Applied::Done => self.finish(group, Some(change)),
             Applied::KeyTaken(taken) => {
@@ -302,12 +302,9 @@ impl Round<'_> {
         if let Some(attempts) = &self.context().attempts {
             for (posted, answer) in group.posted.iter().zip(&group.answers) {
                 if let Ok(answer) = answer {
-                    tell(
-                        attempts,
-                        &entry.workflow,
-                        (&posted.request, posted.now),
-                        answer,
-                    );
+                    let request = &posted.request;
+                    let at = posted.now;
+                    tell(attempts, &entry.workflow, request, at, answer);
                 }
             }
         }

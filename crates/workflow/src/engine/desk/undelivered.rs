@@ -10,7 +10,7 @@ use crate::time::Timestamp;
 /// Who takes back what workers do not have, or have no more. Without waiting.
 pub(crate) trait Returns: Send + Sync {
     /// Gives the job of a lease with this number back.
-    fn give_back(&self, lease: (LeaseRef, u64), now: Timestamp);
+    fn give_back(&self, lease: LeaseRef, fence: u64, now: Timestamp);
 
     /// Frees the places of leases in sets of limits.
     fn free(&self, places: Vec<(String, LeaseRef)>);
@@ -33,11 +33,7 @@ pub(crate) struct Undelivered {
 }
 
 impl Undelivered {
-    pub(super) fn new(
-        give_back: &GiveBack,
-        (lease, fence): (LeaseRef, u64),
-        now: Timestamp,
-    ) -> Self {
+    pub(super) fn new(give_back: &GiveBack, lease: LeaseRef, fence: u64, now: Timestamp) -> Self {
         Self {
             give_back: Some(Arc::clone(give_back)),
             lease,
@@ -73,7 +69,7 @@ impl fmt::Debug for Undelivered {
 impl Drop for Undelivered {
     fn drop(&mut self) {
         if let Some(give_back) = self.give_back.take() {
-            give_back.give_back((self.lease, self.fence), self.now);
+            give_back.give_back(self.lease, self.fence, self.now);
             self.charged
                 .take()
                 .into_iter()

@@ -73,7 +73,8 @@ impl Engine {
     }
 
     async fn hear(&self, ears: Ears, now: impl Fn() -> Timestamp) {
-        let (topics, heard) = (Vec::new(), HashSet::new());
+        let topics = Vec::new();
+        let heard = HashSet::new();
         let mut listener = Listener {
             engine: self,
             ears,
@@ -196,7 +197,8 @@ impl Listener<'_> {
             self.attentive = false;
             self.choose_topics();
         }
-        let (busy, shared) = (queues.busy(), queues.are_shared());
+        let busy = queues.busy();
+        let shared = queues.are_shared();
         if !busy.is_empty() && shared {
             let mine = &self.engine.core.context.home.mine;
             let away: Vec<Partition> = self
@@ -290,12 +292,11 @@ impl Listener<'_> {
         }
         due.into_iter()
             .for_each(|due| context.expect_by(partition, due));
-        let pause = match context.home.mine.has(partition) {
-            true => Duration::ZERO,
-            false => {
-                let longest = GIVES_WAY * (1 << self.late.min(DOUBLINGS));
-                longest.mul_f64(fastrand::f64())
-            }
+        let pause = if context.home.mine.has(partition) {
+            Duration::ZERO
+        } else {
+            let longest = GIVES_WAY * (1 << self.late.min(DOUBLINGS));
+            longest.mul_f64(fastrand::f64())
         };
         self.look_for(&ready, &[partition], pause);
     }
@@ -380,7 +381,8 @@ mod with_redis {
         let acl =
             |rule: &str| assert_eq!(redis.raw(&format!("ACL SETUSER default {rule}")), "+OK\r\n");
         acl("resetchannels");
-        let (one, other) = (open(&redis).await, open(&redis).await);
+        let one = open(&redis).await;
+        let other = open(&redis).await;
         let asks = |engine: Engine| async move {
             engine
                 .listen_asking(now, || Duration::from_millis(20))
@@ -412,7 +414,8 @@ mod with_redis {
     #[tokio::test]
     async fn a_server_that_is_not_heard_any_more_says_so() {
         let redis = RedisServer::start().await;
-        let (one, other) = (open(&redis).await, open(&redis).await);
+        let one = open(&redis).await;
+        let other = open(&redis).await;
         let listening = one.clone();
         let _one = Aborted(tokio::spawn(async move { listening.listen(now).await }));
         let listening = other.clone();

@@ -136,7 +136,8 @@ pub(super) fn roster(
             mute,
             served,
         } = entry;
-        let (heard, began) = (Timestamp::from_micros(at), Timestamp::from_micros(began));
+        let heard = Timestamp::from_micros(at);
+        let began = Timestamp::from_micros(began);
         match ahead.standing(id, at, now) {
             Standing::Lives => {
                 let served_since = served.map(Timestamp::from_micros);

@@ -73,10 +73,8 @@ mod tests {
     /// How many partitions move when the last of so many servers leaves; as many move when it comes.
     fn moves(partitions: u16, number: u64) -> usize {
         let servers = servers(number);
-        let (all, rest) = (
-            share_out(partitions, &servers),
-            share_out(partitions, &servers[..servers.len() - 1]),
-        );
+        let all = share_out(partitions, &servers);
+        let rest = share_out(partitions, &servers[..servers.len() - 1]);
         all.iter()
             .zip(&rest)
             .filter(|(with, without)| with != without)

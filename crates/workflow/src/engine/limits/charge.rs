@@ -1,6 +1,5 @@
 //! Takes what jobs need that were taken out of their queues, and gives back what was taken in vain.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,15 +19,14 @@ use crate::engine::queues::Taken;
 use crate::engine::queues::closings::Closing;
 use crate::graph::limits::{Limit, Limits};
 use crate::record::lease::LeaseRef;
-use crate::store::holders::{Extended, Hold};
+use crate::store::error::StoreError;
+use crate::store::holders::{Held, Hold};
 use crate::time::Timestamp;
 
 /// When a limit is asked again that could not be asked.
-const AGAIN: Duration = Duration::from_secs(1);
+pub(super) const AGAIN: Duration = Duration::from_secs(1);
 /// A set without places is asked again after this time at the latest: what is heard of places that are free may get lost, and so may the store.
 const LONGEST: Duration = Duration::from_secs(15);
-/// How often it is tried to free a place: for ten minutes.
-const RELEASES: u32 = 600;
 
 /// A rate limit without room, by what it answered when it was asked at that time.
 pub(super) fn without_units(no_room: NoRoom, asked: Timestamp) -> Closing {
@@ -71,6 +69,15 @@ struct Part {
     held: Vec<(String, usize)>,
 }
 
+/// What the store answered for one set of a part.
+struct SetAnswer {
+    part: usize,
+    set: String,
+    /// The name of the limit.
+    limit: Arc<str>,
+    held: Result<Held, StoreError>,
+}
+
 impl Part {
     fn new(limits: Arc<Limits>) -> Self {
         Self {
@@ -91,6 +98,11 @@ impl Part {
 
     fn has_sets(&self) -> bool {
         self.sets().next().is_some()
+    }
+
+    /// The job whose queue and lane stand for all: their limits are equal.
+    fn first<'t>(&self, taken: &'t [Taken]) -> &'t Taken {
+        &taken[self.jobs[0]]
     }
 
     fn has_units(&self) -> bool {
@@ -131,122 +143,14 @@ impl Engine {
         charge.begin(taken.jobs());
         if !charge.parts.is_empty() {
             let asked = self.queues().returned();
-            charge.hold(taken.jobs(), (lease, told), asked).await;
+            charge.hold(taken.jobs(), lease, told, asked).await;
             charge.take_units(taken.jobs(), told, asked).await;
             charge.leave_others(taken);
         }
         charge
     }
 
-    /// Lets the places of leases last as long as the leases are to.
-    pub(in crate::engine) async fn extend_places(
-        &self,
-        extensions: &[(LeaseRef, Timestamp)],
-        now: Timestamp,
-    ) -> Vec<Result<Extended, EngineError>> {
-        let mut results = vec![Ok(Extended::Yes); extensions.len()];
-        let mut by_lease: BTreeMap<Duration, Vec<(usize, String, LeaseRef)>> = BTreeMap::new();
-        for (at, (lease, expires)) in extensions
-            .iter()
-            .enumerate()
-            .filter(|(_, (lease, _))| has_places(lease.token))
-        {
-            match self.graph(lease.workflow).await {
-                Ok(Some((graph, _))) => {
-                    let places = graph
-                        .sets(lease.workflow, lease.job)
-                        .into_iter()
-                        .map(|set| (at, set, *lease));
-                    by_lease
-                        .entry(expires.since(now))
-                        .or_default()
-                        .extend(places);
-                }
-                // The desk says so.
-                Ok(None) => {}
-                Err(error) => results[at] = Err(error),
-            }
-        }
-        for (length, places) in by_lease {
-            let each: Vec<(&str, LeaseRef)> = places
-                .iter()
-                .map(|(_, set, lease)| (set.as_str(), *lease))
-                .collect();
-            for ((at, ..), extended) in places
-                .iter()
-                .zip(self.store().extend_holds(&each, now, length).await)
-            {
-                match (extended, &results[*at]) {
-                    (Ok(Extended::Yes), _) | (_, Err(_)) => {}
-                    (other, Ok(_)) => results[*at] = other.map_err(EngineError::from),
-                }
-            }
-        }
-        self.hold_again_after_gap(extensions, &mut results, now)
-            .await;
-        results
-    }
-
-    /// Places that are gone because they could not be extended during an outage are taken again, if they are free.
-    async fn hold_again_after_gap(
-        &self,
-        extensions: &[(LeaseRef, Timestamp)],
-        results: &mut [Result<Extended, EngineError>],
-        now: Timestamp,
-    ) {
-        let is_gone = |result: &Result<Extended, EngineError>| matches!(result, Ok(Extended::Gone));
-        let gone = extensions
-            .iter()
-            .zip(&*results)
-            .filter(|(_, result)| is_gone(result));
-        let gone = gone.filter(|((lease, until), _)| {
-            self.had_gap(lease.workflow.partition(), until.since(now), now)
-        });
-        let gone: Vec<(LeaseRef, Timestamp)> = gone.map(|(extension, _)| *extension).collect();
-        if gone.is_empty() {
-            return;
-        }
-        let held = self.hold_spared(&gone, now).await;
-        for ((lease, _), result) in extensions.iter().zip(results) {
-            if held.contains(lease) {
-                *result = Ok(Extended::Yes);
-            }
-        }
-    }
-
-    /// Frees places without waiting for the store.
-    pub(in crate::engine) fn release_later(&self, places: Vec<(String, LeaseRef)>) {
-        let engine = self.clone();
-        self.spawn(async move { engine.release(&places).await });
-    }
-
-    /// Frees places. While the store does not take it, that is tried again: a place outlives its job otherwise, by as long as the lease was to last.
-    async fn release(&self, places: &[(String, LeaseRef)]) {
-        let mut each: Vec<(&str, LeaseRef)> = places
-            .iter()
-            .map(|(set, lease)| (set.as_str(), *lease))
-            .collect();
-        for tries in 1..=RELEASES {
-            let released = self
-                .store()
-                .release(&each, self.server(), self.queues().now())
-                .await;
-            let mut failed = Vec::new();
-            for ((set, lease), released) in each.into_iter().zip(released) {
-                match released {
-                    Ok(_) => self.queues().open(set),
-                    Err(_) => failed.push((set, lease)),
-                }
-            }
-            if failed.is_empty() || tries == RELEASES || self.core.tasks.is_closed() {
-                return;
-            }
-            each = failed;
-            tokio::time::sleep(AGAIN).await;
-        }
-    }
-
-    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         if tokio::runtime::Handle::try_current().is_ok() {
             self.core.tasks.spawn(task);
         }
@@ -260,6 +164,18 @@ impl Engine {
 /// Whether the job of a lease has a place in a set. Tokens of earlier versions say so by chance, too.
 pub(super) fn has_places(token: u64) -> bool {
     token & 1 == 1
+}
+
+/// How long a set gives no places after an answer of the store. `None` if it has some left.
+fn closed_for(engine: &Engine, held: &Result<Held, StoreError>) -> Option<Duration> {
+    let Ok(held) = held else { return Some(AGAIN) };
+    // A server that does not hear of places that others free has to look.
+    let longest = if engine.hears_of_places() {
+        LONGEST
+    } else {
+        AGAIN
+    };
+    (held.free == 0).then(|| held.next.unwrap_or(AGAIN).min(longest))
 }
 
 fn token(places: bool) -> u64 {
@@ -311,78 +227,68 @@ impl Charge {
     }
 
     /// Takes places.
-    async fn hold(&mut self, taken: &[Taken], (lease, told): (Duration, Told), asked: u64) {
-        let parts: Vec<usize> = (0..self.parts.len())
-            .filter(|&part| self.parts[part].has_sets())
-            .collect();
-        if parts.is_empty() {
-            return;
-        }
-        let terms = self.engine.terms();
-        let holds = parts.iter().flat_map(|&part| {
-            let (leases, terms) = (&*self.parts[part].leases, &terms);
-            let Taken { queue, lane, .. } = &taken[self.parts[part].jobs[0]];
-            self.parts[part].sets().map(move |(set, own)| {
-                let most = terms.lowest_concurrency(Some(queue), Some(&lane.handler), set, own);
-                ((part, own), Hold { set, most, leases })
-            })
-        });
-        let (of, holds): (Vec<(usize, u32)>, Vec<Hold<'_>>) = holds.unzip();
-        let held = self
-            .engine
-            .store()
-            .hold(&holds, self.engine.server(), told.then(), lease)
-            .await;
+    async fn hold(&mut self, taken: &[Taken], lease: Duration, told: Told, asked: u64) {
+        let answers = self.hold_sets(taken, lease, told.then()).await;
         let mut granted: Vec<usize> = self.parts.iter().map(|part| part.jobs.len()).collect();
-        let (mut closed, mut taken_places, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
-        for (((part, own), hold), held) in of.iter().zip(&holds).zip(held) {
-            let (number, after) = match held {
-                Ok(held) => {
-                    let next = held.next.unwrap_or(AGAIN).min(LONGEST);
-                    // Who does not hear of places that others free has to look.
-                    let next = if self.engine.hears_of_places() {
-                        next
-                    } else {
-                        next.min(AGAIN)
-                    };
-                    (held.granted, (held.free == 0).then_some(next))
-                }
-                Err(error) => {
-                    tracing::warn!(set = hold.set, %error, "places under a limit of jobs could not be taken");
+        let mut unknown = Vec::new();
+        for answer in answers {
+            let part = &mut self.parts[answer.part];
+            let closed_for = closed_for(&self.engine, &answer.held);
+            let number = answer.held.map_or_else(
+                |error| {
+                    tracing::warn!(set = answer.set, %error, "places under a limit of jobs could not be taken");
                     // They may have been. Nobody waits for them: their time will be over.
-                    unknown.extend(
-                        hold.leases
-                            .iter()
-                            .map(|lease| (hold.set.to_owned(), *lease)),
-                    );
-                    (0, Some(AGAIN))
-                }
-            };
-            granted[*part] = granted[*part].min(number);
-            taken_places.push((*part, hold.set.to_owned(), number));
-            closed.extend(after.map(|after| (*part, name_of_set(hold.set, *own), after)));
-        }
-        taken_places
-            .into_iter()
-            .for_each(|(part, set, number)| self.parts[part].held.push((set, number)));
-        for (part, set, after) in closed {
-            self.close(
-                &taken[self.parts[part].jobs[0]],
-                &set,
-                Closing {
+                    unknown.extend(part.leases.iter().map(|lease| (answer.set.clone(), *lease)));
+                    0
+                },
+                |held| held.granted,
+            );
+            granted[answer.part] = granted[answer.part].min(number);
+            part.held.push((answer.set, number));
+            if let Some(after) = closed_for {
+                let closing = Closing {
                     until: told.now() + after,
                     room: Some(1),
                     turns_at: None,
-                },
-                asked,
-            );
+                };
+                let job = self.parts[answer.part].first(taken);
+                self.close(job, &answer.limit, closing, asked);
+            }
         }
-        if !unknown.is_empty() {
-            self.engine.release_later(unknown);
+        self.engine.release_later(unknown);
+        for (part, number) in granted.into_iter().enumerate() {
+            self.keep(part, number);
         }
-        for part in parts {
-            self.keep(part, granted[part]);
+    }
+
+    /// Asks the store for places in all sets.
+    async fn hold_sets(&self, taken: &[Taken], lease: Duration, now: Timestamp) -> Vec<SetAnswer> {
+        let terms = self.engine.terms();
+        let mut holds = Vec::new();
+        let mut limits = Vec::new();
+        for (at, part) in self.parts.iter().enumerate() {
+            let Taken { queue, lane, .. } = part.first(taken);
+            for (set, own) in part.sets() {
+                let most = terms.lowest_concurrency(Some(queue), Some(&lane.handler), set, own);
+                let leases = &part.leases;
+                holds.push(Hold { set, most, leases });
+                limits.push((at, name_of_set(set, own)));
+            }
         }
+        if holds.is_empty() {
+            return Vec::new();
+        }
+        let server = self.engine.server();
+        let held = self.engine.store().hold(&holds, server, now, lease).await;
+        let answers = limits.into_iter().zip(holds).zip(held);
+        answers
+            .map(|(((part, limit), hold), held)| SetAnswer {
+                part,
+                set: hold.set.to_owned(),
+                limit,
+                held,
+            })
+            .collect()
     }
 
     /// Takes units of rate limits.
@@ -422,7 +328,7 @@ impl Charge {
                     .map(name_of)
             {
                 let closing = without_units(no_room, asking);
-                self.close(&taken[self.parts[part].jobs[0]], &limit, closing, asked);
+                self.close(self.parts[part].first(taken), &limit, closing, asked);
             }
             self.keep(part, jobs as usize);
         }
@@ -446,9 +352,7 @@ impl Charge {
             self.denied += part.leases.len() - number;
             let places = part.places_after(number);
             part.leases.truncate(number);
-            if !places.is_empty() {
-                self.engine.release_later(places);
-            }
+            self.engine.release_later(places);
         }
     }
 
@@ -485,7 +389,8 @@ impl Charge {
     /// their worker.
     pub(in crate::engine) fn settle(mut self, answers: &mut [Result<Answer, EngineError>]) {
         for part in &mut self.parts {
-            let (mut vain, receipt) = (Vec::new(), part.receipt.take());
+            let mut vain = Vec::new();
+            let receipt = part.receipt.take();
             for (&at, lease) in part.jobs.iter().zip(&part.leases) {
                 match &mut answers[at] {
                     Ok(answer) => {
@@ -507,10 +412,7 @@ impl Charge {
                 .held
                 .iter()
                 .flat_map(|(set, _)| vain.iter().map(|lease| (set.clone(), *lease)));
-            let places: Vec<_> = places.collect();
-            if !places.is_empty() {
-                self.engine.release_later(places);
-            }
+            self.engine.release_later(places.collect());
             if let Some(receipt) = receipt {
                 let charged = Charged {
                     limits: Arc::clone(&part.limits),
@@ -529,10 +431,7 @@ impl Drop for Charge {
             return;
         }
         for part in &mut self.parts {
-            let places = part.places_after(0);
-            if !places.is_empty() {
-                self.engine.release_later(places);
-            }
+            self.engine.release_later(part.places_after(0));
             if let Some(receipt) = part.receipt.take() {
                 let charged = Charged {
                     limits: Arc::clone(&part.limits),

@@ -94,7 +94,8 @@ impl Engine {
             .filter_map(set)
             .collect();
         let mut found = self.store().holders(&sets, now, told).await.into_iter();
-        let (mut names, terms) = (HashMap::new(), self.terms());
+        let mut names = HashMap::new();
+        let terms = self.terms();
         let mut looks = Vec::with_capacity(jobs.len());
         for limits in jobs {
             let mut holders = Vec::with_capacity(limits.each().len());
@@ -201,7 +202,8 @@ fn no_place(
     };
     let most = terms.lowest_concurrency(None, None, name, *most);
     let until = holders.first.first().map_or(now, |first| first.until);
-    let (running, holders) = (holders.number, holders.first.clone());
+    let running = holders.number;
+    let holders = holders.first.clone();
     (running >= most).then(|| Full {
         limit: limit.clone(),
         until,

@@ -36,7 +36,8 @@ impl Engine {
     /// # Errors
     /// The store cannot be read, or too many workflows have the tag of a filter with a name and a tag.
     pub async fn count(&self, filter: &Filter) -> Result<Partial<Vec<(Status, u64)>>, EngineError> {
-        let (statuses, mut missing) = (filter.wanted_statuses(), Missing::default());
+        let statuses = filter.wanted_statuses();
+        let mut missing = Missing::default();
         if filter.needs_labels() {
             let number = |counts: &[u64; STATUSES], status: Status| (status, counts[place(status)]);
             let counts = self
@@ -74,7 +75,8 @@ impl Engine {
         after: Option<&str>,
         limit: usize,
     ) -> Result<Partial<CountPage>, EngineError> {
-        let (statuses, mut missing) = (filter.wanted_statuses(), Missing::default());
+        let statuses = filter.wanted_statuses();
+        let mut missing = Missing::default();
         if filter.tag.is_some() {
             let counts = self.walk(filter, &mut missing).await?;
             let from = after.map_or(Bound::Unbounded, Bound::Excluded);
@@ -102,7 +104,7 @@ impl Engine {
         };
         let mut named = Vec::new();
         for some in names.chunks(COUNTED) {
-            self.count_names(some, filter, (&mut named, &mut missing))
+            self.count_names(some, filter, &mut named, &mut missing)
                 .await?;
         }
         let next = names.into_iter().last().filter(|_| more);
@@ -132,7 +134,8 @@ impl Engine {
         &self,
         names: &[String],
         filter: &Filter,
-        (named, missing): (&mut NumbersByName, &mut Missing),
+        named: &mut NumbersByName,
+        missing: &mut Missing,
     ) -> Result<(), EngineError> {
         let statuses = filter.wanted_statuses();
         let one = |name: &String| Filter {

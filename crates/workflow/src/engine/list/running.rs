@@ -58,7 +58,9 @@ impl Engine {
     /// # Errors
     /// The store cannot be read.
     pub async fn running_jobs(&self, from: RunningCursor) -> Result<RunningJobs, EngineError> {
-        let (mut found, mut left, mut bytes) = (RunningJobs::default(), WORKFLOWS, BYTES);
+        let mut found = RunningJobs::default();
+        let mut left = WORKFLOWS;
+        let mut bytes = BYTES;
         let RunningCursor {
             mut partition,
             mut after,
@@ -69,19 +71,20 @@ impl Engine {
                 found.next = Some(RunningCursor { partition, after });
                 return Ok(found);
             }
-            let rows = match readable.contains(&Partition(partition)) {
-                true => {
-                    self.timers(Partition(partition), after.as_deref(), left)
-                        .await?
-                }
-                false => Vec::new(),
+            let rows = if readable.contains(&Partition(partition)) {
+                self.timers(Partition(partition), after.as_deref(), left)
+                    .await?
+            } else {
+                Vec::new()
             };
             let (looked_at, cost) = self.add_running(&rows, bytes, &mut found).await?;
             after = looked_at.checked_sub(1).map(|last| rows[last].clone());
             if looked_at == rows.len() && rows.len() < left {
-                (partition, after) = (partition + 1, None);
+                partition += 1;
+                after = None;
             }
-            (left, bytes) = (left - looked_at, bytes.saturating_sub(cost));
+            left -= looked_at;
+            bytes = bytes.saturating_sub(cost);
         }
         Ok(found)
     }
@@ -111,7 +114,9 @@ impl Engine {
                 .1
         };
         let ids: Vec<WorkflowId> = rows.iter().map(id).collect();
-        let (mut small, mut looked_at, mut cost) = (Vec::new(), 0, 0);
+        let mut small = Vec::new();
+        let mut looked_at = 0;
+        let mut cost = 0;
         for (&id, head) in ids.iter().zip(self.store().heads(&ids).await) {
             if cost >= bytes {
                 break;
@@ -121,7 +126,8 @@ impl Engine {
             let Ok(Some(Ok(listed))) = head.map(|head| head.map(|head| listed(id, &head))) else {
                 continue;
             };
-            let (running, graph) = (listed.meta.counts.of("running"), self.core.states.graph(id));
+            let running = listed.meta.counts.of("running");
+            let graph = self.core.states.graph(id);
             if running == 0 {
             } else if let Some(queue) = graph.as_ref().and_then(|graph| only_queue(graph)) {
                 found.add(queue, running.into());

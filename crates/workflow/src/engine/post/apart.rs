@@ -85,14 +85,14 @@ mod tests {
     use crate::graph::Graph;
     use crate::graph::definition::{Definition, JobDefinition};
     use crate::store::Store;
-    use crate::store::memory::MemoryStore;
+    use crate::store::simulated::SimulatedStore;
     use crate::time::Timestamp;
 
     /// A hundred views of one large workflow read it a hundred times before the first was made of it.
     #[tokio::test]
     async fn a_large_workflow_is_not_read_before_there_is_room_for_it() {
-        let store = MemoryStore::new(1);
-        let engine = Engine::start(Store::Memory(store.clone()), EngineOptions::default())
+        let store = SimulatedStore::new(1);
+        let engine = Engine::start(Store::Simulated(store.clone()), EngineOptions::default())
             .await
             .unwrap();
         let jobs = (0..2_000)
@@ -148,14 +148,20 @@ mod tests {
 
     #[tokio::test]
     async fn work_apart_is_bounded_and_holds_nobody_up() {
-        let engine = Engine::start(Store::Memory(MemoryStore::new(1)), EngineOptions::default())
-            .await
-            .unwrap();
-        let (ends, begun) = (mpsc::channel::<()>(), mpsc::channel());
+        let engine = Engine::start(
+            Store::Simulated(SimulatedStore::new(1)),
+            EngineOptions::default(),
+        )
+        .await
+        .unwrap();
+        let ends = mpsc::channel::<()>();
+        let begun = mpsc::channel();
         let end = std::sync::Mutex::new(ends.1);
         let end = Arc::new(end);
         for _ in 0..AT_A_TIME {
-            let (engine, end, begun) = (engine.clone(), Arc::clone(&end), begun.0.clone());
+            let engine = engine.clone();
+            let end = Arc::clone(&end);
+            let begun = begun.0.clone();
             tokio::spawn(async move {
                 let work = move || {
                     begun.send(()).unwrap();

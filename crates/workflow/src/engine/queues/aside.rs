@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use hashbrown::{HashMap, HashSet};
 
+use super::{Queues, Taken};
 use crate::id::{Partition, WorkflowId};
 use crate::record::rows::ReadyPlace;
+use crate::store::error::StoreError;
 use crate::time::Timestamp;
 
 /// After this time a workflow is tried again: somebody may have repaired it.
@@ -80,5 +82,60 @@ impl Aside {
     /// Whether a job that a read found was not ready before.
     pub(super) fn take_orphan(&mut self, head: &ReadyPlace) -> bool {
         !self.orphans.is_empty() && self.orphans.remove(head)
+    }
+}
+
+impl Queues {
+    /// A job was not ready, or its workflow was gone. If the store still has the row when it is read again, the row is stale.
+    pub(crate) fn note_orphan(&self, taken: &Taken) {
+        self.aside().note_orphan(taken.head);
+    }
+
+    /// Passes over a workflow that cannot be read, for a while, and says so.
+    pub(crate) fn pass_over(&self, workflow: WorkflowId, error: &StoreError) {
+        if self.put_aside(workflow) {
+            tracing::error!(%workflow, %error, "a workflow that cannot be read is passed over");
+        }
+    }
+
+    /// Passes over the jobs of a workflow for a while. Returns whether they were not passed over before.
+    pub(crate) fn put_aside(&self, workflow: WorkflowId) -> bool {
+        self.drop_heads(workflow);
+        self.aside().put(workflow, self.now())
+    }
+
+    /// Passes over the jobs of a workflow until [`Queues::take_unwritten`]: the store failed, the workflow did not.
+    pub(crate) fn put_unwritten(&self, workflow: WorkflowId) {
+        self.drop_heads(workflow);
+        self.aside().put_unwritten(workflow);
+        self.called.notify_one();
+    }
+
+    /// The store works in these partitions: jobs that were passed over until then are looked for.
+    pub(crate) fn take_unwritten(&self, works: impl Fn(Partition) -> bool) {
+        if self.aside().take_unwritten(works) {
+            for queue in self.each().values_mut() {
+                queue.doubt();
+                queue.failed = true;
+            }
+        }
+    }
+
+    fn drop_heads(&self, workflow: WorkflowId) {
+        for queue in self.each().values_mut() {
+            queue
+                .lanes
+                .change_all(|_, lane| lane.heads.retain(|head| head.workflow() != workflow));
+        }
+    }
+
+    /// Whether the jobs of a workflow are passed over now.
+    pub(crate) fn is_aside(&self, workflow: WorkflowId) -> bool {
+        self.aside().has(workflow, self.now())
+    }
+
+    /// How many workflows are passed over.
+    pub(crate) fn number_aside(&self) -> usize {
+        self.aside().number()
     }
 }

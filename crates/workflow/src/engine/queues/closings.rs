@@ -197,7 +197,8 @@ impl Closings {
         let Some((until, limit)) = self.due.first().filter(|(until, _)| *until <= now) else {
             return Vec::new();
         };
-        let (until, limit) = (*until, Arc::clone(limit));
+        let until = *until;
+        let limit = Arc::clone(limit);
         if is_set(&limit) {
             self.take(&limit).into_iter().collect()
         } else {

@@ -146,7 +146,9 @@ fn near_first(
     mut heads: impl Iterator<Item = ReadyPlace>,
     is_near: impl Fn(&ReadyPlace) -> bool,
 ) -> impl Iterator<Item = Turn> {
-    let (mut near, mut far, mut read) = (None, VecDeque::new(), 0);
+    let mut near = None;
+    let mut far = VecDeque::new();
+    let mut read = 0;
     std::iter::from_fn(move || {
         while near.is_none() && (read < SPAN || far.is_empty()) {
             let Some(head) = heads.next() else { break };
@@ -169,7 +171,8 @@ fn merged(
     one: impl Iterator<Item = Turn>,
     other: impl Iterator<Item = Turn>,
 ) -> impl Iterator<Item = Turn> {
-    let (mut one, mut other) = (one.peekable(), other.peekable());
+    let mut one = one.peekable();
+    let mut other = other.peekable();
     std::iter::from_fn(move || match (one.peek(), other.peek()) {
         (Some(first), Some(second)) if first <= second => one.next(),
         (Some(_), None) => one.next(),
@@ -188,7 +191,9 @@ mod tests {
     fn head(partition: u16, priority: u8, millis: u64) -> ReadyPlace {
         let since = Timestamp::from_micros(millis * 1_000);
         let workflow = WorkflowId::new(since, Partition(partition), 1);
-        let (queue, handler, limit_key) = ("q".to_owned(), String::new(), String::new());
+        let queue = "q".to_owned();
+        let handler = String::new();
+        let limit_key = String::new();
         let entry = ReadyEntry {
             queue,
             handler,
@@ -308,7 +313,8 @@ mod tests {
 
     #[test]
     fn what_a_thread_serves_itself_goes_first_unless_another_is_more_urgent_or_older() {
-        let (mine, spread) = (Mine::all(2), Spread::new(2, 2));
+        let mine = Mine::all(2);
+        let spread = Spread::new(2, 2);
         let check = |heads: &[(u16, u8, u64)], expected: &[(u16, u8, u64)]| {
             let mut all = Heads::default();
             heads.iter().for_each(|&(at, priority, millis)| {

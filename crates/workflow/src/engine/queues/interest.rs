@@ -61,7 +61,8 @@ impl Queues {
     /// Those of the queues of which a worker here may want the jobs that became ready elsewhere: because it waits, or because they are more
     /// urgent than what is known here. Of the others it is noted that there may be more.
     pub(crate) fn wanted(&self, news: &News) -> Vec<ToRead> {
-        let (mut each, now) = (self.each(), self.now());
+        let mut each = self.each();
+        let now = self.now();
         let mut wanted = Vec::new();
         let mut look = |name: &str, queue: &mut Queue, priority: u8, lane: Option<LaneKey>| {
             let busy = queue.asked.is_some_and(|asked| now.since(asked) <= BUSY);
@@ -106,7 +107,8 @@ impl Queues {
     pub(crate) fn busy(&self) -> Vec<String> {
         // Before the look: what is taken meanwhile is told of.
         self.told_of_work.store(false, Relaxed);
-        let (each, now) = (self.each(), self.now());
+        let each = self.each();
+        let now = self.now();
         let busy = |queue: &Queue| {
             let asked = queue.asked.is_some_and(|asked| now.since(asked) <= BUSY);
             asked && !queue.paused && queue.lanes.has_here()

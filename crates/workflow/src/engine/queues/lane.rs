@@ -102,9 +102,10 @@ impl Lane {
 
     /// The store may have others where this one is.
     pub(super) fn doubt(&mut self, partition: Partition, mine: &Mine) {
-        match mine.has(partition) {
-            true => self.more.here = true,
-            false => self.more.away = true,
+        if mine.has(partition) {
+            self.more.here = true
+        } else {
+            self.more.away = true
         }
     }
 

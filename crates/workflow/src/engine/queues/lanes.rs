@@ -3,24 +3,24 @@
 //! Keys take turns by weight: each has a place in the order, which moves on by less the more weight it has. A key that comes anew goes behind those
 //! that wait, so however many come, each of these has its turn. Under a key the most urgent and oldest goes first. A key that is closed is in no order, so it costs nobody anything.
 
+mod key_memory;
+mod limit_group;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
 use hashbrown::{HashMap, HashSet};
 
+pub(super) use self::key_memory::Room;
+pub(super) use self::limit_group::Group;
 use super::closings::OpenPosition;
 use super::heads::Heads;
 use super::lane::{Lane, More};
 use super::weights::Weights;
 use crate::engine::home::mine::Mine;
-use crate::engine::limits::name_of;
-use crate::graph::limits::Limits;
 use crate::record::rows::{ReadyPlace, ReadyRow};
 use crate::time::Timestamp;
 
-/// How far a key of weight 1 moves on with each job.
-const STRIDE: u64 = 1 << 20;
 /// How many ready jobs of one queue are kept in memory, about 60 bytes each: so many that may be taken, and as many that wait for room under a
 /// limit. The others are read from the store when these are used up.
 const KEPT: usize = 16_384;
@@ -28,9 +28,6 @@ const KEPT: usize = 16_384;
 const KEPT_EACH: usize = 16;
 /// So many keys each queue may have, however many others have: no queue keeps those of another from being served.
 const RESERVED: usize = 32;
-/// What a key takes in memory besides its text, which is there three times: for its order, its limits and its lanes.
-const AROUND_KEY: usize = 768;
-
 /// Which lane of a queue a job is in.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct LaneKey {
@@ -38,110 +35,6 @@ pub(crate) struct LaneKey {
     pub(crate) limits: Arc<str>,
     /// What a worker runs; empty where the store does not say.
     pub(crate) handler: Arc<str>,
-}
-
-/// Memory for the keys of all queues, in bytes.
-#[derive(Debug, Clone)]
-pub(super) struct Room(Arc<AtomicI64>);
-
-impl Room {
-    pub(super) fn new(bytes: usize) -> Self {
-        Self(Arc::new((bytes as i64).into()))
-    }
-
-    fn take(&self, bytes: usize) -> bool {
-        let rest = |left: i64| Some(left - bytes as i64).filter(|left| *left >= 0);
-        self.0.fetch_update(Relaxed, Relaxed, rest).is_ok()
-    }
-
-    /// Takes what there may not be.
-    fn overdraw(&self, bytes: usize) {
-        self.0.fetch_sub(bytes as i64, Relaxed);
-    }
-
-    fn give_back(&self, bytes: usize) {
-        self.0.fetch_add(bytes as i64, Relaxed);
-    }
-}
-
-/// The jobs with one key of limits.
-#[derive(Debug)]
-pub(super) struct Group {
-    pub(super) key: Arc<str>,
-    /// None: no limits, or such as this program cannot read.
-    pub(super) limits: Option<Arc<Limits>>,
-    /// The names of these limits.
-    pub(super) names: Box<[Arc<str>]>,
-    pub(super) lanes: HashMap<Arc<str>, Lane>,
-    /// Its place in the order.
-    pass: u64,
-    weight: u32,
-    /// The limit without room for which its jobs wait.
-    pub(super) closed: Option<Arc<str>>,
-    /// How many jobs are known.
-    known: usize,
-}
-
-impl Group {
-    fn new(key: Arc<str>, weights: &Weights) -> Self {
-        let limits = if key.is_empty() {
-            None
-        } else {
-            Limits::read(&key).map(Arc::new)
-        };
-        // Jobs under limits that this program cannot read wait for one that can.
-        let closed = (limits.is_none() && !key.is_empty()).then(|| Arc::clone(&key));
-        let weight = limits.as_ref().map_or(1, |limits| weights.of(limits));
-        let names = limits
-            .iter()
-            .flat_map(|limits| limits.each())
-            .map(name_of)
-            .collect();
-        Self {
-            key,
-            limits,
-            names,
-            lanes: HashMap::new(),
-            pass: 0,
-            weight,
-            closed,
-            known: 0,
-        }
-    }
-
-    fn bytes(key: &str) -> usize {
-        AROUND_KEY + 3 * key.len()
-    }
-
-    pub(super) fn known(&self) -> usize {
-        self.known
-    }
-
-    pub(super) fn pass(&self) -> u64 {
-        self.pass
-    }
-
-    pub(super) fn stride(&self) -> u64 {
-        STRIDE / u64::from(self.weight)
-    }
-
-    fn is_active(&self) -> bool {
-        self.known > 0 && self.closed.is_none()
-    }
-
-    pub(super) fn lane_keys(&self) -> impl Iterator<Item = (LaneKey, &Lane)> {
-        let key = |handler| LaneKey {
-            limits: Arc::clone(&self.key),
-            handler: Arc::clone(handler),
-        };
-        self.lanes
-            .iter()
-            .map(move |(handler, lane)| (key(handler), lane))
-    }
-
-    fn is_idle(&self) -> bool {
-        self.known == 0 && self.closed.is_none() && self.lanes.values().all(|lane| !lane.more.any())
-    }
 }
 
 /// The ready jobs of one queue.
@@ -323,19 +216,23 @@ impl Lanes {
         missing: Missing,
         change: impl FnOnce(&mut Lane) -> T,
     ) -> Option<T> {
-        let group = match key.limits.is_empty() {
-            true => &mut self.free,
-            false => self.limited.get_mut(&key.limits)?,
+        let group = if key.limits.is_empty() {
+            &mut self.free
+        } else {
+            self.limited.get_mut(&key.limits)?
         };
-        let (was_active, was_known) = (group.is_active(), group.known);
+        let was_active = group.is_active();
+        let was_known = group.known;
         let lane = match group.lanes.get_mut(&key.handler) {
             Some(lane) => lane,
             None if missing == Missing::Left => return None,
             None => group.lanes.entry(Arc::clone(&key.handler)).or_default(),
         };
-        let (before, was_thirsty) = (lane.heads.len(), lane.is_thirsty());
+        let before = lane.heads.len();
+        let was_thirsty = lane.is_thirsty();
         let result = change(lane);
-        let (is_thirsty, now) = (lane.is_thirsty(), lane.heads.len());
+        let is_thirsty = lane.is_thirsty();
+        let now = lane.heads.len();
         if lane.is_idle() {
             group.lanes.remove(&key.handler);
         }
@@ -345,9 +242,10 @@ impl Lanes {
         if is_closed {
             self.closed = self.closed + group.known - was_known;
         } else if was_thirsty != is_thirsty {
-            match is_thirsty {
-                true => _ = self.thirsty.insert(key.clone()),
-                false => _ = self.thirsty.remove(key),
+            if is_thirsty {
+                _ = self.thirsty.insert(key.clone())
+            } else {
+                _ = self.thirsty.remove(key)
             }
         }
         match (was_active, group.is_active()) {
@@ -400,13 +298,8 @@ impl Lanes {
 
     /// All lanes that are known.
     pub(super) fn keys(&self) -> Vec<LaneKey> {
-        let key = |group: &Group, handler: &Arc<str>| LaneKey {
-            limits: Arc::clone(&group.key),
-            handler: Arc::clone(handler),
-        };
-        self.groups()
-            .flat_map(|group| group.lanes.keys().map(move |handler| key(group, handler)))
-            .collect()
+        let lanes = self.groups().flat_map(Group::lane_keys);
+        lanes.map(|(key, _)| key).collect()
     }
 
     /// Adds a job. Returns false when another one had to be forgotten for it, or itself.
@@ -418,15 +311,16 @@ impl Lanes {
         now: Timestamp,
     ) -> bool {
         // Those that wait take no room from those that may be taken.
-        let (known, lanes) = match self
+        let (known, lanes) = if self
             .group(&key.limits)
             .is_some_and(|group| group.closed.is_some())
         {
-            true => (
+            (
                 self.closed,
                 self.limited.len().saturating_sub(self.order.len()),
-            ),
-            false => (self.open(), self.order.len() + self.free.lanes.len()),
+            )
+        } else {
+            (self.open(), self.order.len() + self.free.lanes.len())
         };
         let most = (KEPT / lanes.max(1)).max(KEPT_EACH);
         let inserted = self.change(key, |lane| {
@@ -448,9 +342,10 @@ impl Lanes {
     /// Notes that a job of a key was taken (or, with [`Served::Not`], was put back): the next of this key comes after those of others.
     pub(super) fn serve(&mut self, limits: &str, served: Served) {
         let clock = self.clock;
-        let group = match limits.is_empty() {
-            true => Some(&mut self.free),
-            false => self.limited.get_mut(limits),
+        let group = if limits.is_empty() {
+            Some(&mut self.free)
+        } else {
+            self.limited.get_mut(limits)
         };
         let Some(group) = group else { return };
         let before = group.pass;

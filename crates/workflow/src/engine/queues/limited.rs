@@ -43,7 +43,8 @@ impl Queues {
         names: &[String],
         most: usize,
     ) -> Vec<(Arc<str>, LaneKey, Arc<Limits>)> {
-        let (each, closings) = (self.each(), self.closings());
+        let each = self.each();
+        let closings = self.closings();
         let mut next = Vec::new();
         for name in names {
             let Some(queue) = each.get(name.as_str()).filter(|queue| !queue.paused) else {

@@ -63,7 +63,8 @@ impl<'a> Line<'a> {
             Box::new(std::iter::empty())
         };
         let free = (any && lanes.free.known() > 0).then_some(&lanes.free);
-        let (parts, turns) = (Vec::new(), BinaryHeap::new());
+        let parts = Vec::new();
+        let turns = BinaryHeap::new();
         Self {
             claimant,
             closings,

@@ -148,9 +148,10 @@ impl Queue {
 
     /// Forgets a job that is not ready any more. Most of these were just taken, so their lanes do not have them.
     pub(super) fn remove_row(&mut self, row: &ReadyRow<'_>) {
-        match self.claimed.remove(&row.place) {
-            true => self.changes.note(row.place),
-            false => self.remove(&self.lanes.key_of(row), &row.place),
+        if self.claimed.remove(&row.place) {
+            self.changes.note(row.place)
+        } else {
+            self.remove(&self.lanes.key_of(row), &row.place)
         }
     }
 
@@ -234,7 +235,8 @@ impl Queue {
         }
         self.lanes.doubt(&found.skipped);
         let mut refilled = Refilled::default();
-        (self.passed, self.failed) = (0, false);
+        self.passed = 0;
+        self.failed = false;
         let mut passed = vec![0; found.partitions.len()];
         for (key, rows) in by_lane {
             let in_lane = found.of_lane(&key, &rows);
@@ -296,7 +298,8 @@ impl Queue {
                 mine.has(at) != here || read.as_ref().is_some_and(Read::has_all_lanes)
             })
         };
-        let (here, away) = (all(true), all(false));
+        let here = all(true);
+        let away = all(false);
         if here {
             self.complete.here = Some(now);
         }
@@ -354,7 +357,8 @@ impl Queue {
     /// Wakes as many workers as there are jobs. Those that do not want all of them are asked for the new ones only: whoever came
     /// looked at the others.
     pub(super) fn wake_all(&mut self, new: &[ReadyPlace]) {
-        let (lanes, mut left) = (&self.lanes, self.lanes.open());
+        let lanes = &self.lanes;
+        let mut left = self.lanes.open();
         if self.paused || left == 0 {
             return;
         }

@@ -49,7 +49,8 @@ impl Claims {
 impl Queues {
     /// Whether other servers go for jobs of one of these queues that are not at home here.
     pub(crate) fn rivals(&self, names: &[String]) -> Rivals {
-        let (each, now) = (self.each(), self.now());
+        let each = self.each();
+        let now = self.now();
         let rivals = |name: &String| {
             each.get(name.as_str())
                 .map(|queue| queue.claims.rivals(now))

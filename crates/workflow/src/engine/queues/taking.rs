@@ -68,7 +68,7 @@ impl Queues {
             }
         }
         let mut closings = self.closings();
-        let (taken, shut) = first_of(&each, wanting, limit, (&closings, self.now()));
+        let (taken, shut) = first_of(&each, wanting, limit, &closings, self.now());
         for (queue, (key, limit)) in shut {
             each.get_mut(&*queue)
                 .expect("it was just looked at")
@@ -154,44 +154,74 @@ impl Queues {
 /// A key that is to be closed, and the limit that has no room.
 type Shut = (Arc<str>, (Arc<str>, Arc<str>));
 
+/// The line of a wanted queue, and the place of its name.
+type QueueLine<'a> = (Line<'a>, usize);
+
+/// A job of a line: the place of its queue's name, and its lane.
+type InLine = (Turn, (usize, LaneKey));
+
 /// Jobs of these queues to be taken now, and keys that turned out to be closed.
 fn first_of(
     each: &HashMap<String, Queue>,
     wanting: Wanting<'_>,
     limit: usize,
-    (closings, now): (&Closings, Timestamp),
+    closings: &Closings,
+    now: Timestamp,
 ) -> (Vec<Taken>, Vec<Shut>) {
-    let Wanting {
-        queues: names,
-        handlers,
-        except,
-        near,
-    } = wanting;
+    let mut lines = lines(each, wanting, closings, now);
+    let names = wanting.queues;
+    // With one key only, those are taken that one write can lease together.
+    let plain = names
+        .iter()
+        .filter_map(|name| each.get(name.as_str()))
+        .all(|queue| !queue.lanes.has_limits());
+    let chosen = if plain {
+        let first = first_of_lines(&mut lines, limit, together::looked_at(limit));
+        together::choose(first, limit)
+    } else {
+        first_of_lines(&mut lines, limit, limit)
+    };
+    let names: Vec<Arc<str>> = names.iter().map(|name| name.as_str().into()).collect();
+    let taken = chosen.into_iter().map(|(turn, (at, lane))| Taken {
+        queue: Arc::clone(&names[at]),
+        lane,
+        head: turn.2,
+    });
+    let shut = lines
+        .into_iter()
+        .flat_map(|(line, at)| line.shut.into_iter().map(move |shut| (at, shut)))
+        .map(|(at, shut)| (Arc::clone(&names[at]), shut));
+    (taken.collect(), shut.collect())
+}
+
+/// The lines of the wanted queues that are not paused, each queue once.
+fn lines<'a>(
+    each: &'a HashMap<String, Queue>,
+    wanting: Wanting<'a>,
+    closings: &'a Closings,
+    now: Timestamp,
+) -> Vec<QueueLine<'a>> {
     let claimant = Claimant {
-        except,
-        handlers,
-        near,
+        except: wanting.except,
+        handlers: wanting.handlers,
+        near: wanting.near,
         now,
     };
+    let names = wanting.queues;
     let line = |(at, name): (usize, &String)| {
         let queue = each
             .get(name.as_str())
             .filter(|queue| !queue.paused && !names[..at].contains(name))?;
         Some((Line::new(&queue.lanes, claimant, closings), at))
     };
-    let mut lines: Vec<_> = names.iter().enumerate().filter_map(line).collect();
-    // With one key only, those are taken that one write can lease together.
-    let plain = names
-        .iter()
-        .filter_map(|name| each.get(name.as_str()))
-        .all(|queue| !queue.lanes.has_limits());
-    let looked_at = if plain {
-        together::looked_at(limit)
-    } else {
-        limit
-    };
-    let mut first: Vec<(Turn, (usize, LaneKey))> = Vec::new();
-    while first.len() < looked_at {
+    names.iter().enumerate().filter_map(line).collect()
+}
+
+/// The first jobs of all lines: `limit`, or up to `most` to choose from as long as these are as urgent as the last and are not all of one
+/// partition.
+fn first_of_lines(lines: &mut [QueueLine<'_>], limit: usize, most: usize) -> Vec<InLine> {
+    let mut first: Vec<InLine> = Vec::new();
+    while first.len() < most {
         if first.len() == limit && together::are_of_one_partition(&first) {
             break;
         }
@@ -208,23 +238,5 @@ fn first_of(
         let (line, at) = &mut lines[line];
         first.extend(line.take().map(|(turn, lane)| (turn, (*at, lane))));
     }
-    let names: Vec<Arc<str>> = names.iter().map(|name| name.as_str().into()).collect();
-    let chosen = if plain {
-        together::choose(first, limit)
-    } else {
-        first
-    };
-    let taken = chosen.into_iter().map(|(turn, (at, lane))| Taken {
-        queue: Arc::clone(&names[at]),
-        lane,
-        head: turn.2,
-    });
-    let shut = lines
-        .into_iter()
-        .flat_map(|(line, at)| line.shut.into_iter().map(move |shut| (at, shut)));
-    (
-        taken.collect(),
-        shut.map(|(at, shut)| (Arc::clone(&names[at]), shut))
-            .collect(),
-    )
+    first
 }

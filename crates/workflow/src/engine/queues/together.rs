@@ -60,7 +60,9 @@ mod tests {
         let job = |(at, &(partition, priority)): (usize, &(u16, u8))| {
             let since = Timestamp::from_micros(at as u64 * 1_000);
             let workflow = WorkflowId::new(since, Partition(partition), 1);
-            let (queue, handler, limit_key) = ("q".to_owned(), String::new(), String::new());
+            let queue = "q".to_owned();
+            let handler = String::new();
+            let limit_key = String::new();
             let entry = ReadyEntry {
                 queue,
                 handler,

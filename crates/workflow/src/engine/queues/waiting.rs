@@ -27,7 +27,8 @@ impl Queues {
         &'a self,
         names: &'a [String],
         handlers: Option<&[String]>,
-        (except, lessee): (Except, Option<Lessee>),
+        except: Except,
+        lessee: Option<Lessee>,
     ) -> Waiting<'a> {
         let handlers = handlers.map(<[String]>::to_vec);
         let waiter = Arc::new(Waiter {

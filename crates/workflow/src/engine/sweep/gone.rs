@@ -180,7 +180,8 @@ impl Engine {
                 .troubles
                 .note(partition, Asked::Removal, applied.as_ref());
         }
-        let (torn, mut removed) = (&self.core.desks[usize::from(partition.0)].torn, 0);
+        let torn = &self.core.desks[usize::from(partition.0)].torn;
+        let mut removed = 0;
         let mut there = Vec::new();
         for (at, change) in changes.iter().enumerate() {
             let Write::Delete(delete) = &change.write else {

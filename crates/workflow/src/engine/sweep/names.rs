@@ -97,7 +97,8 @@ impl Engine {
     /// # Errors
     /// The store cannot be read.
     pub(in crate::engine) async fn read_names(&self) -> Result<(), StoreError> {
-        let (now, queues) = (self.queues().now(), self.queues());
+        let now = self.queues().now();
+        let queues = self.queues();
         let known = self.core.names.count(self.store().format(), now);
         let (looked, paused) = tokio::try_join!(self.store().look(), self.store().paused_queues())?;
         if let Some(looked) = looked {
@@ -175,10 +176,8 @@ impl Engine {
         progress: &mut Progress,
         now: Timestamp,
     ) -> Result<u64, StoreError> {
-        let (looked, led) = (
-            &mut progress.looked[register as usize],
-            &mut progress.led[register as usize],
-        );
+        let looked = &mut progress.looked[register as usize];
+        let led = &mut progress.led[register as usize];
         let names = self.names_of_rows(register, led).await?;
         self.bring_back(register, names, now).await?;
         let page = self
@@ -302,7 +301,8 @@ impl Engine {
         let after = led.as_ref().map_or(before.to_vec(), |name| {
             [before, name.as_bytes(), &[1]].concat()
         });
-        let (mut names, mut end) = (BTreeSet::new(), None::<String>);
+        let mut names = BTreeSet::new();
+        let mut end = None::<String>;
         for partition in self.store().all_partitions() {
             let rows = self
                 .store()

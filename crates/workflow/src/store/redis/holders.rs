@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use tidegate_pipeline::{Arg, Batch, Outcome, Reply, UnitBuilder};
 
 use super::call::piece::Piece;
 use super::reply::{self, array, count, reason, unavailable, unexpected};
-use super::together::together;
 use super::{RedisStore, is_forgotten, wrote_nothing};
 use crate::id::Partition;
 use crate::record::lease::LeaseRef;
@@ -346,7 +346,7 @@ impl RedisStore {
                     add(&mut batch, places);
                     self.send_to_replicas(batch, deadline)
                 });
-                let each = together(sent).await.into_iter();
+                let each = join_all(sent).await.into_iter();
                 each.flat_map(|(outcomes, enough)| {
                     outcomes.into_iter().map(move |one| (one, enough.clone()))
                 })

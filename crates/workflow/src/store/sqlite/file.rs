@@ -1,4 +1,4 @@
-//! The file: who may open it, what must be in it, and how SQLite treats it.
+//! The file: who may open it, what must be in it, and how SQLite treats it. A store in memory has the same tables and no file.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
@@ -15,6 +15,9 @@ use tracing::info;
 use super::presence::Presence;
 use crate::record::format::{Format, Schema};
 use crate::store::error::StoreError;
+
+/// The path that SQLite takes for a database in memory.
+pub(super) const IN_MEMORY: &str = ":memory:";
 
 /// `Tdgt`: marks our files.
 const APPLICATION: u32 = u32::from_be_bytes(*b"Tdgt");
@@ -58,9 +61,10 @@ const HOLDERS: &str = "
 /// A store that is open.
 pub(super) struct Opened {
     pub(super) writer: Connection,
-    pub(super) readers: [Connection; 2],
-    /// The lock. Another process may open the file when this is dropped.
-    pub(super) lock: Lock,
+    /// `None` for a store in memory.
+    pub(super) readers: Option<[Connection; 2]>,
+    /// The lock. Another process may open the file when this is dropped. `None` for a store in memory.
+    pub(super) lock: Option<Lock>,
     pub(super) partitions: u16,
     pub(super) schema: Schema,
     pub(super) presence: Presence,
@@ -108,15 +112,33 @@ pub(super) fn open(path: &Path, partitions: u16) -> Result<Opened, StoreError> {
         reader.pragma_update(None, "cache_size", -8_192)?;
         Ok(reader)
     };
-    let readers = [reader()?, reader()?];
+    let readers = Some([reader()?, reader()?]);
     let presence = Presence::of(path).map_err(|error| unusable(path, &error.to_string()))?;
     Ok(Opened {
         writer,
         readers,
-        lock,
+        lock: Some(lock),
         partitions,
         schema,
         presence,
+    })
+}
+
+/// Creates a store with `partitions` partitions in memory. It has one connection: with two, a write beside an open read fails, because
+/// the database is locked.
+pub(super) fn open_in_memory(partitions: u16) -> Result<Opened, StoreError> {
+    let writer = connect(Path::new(IN_MEMORY))?;
+    // Else SQLite writes what it sorts to temporary files.
+    writer.pragma_update(None, "temp_store", "MEMORY")?;
+    create(&writer, partitions)?;
+    writer.execute_batch(HOLDERS)?;
+    Ok(Opened {
+        writer,
+        readers: None,
+        lock: None,
+        partitions,
+        schema: Schema::new(Format::LATEST, None),
+        presence: Presence::default(),
     })
 }
 

@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 
 use crate::store::error::StoreError;
 
-/// The files of an open store: the data, and the log of SQLite, which has what was written last.
+/// The files of an open store: the data, and the log of SQLite, which has what was written last. A store in memory has none.
+#[derive(Default)]
 pub(super) struct Presence {
-    files: [(PathBuf, Identity); 2],
+    files: Vec<(PathBuf, Identity)>,
 }
 
 /// Device and inode.
@@ -26,7 +27,7 @@ impl Presence {
         log.push("-wal");
         let log = PathBuf::from(log);
         Ok(Self {
-            files: [
+            files: vec![
                 (path.to_owned(), identity(path)?),
                 (log.clone(), identity(&log)?),
             ],

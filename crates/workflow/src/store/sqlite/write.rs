@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 
 use self::apply::Tables;
 use self::space::Space;
+use super::Read;
 use super::depths::{Added, Depths};
 use super::holders;
 use super::notes;
@@ -68,6 +69,8 @@ pub(super) enum Request {
     Count {
         answer: Answer<()>,
     },
+    /// A read of a store that has one connection.
+    Read(Read),
 }
 
 /// What is written to.
@@ -115,7 +118,7 @@ impl Request {
             Self::Register { change, .. } => change.entries(),
             Self::Holders { change, .. } => change.places(),
             Self::Notes { notes, .. } => notes.len(),
-            Self::Probe { .. } | Self::Count { .. } => 0,
+            Self::Probe { .. } | Self::Count { .. } | Self::Read(_) => 0,
         }
     }
 
@@ -140,7 +143,10 @@ impl Request {
 
     /// Whether it writes nothing.
     fn asks(&self) -> bool {
-        matches!(self, Self::Probe { .. } | Self::Count { .. })
+        matches!(
+            self,
+            Self::Probe { .. } | Self::Count { .. } | Self::Read(_)
+        )
     }
 
     fn write(&self, connection: &Connection, tables: &mut Tables<'_>) -> Result<Done, StoreError> {
@@ -174,7 +180,7 @@ impl Request {
                 migrate(connection, *from)?;
                 Ok(Done::Entered)
             }
-            Self::Probe { .. } | Self::Count { .. } => Ok(Done::Asked),
+            Self::Probe { .. } | Self::Count { .. } | Self::Read(_) => Ok(Done::Asked),
         }
     }
 
@@ -217,6 +223,7 @@ impl Request {
             ) => {
                 drop(answer.send(done.map(drop)));
             }
+            (Self::Read(_), _) => unreachable!("a read sends its own answer"),
         }
     }
 }
@@ -266,6 +273,7 @@ fn answer_questions(written: &Written<'_>, questions: Vec<Request>) {
                     probed.get_or_insert_with(|| probe(written.connection, written.presence));
                 let _left = answer.send(Ok(probed.clone()));
             }
+            Request::Read(read) => read(written.connection),
             question => {
                 let counted = written.depths.count(written.connection);
                 question.answer(counted.map(|()| Done::Entered));
@@ -427,7 +435,10 @@ mod tests {
             assert!(reason.contains("full"), "{reason}");
         }
         for change in &group {
-            assert_eq!(read::load(&opened.readers[0], change.workflow), Ok(None));
+            assert_eq!(
+                read::load(&opened.readers.as_ref().unwrap()[0], change.workflow),
+                Ok(None)
+            );
         }
         bound(pages + 1_000);
         assert!(
@@ -436,7 +447,7 @@ mod tests {
                 .all(|answer| *answer == Ok(vec![Applied::Done]))
         );
         assert!(group.iter().all(|change| {
-            read::load(&opened.readers[0], change.workflow)
+            read::load(&opened.readers.as_ref().unwrap()[0], change.workflow)
                 .unwrap()
                 .is_some()
         }));

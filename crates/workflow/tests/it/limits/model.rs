@@ -61,7 +61,9 @@ impl World {
                 .await
                 .unwrap();
         }
-        let (workflows, leases, spent) = (Vec::new(), Vec::new(), BTreeMap::new());
+        let workflows = Vec::new();
+        let leases = Vec::new();
+        let spent = BTreeMap::new();
         let rng = Rng::with_seed(seed);
         Self {
             rng,
@@ -156,7 +158,8 @@ impl World {
     }
 
     async fn claim_some(&mut self) {
-        let (engine, limit) = (self.engine(), [1, 2, 5, 50][self.rng.usize(..4)]);
+        let engine = self.engine();
+        let limit = [1, 2, 5, 50][self.rng.usize(..4)];
         let claimed = engine.claim(&Self::claim(limit), self.now()).await.unwrap();
         self.take(claimed);
     }
@@ -284,7 +287,8 @@ impl World {
 
     /// Whoever asks for all gets all for which there is room.
     async fn nobody_waits_for_what_there_is(&mut self) {
-        let (engine, begin) = (self.engine(), std::time::Instant::now());
+        let engine = self.engine();
+        let begin = std::time::Instant::now();
         loop {
             engine.look_around().await.unwrap();
             let claimed = engine.claim(&Self::claim(1_000), self.now()).await.unwrap();

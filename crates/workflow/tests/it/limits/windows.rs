@@ -124,7 +124,8 @@ impl Windows {
                     .is_some_and(|room| taken + hits > *room)
             })
         };
-        let (mut jobs, mut full) = (0, fits(state));
+        let mut jobs = 0;
+        let mut full = fits(state);
         while jobs < wanted.jobs && full.is_none() {
             for (_, name, hits) in each.iter().flatten() {
                 let key = (state.window, name.clone());

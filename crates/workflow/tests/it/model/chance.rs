@@ -30,10 +30,12 @@ impl World {
 
     /// Two people at one server do something to the same workflow: both is one write. Often it is ended and removed.
     fn actions_on_one(&mut self) -> Vec<(usize, Step)> {
-        let (server, id) = (self.rng.usize(..SERVERS), self.some_workflow());
-        let actions = match self.rng.bool() {
-            true => [Action::Cancel, Action::Delete],
-            false => [self.some_action(id), self.some_action(id)],
+        let server = self.rng.usize(..SERVERS);
+        let id = self.some_workflow();
+        let actions = if self.rng.bool() {
+            [Action::Cancel, Action::Delete]
+        } else {
+            [self.some_action(id), self.some_action(id)]
         };
         actions.map(|action| (server, Step::Act(id, action))).into()
     }

@@ -31,7 +31,8 @@ impl Cost {
     }
 
     pub(crate) fn check(self, ground: &Ground, steps: usize) {
-        let (calls, lines) = (ground.calls() - self.calls, LINES.get() - self.lines);
+        let calls = ground.calls() - self.calls;
+        let lines = LINES.get() - self.lines;
         assert!(calls <= CALLS * steps as u64, "{calls} calls of the store");
         assert!(lines <= MOST_LINES * steps as u64, "{lines} lines of log");
     }

@@ -7,8 +7,8 @@ use tempfile::TempDir;
 use tidegate_pipeline::Client;
 use tidegate_pipeline::test_util::RedisServer;
 use tidegate_workflow::{
-    Call, Engine, EngineOptions, Fault, Loss, MemoryStore, Mishap, RedisOptions, RedisStore,
-    SqliteOptions, SqliteStore, Store,
+    Call, DataLoss, Engine, EngineOptions, Fault, InjectedFault, RedisOptions, RedisStore,
+    SimulatedStore, SqliteOptions, SqliteStore, Store,
 };
 
 pub(crate) const PARTITIONS: u16 = 2;
@@ -19,7 +19,7 @@ const NO_BOUND: u32 = u32::MAX - 1;
 
 pub(crate) enum Ground {
     /// Requests and answers can be lost, and what is asked at one time happens in any order.
-    Memory(MemoryStore),
+    Simulated(SimulatedStore),
     /// A file that is closed and opened again, on a disk that is full at times.
     Sqlite(Store, TempDir),
     /// A Redis with a log, that is killed and comes back, is full or has no replica at times, and loses things.
@@ -45,8 +45,8 @@ impl Weather {
 }
 
 impl Ground {
-    pub(crate) fn memory() -> Self {
-        Self::Memory(MemoryStore::new(PARTITIONS))
+    pub(crate) fn simulated() -> Self {
+        Self::Simulated(SimulatedStore::new(PARTITIONS))
     }
 
     pub(crate) fn sqlite() -> Self {
@@ -63,7 +63,7 @@ impl Ground {
     /// A server that knows nothing yet.
     pub(crate) async fn engine(&self) -> Engine {
         let store = match self {
-            Self::Memory(memory) => Store::Memory(memory.clone()),
+            Self::Simulated(store) => Store::Simulated(store.clone()),
             Self::Sqlite(store, _) => store.clone(),
             Self::Redis(redis) => redis_store(redis, PARTITIONS).await,
         };
@@ -85,12 +85,12 @@ impl Ground {
         }
     }
 
-    /// From now on the store does so. In any weather the calls of a store in memory overtake each other.
+    /// From now on the store does so. In any weather the calls of a simulated store overtake each other.
     pub(crate) async fn becomes(&self, weather: Weather, rng: &mut Rng) {
         match self {
-            Self::Memory(memory) => {
+            Self::Simulated(store) => {
                 let mut rng = rng.fork();
-                memory.inject(move |call| mishap(weather, call, &mut rng));
+                store.inject(move |call| injected_fault(weather, call, &mut rng));
             }
             Self::Sqlite(Store::Sqlite(file), _) => {
                 file.bound(if weather == Weather::Refusing {
@@ -116,42 +116,44 @@ impl Ground {
 
     /// Nothing fails and nothing waits: for those who look whether all is well.
     pub(crate) fn holds_still(&self) {
-        if let Self::Memory(memory) = self {
-            memory.inject(|_| Fault::None);
+        if let Self::Simulated(store) = self {
+            store.inject(|_| Fault::None);
         }
     }
 
     /// The weathers that it can have, and that nobody dies of.
     pub(crate) fn climate(&self) -> &'static [Weather] {
         match self {
-            Self::Memory(_) => &[Weather::Lossy, Weather::Refusing],
+            Self::Simulated(_) => &[Weather::Lossy, Weather::Refusing],
             Self::Sqlite(..) | Self::Redis(_) => &[Weather::Refusing],
         }
     }
 
     /// Whether it can be killed and comes back.
     pub(crate) fn is_mortal(&self) -> bool {
-        !matches!(self, Self::Memory(_))
+        !matches!(self, Self::Simulated(_))
     }
 
     /// Loses something. Returns false when it never does.
-    pub(crate) fn lose(&self, loss: Loss) -> bool {
+    pub(crate) fn lose(&self, loss: DataLoss) -> bool {
         match self {
-            Self::Memory(memory) => memory.lose(loss),
+            Self::Simulated(store) => store.lose(loss),
             Self::Sqlite(..) => return false,
             Self::Redis(redis) => {
                 let keys = match loss {
-                    Loss::Everything => {
+                    DataLoss::Everything => {
                         assert_eq!(redis.raw("FLUSHALL"), "+OK\r\n");
                         return true;
                     }
-                    Loss::State(id) => keys(redis, &format!("model:*:[sw]:{id}")),
-                    Loss::Ready(at) => keys(redis, "model:*:rq")
+                    DataLoss::State(id) => keys(redis, &format!("model:*:[sw]:{id}")),
+                    DataLoss::Ready(at) => keys(redis, "model:*:rq")
                         .into_iter()
                         .skip(at.0.into())
                         .take(1)
                         .collect(),
-                    Loss::Registers => vec!["model:queues".to_owned(), "model:names".to_owned()],
+                    DataLoss::Registers => {
+                        vec!["model:queues".to_owned(), "model:names".to_owned()]
+                    }
                 };
                 let _number = redis.raw(&format!("DEL none {}", keys.join(" ")));
             }
@@ -161,17 +163,17 @@ impl Ground {
 
     /// From now on messages between servers are lost, or not. Returns false where none ever is.
     pub(crate) fn lose_messages(&self, lost: bool) -> bool {
-        let Self::Memory(memory) = self else {
+        let Self::Simulated(store) = self else {
             return false;
         };
-        memory.lose_messages(if lost { u64::MAX } else { 0 });
+        store.lose_messages(if lost { u64::MAX } else { 0 });
         true
     }
 
     /// Calls of the store so far, if it counts them.
     pub(crate) fn calls(&self) -> u64 {
-        if let Self::Memory(memory) = self {
-            memory.calls()
+        if let Self::Simulated(store) = self {
+            store.calls()
         } else {
             0
         }
@@ -183,7 +185,7 @@ impl Ground {
             tokio::task::yield_now().await;
         }
         match self {
-            Self::Memory(_) => {}
+            Self::Simulated(_) => {}
             Self::Sqlite(store, folder) => {
                 if let Store::Sqlite(file) = &*store {
                     file.close().await;
@@ -211,7 +213,7 @@ impl Ground {
     }
 }
 
-fn mishap(weather: Weather, call: Call, rng: &mut Rng) -> Mishap {
+fn injected_fault(weather: Weather, call: Call, rng: &mut Rng) -> InjectedFault {
     let fault = match (weather, rng.u8(..9)) {
         (Weather::Refusing, _) if call == Call::Write => Fault::Refused,
         (Weather::Lossy, 0) => Fault::Refused,
@@ -220,7 +222,7 @@ fn mishap(weather: Weather, call: Call, rng: &mut Rng) -> Mishap {
         _ => Fault::None,
     };
     let mut turns = || if rng.u8(..3) == 0 { rng.u8(..5) } else { 0 };
-    Mishap {
+    InjectedFault {
         fault,
         before: turns(),
         after: turns(),

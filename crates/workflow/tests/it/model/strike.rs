@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_workflow::{Action, Loss, Partition, Paused, Status, WorkflowId};
+use tidegate_workflow::{Action, DataLoss, Partition, Paused, Status, WorkflowId};
 
 use super::check::what_is_left;
 use super::ground::{PARTITIONS, Weather};
@@ -52,19 +52,19 @@ impl World {
     async fn lose_something(&mut self) {
         let ids: Vec<WorkflowId> = self.snapshots.keys().copied().collect();
         let loss = match self.rng.u8(..4) {
-            0 => Loss::Everything,
-            1 if !ids.is_empty() => Loss::State(ids[self.rng.usize(..ids.len())]),
-            2 => Loss::Ready(Partition(self.rng.u16(..PARTITIONS))),
-            _ => Loss::Registers,
+            0 => DataLoss::Everything,
+            1 if !ids.is_empty() => DataLoss::State(ids[self.rng.usize(..ids.len())]),
+            2 => DataLoss::Ready(Partition(self.rng.u16(..PARTITIONS))),
+            _ => DataLoss::Registers,
         };
         if !self.ground.lose(loss) {
             return;
         }
         match loss {
-            Loss::Everything => self.lost.clear(),
-            Loss::State(id) => _ = self.lost.insert(id),
-            Loss::Ready(_) => self.write_ready_rows_again().await,
-            Loss::Registers => {}
+            DataLoss::Everything => self.lost.clear(),
+            DataLoss::State(id) => _ = self.lost.insert(id),
+            DataLoss::Ready(_) => self.write_ready_rows_again().await,
+            DataLoss::Registers => {}
         }
         self.hear_of_the_loss(loss).await;
         self.snapshots = what_is_left(&self.engines[0], &self.lost).await;
@@ -89,8 +89,8 @@ impl World {
     }
 
     /// Servers look around, and operators resume what they want resumed.
-    async fn hear_of_the_loss(&mut self, loss: Loss) {
-        if !matches!(loss, Loss::Everything | Loss::Registers) {
+    async fn hear_of_the_loss(&mut self, loss: DataLoss) {
+        if !matches!(loss, DataLoss::Everything | DataLoss::Registers) {
             return;
         }
         for queue in &self.queues {

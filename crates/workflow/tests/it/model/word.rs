@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use tidegate_workflow::{Begin, Definition, Graph, JobDefinition, JobState, Outcome, Paused};
+use tidegate_workflow::{
+    Begin, Definition, Engine, Graph, JobDefinition, JobState, LeaseRef, Outcome, Paused,
+};
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::timeout;
 
@@ -35,7 +37,8 @@ impl World {
         if self.weather != Weather::Fair || !self.ground.lose_messages(false) {
             return;
         }
-        let (waits, makes) = (self.rng.usize(..SERVERS), self.rng.usize(..SERVERS));
+        let waits = self.rng.usize(..SERVERS);
+        let makes = self.rng.usize(..SERVERS);
         let asked = Asked {
             queues: vec![QUEUE.to_owned()],
             limit: 1,
@@ -61,21 +64,11 @@ impl World {
             engine.look_around().await.unwrap();
             self.take_one(waits, Step::Claim(asked.clone())).await;
             match self.leases.pop() {
-                Some(lease) => {
-                    self.take_one(
-                        waits,
-                        Step::Report(lease, Outcome::Succeeded { output: None }, None),
-                    )
-                    .await;
-                }
+                Some(lease) => self.report_success(waits, lease).await,
                 None => break arrival,
             }
         };
-        let begin = Instant::now();
-        while !engine.hears_others() {
-            assert!(begin.elapsed() < PATIENCE, "it does not hear the others");
-            yield_now().await;
-        }
+        until_it_hears_others(&engine).await;
         let lost = self.ground.lose_messages(self.rng.u8(..3) == 0) && makes != waits;
         self.take_one(makes, wanted()).await;
         self.ground.lose_messages(false);
@@ -94,11 +87,21 @@ impl World {
             self.snapshots[&lease.workflow].jobs()[0].state,
             JobState::Running { .. }
         ));
-        self.take_one(
-            waits,
-            Step::Report(lease, Outcome::Succeeded { output: None }, None),
-        )
-        .await;
+        self.report_success(waits, lease).await;
         listeners.shutdown().await;
+    }
+
+    async fn report_success(&mut self, server: usize, lease: LeaseRef) {
+        let outcome = Outcome::Succeeded { output: None };
+        self.take_one(server, Step::Report(lease, outcome, None))
+            .await;
+    }
+}
+
+async fn until_it_hears_others(engine: &Engine) {
+    let begin = Instant::now();
+    while !engine.hears_others() {
+        assert!(begin.elapsed() < PATIENCE, "it does not hear the others");
+        yield_now().await;
     }
 }

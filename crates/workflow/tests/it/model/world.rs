@@ -104,7 +104,8 @@ impl World {
         let cost = Cost::begin(&self.ground);
         let mut running = JoinSet::new();
         for (at, (server, step)) in steps.iter().cloned().enumerate() {
-            let (engine, now) = (self.engines[server].clone(), self.now);
+            let engine = self.engines[server].clone();
+            let now = self.now;
             running.spawn(async move { (at, run(engine, step, now).await) });
         }
         if let Some(Death { after }) = death {

@@ -40,7 +40,8 @@ async fn reason(engine: &Engine, lease: LeaseRef, outcome: Outcome) -> &'static 
 
 /// The job went to another one, and the result of its worker was dropped as if it had come before.
 async fn a_repeat_whose_caller_leaves_takes_no_job_from_its_worker(store: Store) {
-    let (engine, other) = (server(&store).await, server(&store).await);
+    let engine = server(&store).await;
+    let other = server(&store).await;
     let id = create(&engine, "a b<a", Begin::Now).await;
     let a = take(&engine, 1).await.remove(0);
     let reports = || {
@@ -78,15 +79,13 @@ async fn a_caller_who_leaves_takes_no_job_from_whoever_repeated_the_report(store
     let engine = server(&store).await;
     let id = create(&engine, "a b<a", Begin::Now).await;
     let a = take(&engine, 1).await.remove(0);
-    let (reports, wants) = (
-        || {
-            vec![Report {
-                lease: a.lease,
-                outcome: success("1"),
-            }]
-        },
-        claim(1),
-    );
+    let reports = || {
+        vec![Report {
+            lease: a.lease,
+            outcome: success("1"),
+        }]
+    };
+    let wants = claim(1);
     let mut first = Box::pin(engine.report(reports(), Some(&wants), at(2)));
     tokio::select! {
         biased;
@@ -168,18 +167,19 @@ async fn only_the_same_report_was_accepted_before(store: Store) {
         let lease = take(&engine, 1).await.remove(0).lease;
         report(&engine, lease, all[first].clone(), 2).await.unwrap();
         for (at, outcome) in all.iter().enumerate() {
-            match same.contains(&at) {
-                true => assert!(
+            if same.contains(&at) {
+                assert!(
                     report(&engine, lease, outcome.clone(), 3)
                         .await
                         .unwrap()
                         .already
-                ),
-                false => assert_eq!(
+                )
+            } else {
+                assert_eq!(
                     reason(&engine, lease, outcome.clone()).await,
                     "reported",
                     "{outcome:?}"
-                ),
+                )
             }
         }
         for ready in take(&engine, 4).await {
@@ -260,7 +260,8 @@ async fn a_job_given_back_for_a_while_may_come_back_to_its_worker(store: Store) 
         .report(reports.to_vec(), Some(&claim(9)), at(2))
         .await;
     assert!(none.unwrap().is_empty());
-    let (queues, except) = (queues(), given_back(&reports));
+    let queues = queues();
+    let except = given_back(&reports);
     let arrival = engine.arrival_except(&queues, None, &except);
     engine.sweep(at(8)).await.unwrap();
     assert!(woken(arrival).await);

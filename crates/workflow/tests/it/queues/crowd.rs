@@ -5,8 +5,9 @@ use std::time::Duration;
 use tidegate_workflow::{Action, Begin, Engine, LeaseRef};
 use tokio::time::timeout;
 
-use super::{commands, give_back, queues, woken};
-use crate::support::{at, claim, create, create_of, definition, memory, redis, server, take};
+use super::orphans::commands;
+use super::{give_back, queues, woken};
+use crate::support::{at, claim, create, create_of, definition, redis, server, simulated, take};
 
 /// How many ranges of ready rows a look reads.
 async fn ranges(redis: &tidegate_pipeline::test_util::RedisServer, engine: &Engine) -> usize {
@@ -20,7 +21,8 @@ async fn ranges(redis: &tidegate_pipeline::test_util::RedisServer, engine: &Engi
 #[tokio::test]
 async fn queues_that_no_job_names_cost_a_look_nothing() {
     let (store, redis) = redis().await;
-    let (engine, other) = (server(&store).await, server(&store).await);
+    let engine = server(&store).await;
+    let other = server(&store).await;
     let unknown: Vec<String> = (0..100).map(|at| format!("unknown{at}")).collect();
     let waits = engine.arrival(&unknown);
     assert_eq!(ranges(&redis, &engine).await, 0);
@@ -35,7 +37,8 @@ async fn queues_that_no_job_names_cost_a_look_nothing() {
 #[tokio::test]
 async fn queues_take_turns_to_be_looked_at() {
     let (store, redis) = redis().await;
-    let (engine, other) = (server(&store).await, server(&store).await);
+    let engine = server(&store).await;
+    let other = server(&store).await;
     let all: Vec<String> = (0..300).map(|at| format!("q{at:03}")).collect();
     let mut wanted = definition(&all.join(" "));
     wanted
@@ -62,7 +65,7 @@ async fn queues_take_turns_to_be_looked_at() {
 #[tokio::test]
 async fn workers_that_gave_many_jobs_back_hold_nobody_up() {
     const JOBS: usize = 500;
-    let (store, ()) = memory().await;
+    let (store, ()) = simulated().await;
     let engine = server(&store).await;
     let jobs: Vec<String> = (0..JOBS).map(|job| format!("j{job}")).collect();
     create(&engine, &jobs.join(" "), Begin::Now).await;

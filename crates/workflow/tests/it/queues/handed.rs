@@ -5,7 +5,7 @@ use std::task::{Context, Waker};
 
 use tidegate_workflow::{
     Action, Begin, Call, Claim, Claimed, Definition, Engine, EngineError, Fault, JobState, Leases,
-    MemoryStore, Paused, Report, Status, Store,
+    Paused, Report, SimulatedStore, Status, Store,
 };
 
 use crate::support::{
@@ -85,7 +85,8 @@ async fn what_follows_a_job_comes_leased_too_with_its_input(store: Store) {
 async fn each_worker_that_waits_gets_one_job_before_any_gets_another(store: Store) {
     let engine = server(&store).await;
     let asked = claim(3);
-    let (first, second) = (waits(&engine, &asked), waits(&engine, &asked));
+    let first = waits(&engine, &asked);
+    let second = waits(&engine, &asked);
     create(&engine, "a b c d e f g", Begin::Now).await;
     let first = deliver(&engine, first.await).await;
     let second = deliver(&engine, second.await).await;
@@ -144,7 +145,8 @@ async fn the_most_urgent_jobs_of_a_write_go_first(store: Store) {
 async fn who_leaves_with_a_job_gives_it_back(store: Store) {
     let engine = server(&store).await;
     let asked = claim(1);
-    let (leaves, stays) = (waits(&engine, &asked), waits(&engine, &asked));
+    let leaves = waits(&engine, &asked);
+    let stays = waits(&engine, &asked);
     create(&engine, "a", Begin::Now).await;
     drop(leaves);
     let claimed = deliver(&engine, stays.await).await;
@@ -166,7 +168,8 @@ async fn jobs_that_a_worker_may_not_have_go_through_the_queue(store: Store) {
         queues: vec!["elsewhere".to_owned()],
         ..claim(1)
     };
-    let (mut of_others, away) = (waits(&engine, &other), waits(&engine, &elsewhere));
+    let mut of_others = waits(&engine, &other);
+    let away = waits(&engine, &elsewhere);
     create(&engine, "a", Begin::Now).await;
     assert!(still_waits(&mut of_others));
     assert_eq!(names(&take(&engine, 1).await), ["a"]);
@@ -188,7 +191,8 @@ async fn jobs_that_a_worker_may_not_have_go_through_the_queue(store: Store) {
 }
 
 async fn a_creation_that_was_there_before_leases_nothing(store: Store) {
-    let (first, second) = (server(&store).await, server(&store).await);
+    let first = server(&store).await;
+    let second = server(&store).await;
     let keyed = || Definition {
         idempotency_key: Some("key".to_owned()),
         ..definition("a")
@@ -227,8 +231,8 @@ async fn what_else_is_ready_fills_up_the_claim(store: Store) {
 /// A write that fails leases nothing, and the worker waits for others again.
 #[tokio::test]
 async fn a_write_that_fails_leases_nothing() {
-    let store = MemoryStore::new(1);
-    let engine = server(&Store::Memory(store.clone())).await;
+    let store = SimulatedStore::new(1);
+    let engine = server(&Store::Simulated(store.clone())).await;
     create(&engine, "known", Begin::Now).await;
     take(&engine, 0).await;
     let asked = claim(1);
@@ -256,8 +260,8 @@ async fn a_write_that_fails_leases_nothing() {
 /// The answer to the write was lost, and the write was not: the store says whose lease it has.
 #[tokio::test]
 async fn a_write_whose_answer_is_lost_leases_once() {
-    let store = MemoryStore::new(1);
-    let engine = server(&Store::Memory(store.clone())).await;
+    let store = SimulatedStore::new(1);
+    let engine = server(&Store::Simulated(store.clone())).await;
     create(&engine, "known", Begin::Now).await;
     take(&engine, 0).await;
     let asked = claim(1);

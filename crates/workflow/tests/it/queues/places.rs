@@ -4,7 +4,7 @@ use tidegate_workflow::{Begin, EngineError, LimitDefinition, Refusal, Scope, Sto
 
 use crate::support::{LEASE, at, create_of, definition, server, succeed, take};
 
-on_every_store! { @ memory: a_lease_whose_place_is_gone_is_not_extended }
+on_every_store! { @ simulated: a_lease_whose_place_is_gone_is_not_extended }
 on_every_store! { @ sqlite: a_lease_whose_place_is_gone_is_not_extended }
 
 /// Its place was given to it again, although another job may have had it by then.

@@ -3,7 +3,7 @@
 use tidegate_pipeline::test_util::RedisServer;
 use tidegate_workflow::{
     Begin, Definition, Engine, EngineError, Format, Graph, JobDefinition, JobIndex, LeaseRef,
-    MemoryStore, Report, Status, Store,
+    Report, SimulatedStore, Status, Store,
 };
 
 use crate::support::{at, claim, create_of, new, redis, server, succeed, success};
@@ -254,7 +254,7 @@ async fn a_graph_that_was_looked_at_is_remembered() {
 
 #[tokio::test]
 async fn a_store_of_the_first_format_has_no_more_jobs_than_its_rows_can_name() {
-    let store = Store::Memory(MemoryStore::new(1).in_format(Format::First));
+    let store = Store::Simulated(SimulatedStore::new(1).in_format(Format::First));
     let engine = server(&store).await;
     let created = engine
         .create(

@@ -6,7 +6,7 @@ use std::ops::Bound;
 
 use bytes::Bytes;
 
-use super::Faults;
+use super::faults::Faults;
 use super::holders::Sets;
 use super::registers::Names;
 use super::servers::Servers;
@@ -161,7 +161,8 @@ impl Tables {
         partition: Partition,
         span: &Span,
     ) -> impl DoubleEndedIterator<Item = &(Partition, Row)> {
-        let (from, to) = ((partition, span.start()), (partition, span.end()));
+        let from = (partition, span.start());
+        let to = (partition, span.end());
         // A tree panics on a range that ends before it starts. Here such a range is empty.
         let to = to.max(from.clone());
         self.index

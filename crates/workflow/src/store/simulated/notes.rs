@@ -2,12 +2,12 @@
 
 use std::convert::Infallible;
 
-use super::MemoryStore;
+use super::SimulatedStore;
 use super::tables::Tables;
 use crate::store::error::StoreError;
 use crate::store::notes::{Noted, Written};
 
-impl MemoryStore {
+impl SimulatedStore {
     pub(crate) async fn note(&self, notes: &[Written]) -> Result<Vec<Noted>, StoreError> {
         self.write(|tables: &mut Tables| notes.iter().map(|note| add(tables, note)).collect())
             .await

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use super::MemoryStore;
+use super::SimulatedStore;
 use super::tables::Tables;
 use crate::store::error::StoreError;
 use crate::store::query::Register;
@@ -13,7 +13,7 @@ use crate::time::Timestamp;
 /// A register: values, and when their names were last entered.
 pub(super) type Names = BTreeMap<String, (String, Option<Timestamp>)>;
 
-impl MemoryStore {
+impl SimulatedStore {
     pub(crate) async fn register_page(
         &self,
         register: Register,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 
-use super::MemoryStore;
+use super::SimulatedStore;
 use super::servers::Servers;
 use crate::id::Partition;
 use crate::record::lease::LeaseRef;
@@ -125,7 +125,7 @@ fn tell(sets: &mut Sets, servers: &mut Servers, (partition, set): (Partition, &s
     }
 }
 
-impl MemoryStore {
+impl SimulatedStore {
     pub(crate) async fn hold(
         &self,
         holds: &[Hold<'_>],
@@ -169,7 +169,8 @@ impl MemoryStore {
     ) -> Result<Vec<u32>, StoreError> {
         let partitions = self.partitions();
         self.write(|tables| {
-            let (sets, servers) = (tables.holders.advance(now), &mut tables.servers);
+            let sets = tables.holders.advance(now);
+            let servers = &mut tables.servers;
             for (set, lease) in places {
                 if sets.release(set, *lease) {
                     tell(

@@ -1,9 +1,9 @@
 //! The terms of queues and handlers of a store in memory.
 
-use super::MemoryStore;
+use super::SimulatedStore;
 use crate::store::error::StoreError;
 
-impl MemoryStore {
+impl SimulatedStore {
     pub(crate) async fn terms(&self) -> Result<Vec<(String, String)>, StoreError> {
         let tables = self.read().await?;
         Ok(tables

@@ -1,0 +1,28 @@
+//! Bounds the memory for the keys of limits of all queues together.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+
+/// Memory for the keys of all queues, in bytes.
+#[derive(Debug, Clone)]
+pub(in crate::engine::queues) struct Room(Arc<AtomicI64>);
+
+impl Room {
+    pub(in crate::engine::queues) fn new(bytes: usize) -> Self {
+        Self(Arc::new((bytes as i64).into()))
+    }
+
+    pub(super) fn take(&self, bytes: usize) -> bool {
+        let rest = |left: i64| Some(left - bytes as i64).filter(|left| *left >= 0);
+        self.0.fetch_update(Relaxed, Relaxed, rest).is_ok()
+    }
+
+    /// Takes what there may not be.
+    pub(super) fn overdraw(&self, bytes: usize) {
+        self.0.fetch_sub(bytes as i64, Relaxed);
+    }
+
+    pub(super) fn give_back(&self, bytes: usize) {
+        self.0.fetch_add(bytes as i64, Relaxed);
+    }
+}

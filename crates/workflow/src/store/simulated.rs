@@ -1,0 +1,127 @@
+//! A store for tests, in this process. Several engines can share it, and calls fail, come late or lose data as the test says.
+
+mod faults;
+mod holders;
+mod notes;
+mod reads;
+mod registers;
+pub(super) mod servers;
+mod tables;
+mod terms;
+
+use std::sync::{Arc, Mutex};
+
+pub use self::faults::{Call, DataLoss, Fault, InjectedFault};
+use self::servers::Ears;
+use self::tables::Tables;
+use super::Roll;
+use super::announcement::{Announcer, ServerId};
+use super::board::Board;
+use super::ears::Topic;
+use super::error::StoreError;
+use super::probe::Probe;
+use crate::id::Partition;
+use crate::record::change::{Applied, Change};
+use crate::record::format::Format;
+
+/// Workflows in this process. Clones share them. They are lost when the last clone is dropped.
+#[derive(Debug, Clone)]
+pub struct SimulatedStore {
+    partitions: u16,
+    format: Format,
+    tables: Arc<Mutex<Tables>>,
+    pub(super) board: Board,
+}
+
+impl SimulatedStore {
+    /// An empty store of `partitions` partitions.
+    #[must_use]
+    pub fn new(partitions: u16) -> Self {
+        Self {
+            partitions,
+            format: Format::LATEST,
+            tables: Arc::default(),
+            board: Board::default(),
+        }
+    }
+
+    /// The same store, written in another format.
+    #[must_use]
+    pub fn in_format(self, format: Format) -> Self {
+        Self { format, ..self }
+    }
+
+    pub(crate) async fn servers(
+        &self,
+        own: Option<(ServerId, &str)>,
+        gone: &[ServerId],
+    ) -> Result<Roll, StoreError> {
+        let mut anew = false;
+        if let Some((server, entry)) = own {
+            // As in Redis, others are read also where nothing can be written.
+            let written = self
+                .write(|tables| tables.servers.entries.insert(server, entry.to_owned()))
+                .await;
+            anew = written == Ok(None);
+        }
+        let mut tables = self.read().await?;
+        tables
+            .servers
+            .entries
+            .retain(|server, _| !gone.contains(server));
+        let entries = tables
+            .servers
+            .entries
+            .iter()
+            .map(|(server, entry)| (server.to_string(), entry.clone()));
+        Ok(Roll {
+            entries: entries.collect(),
+            time: None,
+            anew,
+        })
+    }
+
+    pub(crate) fn tell(&self, topic: Topic, message: &[u8]) {
+        self.tables().servers.tell(topic, message);
+    }
+
+    pub(crate) fn listen(&self) -> Ears {
+        self.tables().servers.listen()
+    }
+
+    pub(crate) fn partitions(&self) -> u16 {
+        self.partitions
+    }
+
+    pub(crate) fn format(&self) -> Format {
+        self.format
+    }
+
+    pub(crate) async fn apply(
+        &self,
+        partition: Partition,
+        changes: &[Change],
+        announcer: Option<&Announcer>,
+    ) -> Result<Vec<Applied>, StoreError> {
+        let announcement = announcer.and_then(|announcer| announcer.of(partition, changes));
+        self.write(|tables| {
+            let applied = changes
+                .iter()
+                .map(|change| tables.apply(partition, change))
+                .collect();
+            tables.servers.announce(partition, announcement);
+            applied
+        })
+        .await
+    }
+
+    pub(crate) async fn probe(&self, _: Partition) -> Probe {
+        let reads = self.read().await.map(drop);
+        let writes = self.write(|_| ()).await;
+        Probe {
+            reads,
+            removals: writes.clone(),
+            writes,
+        }
+    }
+}

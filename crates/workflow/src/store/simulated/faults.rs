@@ -1,0 +1,188 @@
+//! Faults and losses that tests inject into a simulated store.
+
+use std::sync::{MutexGuard, PoisonError};
+
+use super::SimulatedStore;
+use super::tables::Tables;
+use crate::id::{Partition, WorkflowId};
+use crate::store::each_of;
+use crate::store::error::StoreError;
+
+/// What the store does with a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Fault {
+    /// Works.
+    #[default]
+    None,
+    /// Does nothing and reports that.
+    Refused,
+    /// Writes, but reports an unknown outcome. A read is refused.
+    AnswerLost,
+    /// Writes nothing, and reports an unknown outcome. A read is refused.
+    RequestLost,
+}
+
+/// The kind of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Call {
+    /// A call that changes something.
+    Write,
+    /// A call that only reads.
+    Read,
+}
+
+/// What a test lets happen to a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct InjectedFault {
+    /// How it fails, if it does.
+    pub fault: Fault,
+    /// Number of turns of the runtime before the store does it: other calls may come first.
+    pub before: u8,
+    /// Number of turns before the caller gets the answer.
+    pub after: u8,
+}
+
+impl From<Fault> for InjectedFault {
+    fn from(fault: Fault) -> Self {
+        Self {
+            fault,
+            ..Self::default()
+        }
+    }
+}
+
+/// What a store loses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DataLoss {
+    /// Everything, as a store that was emptied.
+    Everything,
+    /// All of one workflow but its rows and its key.
+    State(WorkflowId),
+    /// The ready rows of a partition.
+    Ready(Partition),
+    /// The names of queues and workflows, and with them which queues are paused; and the terms of queues and handlers.
+    Registers,
+}
+
+/// The reason of all failures.
+const INJECTED: &str = "injected fault";
+
+pub(super) type Faults = Box<dyn FnMut(Call) -> InjectedFault + Send>;
+
+impl SimulatedStore {
+    /// From now on asks `faults` what to do with each call.
+    pub fn inject<M: Into<InjectedFault>>(
+        &self,
+        mut faults: impl FnMut(Call) -> M + Send + 'static,
+    ) {
+        self.tables().faults = Some(Box::new(move |call| faults(call).into()));
+    }
+
+    /// How often the store was called.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.tables().calls
+    }
+
+    /// Loses something, now.
+    pub fn lose(&self, loss: DataLoss) {
+        let mut tables = self.tables();
+        match loss {
+            DataLoss::Everything => {
+                let faults = tables.faults.take();
+                let calls = tables.calls;
+                let losses = tables.losses + 1;
+                let mut servers = std::mem::take(&mut tables.servers);
+                servers.entries.clear();
+                *tables = Tables {
+                    faults,
+                    calls,
+                    losses,
+                    servers,
+                    ..Tables::default()
+                };
+            }
+            DataLoss::State(id) => drop(tables.workflows.remove(&id)),
+            DataLoss::Ready(partition) => tables.ready.retain(|(at, _)| *at != partition),
+            DataLoss::Registers => {
+                tables.queues.clear();
+                tables.names.clear();
+                tables.terms.clear();
+                tables.losses += 1;
+            }
+        }
+    }
+
+    /// Loses so many of the next messages that servers send each other.
+    pub fn lose_messages(&self, number: u64) {
+        self.tables().servers.lost = number;
+    }
+
+    pub(super) fn tables(&self) -> MutexGuard<'_, Tables> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a call, and lets happen to it what should come before.
+    async fn begin(&self, call: Call) -> InjectedFault {
+        let injected = {
+            let mut tables = self.tables();
+            tables.calls += 1;
+            tables
+                .faults
+                .as_mut()
+                .map_or_else(InjectedFault::default, |faults| faults(call))
+        };
+        turns(injected.before).await;
+        injected
+    }
+
+    /// The tables, to be read.
+    pub(super) async fn read(&self) -> Result<MutexGuard<'_, Tables>, StoreError> {
+        match self.begin(Call::Read).await.fault {
+            Fault::None => Ok(self.tables()),
+            _ => Err(StoreError::Unavailable {
+                reason: INJECTED.to_owned(),
+            }),
+        }
+    }
+
+    /// Reads something for each of what is asked for, if it should work.
+    pub(super) async fn each<A, T>(
+        &self,
+        asked: &[A],
+        read: impl Fn(&Tables, &A) -> T,
+    ) -> Vec<Result<T, StoreError>> {
+        let found = self
+            .read()
+            .await
+            .map(|tables| asked.iter().map(|one| read(&tables, one)).collect());
+        each_of(asked.len(), found)
+    }
+
+    /// Writes, if it should work.
+    pub(super) async fn write<T>(
+        &self,
+        write: impl FnOnce(&mut Tables) -> T,
+    ) -> Result<T, StoreError> {
+        let injected = self.begin(Call::Write).await;
+        let reason = || INJECTED.to_owned();
+        match injected.fault {
+            Fault::Refused => return Err(StoreError::Unavailable { reason: reason() }),
+            Fault::RequestLost => return Err(StoreError::Unknown { reason: reason() }),
+            Fault::None | Fault::AnswerLost => {}
+        }
+        let written = write(&mut self.tables());
+        turns(injected.after).await;
+        match injected.fault {
+            Fault::AnswerLost => Err(StoreError::Unknown { reason: reason() }),
+            _ => Ok(written),
+        }
+    }
+}
+
+/// Lets others go first, so many times.
+async fn turns(number: u8) {
+    for _ in 0..number {
+        tokio::task::yield_now().await;
+    }
+}

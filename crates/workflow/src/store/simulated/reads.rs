@@ -1,0 +1,256 @@
+//! Reads of a simulated store.
+
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+
+use bytes::Bytes;
+
+use super::SimulatedStore;
+use super::tables::{Entry, Tables};
+use crate::id::{JobIndex, Partition, WorkflowId};
+use crate::record::change::{ResultField, Stored, StoredState};
+use crate::record::due::due_row;
+use crate::record::rows::{Row, workflow_of};
+use crate::store::error::StoreError;
+use crate::store::lanes::{LaneRows, Walk, walk};
+use crate::store::query::{Clockwork, Head, Order, RowSet, Span};
+use crate::time::Timestamp;
+
+impl SimulatedStore {
+    pub(crate) async fn load(&self, ids: &[WorkflowId]) -> Result<Vec<Option<Stored>>, StoreError> {
+        let tables = self.read().await?;
+        let stored = |entry: &Entry| Stored {
+            graph: entry.birth.graph.clone(),
+            state: entry.state(),
+        };
+        Ok(ids
+            .iter()
+            .map(|id| tables.workflows.get(id).map(stored))
+            .collect())
+    }
+
+    pub(crate) async fn excerpts(
+        &self,
+        wanted: &[(WorkflowId, Vec<JobIndex>)],
+    ) -> Vec<Result<Option<StoredState>, StoreError>> {
+        let some = |entry: &Entry, jobs: &[JobIndex]| {
+            let found = jobs
+                .iter()
+                .filter_map(|job| Some((*job, entry.jobs.get(job)?.clone())));
+            StoredState {
+                meta: entry.meta.clone(),
+                jobs: found.collect(),
+                ..StoredState::default()
+            }
+        };
+        self.each(wanted, |tables, (id, jobs)| {
+            tables.workflows.get(id).map(|entry| some(entry, jobs))
+        })
+        .await
+    }
+
+    pub(crate) async fn graph(&self, id: WorkflowId) -> Result<Option<Vec<u8>>, StoreError> {
+        Ok(self
+            .read()
+            .await?
+            .workflows
+            .get(&id)
+            .map(|entry| entry.birth.graph.clone()))
+    }
+
+    pub(crate) async fn sizes(&self, ids: &[WorkflowId]) -> Result<Vec<u64>, StoreError> {
+        let tables = self.read().await?;
+        let size = |id| {
+            tables
+                .workflows
+                .get(id)
+                .map_or(0, |entry| entry.birth.graph.len() as u64)
+        };
+        Ok(ids.iter().map(size).collect())
+    }
+
+    pub(crate) async fn heads(&self, ids: &[WorkflowId]) -> Vec<Result<Option<Head>, StoreError>> {
+        let head = |entry: &Entry| Head {
+            meta: entry.meta.clone(),
+            label: entry.birth.label.clone(),
+        };
+        self.each(ids, |tables, id| tables.workflows.get(id).map(head))
+            .await
+    }
+
+    pub(crate) async fn results(
+        &self,
+        wanted: &[(WorkflowId, Vec<ResultField>)],
+    ) -> Result<Vec<Vec<Option<Bytes>>>, StoreError> {
+        let tables = self.read().await?;
+        let of = |(id, fields): &(WorkflowId, Vec<ResultField>)| {
+            let entry = tables.workflows.get(id);
+            fields
+                .iter()
+                .map(|field| entry.and_then(|entry| entry.results.get(field).cloned()))
+                .collect()
+        };
+        Ok(wanted.iter().map(of).collect())
+    }
+
+    pub(crate) async fn ready(
+        &self,
+        prefixes: &[Row],
+        limit: usize,
+        partitions: &[Partition],
+    ) -> Vec<Result<Vec<Vec<Row>>, StoreError>> {
+        let ready = |tables: &Tables, &at: &Partition| {
+            let rows = |prefix| tables.ready_with(at, prefix).take(limit).cloned().collect();
+            prefixes.iter().map(|prefix: &Row| rows(prefix)).collect()
+        };
+        self.each(partitions, ready).await
+    }
+
+    pub(crate) async fn lanes(
+        &self,
+        wanted: &[(Partition, Vec<Walk>)],
+        each: usize,
+        lanes: usize,
+    ) -> Vec<Result<Vec<LaneRows>, StoreError>> {
+        let partitions: Vec<Partition> = wanted.iter().map(|(at, _)| *at).collect();
+        let walks = |tables: &Tables, at: &Partition| {
+            let of = wanted
+                .iter()
+                .filter(|(partition, _)| partition == at)
+                .flat_map(|(_, walks)| walks);
+            let read = |from: &Row, to: &Row, limit: usize| {
+                Ok::<_, Infallible>(
+                    tables
+                        .ready_from(*at, from, to)
+                        .take(limit)
+                        .cloned()
+                        .collect(),
+                )
+            };
+            let walk = |each_walk| match walk(each_walk, (each, lanes), read) {
+                Ok(found) => found,
+                Err(never) => match never {},
+            };
+            of.map(walk).collect()
+        };
+        self.each(&partitions, walks).await
+    }
+
+    pub(crate) async fn due(
+        &self,
+        which: Clockwork,
+        until: Timestamp,
+        limit: usize,
+        partitions: &[Partition],
+    ) -> Vec<Result<Vec<(WorkflowId, Timestamp)>, StoreError>> {
+        let due = |tables: &Tables, &partition: &Partition| {
+            let due = tables
+                .due_of(which, partition)
+                .take_while(move |(at, _)| *at <= until);
+            due.take(limit).map(|&(at, id)| (id, at)).collect()
+        };
+        self.each(partitions, due).await
+    }
+
+    pub(crate) async fn page(
+        &self,
+        spans: &[(Partition, Span)],
+        order: Order,
+        limit: usize,
+    ) -> Vec<Result<Vec<WorkflowId>, StoreError>> {
+        let page = |tables: &Tables, (partition, span): &(Partition, Span)| {
+            let rows = tables.span(*partition, span);
+            let id =
+                |(_, row): &(Partition, Row)| workflow_of(row).expect("an index row ends in an id");
+            match order {
+                Order::OldestFirst => rows.take(limit).map(id).collect(),
+                Order::NewestFirst => rows.rev().take(limit).map(id).collect(),
+            }
+        };
+        self.each(spans, page).await
+    }
+
+    pub(crate) async fn count(
+        &self,
+        spans: &[Span],
+        partitions: &[Partition],
+    ) -> Vec<Result<Vec<u64>, StoreError>> {
+        let count = |tables: &Tables, &at: &Partition| {
+            spans
+                .iter()
+                .map(|span| tables.span(at, span).count() as u64)
+                .collect()
+        };
+        self.each(partitions, count).await
+    }
+
+    pub(crate) async fn ready_depth(
+        &self,
+        prefixes: &[Row],
+        partitions: &[Partition],
+    ) -> Vec<Result<Vec<(u64, Option<Row>)>, StoreError>> {
+        let depth = |tables: &Tables, &at: &Partition| {
+            let rows = |prefix| tables.ready_with(at, prefix);
+            prefixes
+                .iter()
+                .map(|prefix| (rows(prefix).count() as u64, rows(prefix).next().cloned()))
+                .collect()
+        };
+        self.each(partitions, depth).await
+    }
+
+    pub(crate) async fn keyed(
+        &self,
+        partition: Partition,
+        key: &str,
+    ) -> Result<Option<WorkflowId>, StoreError> {
+        Ok(self
+            .read()
+            .await?
+            .keys
+            .get(&(partition, key.to_owned()))
+            .copied())
+    }
+
+    pub(crate) async fn rows(
+        &self,
+        partition: Partition,
+        set: RowSet,
+        after: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<Vec<Row>, StoreError> {
+        let tables = self.read().await?;
+        let of = |rows: &BTreeSet<(Partition, Row)>| -> Vec<Row> {
+            let rows = rows
+                .iter()
+                .filter(|(at, _)| *at == partition)
+                .map(|(_, row)| row);
+            rows.filter(|row| after.is_none_or(|after| row.as_slice() > after))
+                .take(limit)
+                .cloned()
+                .collect()
+        };
+        Ok(match set {
+            RowSet::Ready => of(&tables.ready),
+            RowSet::Index => of(&tables.index),
+            RowSet::Due(which) => {
+                let rows = tables
+                    .due_of(which, partition)
+                    .map(|&(at, id)| due_row(at, id));
+                rows.filter(|row| after.is_none_or(|after| row.as_slice() > after))
+                    .take(limit)
+                    .collect()
+            }
+        })
+    }
+
+    pub(crate) async fn states(&self, partition: Partition) -> Result<Vec<WorkflowId>, StoreError> {
+        let tables = self.read().await?;
+        Ok(tables
+            .workflows
+            .keys()
+            .copied()
+            .filter(|id| id.partition() == partition)
+            .collect())
+    }
+}

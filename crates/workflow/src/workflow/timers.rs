@@ -1,0 +1,101 @@
+//! When jobs of a workflow change by themselves: retries, ends of leases and timeouts.
+
+use super::Workflow;
+use crate::id::JobIndex;
+use crate::record::lease::LeaseRef;
+use crate::state::{Job, JobState, LeaseEnd};
+use crate::time::Timestamp;
+
+impl Workflow {
+    /// The time at which a job changes by itself, if there was no gap.
+    pub(crate) fn due(&self, index: JobIndex) -> Option<Timestamp> {
+        self.due_served(index, Timestamp::default())
+    }
+
+    /// The time at which a job changes by itself. What ended while workers could not reach a server that has the store, before `served_since`, ends
+    /// one lease after that: a worker that lives extends its lease until then.
+    fn due_served(&self, index: JobIndex, served_since: Timestamp) -> Option<Timestamp> {
+        let job = self.job(index);
+        let JobState::Running { expires } = job.state else {
+            return match job.state {
+                JobState::Scheduled { due } => Some(due),
+                _ => None,
+            };
+        };
+        let lenient_until = served_since + job.lease();
+        // An attempt that began after the gap had all of its time.
+        let began_before = job.started_at.is_some_and(|started| started < served_since);
+        let lenient = |end: Timestamp| {
+            if began_before {
+                end.max(lenient_until)
+            } else {
+                end
+            }
+        };
+        Some(match self.times_out(index) {
+            Some(end) if end <= expires => lenient(end),
+            _ => lenient(expires),
+        })
+    }
+
+    /// How the running attempt of a job ends unless its worker reports: by what comes first, whenever that is noticed. At the same moment, its
+    /// time is out.
+    pub(crate) fn runs_out(&self, index: JobIndex, expires: Timestamp) -> LeaseEnd {
+        match self.times_out(index) {
+            Some(end) if end <= expires => LeaseEnd::TimedOut,
+            _ => LeaseEnd::Expired,
+        }
+    }
+
+    /// The time at which the running attempt of a job exceeds its timeout.
+    fn times_out(&self, index: JobIndex) -> Option<Timestamp> {
+        let timeout = self.graph.jobs[index.index()].timeout?;
+        Some(self.job(index).started_at? + timeout)
+    }
+
+    /// Jobs that are due, in the order in which they would have been without a gap.
+    pub(crate) fn due_by(&self, now: Timestamp, served_since: Timestamp) -> Vec<JobIndex> {
+        let is_due = |job: &JobIndex| {
+            self.due_served(*job, served_since)
+                .is_some_and(|due| due <= now)
+        };
+        let mut jobs: Vec<JobIndex> = self.each().filter(is_due).collect();
+        jobs.sort_by_key(|&job| self.due(job));
+        jobs
+    }
+
+    /// Leases that are over and go on, because their workers could not extend them before `served_since`; and when they end.
+    pub(crate) fn spared(
+        &self,
+        served_since: Timestamp,
+        now: Timestamp,
+    ) -> Vec<(LeaseRef, Timestamp)> {
+        let spared = self.each().filter_map(|job| match self.job(job) {
+            Job {
+                state: JobState::Running { expires },
+                token,
+                ..
+            } if *expires <= now => {
+                let until = self.due_served(job, served_since)?;
+                Some((
+                    LeaseRef {
+                        workflow: self.id,
+                        job,
+                        token: *token,
+                    },
+                    until,
+                ))
+            }
+            _ => None,
+        });
+        spared.collect()
+    }
+
+    /// Moves the timer to the first moment at which a job is due.
+    pub(crate) fn reset_timer(&mut self, served_since: Timestamp) {
+        self.meta_mut().timer = self
+            .each()
+            .filter_map(|job| self.due_served(job, served_since))
+            .min();
+    }
+}
