@@ -64,8 +64,8 @@ mod tests {
     use std::sync::Arc;
 
     use tidegate_workflow::{
-        Begin, Definition, Engine, EngineOptions, Graph, JobDefinition, NewWorkflow, SimulatedStore,
-        Store, Timestamp,
+        Begin, Definition, Engine, EngineOptions, Graph, JobDefinition, NewWorkflow,
+        SimulatedStore, Store, Timestamp,
     };
     use tokio::time::{advance, timeout};
 

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand, ValueHint};
 use serde_json::json;
 use tidegate_workflow::{
-    Engine, EngineError, EngineOptions, Filter, Partial, RetentionDefaults, SqliteOptions, SqliteStore, Status,
-    Store as Opened, StoreError,
+    Engine, EngineError, EngineOptions, Filter, Partial, RetentionDefaults, SqliteOptions,
+    SqliteStore, Status, Store as Opened, StoreError,
 };
 
 use super::audit::{self, Then};

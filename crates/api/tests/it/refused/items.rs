@@ -16,7 +16,10 @@ const OF_A_BATCH: [[&str; 2]; 4] = [
         "workflows[3].name",
         "a name must have 1 to 200 bytes and no control characters, and not be '.' or '..', but this is empty",
     ],
-    ["workflows[4].name", "invalid type: integer `7`, expected a string"],
+    [
+        "workflows[4].name",
+        "invalid type: integer `7`, expected a string",
+    ],
 ];
 
 /// Problems of the items of an answer to a request with the id order-17, which they all have.
