@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use clap::Args;
 use tidegate_pipeline::test_util::RedisServer;
-use tidegate_pipeline::{Address, Config, ConnectPace, Selection};
+use tidegate_pipeline::{Address, Config, ConnectPace};
 
 use crate::delay::DelayProxy;
 use crate::figures::{Table, duration};
@@ -84,7 +84,7 @@ impl Connections {
             host: address.ip().to_string(),
             port: address.port(),
         });
-        config.selection = Selection::Linear { space };
+        config.search_space = space;
         config.idle_timeout = self.idle_timeout;
         config.connect_pace = ConnectPace::new(NonZero::<u32>::MAX, NonZero::<u32>::MAX);
         config
