@@ -129,16 +129,6 @@ impl Store {
         }
     }
 
-    /// The formats of its ready rows, of those that differ.
-    pub(crate) fn formats_of_rows(&self) -> &'static [Format] {
-        match self {
-            // One process has it, which knows its format.
-            Self::Memory(_) => &[],
-            Self::Sqlite(store) => store.schema().formats_of_rows(),
-            Self::Redis(store) => store.schema().formats_of_rows(),
-        }
-    }
-
     pub(crate) fn all_partitions(&self) -> impl Iterator<Item = Partition> + use<> {
         (0..self.partitions()).map(Partition)
     }

@@ -14,7 +14,6 @@ use crate::graph::Graph;
 use crate::id::{JobIndex, WorkflowId};
 use crate::record::change::ResultField;
 use crate::record::codec::decode;
-use crate::record::format::Format;
 use crate::record::note::Progress;
 use crate::state::{AttemptError, Job, JobState, Meta, Status};
 use crate::store::error::StoreError;
@@ -33,8 +32,6 @@ const MOST_PARENTS: usize = 10_000;
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     shown: Shown,
-    /// How its store is written.
-    format: Format,
     paused_queues: Vec<String>,
     /// Queues that a worker of this server waits for or recently took jobs from.
     served_queues: Vec<String>,
@@ -269,7 +266,7 @@ impl Snapshot {
     #[must_use]
     pub fn rows(&self) -> (Vec<crate::record::rows::Row>, Vec<crate::record::rows::Row>) {
         match &self.shown {
-            Shown::All(workflow) => workflow.rows(self.format),
+            Shown::All(workflow) => workflow.rows(),
             Shown::Some(_) => Default::default(),
         }
     }
@@ -351,7 +348,6 @@ impl Engine {
         let (paused_queues, served_queues) = self.queues().paused_and_served(queues);
         Snapshot {
             shown,
-            format: self.store().format(),
             paused_queues,
             served_queues,
             place: None,

@@ -34,7 +34,6 @@ use crate::time::Timestamp;
 #[derive(Debug, Clone)]
 pub struct MemoryStore {
     partitions: u16,
-    format: Format,
     tables: Arc<Mutex<Tables>>,
     pub(super) board: Board,
 }
@@ -106,16 +105,9 @@ impl MemoryStore {
     pub fn new(partitions: u16) -> Self {
         Self {
             partitions,
-            format: Format::LATEST,
             tables: Arc::default(),
             board: Board::default(),
         }
-    }
-
-    /// The same store, written in another format.
-    #[must_use]
-    pub fn in_format(self, format: Format) -> Self {
-        Self { format, ..self }
     }
 
     /// From now on asks `faults` what to do with each call.
@@ -263,7 +255,7 @@ impl MemoryStore {
     }
 
     pub(crate) fn format(&self) -> Format {
-        self.format
+        Format::LATEST
     }
 
     pub(crate) async fn apply(
@@ -404,7 +396,7 @@ impl MemoryStore {
                         .collect(),
                 )
             };
-            let walk = |each_walk| match walk(each_walk, (each, lanes), read) {
+            let walk = |each_walk| match walk(each_walk, each, lanes, read) {
                 Ok(found) => found,
                 Err(never) => match never {},
             };

@@ -9,9 +9,9 @@ use tidegate_pipeline::test_util::RedisServer;
 use tidegate_workflow::change::{Birth, Change, Moved, Put, RowChange, Write};
 use tidegate_workflow::rows::{ReadyEntry, queue_rows};
 use tidegate_workflow::{
-    Action, Begin, Call, Claim, Claimed, Clockwork, Engine, EngineError, Fault, Format, JobIndex,
-    JobState, Loss, MemoryStore, NewWorkflow, Outcome, Partition, Report, Retry, RowSet, Status,
-    Store, StoreError, WorkflowId,
+    Action, Begin, Call, Claim, Claimed, Clockwork, Engine, EngineError, Fault, JobIndex, JobState,
+    Loss, MemoryStore, NewWorkflow, Outcome, Partition, Report, Retry, RowSet, Status, Store,
+    StoreError, WorkflowId,
 };
 use tokio::task::yield_now;
 use tokio::time::timeout;
@@ -290,7 +290,7 @@ fn ready_row(workflow: WorkflowId) -> Vec<u8> {
         workflow,
         job: JobIndex(0),
     }
-    .row(Format::LATEST)
+    .row()
 }
 
 /// One workflow that could not be read failed the claims of all others, again and again.

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use tidegate_workflow::{
-    Action, Begin, Claimed, Condition, Definition, Engine, EngineError, Failure, Format, Input,
-    JobIndex, JobState, Json, LeaseRef, MemoryStore, Outcome, Reason, Refusal, Report,
-    RestartScope, Retry, RetryWish, Status, Store, TriggerRule, WorkflowId,
+    Action, Begin, Claimed, Condition, Definition, Engine, EngineError, Failure, Input, JobIndex,
+    JobState, Json, LeaseRef, Outcome, Reason, Refusal, Report, RestartScope, Retry, RetryWish,
+    Status, Store, TriggerRule, WorkflowId,
 };
 
 use crate::support::{
@@ -506,7 +506,7 @@ async fn each_lease_has_a_higher_number(store: Store) {
         all.each_ref().map(|claimed| claimed.attempt),
         [1, 1, 1, 2, 1]
     );
-    assert_eq!(all.map(|claimed| claimed.fence), [1, 2, 3, 4, 5].map(Some));
+    assert_eq!(all.map(|claimed| claimed.fence), [1, 2, 3, 4, 5]);
 }
 
 async fn a_lost_lease_says_why(store: Store) {
@@ -690,15 +690,6 @@ async fn errors_of_many_parents_are_bounded(store: Store) {
         join.inputs.len()
     );
     assert!(join.inputs.iter().all(|input| input.error.is_some()));
-}
-
-/// A store of schema 1 does not keep the number of a lease, and one that begins again would be no fence.
-#[tokio::test]
-async fn a_store_that_forgets_numbers_of_leases_gives_none() {
-    let store = Store::Memory(MemoryStore::new(4).in_format(Format::First));
-    let engine = server(&store).await;
-    create_of(&engine, definition("a"), Begin::Now).await;
-    assert_eq!(only(&engine, 1).await.fence, None);
 }
 
 /// Whatever has happened to it: jobs that wait, run, failed, are blocked or doomed.

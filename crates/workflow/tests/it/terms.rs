@@ -1,7 +1,7 @@
 //! Terms of queues and handlers: limits that their jobs get, and weights of keys.
 
 use tidegate_workflow::{
-    Begin, Definition, Engine, EngineError, Format, Graph, GraphError, JobDefinition, Json,
+    Begin, Definition, Engine, EngineError, Graph, GraphError, JobDefinition, Json,
     LimitDefinition, Loss, MAX_WEIGHTS, MemoryStore, NewWorkflow, Scope, Store, Subject, Weight,
 };
 
@@ -370,19 +370,6 @@ async fn terms_are_bounded_together() {
         .await
         .unwrap();
     set(1_000).await.unwrap();
-}
-
-#[tokio::test]
-async fn a_store_of_an_earlier_format_has_no_terms() {
-    let engine = server(&Store::Memory(MemoryStore::new(4).in_format(Format::Third))).await;
-    assert_eq!(
-        engine.set_limits(&mail(), &[units("a", 1)]).await,
-        Err(EngineError::NoTerms)
-    );
-    assert_eq!(
-        engine.set_weights("mail", &[]).await,
-        Err(EngineError::NoTerms)
-    );
 }
 
 #[tokio::test]
