@@ -9,7 +9,7 @@ TEST_THREADS ?= $(shell echo $$(( 2 * $$(getconf _NPROCESSORS_ONLN) )))
 PYTHON_CODE = . ../server ../../examples/python
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo install check test page-test sdk-test lint bench compat publish gen image dist wheels
+.PHONY: help run demo install check test page-test sdk-test lint bench publish gen image dist wheels
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\): .*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -59,10 +59,6 @@ bench: ## Measure the server and the engine, all in one run
 	target/release/tidegate-bench workflow --limits
 	cd ui && node scripts/measure.mjs ../target/release/tidegate ../target/release/tidegate-bench
 	cd ui && TIDEGATE=../target/release/tidegate TIDEGATE_PAGE=embedded node --test tests/large.mjs
-
-compat: ## Run the version of the first store format and this one on one Redis
-	$(CARGO) build --release --package tidegate
-	scripts/compat
 
 publish: ## Put the figures of the last make bench into docs
 	cp bench-results/run.json docs/benchmarks.json

@@ -110,16 +110,15 @@ def fill():
     tags = [f"t{number}" + "y" * 150 for number in range(16)]
     ids["long"] = create("n" * 200, [job("z" * 190, queue="l" * 200)], tags=tags)
     call("/queues/q%20other:pause", {})
-    if int(NUMBER) >= 4:
-        rate = {"domain": "vendor", "entries": [["tenant", "$.tenant"]], "hits": 2}
-        own = {"concurrency": 3, "of": "workflow", "entries": []}
-        one = {"concurrency": 1, "of": "queue", "entries": [["kind", "$.kind"]]}
-        ids["limited"] = create(
-            "limited",
-            [job("a", queue="lim", limits=[rate, own]), job("b", queue="lim", params={"kind": "x"}, limits=[one]), job("c", "a", queue="lim", limits=[one, rate], params={"kind": "x"})],
-            globals={"tenant": "acme"},
-        )
-        leases["limited"] = next(claimed for claimed in claim("lim", 9) if claimed["job"] == "b")["lease"]
+    rate = {"domain": "vendor", "entries": [["tenant", "$.tenant"]], "hits": 2}
+    own = {"concurrency": 3, "of": "workflow", "entries": []}
+    one = {"concurrency": 1, "of": "queue", "entries": [["kind", "$.kind"]]}
+    ids["limited"] = create(
+        "limited",
+        [job("a", queue="lim", limits=[rate, own]), job("b", queue="lim", params={"kind": "x"}, limits=[one]), job("c", "a", queue="lim", limits=[one, rate], params={"kind": "x"})],
+        globals={"tenant": "acme"},
+    )
+    leases["limited"] = next(claimed for claimed in claim("lim", 9) if claimed["job"] == "b")["lease"]
     return ids, leases
 
 

@@ -11,7 +11,7 @@ pub(crate) mod limits;
 mod resolve;
 pub(crate) mod shapes;
 mod similar;
-pub(crate) mod stored;
+mod stored;
 pub(crate) mod terms;
 #[cfg(test)]
 mod tests;
@@ -38,7 +38,7 @@ use crate::state::Label;
 
 /// A sound graph of jobs. Immutable; the states of its jobs are kept apart.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(from = "stored::Read")]
+#[serde(try_from = "stored::ReadGraph")]
 pub struct Graph {
     /// Name and tags.
     pub label: Label,

@@ -20,7 +20,7 @@ const PARTITION_BITS: u32 = 10;
 const RANDOM_BITS: u32 = 60;
 /// Microseconds within a millisecond.
 const MICROS_BITS: u32 = 10;
-/// The last of the random bits, by which an id says that its workflow is a small one. Few older ids have them by chance.
+/// The last of the random bits, by which an id says that its workflow is a small one.
 const SMALL: u128 = 0x9bd3;
 const SMALL_MASK: u128 = 0xffff;
 
@@ -133,7 +133,7 @@ impl WorkflowId {
         Self::new(now, partition, random | mark)
     }
 
-    /// Whether the store may have its state as one value. Of ids from before the third format, one in 65,536 says so by chance.
+    /// Whether the store has its state as one value.
     pub(crate) fn is_small(self) -> bool {
         u128::from_be_bytes(self.0) >> PARTITION_BITS & SMALL_MASK == SMALL
     }

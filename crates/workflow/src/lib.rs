@@ -61,7 +61,7 @@ pub use graph::{Graph, GraphJob};
 pub use gush::{GushError, GushReport, import_gush};
 pub use id::{IdPrefix, InvalidId, InvalidPrefix, JobIndex, MAX_PARTITIONS, Partition, WorkflowId};
 pub use record::due::{due_row, read_due_row};
-pub use record::format::Format;
+pub use record::format::{Format, RecordKind, UPGRADES, Upgrade};
 pub use record::lease::LeaseRef;
 pub use record::note::{LogLine, Progress};
 pub use record::{change, rows};

@@ -134,16 +134,6 @@ impl Store {
         }
     }
 
-    /// The formats of its ready rows, of those that differ.
-    pub(crate) fn formats_of_rows(&self) -> &'static [Format] {
-        match self {
-            Self::Sqlite(store) => store.schema().formats_of_rows(),
-            Self::Redis(store) => store.schema().formats_of_rows(),
-            #[cfg(feature = "test-util")]
-            Self::Simulated(_) => &[],
-        }
-    }
-
     pub(crate) fn all_partitions(&self) -> impl Iterator<Item = Partition> + use<> {
         (0..self.partitions()).map(Partition)
     }

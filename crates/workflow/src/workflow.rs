@@ -18,7 +18,7 @@ use crate::id::{JobIndex, WorkflowId};
 use crate::record::change::{Stamp, Stored, StoredState};
 use crate::record::codec::decode;
 use crate::record::lease::LeaseRef;
-use crate::record::small::split;
+use crate::record::small::{SplitValue, split};
 use crate::state::{Counts, Job, JobState, Meta, Rerun, RetentionDefaults, Status};
 use crate::store::error::StoreError;
 use crate::time::Timestamp;
@@ -96,9 +96,9 @@ impl Workflow {
         state: &StoredState,
     ) -> Result<Self, StoreError> {
         let what = || format!("the state of workflow {id}");
-        let (meta, length, all) = split(&state.meta, what)?;
-        let small = all.is_some();
-        let mut jobs: Box<[Job]> = all
+        let SplitValue { meta, length, jobs } = split(&state.meta, what)?;
+        let small = jobs.is_some();
+        let mut jobs: Box<[Job]> = jobs
             .unwrap_or_else(|| vec![Job::default(); graph.jobs.len()])
             .into();
         if jobs.len() != graph.jobs.len() {

@@ -224,14 +224,10 @@ impl From<EngineError> for Problem {
             EngineError::Refused(Refusal::WrongStatus { verb: "start", .. }) => Code::AlreadyStarted,
             EngineError::Refused(_) => Code::StateConflict,
             EngineError::KeyMismatch { .. } => Code::IdempotencyMismatch,
-            EngineError::TooManyJobs { .. }
-            | EngineError::NoLimits { .. }
-            | EngineError::NoTerms
-            | EngineError::TooManyTerms { .. }
+            EngineError::TooManyTerms { .. }
             // It has gone its own way above.
             | EngineError::Terms(_) => Code::InvalidDefinition,
             EngineError::TooManyToCount { .. } => Code::InvalidField,
-            EngineError::NoHandlers => Code::MigrationNeeded,
             EngineError::Overloaded | EngineError::Contended { .. } => Code::Overloaded,
             EngineError::Closed => Code::ShuttingDown,
             EngineError::Store(
@@ -242,9 +238,6 @@ impl From<EngineError> for Problem {
         let problem = Self::new(code, error.to_string());
         match error {
             EngineError::KeyMismatch { workflow, .. } => problem.with(More::Workflow(workflow)),
-            EngineError::TooManyJobs { .. } => problem.at("jobs"),
-            EngineError::NoLimits { job } => problem.at(format!("jobs[{job}].limits")),
-            EngineError::NoHandlers => problem.at("handlers"),
             EngineError::TooManyToCount { .. } => problem.at("tag"),
             EngineError::Refused(Refusal::LeaseLost { reason, .. }) => {
                 problem.with(More::Reason(reason))

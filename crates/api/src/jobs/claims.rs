@@ -99,10 +99,9 @@ pub(crate) struct ClaimedJob<'a> {
     queue: &'a str,
     /// Which attempt this is, from 1.
     attempt: u16,
-    /// The number of this lease: higher than those of all earlier leases of the job, also after a restart. Null when the store is of
-    /// schema 1, which does not keep it.
-    #[cfg_attr(test, schema(required))]
-    fence: Option<u64>,
+    /// The number of this lease: higher than those of all earlier leases of the job, also after a restart.
+    #[cfg_attr(test, schema(required, value_type = Option<u64>))]
+    fence: u64,
     /// The workflow's globals and the job's params as one object. Where both have a key, it is the value of the params, also where both
     /// values are objects.
     #[cfg_attr(test, schema(value_type = Object))]
@@ -371,7 +370,7 @@ impl Serialize for ClaimedJob<'_> {
             .text("handler", self.handler)
             .text("queue", self.queue)
             .number("attempt", Some(self.attempt.into()))
-            .number("fence", self.fence)
+            .number("fence", Some(self.fence))
             .json("params", &self.params.0)
             .list("inputs", &self.inputs)
             .list("omitted_inputs", &self.omitted_inputs)

@@ -24,7 +24,7 @@ impl Traces {
         let context = attempt_context(
             claimed.graph(),
             (claimed.lease.workflow, claimed.lease.job),
-            claimed.fence?,
+            claimed.fence,
         )?;
         Some(context.0.traceparent())
     }

@@ -23,7 +23,6 @@ use super::queues::except::Except;
 use super::queues::lessee::Lessee;
 use super::queues::{Patience, Taken, Wanting, Where};
 use crate::id::{Partition, WorkflowId};
-use crate::record::format::Format;
 use crate::record::lease::LeaseRef;
 use crate::state::Worker;
 use crate::store::error::StoreError;
@@ -109,7 +108,6 @@ impl Engine {
         patience: Patience,
         now: Timestamp,
     ) -> Result<Vec<(WorkflowId, Leased)>, EngineError> {
-        self.check_handlers(claim)?;
         self.queues().open_due(now);
         let told = Told::at(now);
         let mut refreshed = 0;
@@ -136,14 +134,6 @@ impl Engine {
                 }
                 _ => return Ok(Vec::new()),
             }
-        }
-    }
-
-    /// A store of an earlier format does not say which jobs a worker can run before it has them.
-    fn check_handlers(&self, claim: &Claim) -> Result<(), EngineError> {
-        match claim.handlers {
-            Some(_) if self.store().format() < Format::Fourth => Err(EngineError::NoHandlers),
-            _ => Ok(()),
         }
     }
 

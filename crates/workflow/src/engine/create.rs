@@ -13,9 +13,8 @@ use super::desk::request::{Begin, Request};
 use super::error::EngineError;
 use super::queues::Where;
 use crate::graph::Graph;
-use crate::id::{JobIndex, Partition, WorkflowId};
+use crate::id::{Partition, WorkflowId};
 use crate::record::codec::decode;
-use crate::record::format::Format;
 use crate::record::small::is_small;
 use crate::state::{Meta, Status};
 use crate::store::error::StoreError;
@@ -84,10 +83,6 @@ impl Engine {
         new: Vec<NewWorkflow>,
         now: Timestamp,
     ) -> Vec<Result<Created, EngineError>> {
-        let format = self.store().format();
-        if new.iter().any(|new| refusal(&new.graph, format).is_some()) {
-            return self.create_others(format, new, now).await;
-        }
         let began = Instant::now();
         if let Err(error) = self.register(new.iter().map(|new| &new.graph), now).await {
             return new.iter().map(|_| Err(error.clone().into())).collect();
@@ -129,36 +124,13 @@ impl Engine {
         created
     }
 
-    /// Refuses those that the store cannot take, and creates the others.
-    async fn create_others(
-        &self,
-        format: Format,
-        new: Vec<NewWorkflow>,
-        now: Timestamp,
-    ) -> Vec<Result<Created, EngineError>> {
-        let refusals: Vec<Option<EngineError>> =
-            new.iter().map(|new| refusal(&new.graph, format)).collect();
-        let others = new
-            .into_iter()
-            .zip(&refusals)
-            .filter(|(_, refusal)| refusal.is_none())
-            .map(|(new, _)| new)
-            .collect();
-        let mut created = Box::pin(self.create(others, now)).await.into_iter();
-        let answer = |refusal: Option<_>| match refusal {
-            Some(error) => Err(error),
-            None => created.next().expect("one answer for each"),
-        };
-        refusals.into_iter().map(answer).collect()
-    }
-
     async fn create_all(&self, all: &[Begun], now: Timestamp) -> Vec<Result<Created, EngineError>> {
         let mut ids = Vec::with_capacity(all.len());
         let mut requests = Vec::with_capacity(all.len());
         let mut neighbours = (None, 0);
         let place = self.place_of(all);
         for begun in all {
-            let small = self.store().format() >= Format::Third && is_small(&begun.graph);
+            let small = is_small(&begun.graph);
             let partition = match begun.graph.idempotency_key.as_deref() {
                 Some(key) => self.partition_of(key),
                 None if small => self.partition_with(&mut neighbours, place),
@@ -332,18 +304,4 @@ impl Engine {
     fn partition_of(&self, key: &str) -> Partition {
         Partition::of_text(key, self.store().partitions())
     }
-}
-
-/// Why a store of a format cannot take a graph.
-fn refusal(graph: &Graph, format: Format) -> Option<EngineError> {
-    let jobs = graph.jobs.len();
-    let most = format.most_jobs();
-    if jobs > most {
-        return Some(EngineError::TooManyJobs { jobs, most });
-    }
-    if format.has_limits() || !graph.has_limits() {
-        return None;
-    }
-    let job = (0..jobs).find(|&job| graph.limits(JobIndex(job as u32)).is_some());
-    job.map(|job| EngineError::NoLimits { job })
 }

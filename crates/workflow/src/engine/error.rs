@@ -37,32 +37,9 @@ pub enum EngineError {
         /// The workflow that has it.
         workflow: WorkflowId,
     },
-    /// The store is written in a format in which positions of jobs have 16 bits.
-    #[error(
-        "the workflow has {jobs} jobs, and this store, which an earlier version of tidegate made, takes {most}: split it"
-    )]
-    TooManyJobs {
-        /// How many.
-        jobs: usize,
-        /// The most of this store.
-        most: usize,
-    },
-    /// The store is written in a format that has no limits of jobs.
-    #[error(
-        "jobs cannot have limits in this store, which an earlier version of tidegate made: run 'tidegate store migrate' when all servers have this version"
-    )]
-    NoLimits {
-        /// The place of the first job with limits.
-        job: usize,
-    },
     /// Limits or weights of a queue or a handler are wrong.
     #[error(transparent)]
     Terms(#[from] GraphError),
-    /// The store is written in a format that has no limits of jobs.
-    #[error(
-        "queues and handlers cannot have limits or weights in this store, which an earlier version of tidegate made: run 'tidegate store migrate' when all servers have this version"
-    )]
-    NoTerms,
     /// Too many queues and handlers have limits or weights.
     #[error(
         "more than {most} queues and handlers have limits or weights, or these have more than {bytes} bytes: name limits in jobs"
@@ -73,11 +50,6 @@ pub enum EngineError {
         /// How many bytes all of these may have.
         bytes: usize,
     },
-    /// The store is written in a format that does not say what ready jobs are for.
-    #[error(
-        "workers cannot ask for jobs by handler in this store, which an earlier version of tidegate made: run 'tidegate store migrate' when all servers have this version, or leave 'handlers' out"
-    )]
-    NoHandlers,
     /// A count for which each workflow must be read matches too many.
     #[error(
         "more than {most} workflows have this tag, which are read one by one: count those of a shorter time"

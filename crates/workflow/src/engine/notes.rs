@@ -37,9 +37,9 @@ fn known(
     excerpt: Result<Option<StoredState>, StoreError>,
 ) -> Result<Jobs, EngineError> {
     let state = excerpt?.ok_or(EngineError::NoWorkflow { workflow: id })?;
-    let (_, _, all) = split(&state.meta, || format!("the state of workflow {id}"))?;
-    if let Some(all) = all {
-        return Ok((0..).map(JobIndex).zip(all).collect());
+    let value = split(&state.meta, || format!("the state of workflow {id}"))?;
+    if let Some(jobs) = value.jobs {
+        return Ok((0..).map(JobIndex).zip(jobs).collect());
     }
     let job = |(job, bytes): &(JobIndex, Vec<u8>)| {
         Ok((

@@ -12,7 +12,6 @@ use super::list::Listed;
 use super::post::apart::Place;
 use crate::graph::Graph;
 use crate::id::{JobIndex, WorkflowId};
-use crate::record::format::Format;
 use crate::record::note::Progress;
 use crate::state::{AttemptError, Job, JobState, Meta, Status};
 use crate::time::Timestamp;
@@ -23,8 +22,6 @@ use crate::workflow::progress::Prospect;
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     shown: Shown,
-    /// How its store is written.
-    format: Format,
     paused_queues: Vec<String>,
     /// Queues that a worker of this server waits for or recently took jobs from.
     served_queues: Vec<String>,
@@ -259,7 +256,7 @@ impl Snapshot {
     #[must_use]
     pub fn rows(&self) -> (Vec<crate::record::rows::Row>, Vec<crate::record::rows::Row>) {
         match &self.shown {
-            Shown::All(workflow) => workflow.rows(self.format),
+            Shown::All(workflow) => workflow.rows(),
             Shown::Some(_) => Default::default(),
         }
     }

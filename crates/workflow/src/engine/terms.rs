@@ -79,9 +79,6 @@ impl Engine {
     }
 
     async fn set_terms(&self, (name, value): Row) -> Result<(), EngineError> {
-        if !self.store().format().has_limits() {
-            return Err(EngineError::NoTerms);
-        }
         if let Some(value) = &value {
             self.check_room(&name, value)?;
         }
@@ -123,9 +120,6 @@ impl Engine {
         &self,
         looked: Option<Looked>,
     ) -> Result<(), StoreError> {
-        if !self.store().format().has_limits() {
-            return Ok(());
-        }
         let known = &self.core.terms;
         let changes = known.lock().changes;
         let rows: BTreeMap<String, String> = self.store().terms().await?.into_iter().collect();

@@ -4,12 +4,14 @@ use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::allocated;
 use super::definition::{Retry, TriggerRule};
 use crate::id::JobIndex;
 
 /// A job of a sound graph.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct GraphJob {
     /// Unique in the workflow.
     pub name: String,

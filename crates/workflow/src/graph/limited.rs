@@ -85,7 +85,7 @@ impl Limited {
     }
 
     /// What [`Limited::jobs`] said, for a graph of so many jobs. None: nothing says so.
-    pub(super) fn read(all: &[(&str, Vec<JobIndex>)], jobs: usize) -> Option<Box<Self>> {
+    pub(super) fn read(all: &[(String, Vec<JobIndex>)], jobs: usize) -> Option<Box<Self>> {
         let mut distinct = Vec::with_capacity(all.len());
         let mut places = vec![0; jobs];
         for (key, jobs) in all {

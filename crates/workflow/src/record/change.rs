@@ -1,10 +1,6 @@
 //! What a store is asked to write for one workflow, if its stored state is the expected one.
 
-use hashbrown::HashSet;
-
-use super::format::Format;
-use super::rows::{ReadyEntry, Row};
-use crate::graph::Graph;
+use super::rows::Row;
 use crate::id::{JobIndex, WorkflowId};
 use crate::time::Timestamp;
 
@@ -22,35 +18,6 @@ pub struct Change {
 }
 
 impl Change {
-    /// Removes ready rows in each of these formats, too, unless they are added: while a store is migrated, servers write more than one.
-    pub(crate) fn remove_rows_of(&mut self, formats: &[Format], graph: &Graph) {
-        let (rows, added): (_, &[Row]) = match &mut self.write {
-            Write::Put(put) => (&mut put.ready.remove, &put.ready.add),
-            Write::Delete(delete) => (&mut delete.ready, &[]),
-        };
-        let mut known: HashSet<Row> = rows.iter().chain(added).cloned().collect();
-        let workflow = self.workflow;
-        let entries: Vec<ReadyEntry> = rows
-            .iter()
-            .filter_map(|row| ReadyEntry::read(row))
-            .collect();
-        for mut entry in entries {
-            // A row of an earlier format does not tell all of one of a later one.
-            if let Some(job) = graph.jobs.get(entry.job.index()) {
-                entry.handler.clone_from(&job.handler);
-                entry.limit_key = graph
-                    .limits(entry.job)
-                    .map_or_else(String::new, |limits| limits.key_within(workflow).into());
-            }
-            rows.extend(
-                formats
-                    .iter()
-                    .map(|format| entry.row(*format))
-                    .filter(|row| known.insert(row.clone())),
-            );
-        }
-    }
-
     /// The write that made the state that it expects, as far as it is told.
     pub(crate) fn since(&self) -> Option<Stamp> {
         match &self.write {

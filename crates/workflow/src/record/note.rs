@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::codec::{Record, extended, unreadable};
+use super::codec::{extended, unreadable};
 use crate::store::error::StoreError;
 use crate::time::Timestamp;
 
@@ -18,8 +18,6 @@ pub struct Progress {
     /// A word for people.
     pub text: String,
 }
-
-impl Record for Progress {}
 
 /// A line of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]

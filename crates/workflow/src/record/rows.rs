@@ -3,8 +3,7 @@
 
 use std::borrow::Cow;
 
-use super::format::Format;
-use crate::graph::{Graph, GraphJob};
+use crate::graph::Graph;
 use crate::id::{JobIndex, WorkflowId};
 use crate::state::{Job, JobState, Label, Status};
 use crate::time::Timestamp;
@@ -20,7 +19,7 @@ pub type Row = Vec<u8>;
 pub struct ReadyEntry {
     /// The queue. Workers name the queues that they serve.
     pub queue: String,
-    /// What a worker runs; empty in rows of formats before the fourth.
+    /// What a worker runs.
     pub handler: String,
     /// The key of the limits that the job waits for; empty without limits.
     pub limit_key: String,
@@ -36,35 +35,30 @@ pub struct ReadyEntry {
 
 impl ReadyEntry {
     /// Queue, zero, handler, zero, priority from high to low, time, workflow, job. After the handler of a job with limits are a one and the key
-    /// of the limits. Rows of earlier formats have no handler, and those of the first no zero after it. No row lacks the limits of its job.
+    /// of the limits.
     #[must_use]
-    pub fn row(&self, format: Format) -> Row {
-        let lane = (&*self.queue, &*self.handler, &*self.limit_key);
-        ready_row(
-            lane,
-            (self.priority, self.since),
-            (self.workflow, self.job),
-            format,
-        )
+    pub fn row(&self) -> Row {
+        let row = ReadyRow {
+            queue: &self.queue,
+            handler: &self.handler,
+            limit_key: &self.limit_key,
+            place: ReadyPlace::new(self.priority, self.since, self.workflow, self.job),
+        };
+        row.bytes()
     }
 
-    /// The entry that made `row`, in whatever format.
+    /// The entry that made `row`.
     #[must_use]
     pub fn read(row: &[u8]) -> Option<Self> {
-        let ReadyRow {
-            queue,
-            handler,
-            limit_key,
-            place,
-        } = ReadyRow::read(row)?;
+        let row = ReadyRow::read(row)?;
         Some(Self {
-            queue: queue.to_owned(),
-            handler: handler.to_owned(),
-            limit_key: limit_key.to_owned(),
-            priority: place.priority(),
-            since: place.since(),
-            workflow: place.workflow(),
-            job: place.job(),
+            queue: row.queue.to_owned(),
+            handler: row.handler.to_owned(),
+            limit_key: row.limit_key.to_owned(),
+            priority: row.place.priority(),
+            since: row.place.since(),
+            workflow: row.place.workflow(),
+            job: row.place.job(),
         })
     }
 }
@@ -73,33 +67,19 @@ impl ReadyEntry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ReadyRow<'a> {
     pub(crate) queue: &'a str,
-    /// Empty in rows of formats before the fourth.
     pub(crate) handler: &'a str,
     /// Empty without limits.
     pub(crate) limit_key: &'a str,
     pub(crate) place: ReadyPlace,
 }
 
-/// Priority, time, workflow and position of a ready job, the same for rows of all formats. It sorts as jobs are to be taken.
+/// Priority, time, workflow and position of a ready job: the end of its row. It sorts as jobs are to be taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ReadyPlace([u8; Self::BYTES]);
 
 impl<'a> ReadyRow<'a> {
-    /// What follows the queue and its zero in the first format.
-    const FIRST: usize = ReadyPlace::BYTES - 2;
-
     pub(crate) fn read(row: &'a [u8]) -> Option<Self> {
         let (queue, tail) = until_zero(row)?;
-        if tail.len() == Self::FIRST {
-            let (most, job) = tail.split_last_chunk::<2>()?;
-            let place = [most, &[0, 0], job].concat();
-            return Some(Self {
-                queue,
-                handler: "",
-                limit_key: "",
-                place: ReadyPlace(place.try_into().ok()?),
-            });
-        }
         let (lane, place) = until_zero(tail)?;
         let (handler, limit_key) = lane.split_once(LIMITED).unwrap_or((lane, ""));
         Some(Self {
@@ -108,6 +88,16 @@ impl<'a> ReadyRow<'a> {
             limit_key,
             place: ReadyPlace(place.try_into().ok()?),
         })
+    }
+
+    fn bytes(&self) -> Row {
+        let names = self.queue.len() + self.handler.len() + self.limit_key.len();
+        let mut row = Vec::with_capacity(names + 3 + ReadyPlace::BYTES);
+        row.extend_from_slice(self.queue.as_bytes());
+        row.push(0);
+        push_lane(&mut row, self.handler, self.limit_key);
+        row.extend_from_slice(&self.place.0);
+        row
     }
 }
 
@@ -119,6 +109,14 @@ fn until_zero(row: &[u8]) -> Option<(&str, &[u8])> {
 
 impl ReadyPlace {
     const BYTES: usize = 1 + 8 + 16 + 4;
+
+    fn new(priority: u8, since: Timestamp, workflow: WorkflowId, job: JobIndex) -> Self {
+        let mut bytes = [u8::MAX - priority; Self::BYTES];
+        bytes[1..9].copy_from_slice(&since.micros().to_be_bytes());
+        bytes[9..25].copy_from_slice(workflow.bytes());
+        bytes[25..].copy_from_slice(&job.0.to_be_bytes());
+        Self(bytes)
+    }
 
     fn chunk<const N: usize>(self, from: usize) -> [u8; N] {
         std::array::from_fn(|at| self.0[from + at])
@@ -244,62 +242,25 @@ pub(crate) fn lasting_row(id: WorkflowId) -> Row {
 
 /// The ready row of a job. None: the job is not ready.
 pub(crate) fn ready_row_of(
-    (id, index): (WorkflowId, JobIndex),
+    workflow: WorkflowId,
+    index: JobIndex,
     job: &Job,
     graph: &Graph,
-    (status, format): (Status, Format),
+    status: Status,
 ) -> Option<Row> {
     let since = job
         .ready_at
         .filter(|_| status == Status::Running && job.state == JobState::Ready)?;
-    let GraphJob {
-        queue,
-        handler,
-        priority,
-        ..
-    } = &graph.jobs[index.index()];
-    let limit_key = graph
-        .limits(index)
-        .map_or(Cow::Borrowed(""), |limits| limits.key_within(id));
-    Some(ready_row(
-        (queue, handler, &limit_key),
-        (*priority, since),
-        (id, index),
-        format,
-    ))
-}
-
-fn ready_row(
-    (queue, handler, limit_key): (&str, &str, &str),
-    (priority, since): (u8, Timestamp),
-    (workflow, job): (WorkflowId, JobIndex),
-    format: Format,
-) -> Row {
-    // Without its key, a job with limits would be taken for one that has none.
-    let format = if limit_key.is_empty() {
-        format
-    } else {
-        format.max(Format::Fourth)
+    let about = &graph.jobs[index.index()];
+    let limits = graph.limits(index);
+    let limit_key = limits.map_or(Cow::Borrowed(""), |limits| limits.key_within(workflow));
+    let row = ReadyRow {
+        queue: &about.queue,
+        handler: &about.handler,
+        limit_key: &limit_key,
+        place: ReadyPlace::new(about.priority, since, workflow, index),
     };
-    let mut row =
-        Vec::with_capacity(queue.len() + handler.len() + limit_key.len() + 3 + ReadyPlace::BYTES);
-    row.extend_from_slice(queue.as_bytes());
-    row.push(0);
-    match format {
-        Format::First => {}
-        Format::Second | Format::Third => row.push(0),
-        Format::Fourth => push_lane(&mut row, handler, limit_key),
-    }
-    row.push(u8::MAX - priority);
-    row.extend_from_slice(&since.micros().to_be_bytes());
-    row.extend_from_slice(workflow.bytes());
-    match format {
-        Format::First => row.extend_from_slice(&(job.0 as u16).to_be_bytes()),
-        Format::Second | Format::Third | Format::Fourth => {
-            row.extend_from_slice(&job.0.to_be_bytes())
-        }
-    }
-    row
+    Some(row.bytes())
 }
 
 /// The beginning of all ready rows of a queue for one handler and one limit key, which is empty without limits.
@@ -320,23 +281,16 @@ fn push_lane(row: &mut Row, handler: &str, limit_key: &str) {
 }
 
 /// The ready rows of a workflow.
-pub(crate) fn ready_rows(
-    id: WorkflowId,
-    graph: &Graph,
-    jobs: &[Job],
-    status: Status,
-    format: Format,
-) -> Vec<Row> {
-    let row = |(at, job)| ready_row_of((id, JobIndex(at as u32)), job, graph, (status, format));
-    jobs.iter().enumerate().filter_map(row).collect()
+pub(crate) fn ready_rows(id: WorkflowId, graph: &Graph, jobs: &[Job], status: Status) -> Vec<Row> {
+    let each = (0..).map(JobIndex).zip(jobs);
+    each.filter_map(|(index, job)| ready_row_of(id, index, job, graph, status))
+        .collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::id::Partition;
-
-    const FORMATS: [Format; 4] = [Format::First, Format::Second, Format::Third, Format::Fourth];
 
     fn entry(queue: &str, priority: u8, since: u64) -> ReadyEntry {
         ReadyEntry {
@@ -358,49 +312,29 @@ mod tests {
             entry("a", 0, 1),
             entry("aé", 255, 1),
         ];
-        for format in FORMATS {
-            assert!(sorted.iter().map(|entry| entry.row(format)).is_sorted());
-            for entry in &sorted {
-                let row = entry.row(format);
-                assert!(row.starts_with(&queue_rows(&entry.queue)));
-                let handler = if format >= Format::Fourth {
-                    entry.handler.clone()
-                } else {
-                    String::new()
-                };
-                assert_eq!(
-                    ReadyEntry::read(&row),
-                    Some(ReadyEntry {
-                        handler,
-                        ..entry.clone()
-                    })
-                );
-            }
+        assert!(sorted.iter().map(ReadyEntry::row).is_sorted());
+        for entry in sorted {
+            let row = entry.row();
+            assert!(row.starts_with(&queue_rows(&entry.queue)));
+            assert_eq!(ReadyEntry::read(&row), Some(entry));
         }
         assert_eq!(ReadyEntry::read(b"short"), None);
         assert_eq!(ReadyEntry::read(b"queue\0key\0short"), None);
     }
 
     #[test]
-    fn rows_of_a_lane_begin_alike_and_no_row_lacks_the_limits() {
+    fn rows_of_a_lane_begin_alike() {
         let limited = ReadyEntry {
             limit_key: r#"[["d",1,"k","v"]]"#.to_owned(),
             job: JobIndex(70_000),
             ..entry("a", 0, 1)
         };
-        for format in FORMATS {
-            let row = limited.row(format);
-            assert_eq!(ReadyEntry::read(&row).as_ref(), Some(&limited));
-            assert!(row.starts_with(&lane_rows("a", "do it", &limited.limit_key)));
-            assert!(
-                !row.starts_with(&lane_rows("a", "do it", ""))
-                    && !row.starts_with(&lane_rows("a", "do", ""))
-            );
-        }
-        assert!(
-            entry("a", 0, 1)
-                .row(Format::Fourth)
-                .starts_with(&lane_rows("a", "do it", ""))
-        );
+        let row = limited.row();
+        assert_eq!(ReadyEntry::read(&row), Some(limited.clone()));
+        assert!(row.starts_with(&lane_rows("a", "do it", &limited.limit_key)));
+        assert!(!row.starts_with(&lane_rows("a", "do it", "")));
+        assert!(!row.starts_with(&lane_rows("a", "do", "")));
+        let free = entry("a", 0, 1).row();
+        assert!(free.starts_with(&lane_rows("a", "do it", "")));
     }
 }

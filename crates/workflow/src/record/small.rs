@@ -1,10 +1,10 @@
 //! The state of a small workflow as one value: its meta, its label, and all of its jobs. One value costs a store less than several, as
 //! long as it is short. The value begins with the meta, so whoever wants no more reads it as a meta.
 
-use super::codec::{EarlierJob, encode, extended, unreadable};
-use super::format::Format;
+use super::codec::{Record, Unreadable, encode, extended, unreadable};
+use super::format::{Format, downgraded, upgraded};
+use crate::graph::Graph;
 use crate::graph::json::Json;
-use crate::graph::{Graph, GraphJob};
 use crate::id::JobIndex;
 use crate::state::{Job, Label, Meta};
 use crate::store::error::StoreError;
@@ -26,66 +26,66 @@ pub(crate) fn is_small(graph: &Graph) -> bool {
 /// The bytes of names, params and limits of a graph with few jobs.
 fn texts(graph: &Graph) -> usize {
     let json = |json: Option<&Json>| json.map_or(0, |json| json.text().len());
-    let job = |(at, job): (usize, &GraphJob)| {
-        let limits = graph
-            .limits(JobIndex(at as u32))
-            .map_or(0, |limits| limits.key().len());
-        job.name.len()
-            + job.handler.len()
-            + job.queue.len()
-            + json(graph.params(JobIndex(at as u32)))
-            + limits
-    };
-    graph.idempotency_key.as_ref().map_or(0, String::len)
-        + json(graph.globals.as_ref())
-        + graph.jobs.iter().enumerate().map(job).sum::<usize>()
+    let mut bytes = graph.idempotency_key.as_ref().map_or(0, String::len);
+    bytes += json(graph.globals.as_ref());
+    for (index, job) in (0..).map(JobIndex).zip(graph.jobs.iter()) {
+        let limits = graph.limits(index).map_or(0, |limits| limits.key().len());
+        bytes += job.name.len() + job.handler.len() + job.queue.len();
+        bytes += json(graph.params(index)) + limits;
+    }
+    bytes
 }
 
 /// The value, and how many of its bytes are the meta.
 pub(crate) fn join(meta: &Meta, label: &Label, jobs: &[Job], format: Format) -> (Vec<u8>, usize) {
-    // Earlier formats have no such value. A workflow of which the store has one may be written by a process that has not noticed a migration.
-    let format = format.max(Format::Third);
-    let meta = encode(meta, format);
-    let length = meta.len();
-    let value = match format {
-        Format::Fourth => extended(meta, &(label, jobs)),
-        _ => extended(
-            meta,
-            &(label, jobs.iter().map(EarlierJob::from).collect::<Vec<_>>()),
-        ),
-    };
-    (value, length)
+    let bytes = encode(meta, Format::LATEST);
+    let length = bytes.len();
+    let value = downgraded(Meta::KIND, extended(bytes, &(label, jobs)), format);
+    (value, length_of_meta(meta, format, length))
 }
 
-/// Reads a value: the meta, how many of its bytes are the meta, and all jobs. No jobs: they are not in the value, because the workflow is
-/// not a small one.
-pub(crate) fn split(
-    value: &[u8],
-    what: impl Fn() -> String,
-) -> Result<(Meta, usize, Option<Vec<Job>>), StoreError> {
-    let (format, record) = Format::of_record(value).map_err(|error| unreadable(error, &what))?;
-    let (meta, rest): (Meta, _) =
-        postcard::take_from_bytes(record).map_err(|error| unreadable(error, &what))?;
-    let length = value.len() - rest.len();
-    if format < Format::Third || rest.is_empty() {
-        return Ok((meta, length, None));
+/// How many bytes a meta takes in a format. In the latest one it takes `latest`.
+fn length_of_meta(meta: &Meta, format: Format, latest: usize) -> usize {
+    if format == Format::LATEST {
+        latest
+    } else {
+        encode(meta, format).len()
     }
-    let jobs = match format {
-        Format::Third => postcard::from_bytes(rest)
-            .map(|(_, jobs): (Label, Vec<EarlierJob>)| jobs.into_iter().map(Job::from).collect()),
-        _ => postcard::from_bytes(rest).map(|(_, jobs): (Label, Vec<Job>)| jobs),
+}
+
+/// A value, read.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct SplitValue {
+    pub(crate) meta: Meta,
+    /// How many bytes of the value are the meta.
+    pub(crate) length: usize,
+    /// None: the workflow is not a small one, and its jobs are not in the value.
+    pub(crate) jobs: Option<Vec<Job>>,
+}
+
+/// Reads a value. `what` names it in the error.
+pub(crate) fn split(value: &[u8], what: impl FnOnce() -> String) -> Result<SplitValue, StoreError> {
+    try_split(value).map_err(|error| unreadable(error, what))
+}
+
+fn try_split(value: &[u8]) -> Result<SplitValue, Unreadable> {
+    let (format, record) = upgraded(Meta::KIND, value)?;
+    let (meta, rest): (Meta, _) = postcard::take_from_bytes(&record)?;
+    let latest = Format::LATEST.mark().len() + record.len() - rest.len();
+    let length = length_of_meta(&meta, format, latest);
+    let jobs = if rest.is_empty() {
+        None
+    } else {
+        let (_, jobs): (Label, Vec<Job>) = postcard::from_bytes(rest)?;
+        Some(jobs)
     };
-    Ok((
-        meta,
-        length,
-        Some(jobs.map_err(|error| unreadable(error, &what))?),
-    ))
+    Ok(SplitValue { meta, length, jobs })
 }
 
 /// The label in a value, encoded; none: the value has none.
 pub(crate) fn label(value: &[u8]) -> Option<Vec<u8>> {
-    let (format, record) = Format::of_record(value).ok()?;
-    let (_, rest) = postcard::take_from_bytes::<Meta>(record).ok()?;
+    let (format, record) = upgraded(Meta::KIND, value).ok()?;
+    let (_, rest) = postcard::take_from_bytes::<Meta>(&record).ok()?;
     let (label, _) = postcard::take_from_bytes::<Label>(rest).ok()?;
     Some(encode(&label, format))
 }
@@ -95,6 +95,7 @@ mod tests {
     use super::*;
     use crate::graph::definition::{Definition, JobDefinition};
     use crate::record::codec::decode;
+    use crate::record::format::UPGRADES;
     use crate::state::{Counts, JobState, Status};
     use crate::time::Timestamp;
 
@@ -152,18 +153,21 @@ mod tests {
                 ..Job::default()
             },
         ];
-        for format in [Format::Third, Format::Fourth] {
+        let formats = UPGRADES.iter().map(|upgrade| upgrade.from);
+        for format in formats.chain([Format::LATEST]) {
             let (value, length) = join(&meta, &label, &jobs, format);
             let what = || "a value".to_owned();
+            let read = |jobs: Option<&[Job]>| {
+                Ok(SplitValue {
+                    meta: meta.clone(),
+                    length,
+                    jobs: jobs.map(<[Job]>::to_vec),
+                })
+            };
+            assert_eq!(Format::of_record(&value).unwrap().0, format);
             assert_eq!(decode::<Meta>(&value, what).unwrap(), meta);
-            assert_eq!(
-                split(&value, what).unwrap(),
-                (meta.clone(), length, Some(jobs.to_vec()))
-            );
-            assert_eq!(
-                split(&value[..length], what).unwrap(),
-                (meta.clone(), length, None)
-            );
+            assert_eq!(split(&value, what), read(Some(&jobs)));
+            assert_eq!(split(&value[..length], what), read(None));
             assert_eq!(label_of(&value), label);
             assert!(split(&value[..value.len() - 1], what).is_err());
         }

@@ -110,15 +110,11 @@ mod tests {
             rows[2].1.as_deref(),
             Some(r#"[{"entries":[["tenant","$.tenant"]],"weight":5}]"#)
         );
-        rows.push((
-            "limits/queue/later".to_owned(),
-            Some(r#"[{"cost":1}]"#.to_owned()),
-        ));
+        let later = r#"[{"cost":1}]"#.to_owned();
+        rows.push(("limits/queue/later".to_owned(), Some(later)));
         rows.push(("else".to_owned(), Some("[]".to_owned())));
-        let terms = read(
-            rows.iter()
-                .filter_map(|(name, value)| Some((name, value.as_ref()?))),
-        );
+        let values = rows.iter();
+        let terms = read(values.filter_map(|(name, value)| Some((name, value.as_ref()?))));
         assert!(
             subjects
                 .iter()

@@ -91,7 +91,6 @@ impl Announcement {
             }
             News::AllQueues => message.push(u8::MAX),
         }
-        // Earlier versions do not read on.
         for row in &self.taken {
             message.extend_from_slice(&(row.len() as u16).to_be_bytes());
             message.extend_from_slice(row);
@@ -258,7 +257,6 @@ mod tests {
     use super::*;
     use crate::id::{JobIndex, WorkflowId};
     use crate::record::change::{Put, RowChange};
-    use crate::record::format::Format;
     use crate::record::rows::ReadyEntry;
 
     const SERVER: ServerId = ServerId(7);
@@ -266,7 +264,9 @@ mod tests {
     fn change(queues: &[(&str, u8)], timer: Moved) -> Change {
         let workflow = WorkflowId::new(Timestamp::default(), Partition(1), 1);
         let row = |&(queue, priority): &(&str, u8)| {
-            let (queue, handler, since) = (queue.to_owned(), String::new(), Timestamp::default());
+            let queue = queue.to_owned();
+            let handler = String::new();
+            let since = Timestamp::default();
             ReadyEntry {
                 queue,
                 handler,
@@ -276,7 +276,7 @@ mod tests {
                 workflow,
                 job: JobIndex(0),
             }
-            .row(Format::Second)
+            .row()
         };
         let ready = RowChange {
             add: queues.iter().map(row).collect(),

@@ -71,7 +71,8 @@ impl Store {
 /// Goes from lane to lane. `read` returns the first rows from a row up to another one, at most so many.
 pub(super) fn walk<E>(
     Walk { from, to }: &Walk,
-    (each, lanes): (usize, usize),
+    each: usize,
+    lanes: usize,
     mut read: impl FnMut(&Row, &Row, usize) -> Result<Vec<Row>, E>,
 ) -> Result<LaneRows, E> {
     let mut from = from.clone();

@@ -1,15 +1,17 @@
 //! Writes what a store has in the latest format, workflow by workflow, while servers use the store.
 //!
-//! First the store says that it is migrated: from then on servers write the latest format, and remove ready rows of all. Then each workflow
-//! is written again, guarded as any change is. So it can stop anywhere, and begin again.
+//! First the store says that it is migrated: from then on servers write the latest format. Then each workflow is written again, guarded as any
+//! change is. So a migration can stop anywhere, and begin again.
+
+use bytes::Bytes;
 
 use super::Store;
 use super::announcement::ServerId;
 use super::ears::CallOut;
 use super::error::StoreError;
-use super::query::RowSet;
+use super::query::{Head, RowSet};
 use crate::id::{JobIndex, Partition, WorkflowId};
-use crate::record::change::{Applied, ResultField, Stored};
+use crate::record::change::{Applied, Change, ResultField, Stored};
 use crate::record::codec::decode;
 use crate::record::format::Format;
 use crate::record::rows::{Row, Section, workflow_of};
@@ -27,13 +29,17 @@ const TOGETHER: usize = 64;
 const ATTEMPTS: usize = 5;
 /// How many errors of a job are kept.
 const ERRORS: u8 = 10;
-
 /// How many jobs' errors are read with one command.
 const JOBS: usize = 100;
 
-/// A workflow, and the jobs whose states the store has.
-type Read = (Workflow, Vec<JobIndex>);
-/// Errors of attempts, and where they are.
+/// A workflow that is to be written again.
+struct ReadWorkflow {
+    workflow: Workflow,
+    /// The jobs whose states the store has.
+    jobs: Vec<JobIndex>,
+}
+
+/// Errors of attempts, each with its place.
 type Errors = Vec<(ResultField, AttemptError)>;
 
 /// Workflows in an earlier format, and where the next page begins.
@@ -48,10 +54,17 @@ pub struct Earlier {
 /// What became of workflows that were to be written again.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rewritten {
-    /// How many are in the latest format now.
+    /// The number of those that were written.
     pub done: u64,
     /// Those that cannot be read, with the reason.
     pub unreadable: Vec<(WorkflowId, StoreError)>,
+}
+
+impl Rewritten {
+    fn add(&mut self, more: Self) {
+        self.done += more.done;
+        self.unreadable.extend(more.unreadable);
+    }
 }
 
 impl Store {
@@ -66,9 +79,11 @@ impl Store {
     /// # Errors
     /// The store cannot be written.
     pub async fn begin_migration(&self) -> Result<(), StoreError> {
+        // A migration that an earlier version began goes on from there to the latest format.
+        if self.is_migrating() && self.format() == Format::LATEST {
+            return Ok(());
+        }
         match self {
-            // One that an earlier version began goes on from there to the latest format.
-            _ if self.is_migrating() && self.format() == Format::LATEST => return Ok(()),
             #[cfg(feature = "test-util")]
             Self::Simulated(_) => {}
             Self::Sqlite(store) => store.begin_migration().await?,
@@ -102,44 +117,23 @@ impl Store {
         after: Option<&Row>,
     ) -> Result<Earlier, StoreError> {
         let begin = Section::All.prefix();
-        let rows = self
-            .rows(
-                partition,
-                RowSet::Index,
-                Some(after.unwrap_or(&begin)),
-                PAGE,
-            )
-            .await?;
-        let is_full = rows.len() == PAGE;
-        let lasting: Vec<Row> = rows
-            .into_iter()
-            .take_while(|row| row.starts_with(&begin))
-            .collect();
-        let next = lasting
-            .last()
-            .filter(|_| is_full && lasting.len() == PAGE)
-            .cloned();
-        let ids: Vec<WorkflowId> = lasting.iter().filter_map(|row| workflow_of(row)).collect();
-        let heads = self
-            .heads(&ids)
-            .await
-            .into_iter()
-            .collect::<Result<Vec<_>, _>>()?;
-        // The label is written when all of a workflow is, and only then; that of a small workflow has a format that changes only then. The
-        // meta tells of a server that had not noticed yet.
-        let is_latest =
-            |record: &[u8]| matches!(Format::of_record(record), Ok((Format::LATEST, _)));
-        let earlier = ids.into_iter().zip(heads).filter(|(_, head)| {
-            head.as_ref()
-                .is_some_and(|head| !is_latest(&head.label) || !is_latest(&head.meta))
+        let after = Some(after.unwrap_or(&begin).as_slice());
+        let mut rows = self.rows(partition, RowSet::Index, after, PAGE).await?;
+        rows.retain(|row| row.starts_with(&begin));
+        let next = rows.last().filter(|_| rows.len() == PAGE).cloned();
+        let mut ids: Vec<WorkflowId> = rows.iter().filter_map(|row| workflow_of(row)).collect();
+        let heads = self.heads(&ids).await.into_iter();
+        let heads: Vec<Option<Head>> = heads.collect::<Result<_, _>>()?;
+        let mut heads = heads.iter();
+        ids.retain(|_| {
+            heads
+                .next()
+                .is_some_and(|head| head.as_ref().is_some_and(is_earlier))
         });
-        Ok(Earlier {
-            ids: earlier.map(|(id, _)| id).collect(),
-            next,
-        })
+        Ok(Earlier { ids, next })
     }
 
-    /// Writes workflows of one partition again, in the latest format. Nothing else of them changes.
+    /// Writes workflows of one partition again, in the format of the store. Nothing else of them changes.
     ///
     /// # Errors
     /// The store cannot be read or written. Some of them may be written.
@@ -150,82 +144,77 @@ impl Store {
         now: Timestamp,
     ) -> Result<Rewritten, StoreError> {
         let mut rewritten = Rewritten::default();
-        let sizes = self.sizes(ids).await?;
-        let (mut piece, mut bytes) = (Vec::new(), 0);
-        for (&id, size) in ids.iter().zip(sizes) {
+        let mut piece = Vec::new();
+        let mut bytes = 0;
+        for (&id, size) in ids.iter().zip(self.sizes(ids).await?) {
             if !piece.is_empty() && (bytes + size > PIECE || piece.len() == TOGETHER) {
-                self.rewrite_piece((partition, now), std::mem::take(&mut piece), &mut rewritten)
-                    .await?;
+                let piece = std::mem::take(&mut piece);
+                rewritten.add(self.rewrite_piece(partition, piece, now).await?);
                 bytes = 0;
             }
             piece.push(id);
             bytes += size;
         }
-        self.rewrite_piece((partition, now), piece, &mut rewritten)
-            .await?;
+        rewritten.add(self.rewrite_piece(partition, piece, now).await?);
         Ok(rewritten)
     }
 
     async fn rewrite_piece(
         &self,
-        (partition, now): (Partition, Timestamp),
+        partition: Partition,
         mut ids: Vec<WorkflowId>,
-        rewritten: &mut Rewritten,
-    ) -> Result<(), StoreError> {
+        now: Timestamp,
+    ) -> Result<Rewritten, StoreError> {
+        let mut rewritten = Rewritten::default();
         for _ in 0..ATTEMPTS {
             if ids.is_empty() {
                 break;
             }
-            let read = self.read_each(&ids, rewritten).await?;
-            let errors = self.errors(&read).await?;
-            let mut changes = Vec::with_capacity(ids.len());
-            for ((mut workflow, jobs), errors) in read.into_iter().zip(errors) {
-                match errors {
-                    Ok(errors) => workflow.rewrite(&jobs, errors),
-                    Err(error) => {
-                        rewritten.unreadable.push((workflow.id, error));
-                        continue;
-                    }
-                }
-                changes.extend(workflow.change(fastrand::u32(..), self.style(), now));
-            }
+            let changes = self.rewriting_changes(&ids, now, &mut rewritten).await?;
             let applied = self.apply(partition, &changes).await?;
-            rewritten.done += applied
-                .iter()
-                .filter(|applied| **applied == Applied::Done)
-                .count() as u64;
-            let refused = changes
-                .iter()
-                .zip(applied)
-                .filter(|(_, applied)| *applied != Applied::Done);
-            ids = refused.map(|(change, _)| change.workflow).collect();
+            ids.clear();
+            for (change, applied) in changes.iter().zip(applied) {
+                if applied == Applied::Done {
+                    rewritten.done += 1;
+                } else {
+                    ids.push(change.workflow);
+                }
+            }
         }
-        Ok(())
+        Ok(rewritten)
     }
 
-    /// Reads workflows, each with the jobs whose states the store has.
+    /// Reads workflows, and makes the changes that write them again. Those that cannot be read are added to `rewritten`.
+    async fn rewriting_changes(
+        &self,
+        ids: &[WorkflowId],
+        now: Timestamp,
+        rewritten: &mut Rewritten,
+    ) -> Result<Vec<Change>, StoreError> {
+        let read = self.read_each(ids, rewritten).await?;
+        let errors = self.errors(&read).await?;
+        let mut changes = Vec::with_capacity(ids.len());
+        for (ReadWorkflow { mut workflow, jobs }, errors) in read.into_iter().zip(errors) {
+            match errors {
+                Ok(errors) => {
+                    workflow.rewrite(&jobs, errors);
+                    changes.extend(workflow.change(fastrand::u32(..), self.style(), now));
+                }
+                Err(error) => rewritten.unreadable.push((workflow.id, error)),
+            }
+        }
+        Ok(changes)
+    }
+
+    /// Reads workflows. Those that cannot be read are added to `rewritten`.
     async fn read_each(
         &self,
         ids: &[WorkflowId],
         rewritten: &mut Rewritten,
-    ) -> Result<Vec<Read>, StoreError> {
+    ) -> Result<Vec<ReadWorkflow>, StoreError> {
         let mut read = Vec::with_capacity(ids.len());
         for (&id, loaded) in ids.iter().zip(self.load_each(ids).await?) {
-            let workflow = loaded.and_then(|stored| {
-                let Some(stored) = stored else {
-                    return Ok(None);
-                };
-                let workflow = Workflow::read(id, &stored)?;
-                let jobs = match id.is_small() {
-                    // One value has them all.
-                    true => (0..workflow.jobs.len())
-                        .map(|at| JobIndex(at as u32))
-                        .collect(),
-                    false => stored.state.jobs.iter().map(|(job, _)| *job).collect(),
-                };
-                Ok(Some((workflow, jobs)))
-            });
-            match workflow {
+            match loaded.and_then(|stored| read_workflow(id, stored)) {
                 Ok(workflow) => read.extend(workflow),
                 Err(error) => rewritten.unreadable.push((id, error)),
             }
@@ -253,34 +242,24 @@ impl Store {
     }
 
     /// The errors of attempts that are kept of each workflow. Those that cannot be read fail alone.
-    async fn errors(&self, read: &[Read]) -> Result<Vec<Result<Errors, StoreError>>, StoreError> {
-        let parts = read.iter().enumerate().flat_map(|(at, (workflow, jobs))| {
-            jobs.chunks(JOBS).map(move |jobs| {
-                (
-                    at,
-                    (
-                        workflow.id,
-                        jobs.iter().flat_map(|&job| error_fields(job)).collect(),
-                    ),
-                )
-            })
-        });
-        let (places, wanted): (Vec<usize>, Vec<(WorkflowId, Vec<ResultField>)>) = parts.unzip();
-        let mut errors: Vec<Result<Errors, StoreError>> =
-            read.iter().map(|_| Ok(Vec::new())).collect();
-        for (places, wanted) in places.chunks(TOGETHER).zip(wanted.chunks(TOGETHER)) {
-            for ((&place, (id, fields)), found) in
-                places.iter().zip(wanted).zip(self.results(wanted).await?)
-            {
-                let kept = fields
-                    .iter()
-                    .zip(found)
-                    .filter_map(|(field, bytes)| Some((*field, bytes?)));
-                let what = || format!("an error of workflow {id}");
-                let decoded: Result<Errors, StoreError> = kept
-                    .map(|(field, bytes)| Ok((field, decode(&bytes, what)?)))
-                    .collect();
-                match (&mut errors[place], decoded) {
+    async fn errors(
+        &self,
+        read: &[ReadWorkflow],
+    ) -> Result<Vec<Result<Errors, StoreError>>, StoreError> {
+        let mut places = Vec::new();
+        let mut wanted: Vec<(WorkflowId, Vec<ResultField>)> = Vec::new();
+        for (place, ReadWorkflow { workflow, jobs }) in read.iter().enumerate() {
+            for jobs in jobs.chunks(JOBS) {
+                places.push(place);
+                wanted.push((workflow.id, jobs.iter().flat_map(error_fields).collect()));
+            }
+        }
+        let mut errors: Vec<Result<Errors, StoreError>> = vec![Ok(Vec::new()); read.len()];
+        let mut places = places.into_iter();
+        for wanted in wanted.chunks(TOGETHER) {
+            let found = self.results(wanted).await?;
+            for (((id, fields), values), place) in wanted.iter().zip(found).zip(&mut places) {
+                match (&mut errors[place], decoded_errors(*id, fields, values)) {
                     (Ok(all), Ok(more)) => all.extend(more),
                     (all, Err(error)) => *all = Err(error),
                     (Err(_), Ok(_)) => {}
@@ -291,6 +270,49 @@ impl Store {
     }
 }
 
-fn error_fields(job: JobIndex) -> impl Iterator<Item = ResultField> {
+/// Whether a workflow is in an earlier format. Its label is written when all of it is, and only then; that of a small workflow has a format
+/// that changes only then. Its meta tells of a server that had not noticed the migration yet.
+fn is_earlier(head: &Head) -> bool {
+    let is_latest = |record: &[u8]| matches!(Format::of_record(record), Ok((Format::LATEST, _)));
+    !is_latest(&head.label) || !is_latest(&head.meta)
+}
+
+/// Reads a workflow. None: it does not exist any more.
+fn read_workflow(
+    id: WorkflowId,
+    stored: Option<Stored>,
+) -> Result<Option<ReadWorkflow>, StoreError> {
+    let Some(stored) = stored else {
+        return Ok(None);
+    };
+    let workflow = Workflow::read(id, &stored)?;
+    let jobs = if id.is_small() {
+        // One value has them all.
+        (0..workflow.jobs.len() as u32).map(JobIndex).collect()
+    } else {
+        stored.state.jobs.iter().map(|(job, _)| *job).collect()
+    };
+    Ok(Some(ReadWorkflow { workflow, jobs }))
+}
+
+fn error_fields(job: &JobIndex) -> impl Iterator<Item = ResultField> + use<> {
+    let job = *job;
     (0..ERRORS).map(move |place| ResultField::Error(job, place))
+}
+
+/// The errors that are there, of these fields of a workflow.
+fn decoded_errors(
+    id: WorkflowId,
+    fields: &[ResultField],
+    values: Vec<Option<Bytes>>,
+) -> Result<Errors, StoreError> {
+    let found = fields.iter().zip(values);
+    let kept = found.filter_map(|(field, bytes)| Some((*field, bytes?)));
+    kept.map(|(field, bytes)| {
+        Ok((
+            field,
+            decode(&bytes, || format!("an error of workflow {id}"))?,
+        ))
+    })
+    .collect()
 }

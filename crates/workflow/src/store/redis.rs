@@ -165,9 +165,10 @@ impl RedisStore {
         let Written {
             applied,
             suspicious,
-        } = match changes.iter().any(pieces::is_large) {
-            true => self.write_in_pieces(partition, changes, announcer).await?,
-            false => self.write(partition, changes, announcer).await?,
+        } = if changes.iter().any(pieces::is_large) {
+            self.write_in_pieces(partition, changes, announcer).await?
+        } else {
+            self.write(partition, changes, announcer).await?
         };
         let gone = |(change, applied): (&Change, &Applied)| {
             change.expected.is_some() && *applied == Applied::Conflict(None)
@@ -304,15 +305,13 @@ fn wrote_nothing(outcome: &Outcome) -> bool {
 
 /// Redis does not say which command it does not allow.
 fn with_advice(reason: String) -> String {
-    match reason.contains("can't run this command") || reason.contains("NOPERM") {
-        true => {
-            format!(
-                "{reason}; the script needs GET, MGET, EXISTS, HGET, HLEN, HMGET, HGETALL, HSET, HDEL, SET, MSET, UNLINK, PERSIST, \
-                 PEXPIRE, RENAME, ZADD and ZREM"
-            )
-        }
-        false => reason,
+    if !reason.contains("can't run this command") && !reason.contains("NOPERM") {
+        return reason;
     }
+    format!(
+        "{reason}; the script needs GET, MGET, EXISTS, HGET, HLEN, HMGET, HGETALL, HSET, HDEL, SET, MSET, UNLINK, PERSIST, \
+         PEXPIRE, RENAME, ZADD and ZREM"
+    )
 }
 
 /// The outcomes of all changes, if all calls were answered.

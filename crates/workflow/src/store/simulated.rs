@@ -28,7 +28,6 @@ use crate::record::format::Format;
 #[derive(Debug, Clone)]
 pub struct SimulatedStore {
     partitions: u16,
-    format: Format,
     tables: Arc<Mutex<Tables>>,
     pub(super) board: Board,
 }
@@ -39,16 +38,9 @@ impl SimulatedStore {
     pub fn new(partitions: u16) -> Self {
         Self {
             partitions,
-            format: Format::LATEST,
             tables: Arc::default(),
             board: Board::default(),
         }
-    }
-
-    /// The same store, written in another format.
-    #[must_use]
-    pub fn in_format(self, format: Format) -> Self {
-        Self { format, ..self }
     }
 
     pub(crate) async fn servers(
@@ -94,7 +86,7 @@ impl SimulatedStore {
     }
 
     pub(crate) fn format(&self) -> Format {
-        self.format
+        Format::LATEST
     }
 
     pub(crate) async fn apply(

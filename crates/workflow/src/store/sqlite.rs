@@ -6,6 +6,7 @@ mod column;
 mod depths;
 mod file;
 mod holders;
+mod lookups;
 mod notes;
 mod presence;
 mod probe;
@@ -18,7 +19,6 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bytes::Bytes;
 use rusqlite::Connection;
 use thiserror::Error;
 use tokio::sync::oneshot;
@@ -30,16 +30,11 @@ pub(super) use self::write::GROUP;
 use self::write::space::gives_back;
 use self::write::{Request, Written};
 use super::board::Board;
-use super::each_of;
 use super::error::StoreError;
-use super::lanes::{LaneRows, Walk, walk};
 use super::probe::Probe;
-use super::query::{Clockwork, Head, Order, RowSet, Span};
-use crate::id::{JobIndex, MAX_PARTITIONS, Partition, WorkflowId};
-use crate::record::change::{Applied, Change, ResultField, Stored, StoredState};
+use crate::id::{MAX_PARTITIONS, Partition};
+use crate::record::change::{Applied, Change};
 use crate::record::format::{Format, Schema};
-use crate::record::rows::Row;
-use crate::time::Timestamp;
 
 /// How many writes or reads may wait for their thread. Further callers wait for a free place.
 const QUEUE: usize = 1_024;
@@ -247,13 +242,9 @@ impl SqliteStore {
                     .pragma_query_value(None, pragma, |row| row.get(0).map(i64::cast_unsigned))
             };
             let page = number("page_size")?;
-            let (bytes, free) = (
-                number("page_count")? * page,
-                number("freelist_count")? * page,
-            );
             Ok(Space {
-                bytes,
-                free,
+                bytes: number("page_count")? * page,
+                free: number("freelist_count")? * page,
                 gives_back: gives_back(connection)?,
             })
         })
@@ -302,7 +293,7 @@ impl SqliteStore {
             answer,
         })
         .await?;
-        self.schema.set(Format::LATEST, Some(from.schema()));
+        self.schema.set(Format::LATEST, Some(from));
         Ok(())
     }
 
@@ -393,229 +384,6 @@ impl SqliteStore {
             },
         }
     }
-
-    pub(crate) async fn load(&self, ids: &[WorkflowId]) -> Result<Vec<Option<Stored>>, StoreError> {
-        let ids = ids.to_vec();
-        self.lookup(move |connection| ids.iter().map(|id| read::load(connection, *id)).collect())
-            .await
-    }
-
-    pub(crate) async fn excerpts(
-        &self,
-        wanted: &[(WorkflowId, Vec<JobIndex>)],
-    ) -> Vec<Result<Option<StoredState>, StoreError>> {
-        let asked = wanted.to_vec();
-        let found = self.lookup(move |connection| {
-            asked
-                .iter()
-                .map(|(id, jobs)| read::excerpt(connection, *id, jobs))
-                .collect()
-        });
-        each_of(wanted.len(), found.await)
-    }
-
-    pub(crate) async fn graph(&self, id: WorkflowId) -> Result<Option<Vec<u8>>, StoreError> {
-        self.lookup(move |connection| read::graph(connection, id))
-            .await
-    }
-
-    pub(crate) async fn sizes(&self, ids: &[WorkflowId]) -> Result<Vec<u64>, StoreError> {
-        let ids = ids.to_vec();
-        self.lookup(move |connection| ids.iter().map(|id| read::size(connection, *id)).collect())
-            .await
-    }
-
-    pub(crate) async fn heads(&self, ids: &[WorkflowId]) -> Vec<Result<Option<Head>, StoreError>> {
-        let asked = ids.to_vec();
-        let heads = self
-            .lookup(move |connection| asked.iter().map(|id| read::head(connection, *id)).collect());
-        each_of(ids.len(), heads.await)
-    }
-
-    pub(crate) async fn results(
-        &self,
-        wanted: &[(WorkflowId, Vec<ResultField>)],
-    ) -> Result<Vec<Vec<Option<Bytes>>>, StoreError> {
-        let wanted = wanted.to_vec();
-        self.lookup(move |connection| {
-            wanted
-                .iter()
-                .map(|(id, fields)| read::results(connection, *id, fields))
-                .collect()
-        })
-        .await
-    }
-
-    pub(crate) async fn ready(
-        &self,
-        prefixes: &[Row],
-        limit: usize,
-        partitions: &[Partition],
-    ) -> Vec<Result<Vec<Vec<Row>>, StoreError>> {
-        let (prefixes, asked) = (prefixes.to_vec(), partitions.to_vec());
-        let found = self.lookup(move |connection| {
-            let each = |at: &Partition| {
-                prefixes
-                    .iter()
-                    .map(|prefix| read::ready(connection, *at, prefix, limit))
-                    .collect()
-            };
-            asked.iter().map(each).collect()
-        });
-        each_of(partitions.len(), found.await)
-    }
-
-    pub(crate) async fn lanes(
-        &self,
-        wanted: &[(Partition, Vec<Walk>)],
-        each: usize,
-        lanes: usize,
-    ) -> Result<Vec<Vec<LaneRows>>, StoreError> {
-        let wanted = wanted.to_vec();
-        self.lookup(move |connection| {
-            let of = |(at, walks): &(Partition, Vec<Walk>)| {
-                let read = |from: &Row, to: &Row, limit| {
-                    read::ready_from(connection, *at, (from, to), limit)
-                };
-                walks
-                    .iter()
-                    .map(|each_walk| walk(each_walk, (each, lanes), read))
-                    .collect()
-            };
-            wanted.iter().map(of).collect()
-        })
-        .await
-    }
-
-    pub(crate) async fn due(
-        &self,
-        which: Clockwork,
-        until: Timestamp,
-        limit: usize,
-        partitions: &[Partition],
-    ) -> Vec<Result<Vec<(WorkflowId, Timestamp)>, StoreError>> {
-        let asked = partitions.to_vec();
-        let presence = Arc::clone(&self.threads.presence);
-        let found = self.lookup(move |connection| {
-            // Whoever asks regularly hears that the file is gone before anything is written.
-            presence.check()?;
-            asked
-                .iter()
-                .map(|&partition| read::due(connection, partition, which, (until, limit)))
-                .collect()
-        });
-        each_of(partitions.len(), found.await)
-    }
-
-    pub(crate) async fn page(
-        &self,
-        spans: &[(Partition, Span)],
-        order: Order,
-        limit: usize,
-    ) -> Vec<Result<Vec<WorkflowId>, StoreError>> {
-        let asked = spans.to_vec();
-        let found = self.lookup(move |connection| {
-            asked
-                .iter()
-                .map(|(partition, span)| read::page(connection, *partition, span, (order, limit)))
-                .collect()
-        });
-        each_of(spans.len(), found.await)
-    }
-
-    pub(crate) async fn count(
-        &self,
-        spans: &[Span],
-        partitions: &[Partition],
-    ) -> Vec<Result<Vec<u64>, StoreError>> {
-        let (spans, asked) = (spans.to_vec(), partitions.to_vec());
-        let found = self.scan(move |connection| {
-            let each = |at: &Partition| {
-                spans
-                    .iter()
-                    .map(|span| read::count(connection, *at, span))
-                    .collect()
-            };
-            asked.iter().map(each).collect()
-        });
-        each_of(partitions.len(), found.await)
-    }
-
-    pub(crate) async fn ready_depth(
-        &self,
-        prefixes: &[Row],
-        partitions: &[Partition],
-    ) -> Vec<Result<Vec<(u64, Option<Row>)>, StoreError>> {
-        each_of(
-            partitions.len(),
-            self.depths(prefixes.to_vec(), partitions.to_vec()).await,
-        )
-    }
-
-    async fn depths(
-        &self,
-        prefixes: Vec<Row>,
-        partitions: Vec<Partition>,
-    ) -> Result<Vec<Vec<(u64, Option<Row>)>>, StoreError> {
-        if !self.threads.depths.are_known() {
-            self.write(|answer| Request::Count { answer }).await?;
-        }
-        let depths = Arc::clone(&self.threads.depths);
-        self.scan(move |connection| {
-            // A commit of which the end is not known may have come in between; the file knows.
-            let numbers = depths.of(&prefixes, &partitions);
-            let depth = |place: usize, at: Partition, queue: usize| {
-                let number = match &numbers {
-                    Some(numbers) => numbers[place][queue],
-                    None => read::ready_number(connection, at, &prefixes[queue])?,
-                };
-                Ok((
-                    number,
-                    if number > 0 {
-                        read::ready(connection, at, &prefixes[queue], 1)?.pop()
-                    } else {
-                        None
-                    },
-                ))
-            };
-            let each = |(place, &at): (usize, &Partition)| {
-                (0..prefixes.len())
-                    .map(|queue| depth(place, at, queue))
-                    .collect::<Result<_, StoreError>>()
-            };
-            partitions.iter().enumerate().map(each).collect()
-        })
-        .await
-    }
-
-    pub(crate) async fn keyed(
-        &self,
-        partition: Partition,
-        key: &str,
-    ) -> Result<Option<WorkflowId>, StoreError> {
-        let key = key.to_owned();
-        self.lookup(move |connection| read::keyed(connection, partition, &key))
-            .await
-    }
-
-    pub(crate) async fn rows(
-        &self,
-        partition: Partition,
-        set: RowSet,
-        after: Option<&[u8]>,
-        limit: usize,
-    ) -> Result<Vec<Row>, StoreError> {
-        let after = after.map(<[u8]>::to_vec);
-        self.scan(move |connection| {
-            read::rows(connection, partition, set, (after.as_deref(), limit))
-        })
-        .await
-    }
-
-    pub(crate) async fn states(&self, partition: Partition) -> Result<Vec<WorkflowId>, StoreError> {
-        self.scan(move |connection| read::states(connection, partition))
-            .await
-    }
 }
 
 impl From<rusqlite::Error> for StoreError {
@@ -631,14 +399,15 @@ impl From<rusqlite::Error> for StoreError {
                 | rusqlite::Error::InvalidColumnType(..)
                 | rusqlite::Error::IntegralValueOutOfRange(..)
         );
-        match unreadable {
-            true => Self::Corrupt {
+        if unreadable {
+            Self::Corrupt {
                 what: "a row".to_owned(),
                 reason: error.to_string(),
-            },
-            false => Self::Unavailable {
+            }
+        } else {
+            Self::Unavailable {
                 reason: format!("sqlite: {error}"),
-            },
+            }
         }
     }
 }

@@ -31,8 +31,8 @@ pub(crate) struct Style {
 /// How many errors of one job are kept.
 const KEPT_ERRORS: u16 = 10;
 
-/// The format of a value of a small workflow. It tells a migration whether all of the workflow is in the latest format: the graph, and all
-/// rows. So it becomes a later one only with all of them.
+/// The format of a value of a small workflow. It tells a migration whether the graph is in the latest format, too, so it only changes when
+/// both are written.
 fn value_format(stored: Option<&[u8]>, unwritten: &Unwritten, format: Format) -> Format {
     let was = stored
         .filter(|_| !unwritten.rewrite)
@@ -95,21 +95,12 @@ impl Workflow {
         self.unwritten().key_is_lost = true;
     }
 
-    /// Writes all of it again with the next write, in the format of that write: the jobs that the store has, and errors of attempts. Rows of
-    /// earlier formats are removed.
+    /// Writes all records again with the next write, in the format of that write: those of the jobs that the store has, and errors of attempts.
     pub(crate) fn rewrite(&mut self, jobs: &[JobIndex], errors: Vec<(ResultField, AttemptError)>) {
         jobs.iter().for_each(|&job| self.note(job));
         let unwritten = self.unwritten();
         unwritten.rewrite = true;
         unwritten.errors = errors;
-        let ready = [Format::First, Format::Second]
-            .into_iter()
-            .flat_map(|format| self.rows(format).0)
-            .collect();
-        self.mend(Delete {
-            ready,
-            ..Delete::default()
-        });
     }
 
     /// Removes the workflow with the next write.
@@ -164,12 +155,12 @@ impl Workflow {
             unwritten.strays.get_or_insert_default();
         }
         if expected.is_none() {
-            self.small = format >= Format::Third && self.id.is_small();
+            self.small = self.id.is_small();
         }
         let small = self.small;
         if unwritten.delete {
             let before = was.as_ref().map_or(self.meta.status, |meta| meta.status);
-            let delete = self.deletion(before, &unwritten, format);
+            let delete = self.deletion(before, &unwritten);
             return Change {
                 workflow: self.id,
                 expected,
@@ -251,7 +242,7 @@ impl Workflow {
                     ..job.clone()
                 })
                 .collect();
-            let ready = ready_rows(self.id, &self.graph, &jobs, Status::Running, Format::LATEST);
+            let ready = ready_rows(self.id, &self.graph, &jobs, Status::Running);
             self.mend(Delete {
                 ready,
                 ..Delete::default()
@@ -273,7 +264,7 @@ impl Workflow {
             Some(moment) => Moved::To(moment),
             None => Moved::Away,
         };
-        let ready = self.ready_change(was, unwritten, format);
+        let ready = self.ready_change(was, unwritten);
         let errors = unwritten
             .errors
             .iter()
@@ -303,7 +294,7 @@ impl Workflow {
             ..Put::default()
         };
         if let Some(strays) = strays {
-            self.write_all_rows(&mut put, strays, format);
+            self.write_all_rows(&mut put, strays);
         }
         put
     }
@@ -344,8 +335,8 @@ impl Workflow {
     }
 
     /// Makes a change write all rows, whatever the store has of them.
-    fn write_all_rows(&self, put: &mut Put, strays: Delete, format: Format) {
-        let (ready, index) = self.rows(format);
+    fn write_all_rows(&self, put: &mut Put, strays: Delete) {
+        let (ready, index) = self.rows();
         let all = |change: &mut RowChange, strays: Vec<Row>, rows: HashSet<Row>| {
             let strays: HashSet<Row> = change.remove.drain(..).chain(strays).collect();
             change.remove = strays
@@ -376,9 +367,9 @@ impl Workflow {
         }
     }
 
-    fn ready_change(&self, was: Option<&Meta>, unwritten: &Unwritten, format: Format) -> RowChange {
+    fn ready_change(&self, was: Option<&Meta>, unwritten: &Unwritten) -> RowChange {
         let row = |index: JobIndex, job: &Job, status: Status| {
-            ready_row_of((self.id, index), job, &self.graph, (status, format))
+            ready_row_of(self.id, index, job, &self.graph, status)
         };
         let status = was.map_or(Status::Pending, |meta| meta.status);
         let shown = |status| status == Status::Running;
@@ -403,14 +394,14 @@ impl Workflow {
         change
     }
 
-    fn deletion(&self, status: Status, unwritten: &Unwritten, format: Format) -> Delete {
+    fn deletion(&self, status: Status, unwritten: &Unwritten) -> Delete {
         let mut jobs = self.jobs.clone();
         for (index, job) in &unwritten.before {
             jobs[index.index()].clone_from(job);
         }
         let mut index = status_rows(self.id, &self.graph.label, status);
         index.push(lasting_row(self.id));
-        let mut ready = ready_rows(self.id, &self.graph, &jobs, status, format);
+        let mut ready = ready_rows(self.id, &self.graph, &jobs, status);
         if let Some(strays) = &unwritten.strays {
             ready.extend(strays.ready.iter().cloned());
             index.extend(strays.index.iter().cloned());
@@ -422,12 +413,12 @@ impl Workflow {
         }
     }
 
-    /// All rows that a store of a format must have for it: ready rows and index rows.
-    pub(crate) fn rows(&self, format: Format) -> (Vec<Row>, Vec<Row>) {
+    /// All rows that a store must have for it: ready rows and index rows.
+    pub(crate) fn rows(&self) -> (Vec<Row>, Vec<Row>) {
         let mut index = status_rows(self.id, &self.graph.label, self.meta.status);
         index.push(lasting_row(self.id));
         (
-            ready_rows(self.id, &self.graph, &self.jobs, self.meta.status, format),
+            ready_rows(self.id, &self.graph, &self.jobs, self.meta.status),
             index,
         )
     }

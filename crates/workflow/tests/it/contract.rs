@@ -1,15 +1,18 @@
 //! What a store does, whichever it is: [`contract!`] makes a test of every behaviour for one store.
 
 pub(crate) mod holders;
+pub(crate) mod many;
 pub(crate) mod notes;
 pub(crate) mod reads;
+pub(crate) mod ready;
+pub(crate) mod rows;
 pub(crate) mod writes;
 
 use tidegate_workflow::change::{Applied, Birth, Change, Delete, Put, StoredState, Write};
 use tidegate_workflow::rows::{ReadyEntry, Row, Section, queue_rows};
 use tidegate_workflow::{
-    Clockwork, Format, Head, JobIndex, Partition, RowSet, SimulatedStore, Span, SqliteOptions,
-    SqliteStore, Status, Store, StoreError, Timestamp, WorkflowId,
+    Clockwork, Head, JobIndex, Partition, RowSet, SimulatedStore, Span, SqliteOptions, SqliteStore,
+    Status, Store, StoreError, Timestamp, WorkflowId,
 };
 
 /// Stores under test are made with this number of partitions.
@@ -28,9 +31,13 @@ macro_rules! contract {
                 jobs_are_put_and_kept
                 a_key_belongs_to_one_workflow_of_a_partition
                 a_delete_removes_all_that_belongs_to_a_workflow
+                results_are_put_replaced_and_dropped
+            }
+            contract! { @ $open, rows:
                 rows_are_added_and_removed
                 timers_and_expiries_move
-                results_are_put_replaced_and_dropped
+            }
+            contract! { @ $open, many:
                 each_change_of_many_stands_alone
                 a_change_may_build_on_the_one_before
                 small_and_other_workflows_change_together
@@ -60,11 +67,6 @@ macro_rules! contract {
                 an_empty_store_answers_everything
                 states_are_found_without_rows
                 loads_and_heads_keep_the_order_asked_for
-                ready_rows_come_lowest_first_by_prefix_and_partition
-                ready_depth_counts_lanes_with_limits
-                ready_depth_counts_over_all_partitions
-                ready_depth_follows_every_change
-                due_workflows_come_earliest_first_up_to_the_limit_of_each_partition
                 pages_run_in_both_orders
                 spans_begin_inclusive_and_end_exclusive
                 sections_do_not_run_into_each_other
@@ -73,6 +75,13 @@ macro_rules! contract {
                 registers_hold_the_latest_value_by_name
                 new_names_leave_what_others_wrote
                 sizes_are_those_of_graphs
+            }
+            contract! { @ $open, ready:
+                ready_rows_come_lowest_first_by_prefix_and_partition
+                ready_depth_counts_lanes_with_limits
+                ready_depth_counts_over_all_partitions
+                ready_depth_follows_every_change
+                due_workflows_come_earliest_first_up_to_the_limit_of_each_partition
             }
         }
     };
@@ -168,7 +177,8 @@ pub(crate) fn delete(id: WorkflowId, from: &str, delete: Delete) -> Change {
 
 pub(crate) fn ready_row(queue: &str, since: u64, workflow: WorkflowId, job: u32) -> Row {
     let job = JobIndex(job);
-    let (handler, limit_key) = ("h".to_owned(), String::new());
+    let handler = "h".to_owned();
+    let limit_key = String::new();
     let queue = queue.to_owned();
     ReadyEntry {
         queue,
@@ -179,7 +189,7 @@ pub(crate) fn ready_row(queue: &str, since: u64, workflow: WorkflowId, job: u32)
         workflow,
         job,
     }
-    .row(Format::LATEST)
+    .row()
 }
 
 pub(crate) fn index_row(section: Section<'_>, id: WorkflowId) -> Row {

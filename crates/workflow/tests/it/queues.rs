@@ -9,9 +9,9 @@ use tidegate_pipeline::test_util::RedisServer;
 use tidegate_workflow::change::{Birth, Change, Moved, Put, RowChange, Write};
 use tidegate_workflow::rows::{ReadyEntry, queue_rows};
 use tidegate_workflow::{
-    Action, Begin, Call, Claim, Claimed, Clockwork, DataLoss, Engine, EngineError, Fault, Format,
-    JobIndex, JobState, NewWorkflow, Outcome, Partition, Report, Retry, RowSet, SimulatedStore,
-    Status, Store, StoreError, WorkflowId,
+    Action, Begin, Call, Claim, Claimed, Clockwork, DataLoss, Engine, EngineError, Fault, JobIndex,
+    JobState, NewWorkflow, Outcome, Partition, Report, Retry, RowSet, SimulatedStore, Status,
+    Store, StoreError, WorkflowId,
 };
 use tokio::task::yield_now;
 use tokio::time::timeout;

@@ -6,6 +6,7 @@ mod holders;
 mod large;
 mod layout;
 mod lost;
+mod partial_writes;
 mod replicas;
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};

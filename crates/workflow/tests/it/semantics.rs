@@ -6,9 +6,9 @@ mod repeated;
 use std::time::Duration;
 
 use tidegate_workflow::{
-    Action, Begin, Claimed, Condition, Definition, Engine, EngineError, Failure, Format, Input,
-    JobIndex, JobState, Json, LeaseRef, Outcome, Reason, Refusal, Report, RestartScope, Retry,
-    RetryWish, SimulatedStore, Status, Store, TriggerRule, WorkflowId,
+    Action, Begin, Claimed, Condition, Definition, Engine, EngineError, Failure, Input, JobIndex,
+    JobState, Json, LeaseRef, Outcome, Reason, Refusal, Report, RestartScope, Retry, RetryWish,
+    Status, Store, TriggerRule, WorkflowId,
 };
 
 use crate::support::{
@@ -294,15 +294,6 @@ async fn only(engine: &Engine, seconds: u64) -> Claimed {
     let mut claimed = take(engine, seconds).await;
     assert_eq!(claimed.len(), 1);
     claimed.remove(0)
-}
-
-/// A store of schema 1 does not keep the number of a lease, and one that begins again would be no fence.
-#[tokio::test]
-async fn a_store_that_forgets_numbers_of_leases_gives_none() {
-    let store = Store::Simulated(SimulatedStore::new(4).in_format(Format::First));
-    let engine = server(&store).await;
-    create_of(&engine, definition("a"), Begin::Now).await;
-    assert_eq!(only(&engine, 1).await.fence, None);
 }
 
 /// Whatever has happened to it: jobs that wait, run, failed, are blocked or doomed.

@@ -1,8 +1,8 @@
 //! Terms of queues and handlers: limits that their jobs get, and weights of keys.
 
 use tidegate_workflow::{
-    Begin, DataLoss, Definition, Engine, EngineError, Format, Graph, GraphError, JobDefinition,
-    Json, LimitDefinition, MAX_WEIGHTS, NewWorkflow, Scope, SimulatedStore, Store, Subject, Weight,
+    Begin, DataLoss, Definition, Engine, EngineError, Graph, GraphError, JobDefinition, Json,
+    LimitDefinition, MAX_WEIGHTS, NewWorkflow, Scope, SimulatedStore, Store, Subject, Weight,
 };
 
 use crate::support::{at, claim, create_of, server};
@@ -378,22 +378,6 @@ async fn terms_are_bounded_together() {
         .await
         .unwrap();
     set(1_000).await.unwrap();
-}
-
-#[tokio::test]
-async fn a_store_of_an_earlier_format_has_no_terms() {
-    let engine = server(&Store::Simulated(
-        SimulatedStore::new(4).in_format(Format::Third),
-    ))
-    .await;
-    assert_eq!(
-        engine.set_limits(&mail(), &[units("a", 1)]).await,
-        Err(EngineError::NoTerms)
-    );
-    assert_eq!(
-        engine.set_weights("mail", &[]).await,
-        Err(EngineError::NoTerms)
-    );
 }
 
 #[tokio::test]

@@ -228,9 +228,7 @@ class _ClaimedJobRequired(TypedDict):
     attempt: int
     """Which attempt this is, from 1."""
     fence: int | None
-    """The number of this lease: higher than those of all earlier leases of the job, also after a restart. Null when the
-    store is of schema 1, which does not keep it.
-    """
+    """The number of this lease: higher than those of all earlier leases of the job, also after a restart."""
     handler: str
     inputs: list[JobInput]
     """What the jobs before it left behind. With the rule `all_success`, jobs that returned nothing are left out."""

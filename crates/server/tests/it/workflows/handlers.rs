@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{Flows, on_each_store, problem};
-use crate::support::{await_that, repository};
+use super::on_each_store;
+use crate::support::await_that;
 
 /// A workflow of so many jobs of one handler.
 fn many(handler: &str, number: usize) -> Value {
@@ -70,40 +70,4 @@ fn a_worker_gets_what_it_can_run_past_all_that_waits_before_it() {
             (422, "invalid_field".into(), json!("handlers"))
         );
     });
-}
-
-#[test]
-fn a_store_of_an_earlier_version_cannot_tell_handlers() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = rusqlite::Connection::open(folder.path().join("workflows.db")).unwrap();
-    file.execute_batch(
-        &std::fs::read_to_string(repository().join("golden/stores/3-sqlite.sql")).unwrap(),
-    )
-    .unwrap();
-    drop(file);
-    let flows = Flows::start(&[("TIDEGATE_DATA_DIR", folder.path().to_str().unwrap())]);
-    let refused = flows.ask(
-        "POST",
-        "/v1/jobs/claim",
-        &[],
-        &claim(json!(["charge"]), "0s").to_string(),
-    );
-    assert_eq!(
-        problem(&refused),
-        (409, "migration_needed".into(), json!("handlers"))
-    );
-    assert!(
-        refused.body.contains("tidegate store migrate"),
-        "{refused:?}"
-    );
-    let both = flows.post(
-        "/v1/jobs/report",
-        json!({"reports": [], "claim": claim(json!(["charge"]), "0s")}),
-    );
-    let error = &both["claim_error"];
-    assert_eq!(
-        (&error["code"], &error["path"]),
-        (&json!("migration_needed"), &json!("claim.handlers"))
-    );
-    flows.post("/v1/jobs/claim", claim(Value::Null, "0s"));
 }

@@ -19,8 +19,8 @@ pub struct Claimed {
     pub expires: Timestamp,
     /// The number of the attempt, from 1.
     pub attempt: u16,
-    /// The number of the lease: higher than those of all earlier leases of the job. None: the store is of schema 1, which does not keep it.
-    pub fence: Option<u64>,
+    /// The number of the lease: higher than those of all earlier leases of the job.
+    pub fence: u64,
     /// Two attempts in a row were lost or crashed: it is to run alone in a new process.
     pub suspect: bool,
     /// What the parents left behind. For a job that runs only if all parents succeed, parents without an output are left out.

@@ -137,7 +137,6 @@ fn beyond_in_lane(rows: Vec<Row>) -> (Vec<Row>, usize) {
 mod tests {
     use super::*;
     use crate::id::{JobIndex, WorkflowId};
-    use crate::record::format::Format;
     use crate::record::rows::ReadyEntry;
     use crate::time::Timestamp;
 
@@ -156,7 +155,7 @@ mod tests {
                 workflow,
                 job,
             }
-            .row(Format::Second)
+            .row()
         };
         let rows = |urgent: usize, all: usize| {
             (0..all)

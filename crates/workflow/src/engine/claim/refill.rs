@@ -305,7 +305,7 @@ impl Engine {
                 }
             }
         }
-        if after.is_empty() || self.store().format() < crate::record::format::Format::Fourth {
+        if after.is_empty() {
             return Ok(false);
         }
         let each = (EACH_LANE / usize::from(self.store().partitions())).max(EACH_LANE_OF_ONE);

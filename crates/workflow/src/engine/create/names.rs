@@ -14,7 +14,6 @@ use tracing::warn;
 use crate::engine::Engine;
 use crate::engine::queues::Paused;
 use crate::graph::Graph;
-use crate::record::format::Format;
 use crate::store::error::StoreError;
 use crate::store::query::Register;
 use crate::store::register::Looked;
@@ -112,11 +111,10 @@ impl Names {
         }
     }
 
-    /// How many names of queues and of workflows the registers have at least. Of a store whose names are not removed, that is all that were
-    /// seen; else those that were entered lately.
-    pub(crate) fn count(&self, format: Format, now: Timestamp) -> [usize; 2] {
+    /// How many names of queues and of workflows the registers have at least: those that were entered lately.
+    pub(crate) fn count(&self, now: Timestamp) -> [usize; 2] {
         let known = self.known();
-        let counts = |at: &&Option<Timestamp>| format < Format::Third || is_trusted(Some(*at), now);
+        let counts = |at: &&Option<Timestamp>| is_trusted(Some(*at), now);
         [&known.queues, &known.workflows].map(|names| names.values().filter(counts).count())
     }
 

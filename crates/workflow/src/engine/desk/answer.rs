@@ -107,7 +107,7 @@ pub(crate) struct Leased {
     pub(crate) expires: Timestamp,
     pub(crate) attempt: u16,
     /// The number of the lease. None: the store does not keep it.
-    pub(crate) fence: Option<u64>,
+    pub(crate) fence: u64,
     /// Whether it may be what kills its workers.
     pub(crate) suspect: bool,
     pub(crate) graph: Arc<Graph>,

@@ -111,13 +111,9 @@ impl Group {
         }
         let now = self.posted[0].now;
         self.handed = player.hand_out(entry, now);
-        let mut change = entry
+        entry
             .workflow
-            .change(fastrand::u32(..), player.store.style(), now)?;
-        if let formats @ [_, _, ..] = player.store.formats_of_rows() {
-            change.remove_rows_of(formats, &entry.workflow.graph);
-        }
-        Some(change)
+            .change(fastrand::u32(..), player.store.style(), now)
     }
 
     /// Creates the workflow if it does not exist and a request creates it.

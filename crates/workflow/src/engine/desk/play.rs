@@ -12,7 +12,6 @@ use super::undelivered::{GiveBack, Undelivered};
 use crate::engine::context::Context;
 use crate::engine::error::EngineError;
 use crate::id::JobIndex;
-use crate::record::format::Format;
 use crate::record::lease::LeaseRef;
 use crate::state::{Job, JobState, Status};
 use crate::store::Store;
@@ -234,7 +233,6 @@ impl Player<'_> {
         let suspect = workflow.job(job).is_suspect();
         let graph = Arc::clone(&workflow.graph);
         let undelivered = Undelivered::new(self.give_back, lease, fence, now);
-        let fence = (self.store.format() > Format::First).then_some(fence);
         Leased {
             job,
             token,

@@ -185,7 +185,6 @@ mod tests {
     use super::*;
     use crate::engine::post::spread::Spread;
     use crate::id::{JobIndex, WorkflowId};
-    use crate::record::format::Format;
     use crate::record::rows::{ReadyEntry, ReadyRow};
 
     fn head(partition: u16, priority: u8, millis: u64) -> ReadyPlace {
@@ -203,7 +202,7 @@ mod tests {
             workflow,
             job: JobIndex(0),
         };
-        ReadyRow::read(&entry.row(Format::Second)).unwrap().place
+        ReadyRow::read(&entry.row()).unwrap().place
     }
 
     /// Partition 0 is at home here, partition 1 is not.

@@ -51,7 +51,6 @@ pub(super) fn choose<T>(line: Vec<(Turn, T)>, limit: usize) -> Vec<(Turn, T)> {
 mod tests {
     use super::*;
     use crate::id::{JobIndex, Partition, WorkflowId};
-    use crate::record::format::Format;
     use crate::record::rows::{ReadyEntry, ReadyRow};
     use crate::time::Timestamp;
 
@@ -76,7 +75,7 @@ mod tests {
                 (
                     u8::MAX - priority,
                     since,
-                    ReadyRow::read(&entry.row(Format::Second)).unwrap().place,
+                    ReadyRow::read(&entry.row()).unwrap().place,
                 ),
                 at,
             )

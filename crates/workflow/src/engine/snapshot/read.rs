@@ -86,7 +86,6 @@ impl Engine {
         let (paused_queues, served_queues) = self.queues().paused_and_served(queues);
         Snapshot {
             shown,
-            format: self.store().format(),
             paused_queues,
             served_queues,
             place: None,

@@ -22,7 +22,6 @@ use crate::engine::Engine;
 use crate::engine::create::names::TRUSTED;
 use crate::engine::queues::Paused;
 use crate::id::{Partition, WorkflowId};
-use crate::record::format::Format;
 use crate::record::rows::{Row, Section};
 use crate::store::error::StoreError;
 use crate::store::query::{Order, Register, RowSet, Span};
@@ -99,7 +98,7 @@ impl Engine {
     pub(in crate::engine) async fn read_names(&self) -> Result<(), StoreError> {
         let now = self.queues().now();
         let queues = self.queues();
-        let known = self.core.names.count(self.store().format(), now);
+        let known = self.core.names.count(now);
         let (looked, paused) = tokio::try_join!(self.store().look(), self.store().paused_queues())?;
         if let Some(looked) = looked {
             self.restore_names(known, looked, now).await?;
@@ -146,9 +145,7 @@ impl Engine {
     /// Looks at a page of names of each register, if it is time to and they are to be looked at here. What fails is tried again later.
     pub(super) async fn look_after_names(&self, now: Timestamp) {
         let is_home = self.core.context.home.mine.has(Partition(0));
-        // In a store of an earlier format, servers may be at work that trust a name forever.
-        let may = self.store().format() >= Format::Third && !self.store().is_migrating();
-        if !is_home || !may || !self.core.context.troubles.is_none() {
+        if !is_home || !self.core.context.troubles.is_none() {
             return;
         }
         let Some(mut progress) = self.core.unused.begin(now) else {

@@ -18,7 +18,8 @@ impl RedisStore {
         note: Option<&str>,
     ) -> Result<(), StoreError> {
         let key = self.keys.board(sheet);
-        let (key, name) = (Arg::Key(key.as_bytes()), Arg::Bytes(name.as_bytes()));
+        let key = Arg::Key(key.as_bytes());
+        let name = Arg::Bytes(name.as_bytes());
         let mut batch = Batch::new();
         match note {
             Some(note) => {

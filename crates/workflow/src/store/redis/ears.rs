@@ -48,7 +48,8 @@ impl RedisStore {
     /// What is written about it, after writing `found` if nothing is.
     async fn agreed_delivery(&self, found: Option<Delivery>) -> Option<Delivery> {
         let key = Keys::meta(self.keys.prefix());
-        let (key, field) = (Arg::Key(key.as_bytes()), Arg::Bytes(MESSAGES));
+        let key = Arg::Key(key.as_bytes());
+        let field = Arg::Bytes(MESSAGES);
         let mut batch = Batch::new();
         let mut unit = batch.unit();
         if let Some(found) = found {

@@ -3,7 +3,7 @@
 use tidegate_pipeline::{Arg, Batch};
 
 use super::RedisStore;
-use super::keys::{META, Part};
+use super::keys::META;
 use super::read::state_of;
 use super::reply::{self, stored};
 use crate::id::{JobIndex, WorkflowId};
@@ -15,38 +15,14 @@ impl RedisStore {
         &self,
         wanted: &[(WorkflowId, Vec<JobIndex>)],
     ) -> Vec<Result<Option<StoredState>, StoreError>> {
-        let ids: Vec<WorkflowId> = wanted.iter().map(|(id, _)| *id).collect();
-        let asked: Vec<_> = wanted
-            .iter()
-            .map(|(id, jobs)| (*id, state_of(*id), &jobs[..]))
-            .collect();
-        let mut found = self.excerpts_as(&asked).await;
-        let again = Self::by_chance(&ids, &found);
-        if !again.is_empty() {
-            let asked: Vec<_> = again
-                .iter()
-                .map(|&at| (ids[at], Part::State, &wanted[at].1[..]))
-                .collect();
-            again
-                .into_iter()
-                .zip(self.excerpts_as(&asked).await)
-                .for_each(|(at, excerpt)| found[at] = excerpt);
-        }
-        found
-    }
-
-    async fn excerpts_as(
-        &self,
-        asked: &[(WorkflowId, Part, &[JobIndex])],
-    ) -> Vec<Result<Option<StoredState>, StoreError>> {
         let mut batch = Batch::new();
-        let keys: Vec<String> = asked
+        let keys: Vec<String> = wanted
             .iter()
-            .map(|&(id, part, _)| self.keys.part(id, part))
+            .map(|&(id, _)| self.keys.part(id, state_of(id)))
             .collect();
-        for (&(_, part, jobs), key) in asked.iter().zip(&keys) {
+        for ((id, jobs), key) in wanted.iter().zip(&keys) {
             let key = Arg::Key(key.as_bytes());
-            if part == Part::Small {
+            if id.is_small() {
                 batch.unit().repeatable("GET", &[key]);
             } else {
                 let fields = jobs.iter().map(|job| Arg::Integer(job.0.into()));
@@ -61,14 +37,14 @@ impl RedisStore {
             self.send(batch).await
         };
         let excerpt = |at: usize| {
-            let (_, part, jobs) = asked[at];
+            let (id, jobs) = &wanted[at];
             let found = stored(&outcomes[at], &keys[at])?;
-            if part == Part::Small {
+            if id.is_small() {
                 reply::small(found)
             } else {
                 reply::excerpt(found, jobs)
             }
         };
-        (0..asked.len()).map(excerpt).collect()
+        (0..wanted.len()).map(excerpt).collect()
     }
 }

@@ -33,7 +33,8 @@ struct Ask<'a> {
 
 impl<'a> Ask<'a> {
     fn new(
-        (word, set): (&'static [u8], &'a str),
+        word: &'static [u8],
+        set: &'a str,
         how: impl IntoIterator<Item = Piece<'a>>,
         leases: impl IntoIterator<Item = LeaseRef>,
     ) -> Self {
@@ -44,6 +45,21 @@ impl<'a> Ask<'a> {
             pieces: how.into_iter().chain(leases).collect(),
         }
     }
+}
+
+/// What Redis knows the script by.
+#[derive(Clone, Copy)]
+struct Script<'a> {
+    command: &'static str,
+    text: &'a [u8],
+}
+
+/// How calls are made.
+#[derive(Clone, Copy)]
+struct CallTerms {
+    now: Timestamp,
+    safe: Safe,
+    deadline: Instant,
 }
 
 /// Whether an answer counts only when replicas have what was written.
@@ -184,7 +200,7 @@ impl RedisStore {
                 millis(term(lease)),
                 Piece::Text(by.to_string()),
             ];
-            Ask::new((b"hold", hold.set), how, hold.leases.iter().copied())
+            Ask::new(b"hold", hold.set, how, hold.leases.iter().copied())
         });
         let answers = self.ask(&asks.collect::<Vec<_>>(), now, Safe::Yes).await;
         answers
@@ -202,7 +218,8 @@ impl RedisStore {
         let sets = by_set(places);
         let asks = sets.iter().map(|(set, numbers)| {
             Ask::new(
-                (b"extend", set),
+                b"extend",
+                set,
                 [millis(term(lease))],
                 numbers.iter().map(|&at| places[at].1),
             )
@@ -240,11 +257,7 @@ impl RedisStore {
                 Piece::Text(channel),
                 message,
             ];
-            Ask::new(
-                (b"release", set),
-                how,
-                numbers.iter().map(|&at| places[at].1),
-            )
+            Ask::new(b"release", set, how, numbers.iter().map(|&at| places[at].1))
         });
         // What a failover brings back is free when its time is over.
         let answers = self.ask(&asks.collect::<Vec<_>>(), now, Safe::No).await;
@@ -270,7 +283,7 @@ impl RedisStore {
         let limit = u32::try_from(limit).unwrap_or(u32::MAX);
         let asks = sets
             .iter()
-            .map(|set| Ask::new((b"list", set), [Piece::Integer(limit.into())], []));
+            .map(|set| Ask::new(b"list", set, [Piece::Integer(limit.into())], []));
         let answers = self.ask(&asks.collect::<Vec<_>>(), now, Safe::No).await;
         answers
             .into_iter()
@@ -286,25 +299,27 @@ impl RedisStore {
         let deadline = Instant::now() + self.timeout;
         let all: Vec<usize> = (0..asks.len()).collect();
         let digest = self.digest_of_holders(deadline).await;
-        let mut outcomes = match &digest {
-            Some(digest) => {
-                self.run_asks(asks, &all, ("EVALSHA", digest), (now, safe, deadline))
-                    .await
-            }
-            None => {
-                self.run_asks(asks, &all, ("EVAL", SCRIPT), (now, safe, deadline))
-                    .await
-            }
+        let terms = CallTerms {
+            now,
+            safe,
+            deadline,
         };
+        let whole = Script {
+            command: "EVAL",
+            text: SCRIPT,
+        };
+        let script = digest.as_deref().map_or(whole, |digest| Script {
+            command: "EVALSHA",
+            text: digest,
+        });
+        let mut outcomes = self.run_asks(asks, &all, script, terms).await;
         let forgotten: Vec<usize> = all
             .into_iter()
             .filter(|&at| is_forgotten(&outcomes[at].0))
             .collect();
         if !forgotten.is_empty() {
             // Sending the text also makes Redis keep the script.
-            let again = self
-                .run_asks(asks, &forgotten, ("EVAL", SCRIPT), (now, safe, deadline))
-                .await;
+            let again = self.run_asks(asks, &forgotten, whole, terms).await;
             forgotten
                 .into_iter()
                 .zip(again)
@@ -321,9 +336,14 @@ impl RedisStore {
         &self,
         asks: &[Ask<'_>],
         chosen: &[usize],
-        script: (&'static str, &[u8]),
-        (now, safe, deadline): (Timestamp, Safe, Instant),
+        script: Script<'_>,
+        terms: CallTerms,
     ) -> Vec<(Outcome, Result<(), StoreError>)> {
+        let CallTerms {
+            now,
+            safe,
+            deadline,
+        } = terms;
         let mut partitions: BTreeMap<Partition, Vec<usize>> = BTreeMap::new();
         for (place, &at) in chosen.iter().enumerate() {
             partitions
@@ -373,19 +393,19 @@ impl RedisStore {
         &self,
         mut unit: UnitBuilder<'u>,
         asks: impl Iterator<Item = &'a Ask<'a>>,
-        (command, script): (&'static str, &[u8]),
+        script: Script<'_>,
         now: Timestamp,
     ) -> UnitBuilder<'u> {
         for ask in asks {
             let keys = self.keys.holders(self.partition_of_set(ask.set), ask.set);
-            let mut args = vec![Arg::Bytes(script), Arg::Integer(keys.len() as i64)];
+            let mut args = vec![Arg::Bytes(script.text), Arg::Integer(keys.len() as i64)];
             args.extend(keys.iter().map(|key| Arg::Key(key.as_bytes())));
             args.extend([
                 Arg::Bytes(ask.word),
                 Arg::Integer(i64::try_from(now.millis()).unwrap_or(i64::MAX)),
             ]);
             args.extend(ask.pieces.iter().map(Piece::arg));
-            unit = unit.repeatable(command, &args);
+            unit = unit.repeatable(script.command, &args);
         }
         unit
     }

@@ -102,7 +102,8 @@ async fn ask(
     id: &str,
     deadline: Instant,
 ) -> Result<Option<String>, StoreError> {
-    let (key, field) = (Arg::Key(key.as_bytes()), Arg::Bytes(ID));
+    let key = Arg::Key(key.as_bytes());
+    let field = Arg::Bytes(ID);
     let mut batch = Batch::new();
     let unit = batch
         .unit()
@@ -159,7 +160,7 @@ impl RedisStore {
                 self.found_other(&key, found, known, deadline).await?
             }
             Some(_) => self.adopt(Facts::read(facts, &key)?, &key)?,
-            // The store was made by a version without ids, and Redis took no writes since.
+            // Redis took no writes when the store was opened, and the store had no id.
             None => *self.identity.id() = ask(&self.client, &key, &random(), deadline).await?,
         }
         let names = self.look_at_registers(&outcomes[1..]).await;
@@ -224,12 +225,12 @@ impl RedisStore {
     /// # Errors
     /// The store is another one.
     pub(super) fn must_fit(&self) -> Result<(), StoreError> {
-        match self.is_replaced() {
-            false => Ok(()),
-            true => Err(StoreError::Unavailable {
-                reason: "redis lost the store, and another server made it anew: it is opened again"
-                    .to_owned(),
-            }),
+        if !self.is_replaced() {
+            return Ok(());
         }
+        Err(StoreError::Unavailable {
+            reason: "redis lost the store, and another server made it anew: it is opened again"
+                .to_owned(),
+        })
     }
 }

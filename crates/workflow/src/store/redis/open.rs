@@ -45,7 +45,8 @@ impl RedisStore {
             facts = Facts::make(&client, &key, Instant::now() + timeout, made).await?;
             info!(partitions, key, "a store of workflows was made");
         }
-        let (format, found) = (facts.format(&key)?, facts.partitions(&key)?);
+        let format = facts.format(&key)?;
+        let found = facts.partitions(&key)?;
         if found != partitions {
             info!(
                 found,
@@ -54,12 +55,9 @@ impl RedisStore {
                 "the store keeps the number of partitions it was made with"
             );
         }
-        // Also for a store that was made by a version without ids.
         let id = identity::establish(&client, &key, Instant::now() + timeout).await?;
-        let (keys, identity) = (
-            Arc::new(Keys::new(prefix, found)),
-            Arc::new(Identity::new(facts, id)),
-        );
+        let keys = Arc::new(Keys::new(prefix, found));
+        let identity = Arc::new(Identity::new(facts, id));
         let schema = Schema::new(format, facts.from);
         let mut store = Self {
             client,
@@ -89,17 +87,14 @@ impl RedisStore {
 
     /// Says in the store what it is migrated from, and from now on writes the latest format. Servers notice it when they look.
     pub(crate) async fn begin_migration(&self) -> Result<(), StoreError> {
-        let (key, from) = (Keys::meta(self.keys.prefix()), self.schema.origin());
+        let key = Keys::meta(self.keys.prefix());
+        let from = self.schema.origin();
         let at = Arg::Key(key.as_bytes());
         let mut batch = Batch::new();
         let unit = batch.unit();
         let unit = unit.repeatable(
             "HSETNX",
-            &[
-                at,
-                Arg::Bytes(MIGRATES_FROM),
-                Arg::Integer(from.schema().into()),
-            ],
+            &[at, Arg::Bytes(MIGRATES_FROM), Arg::Integer(from.into())],
         );
         unit.repeatable(
             "HSET",
@@ -137,7 +132,8 @@ impl RedisStore {
         const COMMANDS: usize = 3;
         let [least, most, by_name, limit] =
             [b"-".as_slice(), b"+", b"BYLEX", b"LIMIT"].map(Arg::Bytes);
-        let (none, one) = (Arg::Integer(0), Arg::Integer(1));
+        let none = Arg::Integer(0);
+        let one = Arg::Integer(1);
         let mut batch = Batch::new();
         for partition in self.keys.all() {
             let key = self.keys.set(partition, Set::Index);

@@ -4,6 +4,8 @@
 
 pub(super) mod read;
 pub(super) mod trail;
+#[cfg(test)]
+mod with_redis;
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +16,7 @@ use super::keys::{self, Part, Set};
 use super::reply::{answer, count, reason};
 use super::{Ran, RedisStore, Written, applied, with_advice};
 use crate::id::{Partition, WorkflowId};
-use crate::record::change::{Applied, Change, Put, RowChange, Rows, Stamp, Write};
+use crate::record::change::{Applied, Change, Put, RowChange, Rows, Write};
 use crate::store::announcement::Announcer;
 use crate::store::error::StoreError;
 
@@ -38,9 +40,6 @@ pub(super) fn is_large(change: &Change) -> bool {
     }
 }
 
-/// A partition, and who tells others what is written there.
-type Place<'a> = (Partition, Option<&'a Announcer>);
-
 impl RedisStore {
     /// Writes changes of which some are large, one after the other.
     pub(super) async fn write_in_pieces(
@@ -56,7 +55,7 @@ impl RedisStore {
         for change in changes {
             let written = match &change.write {
                 Write::Put(put) if is_large(change) => {
-                    self.write_large((partition, announcer), change, put).await
+                    self.write_large(change, put, announcer).await
                 }
                 _ => {
                     self.write(partition, std::slice::from_ref(change), announcer)
@@ -79,14 +78,11 @@ impl RedisStore {
 
     async fn write_large(
         &self,
-        (partition, announcer): Place<'_>,
         change: &Change,
         put: &Put,
+        announcer: Option<&Announcer>,
     ) -> Result<Written, StoreError> {
-        if let (Some(label), Some(trail)) = (&put.whole, put.trail) {
-            self.stage(change.workflow, put, (label, trail.stamp))
-                .await?;
-        }
+        self.stage(change.workflow, put).await?;
         let follows = put.rows == Rows::Follow || put.ready.remove.len() > LARGE;
         // Rows that are added later are guarded by a mark of the state, which there is only when all of them follow.
         let add = if put.rows == Rows::Follow {
@@ -99,10 +95,7 @@ impl RedisStore {
             remove: Vec::new(),
         };
         let ready = if follows { &first } else { &put.ready };
-        match self
-            .take_place((partition, announcer), change, put, ready)
-            .await
-        {
+        match self.take_place(change, put, ready, announcer).await {
             // Whether rows must follow is not known, so all are written again if it was done.
             Err(StoreError::Unknown { reason }) if follows => Err(StoreError::Torn { reason }),
             Ok(written) if written.applied != [Applied::Done] => {
@@ -110,7 +103,7 @@ impl RedisStore {
                 Ok(written)
             }
             Ok(written) if follows => {
-                self.follow((partition, announcer), change, put).await?;
+                self.follow(change, put, announcer).await?;
                 Ok(written)
             }
             written => written,
@@ -120,10 +113,10 @@ impl RedisStore {
     /// Writes all of a change but what was staged, and of the ready rows these.
     async fn take_place(
         &self,
-        (partition, announcer): Place<'_>,
         change: &Change,
         put: &Put,
         ready: &RowChange,
+        announcer: Option<&Announcer>,
     ) -> Result<Written, StoreError> {
         let short = Put {
             meta: put.meta.clone(),
@@ -146,25 +139,23 @@ impl RedisStore {
             rows: put.rows,
             settled: put.settled.clone(),
         };
-        let (workflow, expected) = (change.workflow, change.expected.clone());
         let short = Change {
-            workflow,
-            expected,
+            workflow: change.workflow,
+            expected: change.expected.clone(),
             small: change.small,
             write: Write::Put(Box::new(short)),
         };
+        let partition = change.workflow.partition();
         self.write(partition, std::slice::from_ref(&short), announcer)
             .await
     }
 
-    /// Puts all fields of a state under the key that only this write names.
-    async fn stage(
-        &self,
-        id: WorkflowId,
-        put: &Put,
-        (label, stamp): (&[u8], Stamp),
-    ) -> Result<(), StoreError> {
-        let key = self.keys.staged(id, stamp.writer);
+    /// Puts all fields of a state that is written as a whole under the key that only this write names.
+    async fn stage(&self, id: WorkflowId, put: &Put) -> Result<(), StoreError> {
+        let (Some(label), Some(trail)) = (&put.whole, put.trail) else {
+            return Ok(());
+        };
+        let key = self.keys.staged(id, trail.stamp.writer);
         let key = Arg::Key(key.as_bytes());
         let fields = call::state_fields(put);
         let mut args: Vec<Arg<'_>> = keys::label_fields(label)
@@ -209,37 +200,55 @@ impl RedisStore {
     /// Writes the rows of a state that is written, and then that they are there.
     async fn follow(
         &self,
-        (partition, announcer): Place<'_>,
         change: &Change,
         put: &Put,
+        announcer: Option<&Announcer>,
     ) -> Result<(), StoreError> {
         let state = self.keys.part(change.workflow, Part::State);
-        let mark = put
-            .trail
-            .filter(|_| put.rows == Rows::Follow)
-            .map(|trail| keys::owing_field(trail.stamp.writer));
-        let scratch = self.keys.scratch(partition)[0].clone();
-        let add = |rows, mark| Call::of_rows((&state, mark), Set::Ready, (rows, &[]));
-        let added = mark.iter().flat_map(|mark| {
-            put.ready
-                .add
-                .chunks(PIECE / 2)
-                .map(move |rows| add(rows, mark))
-        });
-        let removed = put
-            .ready
-            .remove
-            .chunks(PIECE)
-            .map(|rows| Call::of_rows((&scratch, ""), Set::Ready, (&[], rows)));
-        let mut calls: Vec<Call<'_>> = added.chain(removed).collect();
+        let trail = put.trail.filter(|_| put.rows == Rows::Follow);
+        let mark = trail.map(|trail| keys::owing_field(trail.stamp.writer));
+        if !self
+            .write_rows(change, put, &state, mark.as_deref(), announcer)
+            .await?
+        {
+            // This server was away for so long that another one has seen to the rows.
+            return Ok(());
+        }
+        if let Some(mark) = &mark {
+            let mut batch = Batch::new();
+            batch.unit().repeatable(
+                "HDEL",
+                &[Arg::Key(state.as_bytes()), Arg::Bytes(mark.as_bytes())],
+            );
+            // If the mark stays, rows that are there are written again.
+            let _told = self.send(batch).await;
+        }
+        Ok(())
+    }
+
+    /// Adds ready rows as long as `state` has `mark`, and removes others. Returns whether it had the mark to the end.
+    async fn write_rows(
+        &self,
+        change: &Change,
+        put: &Put,
+        state: &str,
+        mark: Option<&str>,
+        announcer: Option<&Announcer>,
+    ) -> Result<bool, StoreError> {
+        let partition = change.workflow.partition();
+        let scratch = &self.keys.scratch(partition)[0];
+        let mut calls = Vec::new();
+        if let Some(mark) = mark {
+            let pieces = put.ready.add.chunks(PIECE / 2);
+            calls.extend(pieces.map(|rows| Call::of_rows(state, mark, Set::Ready, rows, &[])));
+        }
+        let pieces = put.ready.remove.chunks(PIECE);
+        calls.extend(pieces.map(|rows| Call::of_rows(scratch, "", Set::Ready, &[], rows)));
         if let (Some(announcer), Some(last)) = (announcer, calls.last_mut()) {
             // When all rows are there, others may come for them.
-            self.announce(
-                partition,
-                std::slice::from_ref(change),
-                announcer,
-                std::slice::from_mut(last),
-            );
+            let changes = std::slice::from_ref(change);
+            let calls = std::slice::from_mut(last);
+            self.announce(partition, changes, announcer, calls);
         }
         let sets = Set::ALL.map(|set| self.keys.set(partition, set));
         for some in calls.chunks(TOGETHER) {
@@ -252,24 +261,12 @@ impl RedisStore {
                 });
             }
             enough?;
-            if applied(some, &outcomes)?
-                .iter()
-                .any(|applied| *applied != Applied::Done)
-            {
-                // This server was away for so long that another one has seen to the rows.
-                return Ok(());
+            let applied = applied(some, &outcomes)?;
+            if applied.iter().any(|applied| *applied != Applied::Done) {
+                return Ok(false);
             }
         }
-        if let Some(mark) = &mark {
-            let mut batch = Batch::new();
-            batch.unit().repeatable(
-                "HDEL",
-                &[Arg::Key(state.as_bytes()), Arg::Bytes(mark.as_bytes())],
-            );
-            // If the mark stays, rows that are there are written again.
-            let _told = self.send(batch).await;
-        }
-        Ok(())
+        Ok(true)
     }
 }
 
@@ -283,289 +280,5 @@ fn staged(outcome: &Outcome) -> Result<(), StoreError> {
             reason: "a state that is written in pieces took too long".to_owned(),
         }),
         _ => Ok(()),
-    }
-}
-
-#[cfg(test)]
-mod with_redis {
-    use std::sync::Arc;
-
-    use tidegate_pipeline::Client;
-    use tidegate_pipeline::test_util::RedisServer;
-
-    use super::super::RedisOptions;
-    use super::*;
-    use crate::engine::claim::Claim;
-    use crate::engine::desk::request::Action;
-    use crate::engine::{Engine, EngineOptions};
-    use crate::graph::Graph;
-    use crate::graph::definition::{Definition, JobDefinition};
-    use crate::state::{RetentionDefaults, Status};
-    use crate::store::Store;
-    use crate::time::Timestamp;
-    use crate::transition::event::Event;
-    use crate::transition::transition;
-    use crate::workflow::Workflow;
-
-    const JOBS: usize = 3 * LARGE;
-
-    fn at(seconds: u64) -> Timestamp {
-        Timestamp::from_micros((1_795_000_000 + seconds) * 1_000_000)
-    }
-
-    async fn open() -> (RedisStore, Engine, RedisServer) {
-        let server = RedisServer::start().await;
-        let options = RedisOptions::new("t:", 1, Duration::from_secs(5)).unwrap();
-        let store = RedisStore::open(Client::new(server.config()).unwrap(), options)
-            .await
-            .unwrap();
-        let engine = Engine::start(Store::Redis(store.clone()), EngineOptions::default())
-            .await
-            .unwrap();
-        (store, engine, server)
-    }
-
-    /// A workflow of many jobs that starts, and the change that writes it.
-    fn started() -> (WorkflowId, Change) {
-        let jobs = (0..JOBS)
-            .map(|at| JobDefinition::new(at.to_string(), "handler"))
-            .collect();
-        let graph = Graph::build(Definition {
-            name: "w".to_owned(),
-            jobs,
-            ..Definition::default()
-        })
-        .unwrap();
-        let id = WorkflowId::new(at(0), Partition(0), 7);
-        let mut workflow = Workflow::new(id, Arc::new(graph), at(0));
-        transition(
-            &mut workflow,
-            &Event::Start,
-            RetentionDefaults::default(),
-            at(0),
-        )
-        .unwrap();
-        let style = crate::workflow::write::Style {
-            format: crate::record::format::Format::LATEST,
-            most: LARGE,
-        };
-        let change = workflow.change(5, style, at(0)).unwrap();
-        (id, change)
-    }
-
-    fn put(change: &Change) -> &Put {
-        let Write::Put(put) = &change.write else {
-            panic!("it removes")
-        };
-        put
-    }
-
-    fn rows(server: &RedisServer) -> usize {
-        server
-            .raw("ZCARD t:{cv}:rq")
-            .trim_start_matches(':')
-            .trim()
-            .parse()
-            .unwrap()
-    }
-
-    #[tokio::test]
-    async fn what_is_staged_is_not_seen_and_goes() {
-        let (store, engine, server) = open().await;
-        let (id, change) = started();
-        let put = put(&change);
-        store
-            .stage(
-                id,
-                put,
-                (put.whole.as_deref().unwrap(), put.trail.unwrap().stamp),
-            )
-            .await
-            .unwrap();
-        assert!(engine.show(id).await.is_err());
-        assert_eq!(rows(&server), 0);
-        let left = server.raw(&format!("PTTL t:{{cv}}:n:{id}:00000005"));
-        let left: u64 = left.trim_start_matches(':').trim().parse().unwrap();
-        assert!(left > 0 && left <= STAGED.as_millis() as u64, "{left}");
-        // Somebody creates it after all.
-        assert_eq!(
-            store
-                .apply(Partition(0), std::slice::from_ref(&change), None)
-                .await,
-            Ok(vec![Applied::Done])
-        );
-        assert_eq!(rows(&server), JOBS);
-        assert_eq!(
-            server.raw(&format!("PTTL t:{{cv}}:w:{id}")).trim(),
-            ":-1",
-            "the state itself stays"
-        );
-        assert_eq!(
-            server
-                .raw(&format!("EXISTS t:{{cv}}:n:{id}:00000005"))
-                .trim(),
-            ":0"
-        );
-        assert_eq!(
-            server
-                .raw(&format!("HEXISTS t:{{cv}}:w:{id} x00000005"))
-                .trim(),
-            ":0"
-        );
-        assert_eq!(
-            engine.show(id).await.unwrap().meta().counts.of("ready"),
-            JOBS as u32
-        );
-        // Once more: it is there.
-        let again = store
-            .apply(Partition(0), std::slice::from_ref(&change), None)
-            .await
-            .unwrap();
-        assert_eq!(again, [Applied::Elsewhere]);
-        assert_eq!(
-            server.raw("KEYS t:{cv}:n:*").trim(),
-            "*0",
-            "what is refused leaves nothing"
-        );
-    }
-
-    /// A server that dies or is kept from going on at any moment leaves nothing that stays.
-    #[tokio::test]
-    async fn what_is_staged_expires_from_its_first_piece_on() {
-        let (store, _engine, server) = open().await;
-        let (id, change) = started();
-        let put = put(&change);
-        let stage = || {
-            store.stage(
-                id,
-                put,
-                (put.whole.as_deref().unwrap(), put.trail.unwrap().stamp),
-            )
-        };
-        let _ = server.raw("ACL SETUSER default -pexpire");
-        assert!(stage().await.unwrap_err().to_string().contains("PEXPIRE"));
-        assert_eq!(
-            server.raw("KEYS t:{cv}:n:*").trim(),
-            "*0",
-            "nothing is written that would not expire"
-        );
-        let _ = server.raw("ACL SETUSER default +pexpire");
-        // One that has expired does not come into being again without its first fields.
-        let key = store.keys.staged(id, 5);
-        let later = [b"600000".as_slice(), b"0", b"1", b"x"].map(Arg::Bytes);
-        let mut batch = Batch::new();
-        let head = [
-            Arg::Bytes(STAGE.as_bytes()),
-            Arg::Integer(1),
-            Arg::Key(key.as_bytes()),
-        ];
-        batch
-            .unit()
-            .repeatable("EVAL", &head.into_iter().chain(later).collect::<Vec<_>>());
-        assert!(staged(&store.send(batch).await[0]).is_err());
-        assert_eq!(server.raw("KEYS t:{cv}:n:*").trim(), "*0");
-    }
-
-    /// The creator was frozen, another server wrote the rows, and the jobs were done. Then it woke up.
-    #[tokio::test]
-    async fn rows_that_come_too_late_are_not_written() {
-        let (store, engine, server) = open().await;
-        let (id, change) = started();
-        let put = put(&change);
-        let place = (Partition(0), None);
-        let begin = async || {
-            store
-                .stage(
-                    id,
-                    put,
-                    (put.whole.as_deref().unwrap(), put.trail.unwrap().stamp),
-                )
-                .await
-                .unwrap();
-            let written = store
-                .take_place(place, &change, put, &RowChange::default())
-                .await
-                .unwrap();
-            assert_eq!(written.applied, [Applied::Done]);
-        };
-        begin().await;
-        engine.sweep(at(11)).await.unwrap();
-        assert_eq!(rows(&server), JOBS);
-        let _ = server.raw("DEL t:{cv}:rq");
-        store.follow(place, &change, put).await.unwrap();
-        assert_eq!(rows(&server), 0, "another server has written the rows");
-        engine.act(id, Action::Cancel, at(12)).await.unwrap();
-        engine.act(id, Action::Delete, at(13)).await.unwrap();
-        // It is cancelled before anybody has written all of its rows.
-        begin().await;
-        engine.act(id, Action::Cancel, at(12)).await.unwrap();
-        store.follow(place, &change, put).await.unwrap();
-        assert_eq!(rows(&server), 0, "nothing is ready");
-    }
-
-    #[tokio::test]
-    async fn rows_that_did_not_follow_their_state_are_written_when_they_are_due() {
-        let (store, engine, server) = open().await;
-        let (id, change) = started();
-        let put = put(&change);
-        store
-            .stage(
-                id,
-                put,
-                (put.whole.as_deref().unwrap(), put.trail.unwrap().stamp),
-            )
-            .await
-            .unwrap();
-        let some = RowChange {
-            add: put.ready.add[..100].to_vec(),
-            remove: Vec::new(),
-        };
-        assert_eq!(
-            store
-                .take_place((Partition(0), None), &change, put, &some)
-                .await
-                .unwrap()
-                .applied,
-            [Applied::Done]
-        );
-        // Whoever works on it before that does not take it for settled.
-        let claim = Claim {
-            queues: vec!["default".to_owned()],
-            handlers: None,
-            worker: "w".to_owned(),
-            limit: 10,
-            lease: Duration::from_secs(300),
-        };
-        assert_eq!(engine.claim(&claim, at(1)).await.unwrap().len(), 10);
-        assert_eq!(rows(&server), 90);
-        engine.sweep(at(11)).await.unwrap();
-        assert_eq!(rows(&server), JOBS - 10);
-        assert_eq!(
-            server
-                .raw(&format!("HEXISTS t:{{cv}}:w:{id} x00000005"))
-                .trim(),
-            ":0"
-        );
-        let mut known = 10;
-        while known < JOBS {
-            let claimed = engine
-                .claim(
-                    &Claim {
-                        limit: 1_000,
-                        ..claim.clone()
-                    },
-                    at(12),
-                )
-                .await
-                .unwrap()
-                .len();
-            assert!(claimed > 0, "{known} of {JOBS} jobs were claimed");
-            known += claimed;
-        }
-        assert_eq!(
-            engine.show(id).await.unwrap().meta().status,
-            Status::Running
-        );
-        assert_eq!(rows(&server), 0);
     }
 }

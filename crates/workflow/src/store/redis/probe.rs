@@ -55,7 +55,9 @@ fn question(sets: &[String; Set::ALL.len()], scratch: &[String; 2]) -> Batch {
     let [hash, string] = scratch.each_ref().map(|key| Arg::Key(key.as_bytes()));
     let [least, most, by_name, by_score, limit] =
         [b"-".as_slice(), b"+", b"BYLEX", b"BYSCORE", b"LIMIT"].map(Arg::Bytes);
-    let (zero, one, nobody) = (Arg::Integer(0), Arg::Integer(1), Arg::Bytes(b""));
+    let zero = Arg::Integer(0);
+    let one = Arg::Integer(1);
+    let nobody = Arg::Bytes(b"");
     let mut batch = Batch::new();
     batch
         .unit()

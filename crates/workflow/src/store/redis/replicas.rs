@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use tidegate_pipeline::{Arg, Batch, Client, Outcome, UnitBuilder};
 
 use super::RedisStore;
-use super::keys::{META, Part};
+use super::keys::META;
+use super::read::state_of;
 use super::reply::{self, answer, reason};
 use crate::id::{Partition, WorkflowId};
 use crate::store::error::StoreError;
@@ -106,20 +107,23 @@ impl RedisStore {
         let mut batch = Batch::new();
         let mut unit = batch.unit();
         for (id, _) in states {
-            let [small, hash] = [Part::Small, Part::State].map(|part| self.keys.part(*id, part));
+            let key = self.keys.part(*id, state_of(*id));
+            let key = Arg::Key(key.as_bytes());
             // What was written before it, on whatever connection, counts for the wait as well.
-            unit = unit.repeatable("GET", &[Arg::Key(small.as_bytes())]);
-            unit = unit.repeatable("HGET", &[Arg::Key(hash.as_bytes()), Arg::Bytes(META)]);
+            unit = if id.is_small() {
+                unit.repeatable("GET", &[key])
+            } else {
+                unit.repeatable("HGET", &[key, Arg::Bytes(META)])
+            };
         }
         self.wait(unit);
         let (outcomes, enough) = self
             .send_to_replicas(batch, Instant::now() + self.timeout)
             .await;
         let mut same = true;
-        for ((_, state), outcomes) in states.iter().zip(outcomes.chunks_exact(2)) {
-            let [small, hash] = [0, 1].map(|at| reply::bytes(answer(&outcomes[at])?));
-            let (small, hash) = (small?.map(AsRef::as_ref), hash?.map(AsRef::as_ref));
-            same &= match (state.as_deref(), small.or(hash)) {
+        for ((_, state), outcome) in states.iter().zip(&outcomes) {
+            let found = reply::bytes(answer(outcome)?)?.map(AsRef::as_ref);
+            same &= match (state.as_deref(), found) {
                 (Some(state), Some(found)) => found.starts_with(state),
                 (state, found) => state == found,
             };

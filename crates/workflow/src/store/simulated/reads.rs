@@ -127,7 +127,7 @@ impl SimulatedStore {
                         .collect(),
                 )
             };
-            let walk = |each_walk| match walk(each_walk, (each, lanes), read) {
+            let walk = |each_walk| match walk(each_walk, each, lanes, read) {
                 Ok(found) => found,
                 Err(never) => match never {},
             };

@@ -94,7 +94,8 @@ impl Depths {
         let mut rows = connection.prepare_cached("SELECT partition, entry FROM ready_row")?;
         let mut rows = rows.query([])?;
         // Rows of a lane follow each other.
-        let (mut place, mut number) = ((Partition(0), Vec::new()), 0);
+        let mut place = (Partition(0), Vec::new());
+        let mut number = 0;
         while let Some(row) = rows.next()? {
             let (partition, entry) = (
                 Partition(row.get(0)?),

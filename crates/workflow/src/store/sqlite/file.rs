@@ -49,13 +49,8 @@ const TABLES: &str = "
         STRICT, WITHOUT ROWID;
     CREATE TABLE register (register INTEGER NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (register, name))
         STRICT;
-";
-
-/// What files of earlier versions do not have, which leave it alone.
-const HOLDERS: &str = "
-    CREATE TABLE IF NOT EXISTS holder (name TEXT, lease TEXT, until INTEGER NOT NULL, PRIMARY KEY (name, lease))
-        STRICT, WITHOUT ROWID;
-    CREATE INDEX IF NOT EXISTS holder_until ON holder (until);
+    CREATE TABLE holder (name TEXT, lease TEXT, until INTEGER NOT NULL, PRIMARY KEY (name, lease)) STRICT, WITHOUT ROWID;
+    CREATE INDEX holder_until ON holder (until);
 ";
 
 /// A store that is open.
@@ -95,7 +90,6 @@ pub(super) fn open(path: &Path, partitions: u16) -> Result<Opened, StoreError> {
     } else {
         check_for_a_while(&writer, path)?;
     }
-    writer.execute_batch(HOLDERS)?;
     let partitions = writer.query_row(
         "SELECT value FROM store WHERE name = 'partitions'",
         [],
@@ -131,7 +125,6 @@ pub(super) fn open_in_memory(partitions: u16) -> Result<Opened, StoreError> {
     // Else SQLite writes what it sorts to temporary files.
     writer.pragma_update(None, "temp_store", "MEMORY")?;
     create(&writer, partitions)?;
-    writer.execute_batch(HOLDERS)?;
     Ok(Opened {
         writer,
         readers: None,

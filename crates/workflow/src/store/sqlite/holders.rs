@@ -67,7 +67,7 @@ impl Change {
                 .collect(),
             What::Extend { places, until } => {
                 let standing = |(set, lease): &Place| {
-                    let granted = usize::from(prolong(connection, (set, *lease), *until)?);
+                    let granted = usize::from(prolong(connection, set, *lease, *until)?);
                     Ok(Standing {
                         granted,
                         ..Standing::default()
@@ -100,11 +100,12 @@ fn hold(
     until: Timestamp,
 ) -> Result<Standing, StoreError> {
     let Wanted { set, most, leases } = wanted;
-    let (mut number, mut granted) = (number(connection, set)?, 0);
+    let mut number = number(connection, set)?;
+    let mut granted = 0;
     for lease in leases {
         if number < *most {
-            number += add(connection, (set, *lease), until)?;
-        } else if !prolong(connection, (set, *lease), until)? {
+            number += add(connection, set, *lease, until)?;
+        } else if !prolong(connection, set, *lease, until)? {
             break;
         }
         granted += 1;
@@ -137,7 +138,8 @@ fn first(connection: &Connection, set: &str) -> Result<Option<Timestamp>, StoreE
 /// Returns how many were added: one, or none if the lease had a place, which it has for longer now.
 fn add(
     connection: &Connection,
-    (set, lease): (&str, LeaseRef),
+    set: &str,
+    lease: LeaseRef,
     until: Timestamp,
 ) -> Result<u32, StoreError> {
     let insert = "INSERT OR IGNORE INTO holder VALUES (?1, ?2, ?3)";
@@ -146,7 +148,7 @@ fn add(
             .prepare_cached(insert)?
             .execute(params![set, lease.text(), micros(until)])?;
     if added == 0 {
-        prolong(connection, (set, lease), until)?;
+        prolong(connection, set, lease, until)?;
     }
     Ok(added as u32)
 }
@@ -154,7 +156,8 @@ fn add(
 /// Whether the lease has a place.
 fn prolong(
     connection: &Connection,
-    (set, lease): (&str, LeaseRef),
+    set: &str,
+    lease: LeaseRef,
     until: Timestamp,
 ) -> Result<bool, StoreError> {
     let update = "UPDATE holder SET until = max(until, ?3) WHERE name = ?1 AND lease = ?2";
@@ -167,7 +170,8 @@ fn prolong(
 fn list(
     connection: &Connection,
     set: &str,
-    (now, limit): (Timestamp, i64),
+    now: Timestamp,
+    limit: i64,
 ) -> Result<Holders, StoreError> {
     let mut count =
         connection.prepare_cached("SELECT count(*) FROM holder WHERE name = ?1 AND until > ?2")?;
@@ -288,7 +292,7 @@ impl SqliteStore {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         self.lookup(move |connection| {
             sets.iter()
-                .map(|set| list(connection, set, (now, limit)))
+                .map(|set| list(connection, set, now, limit))
                 .collect()
         })
         .await

@@ -219,7 +219,8 @@ pub(super) fn ready(
 pub(super) fn ready_from(
     connection: &Connection,
     partition: Partition,
-    (from, to): (&Row, &Row),
+    from: &Row,
+    to: &Row,
     limit: usize,
 ) -> Result<Vec<Row>, StoreError> {
     let sql = "SELECT entry FROM ready_row WHERE partition = ?1 AND entry >= ?2 AND entry < ?3 ORDER BY entry LIMIT ?4";
@@ -251,7 +252,8 @@ pub(super) fn due(
     connection: &Connection,
     partition: Partition,
     which: Clockwork,
-    (until, limit): (Timestamp, usize),
+    until: Timestamp,
+    limit: usize,
 ) -> Result<Vec<(WorkflowId, Timestamp)>, StoreError> {
     let sql = match which {
         Clockwork::Timers => {
@@ -274,7 +276,8 @@ pub(super) fn page(
     connection: &Connection,
     partition: Partition,
     span: &Span,
-    (order, limit): (Order, usize),
+    order: Order,
+    limit: usize,
 ) -> Result<Vec<WorkflowId>, StoreError> {
     let sql = match order {
         Order::NewestFirst => {
@@ -325,7 +328,8 @@ pub(super) fn rows(
     connection: &Connection,
     partition: Partition,
     set: RowSet,
-    (after, limit): (Option<&[u8]>, usize),
+    after: Option<&[u8]>,
+    limit: usize,
 ) -> Result<Vec<Row>, StoreError> {
     let sql = match set {
         RowSet::Ready => {
@@ -334,7 +338,7 @@ pub(super) fn rows(
         RowSet::Index => {
             "SELECT entry FROM index_row WHERE partition = ?1 AND entry > ?2 ORDER BY entry LIMIT ?3"
         }
-        RowSet::Due(which) => return due_rows(connection, partition, which, (after, limit)),
+        RowSet::Due(which) => return due_rows(connection, partition, which, after, limit),
     };
     // No row is empty, so all are after an empty one.
     many(
@@ -363,7 +367,8 @@ fn due_rows(
     connection: &Connection,
     partition: Partition,
     which: Clockwork,
-    (after, limit): (Option<&[u8]>, usize),
+    after: Option<&[u8]>,
+    limit: usize,
 ) -> Result<Vec<Row>, StoreError> {
     let sql = match which {
         Clockwork::Timers => {

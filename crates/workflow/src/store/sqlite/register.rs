@@ -55,15 +55,15 @@ impl Change {
     ) -> Result<u64, StoreError> {
         let number = register_number(register);
         match self {
-            Self::Enter { name, value } => set(connection, (number, name), value.as_deref()),
-            Self::Terms { name, value } => set(connection, (TERMS, name), value.as_deref()),
+            Self::Enter { name, value } => set(connection, number, name, value.as_deref()),
+            Self::Terms { name, value } => set(connection, TERMS, name, value.as_deref()),
             Self::Add { entries, at } => {
                 let mut insert = connection
                     .prepare_cached("INSERT OR IGNORE INTO register VALUES (?1, ?2, ?3)")?;
                 let at = micros(*at).to_string();
                 for (name, value) in entries {
                     insert.execute(params![number, name, value])?;
-                    put(connection, (moments_of(register), name), &at)?;
+                    put(connection, moments_of(register), name, &at)?;
                 }
                 Ok(0)
             }
@@ -75,20 +75,17 @@ impl Change {
 /// Returns how many rows were removed.
 fn set(
     connection: &Connection,
-    (number, name): (i64, &str),
+    number: i64,
+    name: &str,
     value: Option<&str>,
 ) -> Result<u64, StoreError> {
     match value {
-        Some(value) => put(connection, (number, name), value).map(|()| 0),
+        Some(value) => put(connection, number, name, value).map(|()| 0),
         None => delete(connection, number, name),
     }
 }
 
-fn put(
-    connection: &Connection,
-    (number, name): (i64, &str),
-    value: &str,
-) -> Result<(), StoreError> {
+fn put(connection: &Connection, number: i64, name: &str, value: &str) -> Result<(), StoreError> {
     let sql = "INSERT OR REPLACE INTO register VALUES (?1, ?2, ?3)";
     connection
         .prepare_cached(sql)?
@@ -192,7 +189,8 @@ impl SqliteStore {
         name: &str,
         value: Option<&str>,
     ) -> Result<(), StoreError> {
-        let (name, value) = (name.to_owned(), value.map(str::to_owned));
+        let name = name.to_owned();
+        let value = value.map(str::to_owned);
         self.change_register(register, Change::Enter { name, value })
             .await
             .map(drop)
@@ -260,7 +258,8 @@ impl SqliteStore {
         name: &str,
         value: Option<&str>,
     ) -> Result<(), StoreError> {
-        let (name, value) = (name.to_owned(), value.map(str::to_owned));
+        let name = name.to_owned();
+        let value = value.map(str::to_owned);
         self.change_register(Register::Queues, Change::Terms { name, value })
             .await
             .map(drop)

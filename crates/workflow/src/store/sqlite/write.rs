@@ -57,9 +57,9 @@ pub(super) enum Request {
         pages: u32,
         answer: Answer<()>,
     },
-    /// Begins a migration from a format, or ends it.
+    /// Begins a migration from a schema version, or ends it.
     Migrate {
-        from: Option<Format>,
+        from: Option<u32>,
         answer: Answer<()>,
     },
     Probe {
@@ -229,12 +229,12 @@ impl Request {
 }
 
 /// Notes that a migration has begun, or that it has ended.
-fn migrate(connection: &Connection, from: Option<Format>) -> Result<(), StoreError> {
+fn migrate(connection: &Connection, from: Option<u32>) -> Result<(), StoreError> {
     match from {
         Some(from) => {
             // A migration that goes on comes from where it began.
             let note = "INSERT OR IGNORE INTO store VALUES ('migrates_from', ?1)";
-            connection.execute(note, [from.schema()])?;
+            connection.execute(note, [from])?;
             connection.pragma_update(None, "user_version", Format::LATEST.schema())?;
         }
         None => drop(connection.execute("DELETE FROM store WHERE name = 'migrates_from'", [])?),
@@ -306,11 +306,12 @@ fn commit(written: &mut Written<'_>, group: Vec<Request>) {
             others
                 .into_iter()
                 .for_each(|request| request.answer(Err(error.clone())));
-            match again {
-                true => commit(written, staying),
-                false => staying
-                    .into_iter()
-                    .for_each(|request| request.answer(Err(error.clone()))),
+            if again {
+                commit(written, staying);
+            } else {
+                for request in staying {
+                    request.answer(Err(error.clone()));
+                }
             }
         }
     }
@@ -366,7 +367,8 @@ mod tests {
 
     fn create(number: u64, state: &[u8]) -> Change {
         let id = WorkflowId::new(Timestamp::from_micros(number * 1_000), Partition(0), 0);
-        let (meta, jobs) = (vec![1], vec![(JobIndex(0), state.to_vec())]);
+        let meta = vec![1];
+        let jobs = vec![(JobIndex(0), state.to_vec())];
         let put = Put {
             meta,
             jobs,
@@ -457,7 +459,8 @@ mod tests {
     fn notes_for_which_there_is_no_room_make_room_for_all_else() {
         let directory = tempfile::tempdir().unwrap();
         let opened = file::open(&directory.path().join("store.sqlite"), 1).unwrap();
-        let (change, later) = (create(1, b"small"), create(2, b"small"));
+        let change = create(1, b"small");
+        let later = create(2, b"small");
         assert_eq!(
             answers(
                 (&opened.writer, &opened.presence),

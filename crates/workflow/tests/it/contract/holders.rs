@@ -1,8 +1,8 @@
 //! Places in limits: who gets one, for how long, and what becomes of them when nobody gives them back.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use tidegate_workflow::{
@@ -19,17 +19,9 @@ const SHORT: Duration = Duration::from_millis(10);
 const SERVER: ServerId = ServerId(1);
 
 /// The clock of the server.
-#[derive(Clone, Copy)]
-struct Clock(Instant);
-
-impl Clock {
-    fn now(self) -> Timestamp {
-        Timestamp::from_micros(1_795_000_000_000_000) + self.0.elapsed()
-    }
-}
-
-fn clock() -> Clock {
-    Clock(Instant::now())
+fn now() -> Timestamp {
+    static BEGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
+    Timestamp::from_micros(1_795_000_000_000_000) + BEGIN.elapsed()
 }
 
 pub(crate) fn lease(number: u32) -> LeaseRef {
@@ -47,9 +39,10 @@ fn leases(numbers: impl IntoIterator<Item = u32>) -> Vec<LeaseRef> {
 
 async fn hold(
     store: &Store,
-    (set, most): (&str, u32),
+    set: &str,
+    most: u32,
     numbers: impl IntoIterator<Item = u32>,
-    (clock, length): (Clock, Duration),
+    length: Duration,
 ) -> Held {
     let hold = Hold {
         set,
@@ -57,33 +50,28 @@ async fn hold(
         leases: &leases(numbers),
     };
     store
-        .hold(&[hold], SERVER, clock.now(), length)
+        .hold(&[hold], SERVER, now(), length)
         .await
         .remove(0)
         .unwrap()
 }
 
-async fn release(
-    store: &Store,
-    set: &str,
-    numbers: impl IntoIterator<Item = u32>,
-    clock: Clock,
-) -> Vec<u32> {
+async fn release(store: &Store, set: &str, numbers: impl IntoIterator<Item = u32>) -> Vec<u32> {
     let places: Vec<_> = numbers
         .into_iter()
         .map(|number| (set, lease(number)))
         .collect();
     store
-        .release(&places, SERVER, clock.now())
+        .release(&places, SERVER, now())
         .await
         .into_iter()
         .map(Result::unwrap)
         .collect()
 }
 
-async fn holders(store: &Store, set: &str, clock: Clock) -> HashSet<LeaseRef> {
+async fn holders(store: &Store, set: &str) -> HashSet<LeaseRef> {
     let Holders { number, first } = store
-        .holders(&[set], clock.now(), 100_000)
+        .holders(&[set], now(), 100_000)
         .await
         .remove(0)
         .unwrap();
@@ -92,14 +80,10 @@ async fn holders(store: &Store, set: &str, clock: Clock) -> HashSet<LeaseRef> {
     first.into_iter().map(|(lease, _)| lease).collect()
 }
 
-/// Asks for a place in a full set until there is one.
-async fn await_place(store: &Store, (set, most): (&str, u32), number: u32, clock: Clock) {
+/// Asks for the only place of a set until it is free.
+async fn await_place(store: &Store, set: &str, number: u32) {
     let begin = Instant::now();
-    while hold(store, (set, most), [number], (clock, LONG))
-        .await
-        .granted
-        == 0
-    {
+    while hold(store, set, 1, [number], LONG).await.granted == 0 {
         assert!(
             begin.elapsed() < Duration::from_secs(30),
             "no place in {set}"
@@ -109,21 +93,18 @@ async fn await_place(store: &Store, (set, most): (&str, u32), number: u32, clock
 }
 
 pub(crate) async fn places_go_to_the_first_up_to_the_most(store: Store) {
-    let (clock, set) = (clock(), ("vendor\u{1}a {b}", 3));
-    let length = (clock, LONG);
-    assert_eq!(
-        hold(&store, set, 0..2, length).await,
-        Held {
-            granted: 2,
-            free: 1,
-            next: None
-        }
-    );
+    let set = "vendor\u{1}a {b}";
+    let two = Held {
+        granted: 2,
+        free: 1,
+        next: None,
+    };
+    assert_eq!(hold(&store, set, 3, 0..2, LONG).await, two);
     let Held {
         granted,
         free,
         next: Some(next),
-    } = hold(&store, set, 1..6, length).await
+    } = hold(&store, set, 3, 1..6, LONG).await
     else {
         panic!("it is full")
     };
@@ -132,31 +113,29 @@ pub(crate) async fn places_go_to_the_first_up_to_the_most(store: Store) {
         next <= LONG + Duration::from_secs(1) && next > LONG / 2,
         "{next:?}"
     );
-    assert_eq!(hold(&store, set, [9], length).await.granted, 0);
+    assert_eq!(hold(&store, set, 3, [9], LONG).await.granted, 0);
     assert_eq!(
-        hold(&store, set, [2, 9, 0], length).await.granted,
+        hold(&store, set, 3, [2, 9, 0], LONG).await.granted,
         1,
         "nobody goes before one who got none"
     );
     assert_eq!(
-        hold(&store, (set.0, 2), [2, 1, 0, 9], length).await.granted,
+        hold(&store, set, 2, [2, 1, 0, 9], LONG).await.granted,
         3,
         "who has a place keeps it"
     );
     assert_eq!(
-        holders(&store, set.0, clock).await,
+        holders(&store, set).await,
         leases(0..3).into_iter().collect()
     );
-    assert_eq!(hold(&store, ("other", 1), [9], length).await.granted, 1);
-    assert_eq!(
-        hold(&store, ("none", 0), [9], length).await,
-        Held {
-            granted: 0,
-            free: 0,
-            next: None
-        }
-    );
-    let one = store.holders(&[set.0, "absent"], clock.now(), 1).await;
+    assert_eq!(hold(&store, "other", 1, [9], LONG).await.granted, 1);
+    let none = Held {
+        granted: 0,
+        free: 0,
+        next: None,
+    };
+    assert_eq!(hold(&store, "none", 0, [9], LONG).await, none);
+    let one = store.holders(&[set, "absent"], now(), 1).await;
     let [Ok(one), Ok(absent)] = &one[..] else {
         panic!("{one:?}")
     };
@@ -164,39 +143,33 @@ pub(crate) async fn places_go_to_the_first_up_to_the_most(store: Store) {
         (one.number, one.first.len(), absent),
         (3, 1, &Holders::default())
     );
-    assert_eq!(
-        store.holders(&[set.0], clock.now(), 0).await,
-        [Ok(Holders {
-            number: 3,
-            first: Vec::new()
-        })]
-    );
+    let number_alone = Holders {
+        number: 3,
+        first: Vec::new(),
+    };
+    let read = store.holders(&[set], now(), 0).await;
+    assert_eq!(read, [Ok(number_alone)]);
 }
 
 pub(crate) async fn released_places_are_free(store: Store) {
-    let (clock, set) = (clock(), ("set", 4));
-    assert_eq!(hold(&store, set, 0..9, (clock, LONG)).await.granted, 4);
-    assert_eq!(release(&store, set.0, [1, 3, 8], clock).await, [2; 3]);
-    assert_eq!(release(&store, set.0, [1], clock).await, [2], "again");
-    assert_eq!(hold(&store, set, 4..9, (clock, LONG)).await.granted, 2);
+    let set = "set";
+    assert_eq!(hold(&store, set, 4, 0..9, LONG).await.granted, 4);
+    assert_eq!(release(&store, set, [1, 3, 8]).await, [2; 3]);
+    assert_eq!(release(&store, set, [1]).await, [2], "again");
+    assert_eq!(hold(&store, set, 4, 4..9, LONG).await.granted, 2);
     assert_eq!(
-        holders(&store, set.0, clock).await,
+        holders(&store, set).await,
         leases([0, 2, 4, 5]).into_iter().collect()
     );
     let places = [("set", lease(0)), ("absent", lease(0)), ("set", lease(2))];
     assert_eq!(
-        store.release(&places, SERVER, clock.now()).await,
+        store.release(&places, SERVER, now()).await,
         [Ok(2), Ok(0), Ok(2)]
     );
 }
 
 pub(crate) async fn many_sets_in_one_call_stand_alone(store: Store) {
-    let (clock, names) = (
-        clock(),
-        (0..40)
-            .map(|number| format!("set {number}"))
-            .collect::<Vec<_>>(),
-    );
+    let names: Vec<String> = (0..40).map(|number| format!("set {number}")).collect();
     let wanted = leases(0..3);
     let holds: Vec<_> = (0..)
         .zip(&names)
@@ -206,12 +179,12 @@ pub(crate) async fn many_sets_in_one_call_stand_alone(store: Store) {
             leases: &wanted,
         })
         .collect();
-    let held = store.hold(&holds, SERVER, clock.now(), LONG).await;
+    let held = store.hold(&holds, SERVER, now(), LONG).await;
     for (hold, held) in holds.iter().zip(held) {
         assert_eq!(held.unwrap().granted, hold.most.min(3) as usize);
     }
     let places: Vec<_> = names.iter().map(|set| (set.as_str(), lease(0))).collect();
-    let extended = store.extend_holds(&places, clock.now(), LONG).await;
+    let extended = store.extend_holds(&places, now(), LONG).await;
     let kept = |number: u32| {
         if number.is_multiple_of(5) {
             Extended::Gone
@@ -224,111 +197,91 @@ pub(crate) async fn many_sets_in_one_call_stand_alone(store: Store) {
             .into_iter()
             .eq((0..40).map(|number| Ok(kept(number))))
     );
-    for (number, left) in (0..).zip(store.release(&places, SERVER, clock.now()).await) {
+    for (number, left) in (0..).zip(store.release(&places, SERVER, now()).await) {
         assert_eq!(left, Ok((number % 5).clamp(1, 3) - 1));
     }
-    assert!(store.hold(&[], SERVER, clock.now(), LONG).await.is_empty());
-    assert!(store.extend_holds(&[], clock.now(), LONG).await.is_empty());
-    assert!(store.release(&[], SERVER, clock.now()).await.is_empty());
-    assert!(store.holders(&[], clock.now(), 1).await.is_empty());
+    assert!(store.hold(&[], SERVER, now(), LONG).await.is_empty());
+    assert!(store.extend_holds(&[], now(), LONG).await.is_empty());
+    assert!(store.release(&[], SERVER, now()).await.is_empty());
+    assert!(store.holders(&[], now(), 1).await.is_empty());
 }
 
 pub(crate) async fn a_place_is_held_as_long_as_its_lease_and_ends_after_it(store: Store) {
-    let (clock, length) = (clock(), Duration::from_millis(500));
+    let length = Duration::from_millis(500);
     let begin = Instant::now();
     for (set, number) in [("over", 0), ("extended", 1), ("shortened", 2)] {
-        assert_eq!(
-            hold(&store, (set, 1), [number], (clock, length))
-                .await
-                .granted,
-            1
-        );
+        assert_eq!(hold(&store, set, 1, [number], length).await.granted, 1);
     }
     let Held {
         granted: 0,
         free: 0,
         next: Some(next),
-    } = hold(&store, ("over", 1), [9], (clock, length)).await
+    } = hold(&store, "over", 1, [9], length).await
     else {
         panic!("it is full")
     };
     assert!(next <= length + Duration::from_secs(1), "{next:?}");
     let extended = [("extended", lease(1)), ("shortened", lease(2))];
     assert_eq!(
-        store.extend_holds(&extended, clock.now(), LONG).await,
+        store.extend_holds(&extended, now(), LONG).await,
         vec![Ok(Extended::Yes); 2]
     );
     assert_eq!(
-        store.extend_holds(&extended[1..], clock.now(), SHORT).await,
+        store.extend_holds(&extended[1..], now(), SHORT).await,
         [Ok(Extended::Yes)]
     );
-    await_place(&store, ("over", 1), 9, clock).await;
+    await_place(&store, "over", 9).await;
     assert!(begin.elapsed() >= length);
     for set in ["extended", "shortened"] {
-        assert_eq!(
-            hold(&store, (set, 1), [9], (clock, LONG)).await.granted,
-            0,
-            "{set}"
-        );
+        assert_eq!(hold(&store, set, 1, [9], LONG).await.granted, 0, "{set}");
     }
     let gone = [("over", lease(0)), ("over", lease(9)), ("never", lease(0))];
     let extended = [Ok(Extended::Gone), Ok(Extended::Yes), Ok(Extended::Gone)];
-    assert_eq!(store.extend_holds(&gone, clock.now(), LONG).await, extended);
+    assert_eq!(store.extend_holds(&gone, now(), LONG).await, extended);
     assert_eq!(
-        holders(&store, "over", clock).await,
+        holders(&store, "over").await,
         leases([9]).into_iter().collect(),
         "never more than there are"
     );
-    assert_eq!(release(&store, "over", [9], clock).await, [0]);
+    assert_eq!(release(&store, "over", [9]).await, [0]);
     assert_eq!(
-        store.extend_holds(&gone, clock.now(), LONG).await,
+        store.extend_holds(&gone, now(), LONG).await,
         vec![Ok(Extended::Gone); 3]
     );
 }
 
 pub(crate) async fn ten_thousand_places_fit_in_one_call(store: Store) {
-    let (clock, all) = (clock(), leases(0..10_000));
-    let length = (clock, LONG);
+    let all = leases(0..10_000);
     assert_eq!(
-        hold(&store, ("set", 9_000), 0..10_000, length)
-            .await
-            .granted,
+        hold(&store, "set", 9_000, 0..10_000, LONG).await.granted,
         9_000
     );
     let places: Vec<_> = all.iter().map(|lease| ("set", *lease)).collect();
-    let extended = store.extend_holds(&places, clock.now(), LONG).await;
+    let extended = store.extend_holds(&places, now(), LONG).await;
     let yes = extended
         .iter()
         .filter(|extended| **extended == Ok(Extended::Yes))
         .count();
     assert_eq!((extended.len(), yes), (10_000, 9_000));
-    assert_eq!(holders(&store, "set", clock).await.len(), 9_000);
-    assert_eq!(
-        release(&store, "set", 0..8_999, clock).await,
-        vec![1; 8_999]
-    );
+    assert_eq!(holders(&store, "set").await.len(), 9_000);
+    assert_eq!(release(&store, "set", 0..8_999).await, vec![1; 8_999]);
 }
 
 /// Each of many tasks takes places, prolongs them, gives them back or forgets them, as workers that die do.
 pub(crate) async fn there_are_never_more_holders_than_places(store: Store) {
     const MOST: u32 = 5;
-    let (clock, at_work) = (clock(), Arc::new(AtomicUsize::new(0)));
+    let at_work = Arc::new(AtomicUsize::new(0));
     let mut tasks = JoinSet::new();
     for task in 0..12u32 {
-        let (store, at_work) = (store.clone(), Arc::clone(&at_work));
+        let store = store.clone();
+        let at_work = Arc::clone(&at_work);
         tasks.spawn(async move {
             let mut random = fastrand::Rng::with_seed(task.into());
             for round in 0..80 {
                 let first = (task * 100 + round) * 4;
                 let dies = random.u32(..60) == 0;
                 let length = if dies { SHORT } else { LONG };
-                let held = hold(
-                    &store,
-                    ("set", MOST),
-                    first..first + random.u32(1..4),
-                    (clock, length),
-                )
-                .await;
+                let held = hold(&store, "set", MOST, first..first + random.u32(1..4), length).await;
                 let granted = held.granted as u32;
                 let before = at_work.fetch_add(held.granted, SeqCst);
                 assert!(
@@ -342,11 +295,11 @@ pub(crate) async fn there_are_never_more_holders_than_places(store: Store) {
                 }
                 if granted > 0 && random.bool() {
                     let extended = store
-                        .extend_holds(&[("set", lease(first))], clock.now(), LONG)
+                        .extend_holds(&[("set", lease(first))], now(), LONG)
                         .await;
                     assert_eq!(extended, [Ok(Extended::Yes)]);
                 }
-                let left = release(&store, "set", first..first + granted, clock).await;
+                let left = release(&store, "set", first..first + granted).await;
                 assert!(left.iter().all(|left| *left < MOST), "{left:?}");
             }
         });
@@ -354,11 +307,9 @@ pub(crate) async fn there_are_never_more_holders_than_places(store: Store) {
     while let Some(done) = tasks.join_next().await {
         done.unwrap();
     }
-    await_place(&store, ("set", 1), 9, clock).await;
+    await_place(&store, "set", 9).await;
     assert_eq!(
-        hold(&store, ("set", MOST), 10..20, (clock, LONG))
-            .await
-            .granted,
+        hold(&store, "set", MOST, 10..20, LONG).await.granted,
         MOST as usize - 1
     );
 }

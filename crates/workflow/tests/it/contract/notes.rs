@@ -34,7 +34,8 @@ async fn texts(store: &Store, workflow: WorkflowId) -> (u64, Vec<String>) {
 }
 
 pub(crate) async fn notes_are_kept_in_their_order(store: Store) {
-    let (one, other) = (id(1, 1), id(2, 3));
+    let one = id(1, 1);
+    let other = id(2, 3);
     for workflow in [one, other] {
         done(&store, create(workflow, Put::default())).await;
         assert_eq!(store.progress(workflow, JOB).await, Ok(None));
@@ -143,17 +144,11 @@ pub(crate) async fn notes_change_no_state_and_go_with_the_workflow(store: Store)
         [Ok(Noted::Gone)]
     );
     let results = vec![(ResultField::Output(JOB), meta("output"))];
-    done(
-        &store,
-        create(
-            workflow,
-            Put {
-                results,
-                ..Put::default()
-            },
-        ),
-    )
-    .await;
+    let put = Put {
+        results,
+        ..Put::default()
+    };
+    done(&store, create(workflow, put)).await;
     assert_eq!(
         texts(&store, workflow).await,
         (0, Vec::new()),
@@ -175,19 +170,11 @@ pub(crate) async fn notes_change_no_state_and_go_with_the_workflow(store: Store)
     assert_eq!(output[0][0].as_deref(), Some(&meta("output")[..]));
     // A result that is dropped for another attempt leaves what was said of the job.
     let dropped_results = vec![ResultField::Output(JOB)];
-    done(
-        &store,
-        update(
-            workflow,
-            "second",
-            "third",
-            Put {
-                dropped_results,
-                ..Put::default()
-            },
-        ),
-    )
-    .await;
+    let put = Put {
+        dropped_results,
+        ..Put::default()
+    };
+    done(&store, update(workflow, "second", "third", put)).await;
     assert_eq!(texts(&store, workflow).await, (0, vec!["a".to_owned()]));
     done(&store, delete(workflow, "third", Delete::default())).await;
     let two = [note(workflow, &["late"]), note(workflow, &[])];
@@ -204,17 +191,11 @@ pub(crate) async fn a_log_that_cannot_be_read_begins_anew(store: Store) {
         (ResultField::Log(JOB), b"1 2 three 4".to_vec()),
         (ResultField::LogPiece(JOB, 1), meta("?")),
     ];
-    done(
-        &store,
-        create(
-            workflow,
-            Put {
-                results,
-                ..Put::default()
-            },
-        ),
-    )
-    .await;
+    let put = Put {
+        results,
+        ..Put::default()
+    };
+    done(&store, create(workflow, put)).await;
     assert!(matches!(
         store.log(workflow, JOB).await,
         Err(StoreError::Corrupt { .. })

@@ -152,10 +152,7 @@ async fn who_leaves_with_a_job_gives_it_back(store: Store) {
     let claimed = deliver(&engine, stays.await).await;
     assert_eq!(names(&claimed), ["a"], "the other one has it");
     assert_eq!(claimed[0].attempt, 1, "nothing was attempted");
-    assert!(
-        claimed[0].fence.is_some_and(|fence| fence > 1),
-        "it was leased before"
-    );
+    assert!(claimed[0].fence > 1, "it was leased before");
 }
 
 async fn jobs_that_a_worker_may_not_have_go_through_the_queue(store: Store) {

@@ -17,7 +17,7 @@ fn ready_row(workflow: WorkflowId) -> Vec<u8> {
         workflow,
         job: JobIndex(0),
     }
-    .row(Format::LATEST)
+    .row()
 }
 
 /// One workflow that could not be read failed the claims of all others, again and again.

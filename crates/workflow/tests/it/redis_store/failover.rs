@@ -194,7 +194,8 @@ fn took_over(nodes: &str, killed: &str) -> bool {
 
 /// Whether a node sees none that fails, and is in step if it is a replica.
 fn is_in_step(server: &RedisServer) -> bool {
-    let (nodes, about) = (server.raw("CLUSTER NODES"), server.raw("INFO replication"));
+    let nodes = server.raw("CLUSTER NODES");
+    let about = server.raw("INFO replication");
     !nodes.contains("fail")
         && nodes.lines().filter(|line| line.contains("slave")).count() == 3
         && (about.contains("role:master") || about.contains("master_link_status:up"))

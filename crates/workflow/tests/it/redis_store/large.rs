@@ -2,11 +2,10 @@
 
 use tidegate_pipeline::test_util::RedisServer;
 use tidegate_workflow::{
-    Begin, Definition, Engine, EngineError, Format, Graph, JobDefinition, JobIndex, LeaseRef,
-    Report, SimulatedStore, Status, Store,
+    Begin, Definition, Engine, Graph, JobDefinition, JobIndex, LeaseRef, Report, Status,
 };
 
-use crate::support::{at, claim, create_of, new, redis, server, succeed, success};
+use crate::support::{at, claim, create_of, redis, server, succeed, success};
 
 fn wide(jobs: usize) -> Definition {
     let jobs = (0..jobs).map(|at| JobDefinition::new(format!("j{at}"), "handler"));
@@ -37,7 +36,8 @@ async fn servers_that_write_one_large_workflow_in_turn_read_what_the_other_has_c
     let claimed = servers[0].claim(&claim(JOBS), at(1)).await.unwrap();
     let leases: Vec<LeaseRef> = claimed.iter().map(|claimed| claimed.lease).collect();
     assert_eq!(leases.len(), JOBS);
-    let (mut before, mut turns) = (0, 0);
+    let mut before = 0;
+    let mut turns = 0;
     for (turn, (some, server)) in leases
         .chunks(AT_ONCE)
         .zip(servers.iter().cycle())
@@ -73,7 +73,8 @@ async fn servers_that_write_one_large_workflow_in_turn_read_what_the_other_has_c
 async fn what_is_shown_of_a_large_workflow_is_what_is_read_of_it() {
     const JOBS: usize = 3_000;
     let (store, redis) = redis().await;
-    let (one, other) = (server(&store).await, server(&store).await);
+    let one = server(&store).await;
+    let other = server(&store).await;
     let id = create_of(&one, wide(JOBS), Begin::Now).await;
     let all = other.show(id).await.unwrap();
     let page = |graph: &Graph| {
@@ -117,7 +118,8 @@ fn whole_reads(redis: &RedisServer) -> u64 {
 async fn a_large_state_is_read_in_pieces_and_is_of_one_moment() {
     const JOBS: usize = 9_000;
     let (store, redis) = redis().await;
-    let (one, other) = (server(&store).await, server(&store).await);
+    let one = server(&store).await;
+    let other = server(&store).await;
     let id = create_of(&one, wide(JOBS), Begin::Now).await;
     let before = whole_reads(&redis);
     let worker = async {
@@ -156,7 +158,8 @@ async fn a_large_state_is_read_in_pieces_and_is_of_one_moment() {
 async fn a_server_that_knows_a_large_state_of_long_ago_reads_it_in_pieces() {
     const JOBS: usize = 9_000;
     let (store, redis) = redis().await;
-    let (one, other) = (server(&store).await, server(&store).await);
+    let one = server(&store).await;
+    let other = server(&store).await;
     let id = create_of(&one, wide(JOBS), Begin::Now).await;
     let old = other.claim(&claim(10), at(1)).await.unwrap();
     let before = whole_reads(&redis);
@@ -225,7 +228,8 @@ async fn servers_that_write_one_large_workflow_at_the_same_time_are_all_served()
 #[tokio::test]
 async fn a_graph_that_was_looked_at_is_remembered() {
     let (store, redis) = redis().await;
-    let (one, other) = (server(&store).await, server(&store).await);
+    let one = server(&store).await;
+    let other = server(&store).await;
     let id = create_of(&one, wide(3_000), Begin::Now).await;
     let page = |graph: &Graph| {
         (0..graph.jobs.len() as u32)
@@ -249,27 +253,5 @@ async fn a_graph_that_was_looked_at_is_remembered() {
             .state
             .word(),
         "running"
-    );
-}
-
-#[tokio::test]
-async fn a_store_of_the_first_format_has_no_more_jobs_than_its_rows_can_name() {
-    let store = Store::Simulated(SimulatedStore::new(1).in_format(Format::First));
-    let engine = server(&store).await;
-    let created = engine
-        .create(
-            [65_536, 65_537, 1]
-                .map(|jobs| new(wide(jobs), Begin::Now))
-                .into(),
-            at(0),
-        )
-        .await;
-    let refused = EngineError::TooManyJobs {
-        jobs: 65_537,
-        most: 65_536,
-    };
-    assert!(
-        created[0].is_ok() && created[2].is_ok() && created[1] == Err(refused),
-        "{created:?}"
     );
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_pipeline::Client;
 use tidegate_pipeline::test_util::{RedisCluster, RedisServer};
-use tidegate_workflow::change::{Delete, Moved, Put, ResultField, RowChange};
+use tidegate_workflow::change::{Delete, Moved, Put, ResultField};
 use tidegate_workflow::rows::Section;
 use tidegate_workflow::{
     Begin, Claim, Clockwork, Definition, Engine, EngineOptions, Graph, JobDefinition, JobIndex,
@@ -13,6 +13,7 @@ use tidegate_workflow::{
 };
 
 use super::{open, open_with, open_with_client, options};
+use crate::contract::rows::added;
 use crate::contract::{
     PARTITIONS, birth, count_all, create, delete, depth_of_all, done, due_of_each, heads_of, id,
     index_row, micros, ready_of_each, ready_row, update,
@@ -20,14 +21,16 @@ use crate::contract::{
 
 /// The keys on a server, sorted.
 fn keys(server: &RedisServer) -> Vec<String> {
-    let reply = server.raw("KEYS *");
-    let mut keys: Vec<String> = reply
-        .lines()
-        .filter(|line| !line.starts_with(['*', '$']))
-        .map(str::to_owned)
-        .collect();
+    let mut keys = texts(server, "KEYS *");
     keys.sort();
     keys
+}
+
+/// The texts in the answers to commands.
+fn texts(server: &RedisServer, commands: &str) -> Vec<String> {
+    let reply = server.raw(commands);
+    let lines = reply.lines().filter(|line| !line.starts_with(['*', '$']));
+    lines.map(str::to_owned).collect()
 }
 
 #[tokio::test]
@@ -38,14 +41,8 @@ async fn a_workflow_has_few_keys_and_they_go_with_it() {
     let put = Put {
         birth: Some(birth(Some("order 1"))),
         jobs: vec![(JobIndex(12), b"state".to_vec())],
-        index: RowChange {
-            remove: vec![],
-            add: vec![row.clone()],
-        },
-        ready: RowChange {
-            remove: vec![],
-            add: vec![ready_row("default", 1, id, 12)],
-        },
+        index: added(vec![row.clone()]),
+        ready: added(vec![ready_row("default", 1, id, 12)]),
         timer: Moved::To(micros(1)),
         expiry: Moved::To(micros(2)),
         ..Put::default()
@@ -53,26 +50,13 @@ async fn a_workflow_has_few_keys_and_they_go_with_it() {
     done(&store, create(id, put)).await;
     let results = vec![(ResultField::Output(JobIndex(12)), b"1".to_vec())];
     let before = keys(&server);
-    done(
-        &store,
-        update(
-            id,
-            "first",
-            "second",
-            Put {
-                results,
-                ..Put::default()
-            },
-        ),
-    )
-    .await;
-    let tag = before
-        .iter()
-        .find(|key| key.contains('{'))
-        .unwrap()
-        .split(['{', '}'])
-        .nth(1)
-        .unwrap();
+    let put = Put {
+        results,
+        ..Put::default()
+    };
+    done(&store, update(id, "first", "second", put)).await;
+    let tagged = before.iter().find(|key| key.contains('{')).unwrap();
+    let tag = tagged.split(['{', '}']).nth(1).unwrap();
     let parts = ["w", "d"].map(|part| format!("{part}:{id}"));
     let rest = ["rq", "ix", "tm", "ex", "k:order 1", &parts[0], &parts[1]];
     let mut expected: Vec<String> = rest
@@ -87,14 +71,12 @@ async fn a_workflow_has_few_keys_and_they_go_with_it() {
         keys(&server).contains(&results),
         "results come with the first one"
     );
-    let fields = server.raw(&format!(
-        "HKEYS tg:{{{tag}}}:w:{id}\r\nHKEYS {results}\r\nGET \"tg:{{{tag}}}:k:order 1\""
-    ));
-    let fields: Vec<&str> = fields
-        .lines()
-        .filter(|line| !line.starts_with(['*', '$']))
-        .collect();
-    assert_eq!(fields, ["m", "12", "l", "12", &id.to_string()]);
+    let fields =
+        format!("HKEYS tg:{{{tag}}}:w:{id}\r\nHKEYS {results}\r\nGET \"tg:{{{tag}}}:k:order 1\"");
+    assert_eq!(
+        texts(&server, &fields),
+        ["m", "12", "l", "12", &id.to_string()]
+    );
 
     let ready = vec![ready_row("default", 1, id, 12)];
     let all = Delete {
@@ -108,15 +90,8 @@ async fn a_workflow_has_few_keys_and_they_go_with_it() {
     // A row of it makes Redis keep the set in a form that is not searched row by row. No read finds it.
     assert_eq!(server.raw(&format!("ZCARD {timers}")).trim(), ":1");
     assert_eq!(server.raw(&format!("ZCOUNT {timers} 0 +inf")).trim(), ":0");
-    assert_eq!(
-        server
-            .raw(&format!("OBJECT ENCODING {timers}"))
-            .lines()
-            .last()
-            .unwrap()
-            .trim(),
-        "skiplist"
-    );
+    let encoding = texts(&server, &format!("OBJECT ENCODING {timers}"));
+    assert_eq!(encoding, ["skiplist"]);
 }
 
 fn note_of(workflow: WorkflowId) -> JobNote {
@@ -157,11 +132,7 @@ async fn notes_are_beside_results_and_need_no_key_of_their_own() {
         panic!("{added:?}")
     };
     assert!(results.ends_with(&format!(":o:{id}")), "{results}");
-    let fields = server.raw(&format!("HKEYS {results}"));
-    let mut fields: Vec<&str> = fields
-        .lines()
-        .filter(|line| !line.starts_with(['*', '$']))
-        .collect();
+    let mut fields = texts(&server, &format!("HKEYS {results}"));
     fields.sort_unstable();
     // Pieces of two lines, of 20 the last ten.
     let pieces = (10..20).map(|slot| format!("3.l{slot}"));
@@ -180,34 +151,20 @@ async fn writes<T>(client: &Client, what: impl Future<Output = T>) -> u64 {
     client.stats().writes - before
 }
 
-/// Every call costs one write for each of `nodes` that it concerns.
-async fn check_round_trips(store: &Store, client: &Client, nodes: u64) {
-    let ids: Vec<_> = (0..64)
-        .map(|at| id(at + 1, (at % u64::from(PARTITIONS)) as u16))
-        .collect();
-    let of_one = |partition: u16| {
-        let ids = ids
-            .iter()
-            .filter(move |id| id.partition() == Partition(partition));
-        ids.map(|&id| {
-            create(
-                id,
-                Put {
-                    timer: Moved::To(micros(1)),
-                    ..Put::default()
-                },
-            )
-        })
-        .collect::<Vec<_>>()
-    };
-    for partition in 0..PARTITIONS {
-        let changes = of_one(partition);
-        assert_eq!(
-            writes(client, store.apply(Partition(partition), &changes)).await,
-            1,
-            "apply {}",
-            changes.len()
-        );
+/// Every write costs one write for each of `nodes` that it concerns.
+async fn check_writes(store: &Store, client: &Client, nodes: u64, ids: &[WorkflowId]) {
+    for partition in (0..PARTITIONS).map(Partition) {
+        let here = ids.iter().filter(|id| id.partition() == partition);
+        let change = |&id| {
+            let put = Put {
+                timer: Moved::To(micros(1)),
+                ..Put::default()
+            };
+            create(id, put)
+        };
+        let changes: Vec<_> = here.map(change).collect();
+        let number = writes(client, store.apply(partition, &changes)).await;
+        assert_eq!(number, 1, "apply {}", changes.len());
     }
     let note = |&workflow| JobNote {
         workflow,
@@ -216,58 +173,43 @@ async fn check_round_trips(store: &Store, client: &Client, nodes: u64) {
     };
     let notes: Vec<JobNote> = ids.iter().map(note).collect();
     assert_eq!(writes(client, store.note(&notes)).await, nodes, "notes");
+}
+
+/// Every read costs one write for each of `nodes` that it concerns.
+async fn check_reads(store: &Store, client: &Client, nodes: u64, ids: &[WorkflowId]) {
     let results: Vec<_> = ids
         .iter()
         .map(|&id| (id, vec![ResultField::Output(JobIndex(0))]))
         .collect();
-    let partitions: Vec<_> = (0..PARTITIONS).map(Partition).collect();
-    let spans: Vec<_> = partitions
-        .iter()
-        .map(|&at| (at, Span::of(Section::All.prefix())))
-        .collect();
-    let count = [Span::of(Section::All.prefix()), Span::of(b"s".to_vec())];
+    let span = || Span::of(Section::All.prefix());
+    let spans: Vec<_> = (0..PARTITIONS).map(|at| (Partition(at), span())).collect();
+    let count = [span(), Span::of(b"s".to_vec())];
     let prefixes = [b"a".to_vec(), b"b".to_vec()];
-    assert_eq!(writes(client, store.load(&ids)).await, nodes, "load");
-    assert_eq!(writes(client, store.heads(&ids)).await, nodes, "heads");
-    assert_eq!(
+    let page = store.page(&spans, Order::NewestFirst, 100);
+    let due = due_of_each(store, Clockwork::Timers, 5, 100);
+    let numbers = [
+        writes(client, store.load(ids)).await,
+        writes(client, store.heads(ids)).await,
         writes(client, store.results(&results)).await,
-        nodes,
-        "results"
-    );
-    assert_eq!(
         writes(client, ready_of_each(store, &prefixes, 100)).await,
-        nodes,
-        "ready"
-    );
-    assert_eq!(
-        writes(client, due_of_each(store, Clockwork::Timers, 5, 100)).await,
-        nodes,
-        "due"
-    );
-    assert_eq!(
-        writes(client, store.page(&spans, Order::NewestFirst, 100)).await,
-        nodes,
-        "page"
-    );
-    assert_eq!(
+        writes(client, due).await,
+        writes(client, page).await,
         writes(client, count_all(store, &count)).await,
-        nodes,
-        "count"
-    );
-    assert_eq!(
         writes(client, depth_of_all(store, &prefixes)).await,
-        nodes,
-        "ready_depth"
-    );
-    assert_eq!(
-        writes(client, store.keyed(Partition(0), "key")).await,
-        1,
-        "keyed"
-    );
-    assert_eq!(
-        store.load(&ids).await.unwrap().iter().flatten().count(),
-        ids.len()
-    );
+    ];
+    assert_eq!(numbers, [nodes; 8]);
+    let keyed = writes(client, store.keyed(Partition(0), "key")).await;
+    assert_eq!(keyed, 1, "keyed");
+}
+
+async fn check_round_trips(store: &Store, client: &Client, nodes: u64) {
+    let ids: Vec<_> = (0..64)
+        .map(|at| id(at + 1, (at % u64::from(PARTITIONS)) as u16))
+        .collect();
+    check_writes(store, client, nodes, &ids).await;
+    check_reads(store, client, nodes, &ids).await;
+    let loaded = store.load(&ids).await.unwrap();
+    assert_eq!(loaded.iter().flatten().count(), ids.len());
 }
 
 #[tokio::test]
@@ -318,18 +260,12 @@ async fn a_state_stays_compact_with_a_long_label() {
     for (at, length) in [(1, 64), (2, 65), (3, 256)] {
         let mut birth = birth(None);
         birth.label = vec![b'x'; length];
-        done(
-            &store,
-            create(
-                id(at, 0),
-                Put {
-                    birth: Some(birth),
-                    jobs: vec![(JobIndex(0), vec![0; 64])],
-                    ..Put::default()
-                },
-            ),
-        )
-        .await;
+        let put = Put {
+            birth: Some(birth),
+            jobs: vec![(JobIndex(0), vec![0; 64])],
+            ..Put::default()
+        };
+        done(&store, create(id(at, 0), put)).await;
         let key = keys(&server)
             .into_iter()
             .find(|key| key.ends_with(&format!(":w:{}", id(at, 0))))
@@ -429,17 +365,11 @@ async fn stores_of_one_redis_do_not_meet() {
         RedisOptions::new("other:", 1, Duration::from_secs(5)).unwrap(),
     )
     .await;
-    done(
-        &store,
-        create(
-            id(1, 0),
-            Put {
-                timer: Moved::To(micros(1)),
-                ..Put::default()
-            },
-        ),
-    )
-    .await;
+    let put = Put {
+        timer: Moved::To(micros(1)),
+        ..Put::default()
+    };
+    done(&store, create(id(1, 0), put)).await;
     assert_eq!(other.load(&[id(1, 0)]).await.unwrap(), [None]);
     assert_eq!(
         due_of_each(&other, Clockwork::Timers, 9, 9).await.unwrap(),

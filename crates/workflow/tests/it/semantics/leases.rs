@@ -55,7 +55,7 @@ async fn each_lease_has_a_higher_number(store: Store) {
         all.each_ref().map(|claimed| claimed.attempt),
         [1, 1, 1, 2, 1]
     );
-    assert_eq!(all.map(|claimed| claimed.fence), [1, 2, 3, 4, 5].map(Some));
+    assert_eq!(all.map(|claimed| claimed.fence), [1, 2, 3, 4, 5]);
 }
 
 async fn a_lost_lease_says_why(store: Store) {

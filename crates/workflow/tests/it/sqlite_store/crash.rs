@@ -10,7 +10,7 @@ use tidegate_workflow::change::{
 };
 use tidegate_workflow::rows::{ReadyEntry, Row, Section};
 use tidegate_workflow::{
-    Clockwork, Format, JobIndex, Partition, RowSet, Store, Timestamp, WorkflowId, due_row,
+    Clockwork, JobIndex, Partition, RowSet, Store, Timestamp, WorkflowId, due_row,
 };
 
 use super::open_at;
@@ -68,7 +68,7 @@ fn expected(id: WorkflowId, step: u8) -> Expected {
     ];
     Expected {
         meta: vec![step],
-        ready: entry.row(Format::LATEST),
+        ready: entry.row(),
         index: index.concat(),
         timer: since,
     }

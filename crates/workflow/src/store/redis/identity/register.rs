@@ -1,8 +1,7 @@
-//! The registers in Redis. Each is a hash, as in all versions. Beside it, its names are in a sorted set with one score, so that they can be
-//! read in pages, and another hash says when they were entered.
+//! The registers in Redis. Each is a hash. Beside it, its names are in a sorted set with one score, so that they can be read in pages, and
+//! another hash says when they were entered.
 //!
-//! In the sorted set, `n` and the name stands for a name, `p` and the name for one whose value is `paused`, and `!` says that all are there. Earlier versions
-//! write the hash alone, so the set is only read where they cannot be at work.
+//! In the sorted set, `n` and the name stands for a name, `p` and the name for one whose value is `paused`, and `!` says that all are there.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
@@ -11,7 +10,6 @@ use tidegate_pipeline::{Arg, Batch, Outcome};
 
 use super::super::RedisStore;
 use super::super::reply::{self, answer, reason, unavailable};
-use crate::record::format::Format;
 use crate::store::error::StoreError;
 use crate::store::query::Register;
 use crate::store::register::{Entered, PAUSED};
@@ -99,12 +97,13 @@ fn values_of(outcome: &Outcome) -> Result<Vec<Option<String>>, StoreError> {
 impl RedisStore {
     /// Whether the names of a register can be read in their order.
     fn is_ordered(&self, register: Register) -> bool {
-        self.format() >= Format::Third && self.identity.ordered[register as usize].load(Relaxed)
+        self.identity.ordered[register as usize].load(Relaxed)
     }
 
     /// Asks how many names a register has, in the hash and in order.
     pub(super) fn ask_sizes(&self, batch: &mut Batch, register: Register) {
-        let (key, [index, _]) = (self.keys.register(register), self.keys.beside(register));
+        let key = self.keys.register(register);
+        let [index, _] = self.keys.beside(register);
         batch.unit().repeatable("HLEN", &[Arg::Key(key.as_bytes())]);
         batch.unit().repeatable(
             "ZLEXCOUNT",
@@ -127,23 +126,17 @@ impl RedisStore {
             if ordered == 0 && was_ordered.load(Relaxed) {
                 self.identity.losses.fetch_add(1, Relaxed);
             }
-            if self.format() >= Format::Third && !self.is_migrating() {
-                // The next look tries again.
-                let in_order =
-                    ordered == size + 1 || self.put_in_order(REGISTERS[at]).await.is_ok();
-                was_ordered.store(in_order, Relaxed);
-            }
+            // The next look tries again.
+            let in_order = ordered == size + 1 || self.put_in_order(REGISTERS[at]).await.is_ok();
+            was_ordered.store(in_order, Relaxed);
         }
         names
     }
 
-    fn is_migrating(&self) -> bool {
-        self.schema().is_migrating()
-    }
-
     /// Makes the hash and the sorted set have the same names: all that one of them has.
     async fn put_in_order(&self, register: Register) -> Result<(), StoreError> {
-        let (key, [index, _]) = (self.keys.register(register), self.keys.beside(register));
+        let key = self.keys.register(register);
+        let [index, _] = self.keys.beside(register);
         let mut batch = Batch::new();
         batch
             .unit()
@@ -155,9 +148,11 @@ impl RedisStore {
         }
         let outcomes = self.send(batch).await;
         let entries = reply::entries(answer(&outcomes[0])?)?;
-        let (ordered, paused) = (names_of(&outcomes[1])?, names_of(&outcomes[2])?);
+        let ordered = names_of(&outcomes[1])?;
+        let paused = names_of(&outcomes[2])?;
         for some in entries.chunks(TOGETHER) {
-            let (rows, mut batch) = (rows_of(some), Batch::new());
+            let rows = rows_of(some);
+            let mut batch = Batch::new();
             batch
                 .unit()
                 .repeatable("ZADD", &args(&index, scored(&rows)));
@@ -188,7 +183,8 @@ impl RedisStore {
         name: Option<&str>,
         limit: usize,
     ) -> Result<Vec<(String, String)>, StoreError> {
-        let (key, [index, _]) = (self.keys.register(register), self.keys.beside(register));
+        let key = self.keys.register(register);
+        let [index, _] = self.keys.beside(register);
         let mut batch = Batch::new();
         if !self.is_ordered(register) {
             batch
@@ -213,7 +209,8 @@ impl RedisStore {
                 .repeatable("ZRANGE", &range(&index, &after(kind, name), &limit));
         }
         let outcomes = self.send(batch).await;
-        let (names, paused) = (names_of(&outcomes[0])?, names_of(&outcomes[1])?);
+        let names = names_of(&outcomes[0])?;
+        let paused = names_of(&outcomes[1])?;
         let value = |name: &String| {
             if paused.binary_search(name).is_ok() {
                 PAUSED
@@ -267,7 +264,8 @@ impl RedisStore {
         name: &str,
         value: Option<&str>,
     ) -> Result<(), StoreError> {
-        let (key, [index, _]) = (self.keys.register(register), self.keys.beside(register));
+        let key = self.keys.register(register);
+        let [index, _] = self.keys.beside(register);
         let [named, paused] = [NAME, PAUSE].map(|kind| row(kind, name));
         let name = Arg::Bytes(name.as_bytes());
         let put = |row| args(&index, [Arg::Integer(0), Arg::Bytes(row)]);
@@ -297,7 +295,8 @@ impl RedisStore {
         entries: &[(String, String)],
         at: Timestamp,
     ) -> Result<(), StoreError> {
-        let (key, [index, moments]) = (self.keys.register(register), self.keys.beside(register));
+        let key = self.keys.register(register);
+        let [index, moments] = self.keys.beside(register);
         let at = Arg::Integer(i64::try_from(at.micros()).unwrap_or(i64::MAX));
         if entries.is_empty() {
             return Ok(());
@@ -344,7 +343,8 @@ impl RedisStore {
         register: Register,
         names: &[Entered],
     ) -> Result<u64, StoreError> {
-        let (key, [index, moments]) = (self.keys.register(register), self.keys.beside(register));
+        let key = self.keys.register(register);
+        let [index, moments] = self.keys.beside(register);
         let moment =
             |at: &Option<Timestamp>| at.map_or_else(String::new, |at| at.micros().to_string());
         let texts: Vec<(&String, String)> =

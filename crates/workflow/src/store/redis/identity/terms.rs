@@ -8,7 +8,8 @@ use crate::store::error::StoreError;
 
 impl RedisStore {
     pub(crate) async fn terms(&self) -> Result<Vec<(String, String)>, StoreError> {
-        let (key, mut batch) = (self.keys.terms(), Batch::new());
+        let key = self.keys.terms();
+        let mut batch = Batch::new();
         batch
             .unit()
             .repeatable("HGETALL", &[Arg::Key(key.as_bytes())]);
@@ -20,8 +21,10 @@ impl RedisStore {
         name: &str,
         value: Option<&str>,
     ) -> Result<(), StoreError> {
-        let (key, mut batch) = (self.keys.terms(), Batch::new());
-        let (key, name) = (Arg::Key(key.as_bytes()), Arg::Bytes(name.as_bytes()));
+        let key = self.keys.terms();
+        let mut batch = Batch::new();
+        let key = Arg::Key(key.as_bytes());
+        let name = Arg::Bytes(name.as_bytes());
         self.wait(match value {
             Some(value) => batch
                 .unit()

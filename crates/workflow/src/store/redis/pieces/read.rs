@@ -102,7 +102,7 @@ impl RedisStore {
             let Ok(known) = decode::<Meta>(meta, String::new) else {
                 break;
             };
-            let mut reading = Reading::new(self, (key, known.counts.total()), meta, known.stamp());
+            let mut reading = Reading::new(self, key, known.counts.total(), meta, known.stamp());
             match reading.all().await? {
                 Look::Gone => return Ok(None),
                 Look::Lost => {}
@@ -134,7 +134,7 @@ impl RedisStore {
         since: Stamp,
     ) -> Result<Option<Later>, StoreError> {
         let key = self.keys.part(id, Part::State);
-        let mut reading = Reading::new(self, (&key, jobs), &[], since);
+        let mut reading = Reading::new(self, &key, jobs, &[], since);
         Ok(match reading.catch_up().await? {
             Look::Same | Look::Current => Some(Later {
                 stamp: reading.stamp,
@@ -146,12 +146,7 @@ impl RedisStore {
 }
 
 impl<'a> Reading<'a> {
-    fn new(
-        store: &'a RedisStore,
-        (key, number): (&'a str, usize),
-        meta: &[u8],
-        stamp: Stamp,
-    ) -> Self {
+    fn new(store: &'a RedisStore, key: &'a str, number: usize, meta: &[u8], stamp: Stamp) -> Self {
         Self {
             store,
             key,
@@ -206,7 +201,8 @@ impl<'a> Reading<'a> {
         pieces: &[Range<usize>],
         jobs: &[JobIndex],
     ) -> Result<Look, StoreError> {
-        let (from, length) = (self.stamp.version, trail::length(self.number));
+        let from = self.stamp.version;
+        let length = trail::length(self.number);
         let trail: Vec<String> = (from..=from + AHEAD)
             .map(|version| trail::field(version, length))
             .collect();
@@ -318,7 +314,8 @@ impl<'a> Reading<'a> {
     }
 
     async fn find_marks(&self) -> Result<Vec<u32>, StoreError> {
-        let (mut marks, mut cursor) = (Vec::new(), 0_u64);
+        let mut marks = Vec::new();
+        let mut cursor = 0_u64;
         loop {
             let from = cursor.to_string();
             let begin = [Arg::Key(self.key.as_bytes()), Arg::Bytes(from.as_bytes())];

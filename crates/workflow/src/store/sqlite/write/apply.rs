@@ -66,7 +66,18 @@ impl Moments {
     }
 }
 
-type At = (Partition, WorkflowId);
+/// A workflow, and the partition that it is in.
+#[derive(Clone, Copy)]
+struct At {
+    partition: Partition,
+    workflow: WorkflowId,
+}
+
+impl At {
+    fn id(&self) -> &[u8] {
+        self.workflow.bytes()
+    }
+}
 
 impl<'c> Tables<'c> {
     pub(super) fn new(connection: &'c Connection) -> Self {
@@ -115,14 +126,17 @@ impl<'c> Tables<'c> {
         partition: Partition,
         change: &Change,
     ) -> Result<Applied, StoreError> {
-        let at = (partition, change.workflow);
+        let at = At {
+            partition,
+            workflow: change.workflow,
+        };
         if let Write::Put(put) = &change.write {
             match (&change.expected, &put.birth, put.was) {
                 (None, Some(birth), _) if birth.idempotency_key.is_none() => {
                     return self.create(at, put, birth);
                 }
                 (Some(expected), None, Some(was)) => {
-                    return self.update(at, (expected, was, change.small), put);
+                    return self.update(at, change, expected, was, put);
                 }
                 _ => {}
             }
@@ -157,29 +171,32 @@ impl<'c> Tables<'c> {
 
     /// Writes a workflow that must not exist, without a look before.
     fn create(&mut self, at: At, put: &Put, birth: &Birth) -> Result<Applied, StoreError> {
-        let (id, moments) = (at.1.bytes().as_slice(), Moments::default().moved(put));
-        if self.create.run(params![
-            id,
+        let moments = Moments::default().moved(put);
+        let row = params![
+            at.id(),
             put.meta,
             birth.label,
             moments.timer,
             moments.expiry
-        ])? == 0
-        {
-            return self.conflict(at.1);
+        ];
+        if self.create.run(row)? == 0 {
+            return self.conflict(at.workflow);
         }
-        self.put_graph.run(params![id, birth.graph])?;
-        self.put_rest(at, (Moments::default(), moments), put)
+        self.put_graph.run(params![at.id(), birth.graph])?;
+        self.put_rest(at, Moments::default(), moments, put)
     }
 
     /// Writes a state in place of the expected one, whose times are known, without a look before.
     fn update(
         &mut self,
         at: At,
-        (expected, was, small): (&[u8], Times, bool),
+        change: &Change,
+        expected: &[u8],
+        was: Times,
         put: &Put,
     ) -> Result<Applied, StoreError> {
-        let (id, was) = (at.1.bytes().as_slice(), Moments::of(was));
+        let id = at.id();
+        let was = Moments::of(was);
         let now = was.moved(put);
         let stays = put.timer == Moved::Unchanged && put.expiry == Moved::Unchanged;
         let Self {
@@ -187,7 +204,7 @@ impl<'c> Tables<'c> {
             put_meta_and_times: [begins_timed, is_timed],
             ..
         } = self;
-        let updated = match (small, stays) {
+        let updated = match (change.small, stays) {
             (true, true) => begins.run(params![id, put.meta, expected, read::end_of(expected)])?,
             (true, false) => {
                 let end = read::end_of(expected);
@@ -199,22 +216,21 @@ impl<'c> Tables<'c> {
             }
         };
         match updated {
-            0 => self.conflict(at.1),
-            _ => self.put_rest(at, (was, now), put),
+            0 => self.conflict(at.workflow),
+            _ => self.put_rest(at, was, now, put),
         }
     }
 
     /// Writes what was looked at before.
     fn put(&mut self, at: At, was: Moments, put: &Put) -> Result<Applied, StoreError> {
-        if let Some(key) = put
-            .birth
-            .as_ref()
-            .and_then(|birth| birth.idempotency_key.as_deref())
+        let birth = put.birth.as_ref();
+        if let Some(key) = birth.and_then(|birth| birth.idempotency_key.as_deref())
             && let Some(owner) = self.claim_key(at, key)?
         {
             return Ok(Applied::KeyTaken(owner));
         }
-        let (id, now) = (at.1.bytes().as_slice(), was.moved(put));
+        let id = at.id();
+        let now = was.moved(put);
         match &put.birth {
             Some(Birth { graph, label, .. }) => {
                 self.replace
@@ -227,21 +243,17 @@ impl<'c> Tables<'c> {
                     .run(params![id, put.meta, now.timer, now.expiry])?
             }
         }
-        self.put_rest(at, (was, now), put)
+        self.put_rest(at, was, now, put)
     }
 
     /// Enters an idempotency key, or says which workflow has it.
-    fn claim_key(
-        &mut self,
-        (partition, id): At,
-        key: &str,
-    ) -> Result<Option<WorkflowId>, StoreError> {
-        let owner = self.look_for_key.find(params![partition.0, key], |row| {
+    fn claim_key(&mut self, at: At, key: &str) -> Result<Option<WorkflowId>, StoreError> {
+        let partition = at.partition.0;
+        let owner = self.look_for_key.find(params![partition, key], |row| {
             row.get(0).map(WorkflowId::from_bytes)
         })?;
         if owner.is_none() {
-            self.put_key
-                .run(params![partition.0, key, id.bytes().as_slice()])?;
+            self.put_key.run(params![partition, key, at.id()])?;
         }
         Ok(owner)
     }
@@ -250,16 +262,19 @@ impl<'c> Tables<'c> {
     fn put_rest(
         &mut self,
         at: At,
-        (was, now): (Moments, Moments),
+        was: Moments,
+        now: Moments,
         put: &Put,
     ) -> Result<Applied, StoreError> {
         if put.timer != Moved::Unchanged {
-            self.timers.shift(at, was.timer, now.timer)?;
+            self.timers
+                .shift(at.partition, at.workflow, was.timer, now.timer)?;
         }
         if put.expiry != Moved::Unchanged {
-            self.expiries.shift(at, was.expiry, now.expiry)?;
+            self.expiries
+                .shift(at.partition, at.workflow, was.expiry, now.expiry)?;
         }
-        let (partition, id) = (at.0, at.1.bytes().as_slice());
+        let id = at.id();
         for (job, state) in &put.jobs {
             self.put_job.run(params![id, job.0, state])?;
         }
@@ -272,11 +287,11 @@ impl<'c> Tables<'c> {
         }
         let added = &mut self.added;
         self.ready.change(
-            partition,
+            at.partition,
             &put.ready,
-            Some(&mut |row, rows| added.note(partition, row, rows)),
+            Some(&mut |row, rows| added.note(at.partition, row, rows)),
         )?;
-        self.index.change(partition, &put.index, None)?;
+        self.index.change(at.partition, &put.index, None)?;
         Ok(Applied::Done)
     }
 
@@ -286,20 +301,20 @@ impl<'c> Tables<'c> {
         moments: Option<Moments>,
         delete: &Delete,
     ) -> Result<Applied, StoreError> {
-        let partition = at.0;
+        let partition = at.partition;
         for (set, old) in [
             (&mut self.timers, moments.map(|moments| moments.timer)),
             (&mut self.expiries, moments.map(|moments| moments.expiry)),
         ] {
             match old {
                 Some(None) => {}
-                Some(old) => set.shift(at, old, None)?,
+                Some(old) => set.shift(partition, at.workflow, old, None)?,
                 // What is left of a workflow that is gone does not say when it was due.
-                None => set.remove_all(at)?,
+                None => set.remove_all(partition, at.workflow)?,
             }
         }
         for table in &mut self.drop_all {
-            table.run([at.1.bytes().as_slice()])?;
+            table.run([at.id()])?;
         }
         let added = &mut self.added;
         self.ready.remove(

@@ -154,7 +154,8 @@ impl<'c> Timed<'c> {
     /// may not be the one that the state calls for.
     pub(super) fn shift(
         &mut self,
-        (partition, id): (Partition, WorkflowId),
+        partition: Partition,
+        id: WorkflowId,
         old: Option<i64>,
         new: Option<i64>,
     ) -> Result<(), StoreError> {
@@ -182,7 +183,8 @@ impl<'c> Timed<'c> {
     /// Removes the row of a workflow, whenever it is due.
     pub(super) fn remove_all(
         &mut self,
-        (partition, id): (Partition, WorkflowId),
+        partition: Partition,
+        id: WorkflowId,
     ) -> Result<(), StoreError> {
         self.delete_all
             .run(params![partition.0, id.bytes().as_slice()])
@@ -216,7 +218,8 @@ mod tests {
             change(&["a", "absent"], &["b", "d"]),
             change(&["c"], &["e", "f", "a", "b"]),
         ];
-        let (mut ready, mut index) = (Rows::ready(&connection), Rows::index(&connection));
+        let mut ready = Rows::ready(&connection);
+        let mut index = Rows::index(&connection);
         let mut number = 0;
         for change in &changes {
             ready

@@ -65,7 +65,8 @@ impl Space {
 /// Gives some pages back if there are enough of them. Returns whether there may be more to give.
 fn give_back(connection: &Connection, began: bool) -> Result<bool, StoreError> {
     let number = |pragma| connection.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
-    let (free, all) = (number("freelist_count")?, number("page_count")?);
+    let free = number("freelist_count")?;
+    let all = number("page_count")?;
     // Once begun, it goes on until half as many are left as are enough to begin.
     let kept = KEPT.max(all / SHARE) / if began { 2 } else { 1 };
     if free > kept && gives_back(connection)? {

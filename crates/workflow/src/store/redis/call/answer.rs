@@ -1,0 +1,66 @@
+//! What the script answers.
+
+use tidegate_pipeline::{Outcome, Reply};
+
+use super::Call;
+use crate::record::change::Applied;
+use crate::store::error::StoreError;
+use crate::store::redis::reply::{self, unexpected};
+
+impl Call<'_> {
+    /// What became of each change, with its place among all changes.
+    pub(in crate::store::redis) fn answer(
+        &self,
+        answer: &Reply,
+    ) -> Result<Vec<(usize, Applied)>, StoreError> {
+        match answer {
+            Reply::Integer(_) => Ok(self
+                .places
+                .iter()
+                .map(|&place| (place, Applied::Done))
+                .collect()),
+            Reply::Array(each) if each.len() == self.states.len() => {
+                let each = each.iter().zip(&self.states).zip(&self.places);
+                each.map(|((one, key), &place)| {
+                    Ok((place, self.answer_one(key, one.as_ref().ok(), answer)?))
+                })
+                .collect()
+            }
+            _ => Err(unexpected("what became of the changes", answer)),
+        }
+    }
+
+    fn answer_one(
+        &self,
+        key: &str,
+        one: Option<&Reply>,
+        answer: &Reply,
+    ) -> Result<Applied, StoreError> {
+        match one {
+            Some(Reply::Integer(0)) => Ok(Applied::Done),
+            Some(Reply::Integer(_)) => Ok(Applied::Elsewhere),
+            Some(Reply::Bulk(id)) => Ok(Applied::KeyTaken(reply::id(id)?)),
+            Some(Reply::Array(later)) if matches!(later.first(), Some(Ok(Reply::Integer(_)))) => {
+                Ok(Applied::Behind(reply::later(key, later)?))
+            }
+            Some(state @ Reply::Array(_)) if self.small => {
+                Ok(Applied::Conflict(reply::small_in_array(state)?))
+            }
+            Some(state @ Reply::Array(_)) => Ok(Applied::Conflict(reply::state(key, state)?)),
+            _ => Err(unexpected("what became of each change", answer)),
+        }
+    }
+}
+
+/// What is added to the number of changes when others were not told of them.
+const NOT_TOLD: u64 = 1 << 20;
+
+/// Whether Redis did not let a call tell others of what it wrote.
+pub(in crate::store::redis) fn was_not_told(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Reply(Reply::Integer(number)) if number.unsigned_abs() >= NOT_TOLD)
+}
+
+/// Whether a call that created workflows found none in its partition.
+pub(in crate::store::redis) fn was_empty(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Reply(Reply::Integer(..0)))
+}

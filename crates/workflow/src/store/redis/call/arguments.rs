@@ -1,0 +1,120 @@
+//! The arguments of a call: the plans of what the script does, and the values.
+
+use tidegate_pipeline::{Arg, UnitBuilder};
+
+use super::{AnnounceCommand, Call, Command, Piece, Rows, pack};
+use crate::record::change::Stamp;
+use crate::store::redis::keys::Set;
+
+impl<'a> Call<'a> {
+    /// The writes of rows that changes have in common, in the order of their arguments: key and rows.
+    fn rows(&self, command: Command) -> impl Iterator<Item = (usize, &Rows<'a>)> {
+        let sets = if command.removes() {
+            &self.removed
+        } else {
+            &self.added
+        };
+        sets.iter()
+            .enumerate()
+            .filter(|(_, rows)| !rows.pieces.is_empty())
+    }
+
+    /// The two packed arguments.
+    fn plans(&self) -> [Vec<u8>; 2] {
+        let mut together = Vec::with_capacity(32);
+        let mut one_by_one = Vec::with_capacity(32);
+        let mut adds = [0; 2];
+        let [adding, removing] = &self.own;
+        for (own, command) in [(adding, Command::AddRows), (removing, Command::RemoveRows)] {
+            for own in &own.operations {
+                let operation = [own.command as usize, self.other(own.key), own.arguments];
+                together.extend(operation);
+                one_by_one.extend(operation.into_iter().chain([own.change + 1]));
+            }
+            for (set, rows) in self.rows(command) {
+                together.extend([command as usize, set + 1, rows.pieces.len()]);
+                let shares = rows.shares.iter();
+                one_by_one.extend(
+                    shares.flat_map(|&(change, count)| {
+                        [command as usize, set + 1, count, change + 1]
+                    }),
+                );
+            }
+            if command == Command::AddRows {
+                adds = [together.len() / 3, one_by_one.len() / 4];
+            }
+        }
+        let sizes = [adds[0], together.len() / 3];
+        let mut refused = vec![adds[1], one_by_one.len() / 4, self.since.len()];
+        refused.append(&mut one_by_one);
+        for expected in &self.since {
+            let Stamp { version, writer } = expected.stamp;
+            refused.extend([expected.change + 1, version as usize, writer as usize]);
+            refused.push(expected.trail_length as usize);
+        }
+        [pack(&self.head(sizes, together)), pack(&refused)]
+    }
+
+    /// The plan of a call of which no change is refused. `sizes` are the numbers of operations that add, and of all.
+    fn head(&self, sizes: [usize; 2], mut operations: Vec<usize>) -> Vec<usize> {
+        let kind = if self.marked {
+            2
+        } else {
+            usize::from(self.small)
+        };
+        let pairs = self.claims.len() + self.strings.len();
+        let mut head = Vec::with_capacity(6 + 2 * pairs + self.counts.len() + operations.len());
+        head.extend([self.states.len(), kind]);
+        head.extend([self.claims.len(), self.strings.len()]);
+        head.extend(sizes);
+        for claim in &self.claims {
+            head.extend([claim.change + 1, self.other(claim.key)]);
+        }
+        for string in &self.strings {
+            head.extend([string.change + 1, self.other(string.key)]);
+        }
+        head.extend(&self.counts);
+        head.append(&mut operations);
+        head
+    }
+
+    /// The number in the script of a key after those of the states.
+    fn other(&self, key: usize) -> usize {
+        Set::ALL.len() + self.states.len() + key + 1
+    }
+
+    /// Adds the call to a unit. `script` is what `command` knows the script by; `sets` are the keys of the partition's sets.
+    pub(in crate::store::redis) fn append<'u>(
+        &self,
+        unit: UnitBuilder<'u>,
+        command: &'static str,
+        script: &[u8],
+        sets: &[String; Set::ALL.len()],
+    ) -> UnitBuilder<'u> {
+        let plans = self.plans();
+        let number = sets.len() + self.states.len() + self.others.len();
+        let mut args = Vec::with_capacity(7 + number + self.expected.len() + self.arguments());
+        args.extend([Arg::Bytes(script), Arg::Integer(number as i64)]);
+        for keys in [sets, &self.states[..], &self.others] {
+            args.extend(keys.iter().map(|key| Arg::Key(key.as_bytes())));
+        }
+        args.extend(plans.iter().map(|plan| Arg::Bytes(plan)));
+        args.extend(self.expected.iter().map(|meta| Arg::Bytes(meta)));
+        args.extend(self.fields.iter().map(Piece::arg));
+        args.extend(self.strings.iter().map(|string| string.value.arg()));
+        for (own, command) in self.own.iter().zip([Command::AddRows, Command::RemoveRows]) {
+            args.extend(own.arguments.iter().map(Piece::arg));
+            self.rows(command)
+                .for_each(|(_, rows)| args.extend(rows.pieces.iter().map(Piece::arg)));
+        }
+        if let Some(AnnounceCommand {
+            command,
+            channel,
+            bytes,
+        }) = &self.announcement
+        {
+            args.extend([command.as_bytes(), channel.as_bytes(), bytes].map(Arg::Bytes));
+        }
+        unit.command(command, &args)
+    }
+}

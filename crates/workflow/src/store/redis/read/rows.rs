@@ -1,0 +1,357 @@
+//! Reads rows of sets: of queues, of lists and of timers.
+
+use hashbrown::HashMap;
+use tidegate_pipeline::{Arg, Batch, Outcome};
+
+use crate::id::{Partition, WorkflowId};
+use crate::record::due::{due_row, read_due_row};
+use crate::record::rows::{Row, lane_of};
+use crate::store::error::StoreError;
+use crate::store::query::{Clockwork, Order, RowSet, Span};
+use crate::store::redis::RedisStore;
+use crate::store::redis::keys::Set;
+use crate::store::redis::reply::{self, answer, is_forbidden};
+use crate::time::Timestamp;
+
+/// Of so many queues each is asked for at once, whatever there is.
+const FEW: usize = 8;
+
+/// How many ready rows begin with a prefix, and the first of them.
+type Depth = (u64, Option<Row>);
+
+/// The beginning and the end of a range of rows, in the syntax of Redis.
+struct Between {
+    from: Vec<u8>,
+    to: Vec<u8>,
+}
+
+impl Between {
+    /// Rows that begin with `prefix`.
+    fn with(prefix: &[u8]) -> Self {
+        let kept = prefix
+            .iter()
+            .rposition(|&byte| byte != u8::MAX)
+            .map_or(0, |last| last + 1);
+        let to = match prefix[..kept].split_last() {
+            Some((last, before)) => [b"(", before, &[last + 1]].concat(),
+            None => b"+".to_vec(),
+        };
+        Self {
+            from: [b"[", prefix].concat(),
+            to,
+        }
+    }
+
+    /// The rows after a row, or all rows.
+    fn behind(row: Option<&[u8]>) -> Self {
+        Self {
+            from: row.map_or(b"-".to_vec(), |row| [b"(", row].concat()),
+            to: b"+".to_vec(),
+        }
+    }
+
+    fn of(span: &Span) -> Self {
+        Self {
+            from: [b"[", span.start().as_slice()].concat(),
+            to: [b"(", span.end().as_slice()].concat(),
+        }
+    }
+
+    /// Asks for at most `limit` of them.
+    fn rows(&self, batch: &mut Batch, key: &str, order: Order, limit: usize) {
+        let mut args = vec![Arg::Key(key.as_bytes())];
+        let [from, to] = [Arg::Bytes(&self.from), Arg::Bytes(&self.to)];
+        match order {
+            Order::OldestFirst => args.extend([from, to, Arg::Bytes(b"BYLEX")]),
+            Order::NewestFirst => {
+                args.extend([to, from, Arg::Bytes(b"BYLEX"), Arg::Bytes(b"REV")]);
+            }
+        }
+        args.extend([
+            Arg::Bytes(b"LIMIT"),
+            Arg::Integer(0),
+            Arg::Integer(limit as i64),
+        ]);
+        batch.unit().repeatable("ZRANGE", &args);
+    }
+
+    /// Asks for their number.
+    fn count(&self, batch: &mut Batch, key: &str) {
+        let args = [
+            Arg::Key(key.as_bytes()),
+            Arg::Bytes(&self.from),
+            Arg::Bytes(&self.to),
+        ];
+        batch.unit().repeatable("ZLEXCOUNT", &args);
+    }
+}
+
+/// Asks for at most `limit` rows of a set ordered by time, from one moment to another.
+fn moments(batch: &mut Batch, key: &str, from: Timestamp, to: Arg<'_>, limit: usize) {
+    let from = Arg::Integer(from.micros() as i64);
+    let limit = [
+        Arg::Bytes(b"LIMIT"),
+        Arg::Integer(0),
+        Arg::Integer(limit as i64),
+        Arg::Bytes(b"WITHSCORES"),
+    ];
+    let args = [Arg::Key(key.as_bytes()), from, to, Arg::Bytes(b"BYSCORE")];
+    batch.unit().repeatable("ZRANGE", &[args, limit].concat());
+}
+
+impl RedisStore {
+    pub(crate) async fn ready(
+        &self,
+        prefixes: &[Row],
+        limit: usize,
+        partitions: &[Partition],
+    ) -> Vec<Result<Vec<Vec<Row>>, StoreError>> {
+        if prefixes.is_empty() {
+            return vec![Ok(Vec::new()); partitions.len()];
+        }
+        let mut batch = Batch::new();
+        for &partition in partitions {
+            let key = self.keys.set(partition, Set::Ready);
+            prefixes.iter().for_each(|prefix| {
+                Between::with(prefix).rows(&mut batch, &key, Order::OldestFirst, limit)
+            });
+        }
+        let outcomes = self.send(batch).await;
+        let strings = |outcome: &Outcome| reply::strings(answer(outcome)?);
+        outcomes
+            .chunks(prefixes.len())
+            .map(|each| each.iter().map(strings).collect())
+            .collect()
+    }
+
+    pub(crate) async fn due(
+        &self,
+        which: Clockwork,
+        until: Timestamp,
+        limit: usize,
+        partitions: &[Partition],
+    ) -> Vec<Result<Vec<(WorkflowId, Timestamp)>, StoreError>> {
+        let mut batch = Batch::new();
+        let until = Arg::Integer(i64::try_from(until.micros()).unwrap_or(i64::MAX));
+        for &partition in partitions {
+            let key = self.keys.set(partition, which.into());
+            moments(&mut batch, &key, Timestamp::default(), until, limit);
+        }
+        self.send(batch)
+            .await
+            .iter()
+            .map(|outcome| reply::moments(answer(outcome)?))
+            .collect()
+    }
+
+    pub(crate) async fn page(
+        &self,
+        spans: &[(Partition, Span)],
+        order: Order,
+        limit: usize,
+    ) -> Vec<Result<Vec<WorkflowId>, StoreError>> {
+        let mut batch = Batch::new();
+        for (partition, span) in spans {
+            let key = self.keys.set(*partition, Set::Index);
+            Between::of(span).rows(&mut batch, &key, order, limit);
+        }
+        self.send(batch)
+            .await
+            .iter()
+            .map(|outcome| reply::ids(answer(outcome)?))
+            .collect()
+    }
+
+    pub(crate) async fn count(
+        &self,
+        spans: &[Span],
+        partitions: &[Partition],
+    ) -> Vec<Result<Vec<u64>, StoreError>> {
+        if spans.is_empty() {
+            return vec![Ok(Vec::new()); partitions.len()];
+        }
+        let mut batch = Batch::new();
+        for &partition in partitions {
+            let key = self.keys.set(partition, Set::Index);
+            spans
+                .iter()
+                .for_each(|span| Between::of(span).count(&mut batch, &key));
+        }
+        let outcomes = self.send(batch).await;
+        let count = |outcome: &Outcome| reply::count(answer(outcome)?);
+        outcomes
+            .chunks(spans.len())
+            .map(|each| each.iter().map(count).collect())
+            .collect()
+    }
+
+    pub(crate) async fn ready_depth(
+        &self,
+        prefixes: &[Row],
+        partitions: &[Partition],
+    ) -> Vec<Result<Vec<Depth>, StoreError>> {
+        if prefixes.is_empty() {
+            return vec![Ok(Vec::new()); partitions.len()];
+        }
+        let mut found = if prefixes.len() <= FEW {
+            vec![Ok(None); partitions.len()]
+        } else {
+            self.few_ready(prefixes, partitions).await
+        };
+        let places: Vec<usize> = (0..partitions.len())
+            .filter(|&at| matches!(found[at], Ok(None)))
+            .collect();
+        let asked: Vec<Partition> = places.iter().map(|&at| partitions[at]).collect();
+        let depths = self.many_ready(prefixes, &asked).await;
+        for (at, depths) in places.into_iter().zip(depths) {
+            found[at] = depths.map(Some);
+        }
+        found
+            .into_iter()
+            .map(|depths| depths.map(Option::unwrap_or_default))
+            .collect()
+    }
+
+    /// The depths in partitions that have few rows between the first of the prefixes and the last: these are read. None: there are many.
+    async fn few_ready(
+        &self,
+        prefixes: &[Row],
+        partitions: &[Partition],
+    ) -> Vec<Result<Option<Vec<Depth>>, StoreError>> {
+        let places: HashMap<&[u8], usize> = prefixes.iter().map(Vec::as_slice).zip(0..).collect();
+        let (Some(first), Some(last)) = (prefixes.iter().min(), prefixes.iter().max()) else {
+            return Vec::new();
+        };
+        let between = Between {
+            from: Between::with(first).from,
+            to: Between::with(last).to,
+        };
+        let mut batch = Batch::new();
+        for &partition in partitions {
+            let key = self.keys.set(partition, Set::Ready);
+            between.rows(&mut batch, &key, Order::OldestFirst, prefixes.len());
+        }
+        let depths = |outcome: &Outcome| {
+            let rows = reply::strings(answer(outcome)?)?;
+            if rows.len() >= prefixes.len() {
+                return Ok(None);
+            }
+            let mut depths: Vec<Depth> = vec![(0, None); prefixes.len()];
+            for row in rows {
+                let queue = row
+                    .iter()
+                    .position(|&byte| byte == 0)
+                    .map_or(&row[..], |zero| &row[..=zero]);
+                for &place in [queue, lane_of(&row)]
+                    .into_iter()
+                    .filter_map(|prefix| places.get(prefix))
+                {
+                    let (number, first) = &mut depths[place];
+                    *number += 1;
+                    first.get_or_insert_with(|| row.clone());
+                }
+            }
+            Ok(Some(depths))
+        };
+        self.send(batch).await.iter().map(depths).collect()
+    }
+
+    async fn many_ready(
+        &self,
+        prefixes: &[Row],
+        partitions: &[Partition],
+    ) -> Vec<Result<Vec<Depth>, StoreError>> {
+        let mut batch = Batch::new();
+        for &partition in partitions {
+            let key = self.keys.set(partition, Set::Ready);
+            for rows in prefixes.iter().map(|prefix| Between::with(prefix)) {
+                rows.count(&mut batch, &key);
+                rows.rows(&mut batch, &key, Order::OldestFirst, 1);
+            }
+        }
+        let outcomes = self.send(batch).await;
+        let depth = |pair: &[Outcome]| {
+            Ok((
+                reply::count(answer(&pair[0])?)?,
+                reply::strings(answer(&pair[1])?)?.into_iter().next(),
+            ))
+        };
+        outcomes
+            .chunks(2 * prefixes.len())
+            .map(|each| each.chunks_exact(2).map(depth).collect())
+            .collect()
+    }
+
+    pub(crate) async fn rows(
+        &self,
+        partition: Partition,
+        set: RowSet,
+        after: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<Vec<Row>, StoreError> {
+        let set = match set {
+            RowSet::Ready => Set::Ready,
+            RowSet::Index => Set::Index,
+            RowSet::Due(which) => return self.due_rows(partition, which, after, limit).await,
+        };
+        let mut batch = Batch::new();
+        let key = self.keys.set(partition, set);
+        Between::behind(after).rows(&mut batch, &key, Order::OldestFirst, limit);
+        reply::strings(answer(&self.send(batch).await[0])?)
+    }
+
+    pub(crate) async fn states(
+        &self,
+        partition: Partition,
+        from: u64,
+    ) -> Result<Option<(u64, Vec<WorkflowId>)>, StoreError> {
+        // A bound of what Redis does at once, not of what it finds.
+        const PIECE: i64 = 1_000;
+        let from = from.to_string();
+        let pattern = self.keys.states(partition);
+        let scan = [from.as_bytes(), b"MATCH", pattern.as_bytes(), b"COUNT"].map(Arg::Bytes);
+        let mut batch = Batch::new();
+        // The key only selects the node.
+        let key = self.keys.set(partition, Set::Index);
+        batch
+            .unit()
+            .repeatable("EXISTS", &[Arg::Key(key.as_bytes())])
+            .repeatable("SCAN", &[&scan[..], &[Arg::Integer(PIECE)]].concat());
+        let outcomes = self.send(batch).await;
+        if is_forbidden(&outcomes[1]) {
+            Ok(None)
+        } else {
+            reply::scanned(answer(&outcomes[1])?).map(Some)
+        }
+    }
+
+    async fn due_rows(
+        &self,
+        partition: Partition,
+        which: Clockwork,
+        after: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<Vec<Row>, StoreError> {
+        let key = self.keys.set(partition, which.into());
+        let from = after
+            .and_then(read_due_row)
+            .map_or(Timestamp::default(), |(at, _)| at);
+        let mut asked = limit;
+        loop {
+            let mut batch = Batch::new();
+            moments(&mut batch, &key, from, Arg::Bytes(b"+inf"), asked);
+            let found = reply::moments(answer(&self.send(batch).await[0])?)?;
+            let all = found.len() < asked;
+            let rows = found.into_iter().map(|(id, at)| due_row(at, id));
+            let rows: Vec<Row> = rows
+                .filter(|row| after.is_none_or(|after| row.as_slice() > after))
+                .take(limit)
+                .collect();
+            // Rows with the same time that were read before come again. There may be so many that no others fit.
+            if all || !rows.is_empty() || limit == 0 {
+                return Ok(rows);
+            }
+            asked *= 2;
+        }
+    }
+}

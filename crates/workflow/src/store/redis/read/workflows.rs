@@ -1,0 +1,238 @@
+//! Reads workflows: their states, graphs and results.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use tidegate_pipeline::{Arg, Batch, Outcome, Reply};
+
+use super::state_of;
+use crate::id::{Partition, WorkflowId};
+use crate::record::change::{ResultField, Stored};
+use crate::record::small;
+use crate::store::error::StoreError;
+use crate::store::query::Head;
+use crate::store::redis::RedisStore;
+use crate::store::redis::keys::{self, LABEL, META, Part};
+use crate::store::redis::pieces::read::ask;
+use crate::store::redis::reply::{self, answer, stored};
+
+/// So many small workflows of a partition are read with one command, which costs less than one for each.
+const MANY: usize = 4;
+/// The most of one command: 4 MiB, and some milliseconds of Redis.
+const TOGETHER: usize = 256;
+
+/// Small workflows that were asked for with one command: their states, then their graphs.
+fn found_together(outcome: &Outcome) -> Vec<Option<Stored>> {
+    let Ok(values) = answer(outcome).and_then(reply::array) else {
+        return Vec::new();
+    };
+    let (states, graphs) = values.split_at(values.len() / 2);
+    let stored = |(state, graph): (&&Reply, &&Reply)| {
+        let state = reply::small(state).ok()??;
+        let graph = reply::bytes(graph).ok()??;
+        Some(Stored {
+            graph: graph.to_vec(),
+            state,
+        })
+    };
+    states.iter().zip(graphs).map(stored).collect()
+}
+
+impl RedisStore {
+    pub(crate) async fn load(&self, ids: &[WorkflowId]) -> Result<Vec<Option<Stored>>, StoreError> {
+        // What was written to a store that was replaced is not found by its other servers.
+        self.must_fit()?;
+        let mut all = self.load_together(ids).await;
+        let missing: Vec<usize> = (0..ids.len()).filter(|&at| all[at].is_none()).collect();
+        if !missing.is_empty() {
+            let others: Vec<WorkflowId> = missing.iter().map(|&at| ids[at]).collect();
+            for (at, found) in missing.into_iter().zip(self.load_each(&others).await) {
+                all[at] = found?;
+            }
+        }
+        Ok(all)
+    }
+
+    /// The small ones of many of a partition, with one command. Those that are not found are asked for by themselves, which tells why.
+    async fn load_together(&self, ids: &[WorkflowId]) -> Vec<Option<Stored>> {
+        let mut all: Vec<Option<Stored>> = ids.iter().map(|_| None).collect();
+        let mut groups: BTreeMap<Partition, Vec<usize>> = BTreeMap::new();
+        let small = (0..ids.len()).filter(|&at| ids[at].is_small());
+        small.for_each(|at| groups.entry(ids[at].partition()).or_default().push(at));
+        let groups = groups.values().flat_map(|places| places.chunks(TOGETHER));
+        let groups: Vec<&[usize]> = groups.filter(|places| places.len() >= MANY).collect();
+        if groups.is_empty() {
+            return all;
+        }
+        let mut batch = Batch::new();
+        for places in &groups {
+            let keys = |part| places.iter().map(move |&at| self.keys.part(ids[at], part));
+            let keys: Vec<String> = keys(Part::Small).chain(keys(Part::Graph)).collect();
+            let keys: Vec<Arg<'_>> = keys.iter().map(|key| Arg::Key(key.as_bytes())).collect();
+            batch.unit().repeatable("MGET", &keys);
+        }
+        for (places, outcome) in groups.iter().zip(&self.send(batch).await) {
+            places
+                .iter()
+                .zip(found_together(outcome))
+                .for_each(|(&at, found)| all[at] = found);
+        }
+        all
+    }
+
+    async fn load_each(&self, ids: &[WorkflowId]) -> Vec<Result<Option<Stored>, StoreError>> {
+        let mut batch = Batch::new();
+        let states: Vec<String> = ids
+            .iter()
+            .map(|&id| self.keys.part(id, state_of(id)))
+            .collect();
+        for (&id, state) in ids.iter().zip(&states) {
+            // A graph is there whenever the state is. So the state is asked for first: if only that was found, the workflow was
+            // deleted in between.
+            let graph = self.keys.part(id, Part::Graph);
+            let unit = if id.is_small() {
+                batch
+                    .unit()
+                    .repeatable("GET", &[Arg::Key(state.as_bytes())])
+            } else {
+                ask(batch.unit(), state)
+            };
+            unit.repeatable("GET", &[Arg::Key(graph.as_bytes())]);
+        }
+        let outcomes = self.send(batch).await;
+        let mut rest = &outcomes[..];
+        let mut all = Vec::with_capacity(ids.len());
+        for (id, key) in ids.iter().zip(&states) {
+            let (these, others) = rest.split_at(if id.is_small() { 2 } else { 3 });
+            all.push(self.loaded(*id, key, these).await);
+            rest = others;
+        }
+        all
+    }
+
+    /// A workflow, from what was asked of its state, which is behind `key`, and its graph.
+    async fn loaded(
+        &self,
+        id: WorkflowId,
+        key: &str,
+        replies: &[Outcome],
+    ) -> Result<Option<Stored>, StoreError> {
+        let (graph, state) = replies.split_last().expect("its graph is asked for");
+        let graph = reply::bytes(stored(graph, key)?)?;
+        let state = if id.is_small() {
+            reply::small(stored(&state[0], key)?)?
+        } else {
+            self.state(key, state).await?
+        };
+        Ok(state.zip(graph).map(|(state, graph)| Stored {
+            graph: graph.to_vec(),
+            state,
+        }))
+    }
+
+    pub(crate) async fn graph(&self, id: WorkflowId) -> Result<Option<Vec<u8>>, StoreError> {
+        let key = self.keys.part(id, Part::Graph);
+        let mut batch = Batch::new();
+        batch.unit().repeatable("GET", &[Arg::Key(key.as_bytes())]);
+        let outcomes = self.send(batch).await;
+        Ok(reply::bytes(stored(&outcomes[0], &key)?)?.map(|graph| graph.to_vec()))
+    }
+
+    /// Of small workflows the most that it can be, which nobody is asked for.
+    pub(crate) async fn sizes(&self, ids: &[WorkflowId]) -> Result<Vec<u64>, StoreError> {
+        let mut batch = Batch::new();
+        for &id in ids.iter().filter(|id| !id.is_small()) {
+            let key = self.keys.part(id, Part::Graph);
+            batch
+                .unit()
+                .repeatable("STRLEN", &[Arg::Key(key.as_bytes())]);
+        }
+        let outcomes = if batch.is_empty() {
+            Vec::new()
+        } else {
+            self.send(batch).await
+        };
+        let mut asked = outcomes.iter();
+        let size = |id: &WorkflowId| {
+            if id.is_small() {
+                return Ok(small::GRAPH as u64);
+            }
+            let outcome = asked.next().expect("all others were asked for");
+            reply::count(stored(outcome, "a graph")?)
+        };
+        ids.iter().map(size).collect()
+    }
+
+    pub(crate) async fn heads(&self, ids: &[WorkflowId]) -> Vec<Result<Option<Head>, StoreError>> {
+        let mut batch = Batch::new();
+        for &id in ids {
+            let key = self.keys.part(id, state_of(id));
+            let key = Arg::Key(key.as_bytes());
+            if id.is_small() {
+                batch.unit().repeatable("GET", &[key]);
+            } else {
+                let fields = [META].into_iter().chain(LABEL).map(Arg::Bytes);
+                let args: Vec<Arg<'_>> = [key].into_iter().chain(fields).collect();
+                batch.unit().repeatable("HMGET", &args);
+            }
+        }
+        let outcomes = self.send(batch).await;
+        let head = |(id, outcome): (&WorkflowId, &Outcome)| {
+            if id.is_small() {
+                reply::small_head(answer(outcome)?)
+            } else {
+                reply::head(answer(outcome)?)
+            }
+        };
+        ids.iter().zip(&outcomes).map(head).collect()
+    }
+
+    pub(crate) async fn results(
+        &self,
+        wanted: &[(WorkflowId, Vec<ResultField>)],
+    ) -> Result<Vec<Vec<Option<Bytes>>>, StoreError> {
+        let mut batch = Batch::new();
+        for (id, fields) in wanted.iter().filter(|(_, fields)| !fields.is_empty()) {
+            let key = self.keys.part(*id, Part::Results);
+            let fields: Vec<String> = fields
+                .iter()
+                .map(|&field| keys::result_field(field))
+                .collect();
+            let fields = fields.iter().map(|field| Arg::Bytes(field.as_bytes()));
+            let args: Vec<Arg<'_>> = [Arg::Key(key.as_bytes())]
+                .into_iter()
+                .chain(fields)
+                .collect();
+            batch.unit().repeatable("HMGET", &args);
+        }
+        let outcomes = self.send(batch).await;
+        let mut outcomes = outcomes.iter();
+        let values = |(_, fields): &(WorkflowId, Vec<ResultField>)| {
+            // Redis refuses a command without fields.
+            if fields.is_empty() {
+                return Ok(Vec::new());
+            }
+            let outcome = outcomes.next().expect("every other one was asked for");
+            let values = reply::array(answer(outcome)?)?;
+            values
+                .into_iter()
+                .map(|value| Ok(reply::bytes(value)?.cloned()))
+                .collect()
+        };
+        wanted.iter().map(values).collect()
+    }
+
+    pub(crate) async fn keyed(
+        &self,
+        partition: Partition,
+        key: &str,
+    ) -> Result<Option<WorkflowId>, StoreError> {
+        let key = self.keys.idempotency(partition, key);
+        let mut batch = Batch::new();
+        batch.unit().repeatable("GET", &[Arg::Key(key.as_bytes())]);
+        let outcomes = self.send(batch).await;
+        reply::bytes(answer(&outcomes[0])?)?
+            .map(|id| reply::id(id))
+            .transpose()
+    }
+}

@@ -1,0 +1,237 @@
+//! Reads of the store, each on one of the threads that read.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::write::Request;
+use super::{SqliteStore, read};
+use crate::id::{JobIndex, Partition, WorkflowId};
+use crate::record::change::{ResultField, Stored, StoredState};
+use crate::record::rows::Row;
+use crate::store::each_of;
+use crate::store::error::StoreError;
+use crate::store::lanes::{LaneRows, Walk, walk};
+use crate::store::query::{Clockwork, Head, Order, RowSet, Span};
+use crate::time::Timestamp;
+
+impl SqliteStore {
+    pub(crate) async fn load(&self, ids: &[WorkflowId]) -> Result<Vec<Option<Stored>>, StoreError> {
+        let ids = ids.to_vec();
+        self.lookup(move |connection| ids.iter().map(|id| read::load(connection, *id)).collect())
+            .await
+    }
+
+    pub(crate) async fn excerpts(
+        &self,
+        wanted: &[(WorkflowId, Vec<JobIndex>)],
+    ) -> Vec<Result<Option<StoredState>, StoreError>> {
+        let asked = wanted.to_vec();
+        let found = self.lookup(move |connection| {
+            asked
+                .iter()
+                .map(|(id, jobs)| read::excerpt(connection, *id, jobs))
+                .collect()
+        });
+        each_of(wanted.len(), found.await)
+    }
+
+    pub(crate) async fn graph(&self, id: WorkflowId) -> Result<Option<Vec<u8>>, StoreError> {
+        self.lookup(move |connection| read::graph(connection, id))
+            .await
+    }
+
+    pub(crate) async fn sizes(&self, ids: &[WorkflowId]) -> Result<Vec<u64>, StoreError> {
+        let ids = ids.to_vec();
+        self.lookup(move |connection| ids.iter().map(|id| read::size(connection, *id)).collect())
+            .await
+    }
+
+    pub(crate) async fn heads(&self, ids: &[WorkflowId]) -> Vec<Result<Option<Head>, StoreError>> {
+        let asked = ids.to_vec();
+        let heads = self
+            .lookup(move |connection| asked.iter().map(|id| read::head(connection, *id)).collect());
+        each_of(ids.len(), heads.await)
+    }
+
+    pub(crate) async fn results(
+        &self,
+        wanted: &[(WorkflowId, Vec<ResultField>)],
+    ) -> Result<Vec<Vec<Option<Bytes>>>, StoreError> {
+        let wanted = wanted.to_vec();
+        self.lookup(move |connection| {
+            wanted
+                .iter()
+                .map(|(id, fields)| read::results(connection, *id, fields))
+                .collect()
+        })
+        .await
+    }
+
+    pub(crate) async fn ready(
+        &self,
+        prefixes: &[Row],
+        limit: usize,
+        partitions: &[Partition],
+    ) -> Vec<Result<Vec<Vec<Row>>, StoreError>> {
+        let prefixes = prefixes.to_vec();
+        let asked = partitions.to_vec();
+        let found = self.lookup(move |connection| {
+            let each = |at: &Partition| {
+                prefixes
+                    .iter()
+                    .map(|prefix| read::ready(connection, *at, prefix, limit))
+                    .collect()
+            };
+            asked.iter().map(each).collect()
+        });
+        each_of(partitions.len(), found.await)
+    }
+
+    pub(crate) async fn lanes(
+        &self,
+        wanted: &[(Partition, Vec<Walk>)],
+        each: usize,
+        lanes: usize,
+    ) -> Result<Vec<Vec<LaneRows>>, StoreError> {
+        let wanted = wanted.to_vec();
+        self.lookup(move |connection| {
+            let of = |(at, walks): &(Partition, Vec<Walk>)| {
+                let read = |from: &Row, to: &Row, limit| {
+                    read::ready_from(connection, *at, from, to, limit)
+                };
+                walks
+                    .iter()
+                    .map(|each_walk| walk(each_walk, each, lanes, read))
+                    .collect()
+            };
+            wanted.iter().map(of).collect()
+        })
+        .await
+    }
+
+    pub(crate) async fn due(
+        &self,
+        which: Clockwork,
+        until: Timestamp,
+        limit: usize,
+        partitions: &[Partition],
+    ) -> Vec<Result<Vec<(WorkflowId, Timestamp)>, StoreError>> {
+        let asked = partitions.to_vec();
+        let presence = Arc::clone(&self.threads.presence);
+        let found = self.lookup(move |connection| {
+            // Whoever asks regularly hears that the file is gone before anything is written.
+            presence.check()?;
+            asked
+                .iter()
+                .map(|&partition| read::due(connection, partition, which, until, limit))
+                .collect()
+        });
+        each_of(partitions.len(), found.await)
+    }
+
+    pub(crate) async fn page(
+        &self,
+        spans: &[(Partition, Span)],
+        order: Order,
+        limit: usize,
+    ) -> Vec<Result<Vec<WorkflowId>, StoreError>> {
+        let asked = spans.to_vec();
+        let found = self.lookup(move |connection| {
+            asked
+                .iter()
+                .map(|(partition, span)| read::page(connection, *partition, span, order, limit))
+                .collect()
+        });
+        each_of(spans.len(), found.await)
+    }
+
+    pub(crate) async fn count(
+        &self,
+        spans: &[Span],
+        partitions: &[Partition],
+    ) -> Vec<Result<Vec<u64>, StoreError>> {
+        let spans = spans.to_vec();
+        let asked = partitions.to_vec();
+        let found = self.scan(move |connection| {
+            let each = |at: &Partition| {
+                spans
+                    .iter()
+                    .map(|span| read::count(connection, *at, span))
+                    .collect()
+            };
+            asked.iter().map(each).collect()
+        });
+        each_of(partitions.len(), found.await)
+    }
+
+    pub(crate) async fn ready_depth(
+        &self,
+        prefixes: &[Row],
+        partitions: &[Partition],
+    ) -> Vec<Result<Vec<(u64, Option<Row>)>, StoreError>> {
+        let depths = self.depths(prefixes.to_vec(), partitions.to_vec());
+        each_of(partitions.len(), depths.await)
+    }
+
+    async fn depths(
+        &self,
+        prefixes: Vec<Row>,
+        partitions: Vec<Partition>,
+    ) -> Result<Vec<Vec<(u64, Option<Row>)>>, StoreError> {
+        if !self.threads.depths.are_known() {
+            self.write(|answer| Request::Count { answer }).await?;
+        }
+        let depths = Arc::clone(&self.threads.depths);
+        self.scan(move |connection| {
+            // A commit of which the end is not known may have come in between; the file knows.
+            let numbers = depths.of(&prefixes, &partitions);
+            let depth = |place: usize, at: Partition, queue: usize| {
+                let number = match &numbers {
+                    Some(numbers) => numbers[place][queue],
+                    None => read::ready_number(connection, at, &prefixes[queue])?,
+                };
+                let first = if number > 0 {
+                    read::ready(connection, at, &prefixes[queue], 1)?.pop()
+                } else {
+                    None
+                };
+                Ok((number, first))
+            };
+            let each = |(place, &at): (usize, &Partition)| {
+                (0..prefixes.len())
+                    .map(|queue| depth(place, at, queue))
+                    .collect::<Result<_, StoreError>>()
+            };
+            partitions.iter().enumerate().map(each).collect()
+        })
+        .await
+    }
+
+    pub(crate) async fn keyed(
+        &self,
+        partition: Partition,
+        key: &str,
+    ) -> Result<Option<WorkflowId>, StoreError> {
+        let key = key.to_owned();
+        self.lookup(move |connection| read::keyed(connection, partition, &key))
+            .await
+    }
+
+    pub(crate) async fn rows(
+        &self,
+        partition: Partition,
+        set: RowSet,
+        after: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<Vec<Row>, StoreError> {
+        let after = after.map(<[u8]>::to_vec);
+        self.scan(move |connection| read::rows(connection, partition, set, after.as_deref(), limit))
+            .await
+    }
+
+    pub(crate) async fn states(&self, partition: Partition) -> Result<Vec<WorkflowId>, StoreError> {
+        self.scan(move |connection| read::states(connection, partition))
+            .await
+    }
+}
