@@ -7,7 +7,7 @@ BIN = $(or $(PREFIX),$(CARGO_HOME),$(HOME)/.cargo)/bin
 PYTHON_CODE = . ../server ../../examples/python
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo install test lint bench compat publish gen image dist wheels
+.PHONY: help run demo install check test lint bench compat publish gen image dist wheels
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\): .*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -23,6 +23,9 @@ install: ## Install the command tidegate; PREFIX=/usr/local: into /usr/local/bin
 	$(if $(LINKS),set -e; for name in ratelimit ratelimit_client ratelimit_config_check; do \
 		if [ -e "$(BIN)/$$name" ] && [ ! -L "$(BIN)/$$name" ]; then echo "$(BIN)/$$name is another program: use another PREFIX" >&2; exit 1; fi; \
 		ln -sf tidegate "$(BIN)/$$name"; done)
+
+check: ## Run the tests that need nothing but Rust
+	$(CARGO) test --workspace --lib --test standalone -- --skip with_redis::
 
 test: ## Install what the tests need, then run all of them
 	scripts/deps test

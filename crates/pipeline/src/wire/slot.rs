@@ -80,6 +80,12 @@ mod tests {
             keys.iter().for_each(|other| check(one, other));
         }
     }
+}
+
+#[cfg(test)]
+mod with_redis {
+    use super::*;
+    use crate::test_util::RedisServer;
 
     #[tokio::test]
     async fn slots_are_those_of_a_real_server() {
@@ -92,7 +98,7 @@ mod tests {
                 .collect()
         };
         let keys: Vec<String> = (0..5_000).map(|_| key()).collect();
-        let server = crate::test_util::RedisServer::start_with(&["--cluster-enabled", "yes"]).await;
+        let server = RedisServer::start_with(&["--cluster-enabled", "yes"]).await;
         let questions: Vec<String> = keys
             .iter()
             .map(|key| format!("CLUSTER KEYSLOT {key}"))

@@ -104,7 +104,7 @@ enum State {
 }
 
 #[cfg(test)]
-mod tests {
+mod with_redis {
     use tidegate_pipeline::Client;
     use tidegate_pipeline::test_util::RedisServer;
     use tidegate_ratelimit::{

@@ -1,6 +1,7 @@
 //! What the documents say works.
 
 mod parity;
+mod rings;
 mod workflows;
 
 use std::collections::{BTreeSet, HashMap};

@@ -189,7 +189,7 @@ impl Store {
 }
 
 #[cfg(test)]
-mod tests {
+mod with_redis {
     use tidegate_pipeline::Client;
     use tidegate_pipeline::test_util::RedisServer;
 

@@ -22,7 +22,7 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// All files of Rust in which a test may be.
-fn sources() -> Vec<PathBuf> {
+pub(super) fn sources() -> Vec<PathBuf> {
     fn collect(folder: &Path, found: &mut Vec<PathBuf>) {
         for entry in fs::read_dir(folder)
             .unwrap()

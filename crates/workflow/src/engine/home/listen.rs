@@ -329,7 +329,7 @@ impl Listener<'_> {
 }
 
 #[cfg(test)]
-mod tests {
+mod with_redis {
     use std::time::Instant;
 
     use tidegate_pipeline::Client;

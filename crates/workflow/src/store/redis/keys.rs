@@ -258,33 +258,8 @@ const TAGS: [&str; 256] = [
 
 #[cfg(test)]
 mod tests {
-    use tidegate_pipeline::test_util::RedisServer;
-
     use super::*;
     use crate::time::Timestamp;
-
-    #[tokio::test]
-    async fn partitions_are_spread_evenly_over_the_slots_of_a_real_server() {
-        let server = RedisServer::start_with(&["--cluster-enabled", "yes"]).await;
-        for partitions in [1, 2, 16, MAX_PARTITIONS] {
-            let keys = Keys::new("tg:".to_owned(), partitions);
-            let ready = |partition| format!("CLUSTER KEYSLOT {}", keys.set(partition, Set::Ready));
-            let replies = server.raw(&keys.all().map(ready).collect::<Vec<_>>().join("\r\n"));
-            let slots: Vec<u16> = replies
-                .lines()
-                .map(|slot| slot[1..].parse().unwrap())
-                .collect();
-            assert_eq!(slots.len(), usize::from(partitions));
-            let share = 16_384 / u32::from(partitions);
-            for (partition, slot) in (0..).zip(slots) {
-                assert_eq!(
-                    u32::from(slot) / share,
-                    partition,
-                    "of {partitions} partitions, in slot {slot}"
-                );
-            }
-        }
-    }
 
     #[test]
     fn all_keys_of_a_partition_have_its_tag() {
@@ -333,5 +308,35 @@ mod tests {
         check(65, &[64, 1]);
         check(256, &[64; 4]);
         check(257, &[257]);
+    }
+}
+
+#[cfg(test)]
+mod with_redis {
+    use tidegate_pipeline::test_util::RedisServer;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn partitions_are_spread_evenly_over_the_slots_of_a_real_server() {
+        let server = RedisServer::start_with(&["--cluster-enabled", "yes"]).await;
+        for partitions in [1, 2, 16, MAX_PARTITIONS] {
+            let keys = Keys::new("tg:".to_owned(), partitions);
+            let ready = |partition| format!("CLUSTER KEYSLOT {}", keys.set(partition, Set::Ready));
+            let replies = server.raw(&keys.all().map(ready).collect::<Vec<_>>().join("\r\n"));
+            let slots: Vec<u16> = replies
+                .lines()
+                .map(|slot| slot[1..].parse().unwrap())
+                .collect();
+            assert_eq!(slots.len(), usize::from(partitions));
+            let share = 16_384 / u32::from(partitions);
+            for (partition, slot) in (0..).zip(slots) {
+                assert_eq!(
+                    u32::from(slot) / share,
+                    partition,
+                    "of {partitions} partitions, in slot {slot}"
+                );
+            }
+        }
     }
 }

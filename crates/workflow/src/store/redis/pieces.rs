@@ -287,7 +287,7 @@ fn staged(outcome: &Outcome) -> Result<(), StoreError> {
 }
 
 #[cfg(test)]
-mod tests {
+mod with_redis {
     use std::sync::Arc;
 
     use tidegate_pipeline::Client;
