@@ -3,11 +3,13 @@
 CARGO ?= cargo
 # Where `cargo install` puts programs.
 BIN = $(or $(PREFIX),$(CARGO_HOME),$(HOME)/.cargo)/bin
+# Most tests wait, for processes, windows and time limits: two at a time keep a core busy.
+TEST_THREADS ?= $(shell echo $$(( 2 * $$(getconf _NPROCESSORS_ONLN) )))
 # What is checked with the settings in sdk/python, from there.
 PYTHON_CODE = . ../server ../../examples/python
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo install check test lint bench compat publish gen image dist wheels
+.PHONY: help run demo install check test page-test sdk-test lint bench compat publish gen image dist wheels
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\): .*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -29,9 +31,15 @@ check: ## Run the tests that need nothing but Rust
 
 test: ## Install what the tests need, then run all of them
 	scripts/deps test
-	$(CARGO) test --workspace
+	$(CARGO) test --workspace -- --test-threads $(TEST_THREADS)
 	$(CARGO) build --package tidegate
-	cd ui && npm run --silent check && node scripts/build.mjs --compare && TIDEGATE_PAGE=embedded npm run --silent test
+	cd ui && npm run --silent check && node scripts/build.mjs --compare
+	$(MAKE) --jobs --output-sync=target page-test sdk-test
+
+page-test:
+	cd ui && TIDEGATE_PAGE=embedded npm run --silent test
+
+sdk-test:
 	TIDEGATE_BINARY=$(CURDIR)/target/debug/tidegate .venv/bin/python -m pytest --quiet sdk/python/tests
 
 lint: ## Check format, lints, documentation and dependencies
