@@ -27,12 +27,12 @@ pub(crate) struct Compare {
     /// How long an idle server is watched.
     #[arg(long, default_value = "10s", value_parser = duration)]
     idle: Duration,
-    /// When to look at the memory after a million keys, in seconds after the last request.
+    /// When the memory is read after a million keys, in seconds after the last request.
     #[arg(long, value_delimiter = ',', default_values_t = [2, 5, 10, 30])]
-    looks: Vec<u64>,
+    delays: Vec<u64>,
 }
 
-/// What decides, where, for which load.
+/// A server, its store, and its load.
 struct Variant<'a> {
     server: &'static str,
     program: &'a Path,
@@ -52,7 +52,7 @@ impl Scenario for Compare {
         Ok(vec![
             self.decisions(options).await?,
             memory::idle(&program, self.idle).await?,
-            memory::million_keys(&program, &self.looks).await?,
+            memory::million_keys(&program, &self.delays).await?,
         ])
     }
 }

@@ -5,8 +5,8 @@
 //! runtime's timer is too coarse for a millisecond. Connecting is not delayed.
 
 pub(crate) mod command;
-mod lane;
 mod probe;
+mod queue;
 mod relay;
 
 use std::io::PipeWriter;
@@ -24,15 +24,15 @@ use relay::Relay;
 /// Proxies for some servers, on one thread; dropping it closes their connections and ends the thread.
 pub(crate) struct DelayProxy {
     addresses: Vec<SocketAddr>,
-    dial: Arc<Dial>,
-    /// Its end is what tells the thread to end.
+    state: Arc<ProxyState>,
+    /// The thread ends when this is dropped.
     stop: Option<PipeWriter>,
     thread: Option<JoinHandle<Result<()>>>,
 }
 
-/// What the thread shares with its owner.
+/// State that the thread shares with its owner.
 #[derive(Default)]
-struct Dial {
+struct ProxyState {
     one_way_nanos: AtomicU64,
     full: AtomicU64,
 }
@@ -54,15 +54,15 @@ impl DelayProxy {
             .iter()
             .map(|(listener, _)| listener.local_addr())
             .collect();
-        let dial = Arc::new(Dial::default());
+        let state = Arc::new(ProxyState::default());
         let (ended, stop) = std::io::pipe().context("could not make a pipe")?;
-        let mut relay = Relay::new(links, ended, dial.clone())?;
+        let mut relay = Relay::new(links, ended, state.clone())?;
         let thread = std::thread::Builder::new()
             .name("delay-proxy".into())
             .spawn(move || relay.run())?;
         let proxy = Self {
             addresses: addresses?,
-            dial,
+            state,
             stop: Some(stop),
             thread: Some(thread),
         };
@@ -77,14 +77,14 @@ impl DelayProxy {
 
     /// Changes the delay of each direction for what is read from now on; order is kept.
     pub(crate) fn set_delay(&self, one_way: Duration) {
-        self.dial
+        self.state
             .one_way_nanos
             .store(one_way.as_nanos() as u64, Relaxed);
     }
 
     /// How often a full queue kept the proxy from reading; a measurement with any is not one of delay alone.
     pub(crate) fn full(&self) -> u64 {
-        self.dial.full.load(Relaxed)
+        self.state.full.load(Relaxed)
     }
 
     /// Blocks for as long as the proxy serves, and says why it no longer does.
@@ -95,7 +95,7 @@ impl DelayProxy {
     }
 }
 
-impl Dial {
+impl ProxyState {
     fn one_way(&self) -> Duration {
         Duration::from_nanos(self.one_way_nanos.load(Relaxed))
     }
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_wait_beside_each_other_and_not_one_after_the_other() {
+    fn chunks_wait_at_the_same_time() {
         // A hundred chunks one after the other would take ten seconds.
         let (_proxy, mut client, mut server) = connected(Duration::from_millis(100));
         client.set_nodelay(true).unwrap();

@@ -11,6 +11,6 @@ mod session;
 
 pub(crate) use body::{Shape, one_body};
 pub(crate) use keys::{Distribution, Keys};
-pub(crate) use pace::Pace;
+pub(crate) use pace::CallSchedule;
 pub(crate) use run::{Load, PATH};
 pub(crate) use session::Session;

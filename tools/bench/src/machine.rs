@@ -1,4 +1,4 @@
-//! What runs on this machine for a measurement: servers and their stores, their processes, and the cores they run on.
+//! Servers and their stores on this machine, their processes, and the cores they run on.
 
 mod address;
 mod cluster;

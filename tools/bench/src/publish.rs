@@ -49,7 +49,7 @@ const STEPS: [[&str; 3]; 7] = [
     [
         "compare",
         "--rounds 5 --turn 3s",
-        "--keys 1000 --idle 100ms --looks 0",
+        "--keys 1000 --idle 100ms --delays 0",
     ],
     ["round-trips", "", "--rate 200"],
     ["pipelines", "", "--one-way 2ms"],

@@ -1,4 +1,4 @@
-//! What all comparisons have in common: how much they measure, and what becomes of their tables.
+//! Common parts of all comparisons: arguments, rounds, and the files of their tables.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -41,7 +41,7 @@ pub(crate) struct Workflow {
     /// Parents of the join of the large workflow.
     #[arg(long, default_value_t = 100_000)]
     many_parents: usize,
-    /// Measures only so many servers on one Redis, one number after the other.
+    /// Measures only several servers on one Redis, for one number of servers after the other.
     #[arg(long, value_delimiter = ',')]
     servers: Vec<usize>,
     /// Measures only the worker of the Python SDK beside others.

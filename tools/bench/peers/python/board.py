@@ -24,7 +24,7 @@ def sums(path: str) -> tuple[float, float, int]:
 
 
 class Board:
-    """What this process tells."""
+    """The times of the jobs of this process."""
 
     def __init__(self) -> None:
         self._lock, self._first, self._count = threading.Lock(), 0.0, 0

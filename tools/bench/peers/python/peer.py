@@ -54,14 +54,14 @@ def main() -> None:
             process = subprocess.Popen(command, cwd=HERE, stdout=log, stderr=log)
             try:
                 ends = time.monotonic() + LONGEST
-                while (told := board.sums(file.name))[2] < count and process.poll() is None and time.monotonic() < ends:
+                while (sums := board.sums(file.name))[2] < count and process.poll() is None and time.monotonic() < ends:
                     time.sleep(0.1)
             finally:
                 process.terminate()
                 process.wait()
             log.seek(0)
-            assert told[2] == count, f"{told[2]} of {count} jobs ended: {log.read()[-2000:].decode()}"
-    print(json.dumps({"version": importlib.metadata.version(package), "seconds": told[1] - told[0]}))
+            assert sums[2] == count, f"{sums[2]} of {count} jobs ended: {log.read()[-2000:].decode()}"
+    print(json.dumps({"version": importlib.metadata.version(package), "seconds": sums[1] - sums[0]}))
 
 
 main()

@@ -7,7 +7,7 @@ from taskiq_redis import ListQueueBroker
 from board import Board
 
 
-class Told(TaskiqMiddleware):
+class EventRecorder(TaskiqMiddleware):
     def startup(self) -> None:
         self.board = Board()
 
@@ -19,7 +19,7 @@ class Told(TaskiqMiddleware):
         self.board.ended()
 
 
-broker = ListQueueBroker(os.environ["BROKER"]).with_middlewares(Told())
+broker = ListQueueBroker(os.environ["BROKER"]).with_middlewares(EventRecorder())
 
 
 @broker.task(task_name="noop")

@@ -1,4 +1,4 @@
-//! The units of work that two builds are compared by, and what one turn of a build showed of each.
+//! The units of work that two builds are compared by, and one turn of a build.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ const WORKFLOWS_PER_SECOND: f64 = 10_000.0;
 /// Workflows of one request.
 const BULK: usize = 1_000;
 
-/// What is measured on a server of its own.
+/// Work that is measured on a server of its own.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Work {
     Decisions {

@@ -16,7 +16,7 @@ const ZIPF_EXPONENT: f64 = 1.05;
 /// becomes known.
 const TRIAL: f64 = 0.2;
 
-/// Who sends requests, and for which keys. Always ten connections of twenty streams.
+/// The client that sends requests, and its keys. Always ten connections of twenty streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Traffic {
     /// h2load, which sends the same body again and again: each descriptor is one hot key.
@@ -29,7 +29,7 @@ pub(crate) enum Traffic {
     Zipf,
 }
 
-/// What one turn showed.
+/// The result of one turn.
 pub(crate) struct Decisions {
     pub(crate) per_second: f64,
     pub(crate) count: u64,
@@ -65,9 +65,9 @@ impl Traffic {
         let each = (keys / u32::from(descriptors)).max(1);
         match self {
             Self::H2load => requests.h2load().await,
-            Self::OneKey => requests.own(Distribution::Uniform, 1).await,
-            Self::Uniform => requests.own(Distribution::Uniform, each).await,
-            Self::Zipf => requests.own(Distribution::Zipf, each).await,
+            Self::OneKey => requests.generated(Distribution::Uniform, 1).await,
+            Self::Uniform => requests.generated(Distribution::Uniform, each).await,
+            Self::Zipf => requests.generated(Distribution::Zipf, each).await,
         }
     }
 }
@@ -99,7 +99,7 @@ impl Requests<'_> {
     }
 
     /// Sends requests for `keys` keys of each descriptor.
-    async fn own(&self, distribution: Distribution, keys: u32) -> Result<Decisions> {
+    async fn generated(&self, distribution: Distribution, keys: u32) -> Result<Decisions> {
         // Every counter exists before the turn: making one costs more than adding to it.
         let all = keys * u32::from(self.descriptors);
         let fill = Keys::new(Distribution::Sequence, all, 0.0, 0);
@@ -115,7 +115,7 @@ impl Requests<'_> {
         })
     }
 
-    /// Sends so many requests, or for the time of a turn.
+    /// Sends a number of requests, or sends for the time of a turn.
     async fn send(&self, keys: Keys, requests: Option<u64>) -> Result<crate::figures::Calls> {
         let time = requests.map_or(self.time, |_| Duration::from_secs(60));
         let shape = Shape::new("key", self.descriptors);

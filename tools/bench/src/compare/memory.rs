@@ -1,4 +1,4 @@
-//! What a server costs that has nothing to do, and whether it gives memory back.
+//! The cost of an idle server, and memory that it releases.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -33,8 +33,8 @@ pub(super) async fn idle(program: &Path, time: Duration) -> Result<Table> {
     Ok(table)
 }
 
-/// Resident memory around a million keys of a limit per second, also so many seconds after the last request.
-pub(super) async fn million_keys(program: &Path, looks: &[u64]) -> Result<Table> {
+/// Resident memory around a million keys of a limit per second. `delays` are seconds after the last request.
+pub(super) async fn million_keys(program: &Path, delays: &[u64]) -> Result<Table> {
     eprintln!("a million keys");
     let testbed = Testbed::start(program, Store::Embedded).await?;
     let process = testbed.server.process();
@@ -44,7 +44,7 @@ pub(super) async fn million_keys(program: &Path, looks: &[u64]) -> Result<Table>
     send_all_keys(&testbed.server).await?;
     let end = Instant::now();
     row.add("at most", 1, [mebibytes(process.highest_resident_bytes()?)]);
-    for seconds in looks {
+    for seconds in delays {
         sleep(Duration::from_secs(*seconds).saturating_sub(end.elapsed())).await;
         let resident = mebibytes(process.resident_bytes()?);
         row.add(&format!("after {seconds} s"), 1, [resident]);

@@ -1,4 +1,4 @@
-//! What the proxy itself costs: round trips of one byte to an echo, directly and through it.
+//! The cost of the proxy itself: round trips of one byte to an echo, directly and through it.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};

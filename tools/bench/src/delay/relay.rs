@@ -14,13 +14,13 @@ use anyhow::{Context as _, Result};
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::time::Timespec;
 
-use super::Dial;
-use super::lane::Lane;
+use super::ProxyState;
+use super::queue::DelayQueue;
 
 /// Longest wait for a server to accept. On loopback it accepts at once or not at all.
-const CONNECT: Duration = Duration::from_secs(1);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// 64 KiB: one read drains what a batch of a hundred commands left.
-const CHUNK: usize = 64 * 1024;
+const READ_BYTES: usize = 64 * 1024;
 const STOP: u64 = u64::MAX;
 
 /// All listeners and connections of a proxy.
@@ -31,29 +31,29 @@ pub(super) struct Relay {
     next: u64,
     /// When a connection has something to write.
     timers: BinaryHeap<Reverse<(Instant, u64)>>,
-    dial: Arc<Dial>,
+    state: Arc<ProxyState>,
     buffer: Vec<u8>,
     _ended: PipeReader,
 }
 
-/// A proxied connection. What is read from socket `i` goes through lane `i` to the other socket.
+/// A proxied connection. What is read from socket `i` goes through queue `i` to the other socket.
 struct Link {
     sockets: [TcpStream; 2],
-    lanes: [Lane; 2],
+    queues: [DelayQueue; 2],
     /// Whether the socket may have more to read, and whether it has room to write. Events set these and never clear them.
     readable: [bool; 2],
     writable: [bool; 2],
     /// Whether the socket has ended or failed, with perhaps something left to read before that.
     hung_up: [bool; 2],
-    /// Whether the other socket knows that this one has ended.
-    told: [bool; 2],
+    /// Whether the end of the socket was sent to the other one.
+    end_sent: [bool; 2],
 }
 
 impl Relay {
     pub(super) fn new(
         listeners: Vec<(TcpListener, SocketAddr)>,
         ended: PipeReader,
-        dial: Arc<Dial>,
+        state: Arc<ProxyState>,
     ) -> Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC).context("could not make an epoll")?;
         epoll::add(&epoll, &ended, EventData::new_u64(STOP), EventFlags::IN)?;
@@ -74,8 +74,8 @@ impl Relay {
             links,
             next,
             timers,
-            dial,
-            buffer: vec![0; CHUNK],
+            state,
+            buffer: vec![0; READ_BYTES],
             _ended: ended,
         })
     }
@@ -121,10 +121,10 @@ impl Relay {
                 self.open(link)?;
             }
         } else if let Some(link) = self.links.get_mut(&id) {
-            let closing = EventFlags::HUP | EventFlags::ERR | EventFlags::RDHUP;
-            link.readable[side] |= flags.intersects(EventFlags::IN | closing);
-            link.writable[side] |= flags.intersects(EventFlags::OUT | closing);
-            link.hung_up[side] |= flags.intersects(closing);
+            let ending = EventFlags::HUP | EventFlags::ERR | EventFlags::RDHUP;
+            link.readable[side] |= flags.intersects(EventFlags::IN | ending);
+            link.writable[side] |= flags.intersects(EventFlags::OUT | ending);
+            link.hung_up[side] |= flags.intersects(ending);
             self.pump(id);
         }
         Ok(())
@@ -155,7 +155,7 @@ impl Relay {
             for side in 0..2 {
                 // Writing makes room to read, hence the turns.
                 loop {
-                    let full = link.read(side, &self.dial, &mut self.buffer, |at| {
+                    let full = link.read(side, &self.state, &mut self.buffer, |at| {
                         self.timers.push(Reverse((at, id)))
                     })?;
                     let written = link.write(side)?;
@@ -164,7 +164,7 @@ impl Relay {
                     }
                 }
             }
-            Ok(link.told == [true, true])
+            Ok(link.end_sent == [true, true])
         };
         if pump().unwrap_or(true) {
             self.links.remove(&id);
@@ -177,25 +177,25 @@ impl Link {
     fn read(
         &mut self,
         side: usize,
-        dial: &Dial,
+        state: &ProxyState,
         buffer: &mut [u8],
         mut wake_at: impl FnMut(Instant),
     ) -> io::Result<bool> {
-        let lane = &mut self.lanes[side];
-        while self.readable[side] && !lane.is_ended() {
-            let room = lane.room().min(buffer.len());
+        let queue = &mut self.queues[side];
+        while self.readable[side] && !queue.is_ended() {
+            let room = queue.room().min(buffer.len());
             if room == 0 {
-                dial.full.fetch_add(1, Relaxed);
+                state.full.fetch_add(1, Relaxed);
                 return Ok(true);
             }
             match self.sockets[side].read(&mut buffer[..room]) {
                 Ok(0) => {
-                    let release = Instant::now() + dial.one_way();
-                    lane.end(release);
+                    let release = Instant::now() + state.one_way();
+                    queue.end(release);
                     wake_at(release);
                 }
                 Ok(count) => {
-                    wake_at(lane.push(&buffer[..count], Instant::now() + dial.one_way()));
+                    wake_at(queue.push(&buffer[..count], Instant::now() + state.one_way()));
                     // Less than was asked for: the socket is empty, and an event tells when it no longer is.
                     self.readable[side] = count == room || self.hung_up[side];
                 }
@@ -211,17 +211,17 @@ impl Link {
 
     /// Writes all that is due. True when something was written.
     fn write(&mut self, side: usize) -> io::Result<bool> {
-        let (lane, other) = (&mut self.lanes[side], 1 - side);
+        let (queue, other) = (&mut self.queues[side], 1 - side);
         let now = Instant::now();
         let mut written = false;
         while self.writable[other] {
-            let due = lane.due(now);
+            let due = queue.due(now);
             if due.iter().all(|slice| slice.is_empty()) {
                 break;
             }
             match self.sockets[other].write_vectored(&due) {
                 Ok(count) => {
-                    lane.written(count);
+                    queue.written(count);
                     written = true;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -231,8 +231,8 @@ impl Link {
                 Err(error) => return Err(error),
             }
         }
-        if !self.told[side] && !lane.has_due() && lane.is_over(now) {
-            self.told[side] = true;
+        if !self.end_sent[side] && !queue.has_due() && queue.is_over(now) {
+            self.end_sent[side] = true;
             self.sockets[other].shutdown(Shutdown::Write)?;
         }
         Ok(written)
@@ -241,19 +241,19 @@ impl Link {
 
 fn accept(listener: &TcpListener, server: SocketAddr) -> Option<Link> {
     let (client, _) = listener.accept().ok()?;
-    // When the server refuses, dropping the client's socket tells it so.
-    let server = TcpStream::connect_timeout(&server, CONNECT).ok()?;
+    // When the server refuses, the client's socket is dropped, which ends its connection.
+    let server = TcpStream::connect_timeout(&server, CONNECT_TIMEOUT).ok()?;
     for socket in [&client, &server] {
         socket.set_nonblocking(true).ok()?;
         socket.set_nodelay(true).ok()?;
     }
     Some(Link {
         sockets: [client, server],
-        lanes: <[Lane; 2]>::default(),
+        queues: <[DelayQueue; 2]>::default(),
         readable: [true; 2],
         writable: [true; 2],
         hung_up: [false; 2],
-        told: [false; 2],
+        end_sent: [false; 2],
     })
 }
 

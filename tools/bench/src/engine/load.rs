@@ -8,7 +8,7 @@ use tidegate_pipeline::{Arg, Batch, Client, Config};
 use tokio::task::{JoinSet, LocalSet};
 
 use crate::figures::{Answer, Calls};
-use crate::load::{Pace, Session};
+use crate::load::{CallSchedule, Session};
 
 /// Longer than anything that is measured; a call that takes as long counts as failed.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -33,7 +33,7 @@ pub(crate) enum Design {
     ParallelByNode,
 }
 
-/// What a run showed. Everything describes the time after the warm-up.
+/// The result of a run. Everything describes the time after the warm-up.
 pub(crate) struct EngineCalls {
     pub(crate) calls: Calls,
     pub(crate) commands_per_write: f64,
@@ -57,8 +57,8 @@ impl EngineLoad {
         // A cluster's topology is learnt before the schedule begins.
         self.design.call(client, &keys()).await;
         let session = Session::new(match self.rate {
-            Some(rate) => Pace::open(rate, Instant::now()),
-            None => Pace::closed(None),
+            Some(rate) => CallSchedule::open(rate, Instant::now()),
+            None => CallSchedule::closed(None),
         });
         let (design, keys) = (self.design, Rc::new(keys));
         let mut tasks = JoinSet::new();
@@ -93,11 +93,11 @@ impl Design {
 
     /// Adds to counters, with their expiry, as a rate limiter counts.
     async fn call(self, client: &Client, keys: &[String]) -> Answer {
-        let together = match self {
+        let batch_keys = match self {
             Self::SerialByKey => 1,
             Self::ParallelByNode => keys.len(),
         };
-        for keys in keys.chunks(together) {
+        for keys in keys.chunks(batch_keys) {
             let answer = send(client, counters(keys)).await;
             if answer != Answer::Ok {
                 return answer;

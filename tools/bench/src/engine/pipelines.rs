@@ -47,7 +47,7 @@ impl Scenario for Pipelines {
     }
 
     async fn measure(&self, options: &RunOptions) -> Result<Vec<Table>> {
-        let cluster = FarCluster::start(PRIMARIES, Cores::Apart).await?;
+        let cluster = FarCluster::start(PRIMARIES, Cores::Separate).await?;
         let cell = |keys, one_way| Cell { keys, one_way };
         let mut cells = KEYS.map(|keys| cell(keys, Some(self.one_way))).to_vec();
         cells.extend(FURTHER_DELAYS.map(|delay| cell(5, Some(Duration::from_millis(delay)))));

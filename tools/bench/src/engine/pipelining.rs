@@ -1,6 +1,6 @@
 //! `tidegate-bench pipelining`: what batches of commands cost, beside redis-benchmark and a blocking client.
 //!
-//! redis-benchmark is told how many commands to send at once. The engine is not: callers that know nothing of each other
+//! redis-benchmark has an option for the number of commands that it sends at once. The engine has none: callers that know nothing of each other
 //! share one connection, and commands gather by themselves.
 
 mod peers;
@@ -43,7 +43,7 @@ struct EngineTurn {
     after: ConnectionTotals,
 }
 
-/// All so far.
+/// Totals at a moment.
 struct ConnectionTotals {
     at: Instant,
     stats: Stats,

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::micros;
 
-/// What one call came to.
+/// The result of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Ok,

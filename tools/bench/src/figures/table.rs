@@ -1,4 +1,4 @@
-//! What every comparison makes: rows of labels, and figures with a value of each turn.
+//! The result of every comparison: rows of labels, and figures with a value of each turn.
 
 use std::fmt::{self, Display};
 
@@ -14,7 +14,7 @@ pub(crate) struct Table {
     labels: Vec<String>,
     /// Figures and rows are in the order in which they were first added.
     figures: Vec<Figure>,
-    rows: Vec<Row>,
+    rows: Vec<TableRow>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -25,7 +25,7 @@ struct Figure {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Row {
+struct TableRow {
     labels: Vec<String>,
     /// The values of each figure.
     values: Vec<Vec<f64>>,
@@ -62,7 +62,7 @@ impl Table {
         let at = known.unwrap_or(self.rows.len());
         if known.is_none() {
             let values = Vec::new();
-            self.rows.push(Row { labels, values });
+            self.rows.push(TableRow { labels, values });
         }
         Figures {
             figures: &mut self.figures,
@@ -90,7 +90,7 @@ impl Table {
         })
     }
 
-    fn cells(&self, row: &Row) -> Vec<String> {
+    fn cells(&self, row: &TableRow) -> Vec<String> {
         let mut cells = row.labels.clone();
         for (at, Figure { digits, .. }) in self.figures.iter().enumerate() {
             let spread = row.values.get(at).cloned().and_then(Spread::new);

@@ -14,7 +14,7 @@ const DIGITS: usize = 10;
 /// 256 KiB: some thousand bodies between two allocations.
 const ARENA: usize = 256 * 1024;
 
-/// What a request looks like.
+/// The form of a request.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Shape {
     #[arg(long, default_value = "bench")]

@@ -36,7 +36,7 @@ pub(crate) struct LoadArguments {
     keys: u32,
     #[arg(long, default_value_t = 1.0)]
     zipf_exponent: f64,
-    /// The same seed draws the same keys.
+    /// Two runs with one seed draw equal keys.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     #[command(flatten)]

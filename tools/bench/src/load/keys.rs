@@ -88,7 +88,7 @@ impl AliasTable {
                 large.push(over)
             }
         }
-        // What is left differs from 1 by rounding only.
+        // The remaining cells differ from 1 by rounding only.
         for cell in small.into_iter().chain(large) {
             keep[cell as usize] = 1.0;
         }
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_come_as_often_as_the_distribution_says() {
+    fn keys_are_as_frequent_as_in_the_distribution() {
         check(Distribution::Uniform, 0.0, &[0.25, 0.25, 0.25, 0.25]);
         check(Distribution::Sequence, 0.0, &[0.5, 0.5]);
         check(

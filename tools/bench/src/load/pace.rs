@@ -21,7 +21,7 @@ use tokio::sync::Semaphore;
 const FINEST_STEP: Duration = Duration::from_micros(100);
 
 /// Hands out the moment each request is due.
-pub(crate) enum Pace {
+pub(crate) enum CallSchedule {
     Closed { left: Cell<u64> },
     Open(Schedule),
 }
@@ -36,7 +36,7 @@ pub(crate) struct Schedule {
     taken: Cell<u64>,
 }
 
-impl Pace {
+impl CallSchedule {
     /// At most `requests` in all, each as soon as a stream is free.
     pub(crate) fn closed(requests: Option<u64>) -> Self {
         Self::Closed {
@@ -178,7 +178,7 @@ mod tests {
     async fn an_open_loop_counts_from_the_schedule() {
         // The schedule began a second ago, so its first requests are long due.
         let start = Instant::now() - Duration::from_secs(1);
-        let pace = Pace::open(100.0, start);
+        let pace = CallSchedule::open(100.0, start);
         tokio::select! {
             kept = pace.keep() => panic!("the schedule has no end: {kept:?}"),
             () = async {
@@ -191,7 +191,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_closed_loop_ends_after_its_requests() {
-        let pace = Pace::closed(Some(2));
+        let pace = CallSchedule::closed(Some(2));
         assert!(pace.next().await.is_some() && pace.next().await.is_some());
         assert!(pace.is_finished());
         assert_eq!(pace.next().await, None);

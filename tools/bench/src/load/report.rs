@@ -31,7 +31,7 @@ fn cost_json(cost: &Cost, count: u64) -> Value {
     })
 }
 
-/// The same figures, one in a line, each with the names that lead to it.
+/// Returns a line for each figure, which begins with the names of its objects.
 pub(crate) fn lines(name: &str, figures: &Value) -> String {
     match figures {
         Value::Object(parts) => {

@@ -11,7 +11,7 @@ use tokio::task::{JoinSet, LocalSet};
 use super::body::{Bodies, Shape};
 use super::connection;
 use super::keys::{Distribution, Keys};
-use super::pace::Pace;
+use super::pace::CallSchedule;
 use super::session::Session;
 use crate::figures::Calls;
 use crate::machine::{Address, Cost, Process};
@@ -19,7 +19,7 @@ use crate::machine::{Address, Cost, Process};
 /// The method of Envoy's rate limit service.
 pub(crate) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// What to send, and how.
+/// A load: its requests, and how they are sent.
 pub(crate) struct Load {
     pub(crate) address: Address,
     pub(crate) connections: u16,
@@ -35,15 +35,15 @@ pub(crate) struct Load {
     pub(crate) duration: Duration,
 }
 
-/// What a run showed. Everything describes the time after the warm-up.
+/// The result of a run. Everything describes the time after the warm-up.
 pub(crate) struct Measured {
     pub(crate) calls: Calls,
     pub(crate) own: Cost,
-    /// What the run cost the server.
+    /// Cost of the run for the server.
     pub(crate) server: Option<Cost>,
 }
 
-/// What the streams of a run share.
+/// State that the streams of a run share.
 pub(crate) struct SharedLoad {
     pub(crate) session: Rc<Session>,
     pub(crate) address: Address,
@@ -88,8 +88,8 @@ impl Load {
             .body(())
             .context("could not build the request")?;
         let session = Session::new(match self.rate {
-            Some(rate) => Pace::open(rate, Instant::now()),
-            None => Pace::closed(self.requests),
+            Some(rate) => CallSchedule::open(rate, Instant::now()),
+            None => CallSchedule::closed(self.requests),
         });
         let run = Rc::new(SharedLoad {
             session: Rc::clone(&session),
@@ -104,7 +104,7 @@ impl Load {
         }
         let costs = || {
             let server = server.map(Process::cost).transpose()?;
-            anyhow::Ok((server, Process::own().cost()?))
+            anyhow::Ok((server, Process::current().cost()?))
         };
         let span = session
             .measure(tasks, self.warmup, self.duration, costs)

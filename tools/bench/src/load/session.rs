@@ -8,15 +8,15 @@ use anyhow::Result;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::pace::Pace;
+use super::pace::CallSchedule;
 use crate::figures::{Answer, AnswerCounts, Calls};
 
 /// Longest wait for a first answer beyond the measured time.
 const FIRST_ANSWER: Duration = Duration::from_secs(5);
 
-/// What the tasks share: when the next call is due, and the answers so far.
+/// State that the tasks share: the time of the next call, and the answers so far.
 pub(crate) struct Session {
-    pub(crate) pace: Pace,
+    pub(crate) pace: CallSchedule,
     answers: RefCell<AnswerCounts>,
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct Span<T> {
 }
 
 impl Session {
-    pub(crate) fn new(pace: Pace) -> Rc<Self> {
+    pub(crate) fn new(pace: CallSchedule) -> Rc<Self> {
         let answers = RefCell::new(AnswerCounts::new());
         Rc::new(Self { pace, answers })
     }

@@ -14,7 +14,7 @@ pub(crate) enum Address {
 }
 
 impl Address {
-    /// What goes in the `:authority` of requests.
+    /// The `:authority` of requests.
     pub(crate) fn authority(&self) -> String {
         match self {
             Self::Tcp { .. } => self.to_string(),

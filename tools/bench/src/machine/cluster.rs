@@ -26,7 +26,7 @@ pub(crate) struct FarCluster {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cores {
     /// Servers and proxies on one core, the load on the other.
-    Apart,
+    Separate,
     /// Wherever the kernel puts them, as for a service that is part of the measurement.
     Anywhere,
 }
@@ -41,14 +41,14 @@ impl FarCluster {
             .iter()
             .map(|server| ([127, 0, 0, 1], server.port()).into())
             .collect();
-        if cores == Cores::Apart {
+        if cores == Cores::Separate {
             for server in cluster.servers() {
                 pin::process(server.pid(), Core::Servers)?;
             }
             pin::current_thread(Core::Servers)?;
         }
         let proxy = DelayProxy::start(&servers, Duration::ZERO)?;
-        if cores == Cores::Apart {
+        if cores == Cores::Separate {
             pin::current_thread(Core::Load)?;
         }
         let far = Self {

@@ -1,4 +1,4 @@
-//! What a server and its store spend meanwhile.
+//! The cost of a span of time for a server and its store.
 
 use std::time::{Duration, Instant};
 
@@ -8,13 +8,13 @@ use super::process::{Cost, Process};
 use super::testbed::Testbed;
 use crate::figures::{Figures, micros_each};
 
-/// Reads what was spent since it was started, or since the last reading.
+/// Reads the cost since its start, or since the last reading.
 pub(crate) struct Meter<'a> {
     testbed: &'a Testbed,
     since: TestbedTotals,
 }
 
-/// All so far.
+/// Totals since the start of the processes.
 struct TestbedTotals {
     at: Instant,
     server: Cost,
@@ -24,16 +24,16 @@ struct TestbedTotals {
     counts: Option<[u64; 3]>,
 }
 
-/// What was spent between two readings.
+/// The cost between two readings.
 pub(crate) struct Spent {
     pub(crate) elapsed: Duration,
     pub(crate) server: Cost,
-    /// What follows is of Redis, if there is one.
+    /// Processor time of the main thread of Redis. This and the following are None without Redis.
     pub(crate) redis: Option<Duration>,
     pub(crate) commands: Option<u64>,
-    /// Times that Redis read from a socket: each is a round trip of somebody.
+    /// Reads of sockets: each is the round trip of a client.
     pub(crate) reads: Option<u64>,
-    /// By how many bytes it grew.
+    /// Growth of its memory.
     pub(crate) bytes: Option<u64>,
 }
 
@@ -41,7 +41,7 @@ impl<'a> Meter<'a> {
     pub(crate) fn start(testbed: &'a Testbed) -> Result<Self> {
         let counts = counts(testbed);
         let mut since = TestbedTotals::read(testbed)?;
-        // What Redis spends on being asked for its counts is not measured.
+        // The counts are read first, so that the time which Redis takes for them is not measured.
         since.counts = counts;
         Ok(Self { testbed, since })
     }
@@ -108,7 +108,7 @@ fn counts(testbed: &Testbed) -> Option<[u64; 3]> {
     Some(names.map(|name| info(&text, name)))
 }
 
-/// A number of what Redis says of itself; zero if it does not say it.
+/// A number of the text of INFO; zero if it is missing.
 pub(crate) fn info(text: &str, name: &str) -> u64 {
     let value = |line: &str| {
         line.strip_prefix(name)?

@@ -1,4 +1,4 @@
-//! What a process has cost so far, read from /proc.
+//! The cost of a process so far, read from /proc.
 
 use std::fs;
 use std::ops::Sub;
@@ -37,7 +37,7 @@ impl Sub for Cost {
 pub(crate) struct Process(pub(crate) u32);
 
 impl Process {
-    pub(crate) fn own() -> Self {
+    pub(crate) fn current() -> Self {
         Self(std::process::id())
     }
 
@@ -66,7 +66,7 @@ impl Process {
         )
     }
 
-    /// What the process has cost so far.
+    /// The cost of the process so far.
     pub(crate) fn cost(self) -> Result<Cost> {
         let stat = self.read("stat")?;
         // The name in parentheses may hold spaces; field 14 of the line is the 12th behind it.
@@ -200,7 +200,7 @@ mod tests {
             host: "127.0.0.1".into(),
             port: listener.local_addr().unwrap().port(),
         };
-        assert_eq!(Process::listening_on(&address).unwrap(), Process::own());
+        assert_eq!(Process::listening_on(&address).unwrap(), Process::current());
         drop(listener);
         assert!(Process::listening_on(&address).is_err());
     }
@@ -212,20 +212,20 @@ mod tests {
         let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
         assert_eq!(
             Process::listening_on(&Address::Unix(path)).unwrap(),
-            Process::own()
+            Process::current()
         );
     }
 
     #[test]
     fn processor_time_grows_with_work() {
-        let before = Process::own().cost().unwrap();
+        let before = Process::current().cost().unwrap();
         let spent = |now: Cost| (now - before).total;
         let mut total = 0_u64;
-        while spent(Process::own().cost().unwrap()) < Duration::from_millis(30) {
+        while spent(Process::current().cost().unwrap()) < Duration::from_millis(30) {
             total = (0..1_000_000).fold(total, |sum: u64, number| sum.wrapping_mul(31) ^ number);
         }
         assert!(
-            Process::own().resident_bytes().unwrap() > 100_000,
+            Process::current().resident_bytes().unwrap() > 100_000,
             "{total}"
         );
     }

@@ -1,4 +1,4 @@
-//! What a run was measured on, and when.
+//! The machine and the time of a run.
 
 use std::process::Command;
 
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_version_is_found_in_what_a_program_says_of_itself() {
+    fn the_version_is_found_in_the_text_of_a_program() {
         assert_eq!(
             version("Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.3.0 bits=64"),
             "7.0.15"

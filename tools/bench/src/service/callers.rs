@@ -26,7 +26,7 @@ const KEYS: u16 = 10;
 /// Connections with as many callers each.
 const CONNECTIONS: [u16; 2] = [8, 10];
 
-/// What sends calls to Redis.
+/// A sender of calls to Redis.
 enum CallSource<'a> {
     Service(&'a Server),
     /// The engine alone, in the load's own process.

@@ -28,7 +28,7 @@ pub(crate) struct Api {
 /// The answer to a claim.
 pub(crate) struct Claimed(Bytes);
 
-/// What a worker without work of its own needs of a job.
+/// The part of a job that a worker needs which does nothing.
 #[derive(Deserialize)]
 pub(crate) struct Job<'a> {
     pub(crate) lease: &'a str,
@@ -126,7 +126,7 @@ impl Api {
         self.post("/v1/jobs/report", body).await.map(Claimed)
     }
 
-    /// Fails unless so many workflows of this name succeeded.
+    /// Fails unless `count` workflows of this name succeeded.
     pub(crate) async fn check_succeeded(&mut self, name: &str, count: usize) -> Result<()> {
         let counts = self
             .json(&format!("/v1/workflows:count?name={name}"))
@@ -162,11 +162,11 @@ impl Api {
 impl Claimed {
     pub(crate) fn jobs(&self) -> Result<Vec<Job<'_>>> {
         #[derive(Deserialize)]
-        struct Answer<'a> {
+        struct ClaimAnswer<'a> {
             #[serde(borrow)]
             jobs: Vec<Job<'a>>,
         }
-        let answer: Answer<'_> = serde_json::from_slice(&self.0)?;
+        let answer: ClaimAnswer<'_> = serde_json::from_slice(&self.0)?;
         Ok(answer.jobs)
     }
 

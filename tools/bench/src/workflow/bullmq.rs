@@ -12,7 +12,7 @@ use super::{creation, execution};
 use crate::figures::Table;
 use crate::scenario::RunOptions;
 
-/// What one turn showed, as the script prints it.
+/// The figures of one turn, as the script prints them.
 #[derive(Deserialize)]
 pub(super) struct BullMq {
     #[serde(default)]
@@ -26,7 +26,7 @@ pub(super) struct BullMq {
 }
 
 impl BullMq {
-    /// Creates workflows and works off so many jobs, and a join. None when BullMQ is not installed.
+    /// Creates `jobs` workflows and works off `jobs` jobs, and a join. None when BullMQ is not installed.
     pub(super) async fn measure(
         options: &RunOptions,
         jobs: usize,

@@ -55,7 +55,7 @@ fn graph(name: &str, jobs: usize, after: impl Fn(usize) -> String) -> String {
     body
 }
 
-/// So many ready jobs side by side, with a part that [`limit`] makes, or none. They say when they are due, if they are timed.
+/// Ready jobs side by side, with a part that [`limit`] makes, or none. `due` is for jobs that are timed.
 pub(crate) fn limited(jobs: usize, limits: &str, due: Option<u64>) -> String {
     let due = due.map_or(String::new(), |due| format!(r#""due":{due}"#));
     let job = |at| format!(r#"{{"name":"j{at}","handler":"Call"{limits}}}"#);

@@ -16,7 +16,7 @@ use crate::figures::{Figures, Table, millis, percentile};
 use crate::machine::{Meter, Store, Testbed};
 use crate::scenario::RunOptions;
 
-/// What the jobs are under, by how many keys take turns.
+/// Limits of the jobs, by the number of keys that take turns.
 const KEYS: [(&str, usize); 3] = [("no limit", 0), ("one limit", 1), ("1,000 keys", 1_000)];
 
 /// Tenants without room.
@@ -24,7 +24,7 @@ const TENANTS: usize = 1_000;
 /// Jobs of a workflow, at most.
 const JOBS: usize = 100;
 /// Time between two jobs of the tenant with room.
-const APART: Duration = Duration::from_millis(5);
+const ARRIVAL_INTERVAL: Duration = Duration::from_millis(5);
 /// Jobs of this tenant that are claimed one after the other.
 const CLAIMED: usize = 1_000;
 
@@ -101,29 +101,11 @@ impl Fixture {
         })
     }
 
-    fn micros(&self) -> u64 {
-        self.start.elapsed().as_micros() as u64
-    }
-
     /// Jobs arrive, and workers wait for them: more than needed, so that one always waits.
     async fn arrivals(&self, row: &mut Figures<'_>, time: Duration) -> Result<()> {
         let apis = [self.testbed.server.api()];
-        let expected = (time.as_micros() / APART.as_micros()).max(1) as usize;
-        let mut maker = Api::connect(apis[0]).await?;
-        // A job counts from the moment at which it is due: a server that does not answer is charged for all that should have
-        // come meanwhile.
-        let first = self.micros();
-        let make = async move {
-            let mut ticks = interval(APART);
-            ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
-            for at in 0..expected {
-                ticks.tick().await;
-                let due = first + at as u64 * APART.as_micros() as u64;
-                let one = limited(1, &limit("open", 0), Some(due));
-                maker.post("/v1/workflows", one).await?;
-            }
-            anyhow::Ok(())
-        };
+        let expected = (time.as_micros() / ARRIVAL_INTERVAL.as_micros()).max(1) as usize;
+        let make = make_jobs(Api::connect(apis[0]).await?, expected, self.start);
         let waits = Rc::new(RefCell::new(Vec::with_capacity(expected)));
         let (seen, start) = (Rc::clone(&waits), self.start);
         let workers = WorkerPool {
@@ -143,7 +125,7 @@ impl Fixture {
                 10 * time
             )
         };
-        timeout(10 * time + APART * 200, both)
+        timeout(10 * time + ARRIVAL_INTERVAL * 200, both)
             .await
             .with_context(late)??;
         let mut waits = waits.take();
@@ -179,6 +161,21 @@ impl Fixture {
         spent.add_commands_to(row, "claim", CLAIMED as u64);
         Ok(())
     }
+}
+
+/// Makes a job in each interval. It counts from the moment at which it is due: a server that does not answer is charged for all
+/// jobs that should have come meanwhile.
+async fn make_jobs(mut maker: Api, jobs: usize, start: Instant) -> Result<()> {
+    let first = start.elapsed();
+    let mut ticks = interval(ARRIVAL_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    for at in 0..jobs {
+        ticks.tick().await;
+        let due = first + ARRIVAL_INTERVAL * at as u32;
+        let one = limited(1, &limit("open", 0), Some(due.as_micros() as u64));
+        maker.post("/v1/workflows", one).await?;
+    }
+    Ok(())
 }
 
 /// Takes the one job that each tenant has room for.

@@ -2,22 +2,18 @@
 
 use std::time::Instant;
 
-use anyhow::ensure;
+use anyhow::{Result, ensure};
 
 use super::{Api, graphs};
-use crate::figures::{Table, millis};
+use crate::figures::{Figures, Table, millis};
 use crate::machine::{Meter, Store, Testbed};
 use crate::scenario::RunOptions;
 
 const SIZES: [usize; 4] = [1_000, 10_000, 100_000, 1_000_000];
-/// What is far away or in a file is slow to fill, and shows nothing new beyond this.
+/// A store that is far away or in a file is slow to fill, and shows nothing new beyond this size.
 const MAX_SLOW: usize = 10_000;
 
-pub(super) async fn measure(
-    options: &RunOptions,
-    workflows: usize,
-    pages: usize,
-) -> anyhow::Result<Table> {
+pub(super) async fn measure(options: &RunOptions, workflows: usize, pages: usize) -> Result<Table> {
     let mut table = Table::new("listing", &["page of 100", "workflows"]);
     for store in [Store::Redis, Store::FarRedis, Store::Embedded] {
         let testbed = Testbed::start(&options.program()?, store).await?;
@@ -34,24 +30,34 @@ pub(super) async fn measure(
                 .await?;
             present = size;
             let mut row = table.row(&[&store.of_workflows(), &size]);
-            for (what, filter) in [("newest", ""), ("of a status", "&status=pending")] {
-                let path = format!("/v1/workflows?limit=100{filter}");
-                let page = api.json(&path).await?;
-                let items = page["items"].as_array().map(Vec::len);
-                ensure!(items == Some(100), "not a page of a hundred: {page}");
-                let mut times = Vec::with_capacity(pages);
-                let mut meter = Meter::start(&testbed)?;
-                for _ in 0..pages {
-                    let start = Instant::now();
-                    api.get(&path).await?;
-                    times.push(millis(start.elapsed()));
-                }
-                let reads = meter.read()?.reads;
-                let reads = reads.map(|reads| reads as f64 / pages as f64);
-                row.add_times(what, &mut times);
-                row.add(&format!("{what}, reads at Redis"), 2, reads);
-            }
+            read_pages(&testbed, &mut api, &mut row, pages).await?;
         }
     }
     Ok(table)
+}
+
+async fn read_pages(
+    testbed: &Testbed,
+    api: &mut Api,
+    row: &mut Figures<'_>,
+    pages: usize,
+) -> Result<()> {
+    for (what, filter) in [("newest", ""), ("of a status", "&status=pending")] {
+        let path = format!("/v1/workflows?limit=100{filter}");
+        let page = api.json(&path).await?;
+        let items = page["items"].as_array().map(Vec::len);
+        ensure!(items == Some(100), "not a page of a hundred: {page}");
+        let mut times = Vec::with_capacity(pages);
+        let mut meter = Meter::start(testbed)?;
+        for _ in 0..pages {
+            let start = Instant::now();
+            api.get(&path).await?;
+            times.push(millis(start.elapsed()));
+        }
+        let reads = meter.read()?.reads;
+        let reads = reads.map(|reads| reads as f64 / pages as f64);
+        row.add_times(what, &mut times);
+        row.add(&format!("{what}, reads at Redis"), 2, reads);
+    }
+    Ok(())
 }

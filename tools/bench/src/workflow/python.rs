@@ -18,7 +18,7 @@ const TURNS: usize = 200;
 /// The Python with the peers, in their folder.
 const PYTHON: &str = "python/.venv/bin/python";
 
-/// What runs the jobs.
+/// A program that runs the jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Worker {
     /// A worker on a server with this store, by what the script calls it: `bare`, or a number of processes.
@@ -52,12 +52,12 @@ const WORKERS: [(&str, Worker); 12] = [
     ("BullMQ, Redis", Worker::BullMq),
 ];
 
-/// What a script prints of one turn.
+/// The figures of one turn, as a script prints them.
 #[derive(Default, Deserialize)]
-struct Turn {
+struct ScriptFigures {
     /// From the beginning of the first job to the end of the last one.
     seconds: f64,
-    /// What 40 jobs of 10 ms, one after the other, take beyond 400 ms.
+    /// Time of 40 jobs of 10 ms, one after the other, beyond 400 ms.
     chain_ms: Option<f64>,
     /// From the call that creates a job to its handler.
     p50_ms: Option<f64>,
@@ -90,7 +90,7 @@ pub(super) async fn measure(options: &RunOptions, jobs: usize) -> Result<Table> 
 
 impl Worker {
     /// None when the program of another system is not there.
-    async fn turn(self, options: &RunOptions, jobs: usize) -> Result<Option<Turn>> {
+    async fn turn(self, options: &RunOptions, jobs: usize) -> Result<Option<ScriptFigures>> {
         match self {
             Self::Server(store, worker) => {
                 let testbed = Testbed::start(&options.program()?, store).await?;
@@ -114,10 +114,10 @@ impl Worker {
             }
             Self::BullMq => {
                 let turn = BullMq::measure(options, jobs, 1).await?;
-                Ok(turn.map(|turn| Turn {
+                Ok(turn.map(|turn| ScriptFigures {
                     seconds: jobs as f64 / turn.jobs_per_second,
                     version: Some(turn.version),
-                    ..Turn::default()
+                    ..ScriptFigures::default()
                 }))
             }
         }

@@ -22,18 +22,18 @@ const PICKED: usize = 300;
 /// Workflows of one call.
 const BULK: usize = 100;
 /// How long idle servers are watched.
-const IDLE: Duration = Duration::from_secs(12);
+const IDLE_TIME: Duration = Duration::from_secs(12);
 /// Longest wait until the servers know each other.
-const ACQUAINTED: Duration = Duration::from_secs(30);
+const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Servers that know of each other.
-struct Group {
+struct ServerGroup {
     redis: RedisServer,
     servers: Vec<Server>,
     _folder: TempDir,
 }
 
-/// What was spent so far, by all together.
+/// The cost for all of them so far.
 #[derive(Clone, Copy)]
 struct GroupTotals {
     redis: Duration,
@@ -52,13 +52,13 @@ pub(super) async fn measure(
     for _ in options.rounds("servers") {
         for number in numbers {
             eprintln!("{number} servers");
-            let group = Group::start(&program, *number).await?;
+            let group = ServerGroup::start(&program, *number).await?;
             let mut row = table.row(&[number]);
             // First, because leases that work takes would end while idle servers are watched.
             let idle = group.idle().await?;
             group.work(&mut row, workflows).await?;
             group.pick_up(&mut row).await?;
-            let each = |total: f64| total / IDLE.as_secs_f64() / *number as f64;
+            let each = |total: f64| total / IDLE_TIME.as_secs_f64() / *number as f64;
             row.add(
                 "idle: commands/s and server",
                 1,
@@ -71,7 +71,7 @@ pub(super) async fn measure(
     Ok(table)
 }
 
-impl Group {
+impl ServerGroup {
     async fn start(program: &Path, number: usize) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let redis = RedisServer::start().await;
@@ -90,12 +90,12 @@ impl Group {
             servers,
             _folder: folder,
         };
-        group.until_acquainted().await?;
+        group.wait_until_discovered().await?;
         Ok(group)
     }
 
     /// Waits until each server knows of all.
-    async fn until_acquainted(&self) -> Result<()> {
+    async fn wait_until_discovered(&self) -> Result<()> {
         let begin = Instant::now();
         for server in &self.servers {
             let mut api = Api::connect(server.api()).await?;
@@ -107,7 +107,7 @@ impl Group {
                     break;
                 }
                 ensure!(
-                    begin.elapsed() < ACQUAINTED,
+                    begin.elapsed() < DISCOVERY_TIMEOUT,
                     "the servers do not find each other"
                 );
                 sleep(Duration::from_millis(50)).await;
@@ -141,7 +141,7 @@ impl Group {
         // Longer than anything lasts that begins with a server.
         sleep(Duration::from_secs(5)).await;
         let before = self.totals()?;
-        sleep(IDLE).await;
+        sleep(IDLE_TIME).await;
         Ok(self.totals()?.since(before))
     }
 

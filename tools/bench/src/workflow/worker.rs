@@ -56,7 +56,7 @@ impl WorkerPool {
     }
 }
 
-/// Claims, does nothing, reports and claims again until nobody has anything left to do.
+/// Claims, does nothing, reports and claims again until no worker has anything left to do.
 async fn work(
     mut api: Api,
     claim: String,

@@ -1,4 +1,4 @@
-//! A rate limit server of thirty lines that answers as it is told.
+//! A small rate limit server whose answers a test chooses.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use h2::server::SendResponse;
 use tokio::net::TcpStream;
 
-/// What the server does with its n-th request, counted from zero over all connections.
+/// The answer of the server to a request, by its number over all connections.
 #[derive(Clone, Copy)]
 pub(crate) enum Act {
     Ok,

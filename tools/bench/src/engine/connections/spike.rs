@@ -34,7 +34,7 @@ struct Samples {
 const PHASES: [&str; 3] = ["onset", "spike", "calm"];
 const CALM: usize = 2;
 
-/// What the callers share.
+/// State that the callers share.
 struct Stage {
     client: Client,
     /// A place in [`PHASES`].
@@ -42,7 +42,7 @@ struct Stage {
     answers: [RefCell<AnswerCounts>; 3],
 }
 
-/// What the client did until a moment.
+/// Totals of the client at a moment.
 struct ClientTotals {
     at: Instant,
     stats: Stats,
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connections_are_read_at_the_time_asked_for() {
+    fn connections_are_read_at_a_time_after_the_spike() {
         let second = Duration::from_secs;
         let samples = [(1, 9), (2, 7), (3, 4), (4, 1)];
         let samples = Samples {

@@ -5,11 +5,11 @@ use std::io::IoSlice;
 use std::time::Instant;
 
 /// 16 MiB: more than loopback carries in 10 ms.
-const QUEUE: usize = 16 << 20;
+const MAX_QUEUED_BYTES: usize = 16 << 20;
 
 /// A queue of bytes with the time of each chunk.
 #[derive(Default)]
-pub(super) struct Lane {
+pub(super) struct DelayQueue {
     bytes: VecDeque<u8>,
     /// Release time and length of each chunk that is not due, oldest first.
     chunks: VecDeque<(Instant, usize)>,
@@ -18,10 +18,10 @@ pub(super) struct Lane {
     end: Option<Instant>,
 }
 
-impl Lane {
+impl DelayQueue {
     /// Bytes that may still be read.
     pub(super) fn room(&self) -> usize {
-        QUEUE.saturating_sub(self.bytes.len())
+        MAX_QUEUED_BYTES.saturating_sub(self.bytes.len())
     }
 
     /// Appends what was read, to be written at `release`, or with what is before it if that is later.
@@ -35,7 +35,7 @@ impl Lane {
         release
     }
 
-    /// Says that the source has ended. The other side may be told at `release`, after everything is written.
+    /// Says that the source has ended. The end is sent to the other side at `release`, after everything is written.
     pub(super) fn end(&mut self, release: Instant) {
         self.end.get_or_insert(release);
     }
@@ -45,7 +45,7 @@ impl Lane {
         self.end.is_some()
     }
 
-    /// Whether the other side may be told of the end.
+    /// Whether the end may be sent to the other side.
     pub(super) fn is_over(&self, now: Instant) -> bool {
         self.bytes.is_empty() && self.end.is_some_and(|end| end <= now)
     }
@@ -81,61 +81,61 @@ mod tests {
 
     use super::*;
 
-    fn due(lane: &mut Lane, now: Instant) -> Vec<u8> {
-        let bytes: Vec<u8> = lane
+    fn due(queue: &mut DelayQueue, now: Instant) -> Vec<u8> {
+        let bytes: Vec<u8> = queue
             .due(now)
             .iter()
             .flat_map(|slice| slice.to_vec())
             .collect();
-        lane.written(bytes.len());
+        queue.written(bytes.len());
         bytes
     }
 
     #[test]
-    fn chunks_are_due_at_their_time_and_together() {
+    fn chunks_that_are_due_are_one_write() {
         let start = Instant::now();
         let at = |millis| start + Duration::from_millis(millis);
-        let mut lane = Lane::default();
-        lane.push(b"a", at(1));
-        lane.push(b"b", at(2));
-        lane.push(b"c", at(5));
-        assert_eq!(due(&mut lane, at(0)), b"");
-        assert_eq!(due(&mut lane, at(2)), b"ab");
-        assert_eq!(due(&mut lane, at(4)), b"");
-        assert_eq!(due(&mut lane, at(9)), b"c");
+        let mut queue = DelayQueue::default();
+        queue.push(b"a", at(1));
+        queue.push(b"b", at(2));
+        queue.push(b"c", at(5));
+        assert_eq!(due(&mut queue, at(0)), b"");
+        assert_eq!(due(&mut queue, at(2)), b"ab");
+        assert_eq!(due(&mut queue, at(4)), b"");
+        assert_eq!(due(&mut queue, at(9)), b"c");
     }
 
     #[test]
     fn a_shorter_delay_does_not_overtake() {
         let start = Instant::now();
         let at = |millis| start + Duration::from_millis(millis);
-        let mut lane = Lane::default();
-        lane.push(b"slow", at(10));
-        assert_eq!(lane.push(b"fast", at(1)), at(10));
-        assert_eq!(due(&mut lane, at(9)), b"");
-        assert_eq!(due(&mut lane, at(10)), b"slowfast");
+        let mut queue = DelayQueue::default();
+        queue.push(b"slow", at(10));
+        assert_eq!(queue.push(b"fast", at(1)), at(10));
+        assert_eq!(due(&mut queue, at(9)), b"");
+        assert_eq!(due(&mut queue, at(10)), b"slowfast");
     }
 
     #[test]
     fn what_could_not_be_written_stays_first() {
         let start = Instant::now();
-        let mut lane = Lane::default();
-        lane.push(b"abc", start);
-        assert_eq!(lane.due(start)[0].len(), 3);
-        lane.written(1);
-        lane.push(b"d", start);
-        lane.end(start);
-        assert!(!lane.is_over(start));
-        assert_eq!(due(&mut lane, start), b"bcd");
-        assert!(lane.is_over(start));
+        let mut queue = DelayQueue::default();
+        queue.push(b"abc", start);
+        assert_eq!(queue.due(start)[0].len(), 3);
+        queue.written(1);
+        queue.push(b"d", start);
+        queue.end(start);
+        assert!(!queue.is_over(start));
+        assert_eq!(due(&mut queue, start), b"bcd");
+        assert!(queue.is_over(start));
     }
 
     #[test]
     fn the_queue_is_bounded() {
-        let mut lane = Lane::default();
-        lane.push(&vec![0; QUEUE - 1], Instant::now());
-        assert_eq!(lane.room(), 1);
-        lane.push(&[0], Instant::now());
-        assert_eq!(lane.room(), 0);
+        let mut queue = DelayQueue::default();
+        queue.push(&vec![0; MAX_QUEUED_BYTES - 1], Instant::now());
+        assert_eq!(queue.room(), 1);
+        queue.push(&[0], Instant::now());
+        assert_eq!(queue.room(), 0);
     }
 }
