@@ -208,7 +208,7 @@ impl RedisStore {
         let trail = put.trail.filter(|_| put.rows == Rows::Follow);
         let mark = trail.map(|trail| keys::owing_field(trail.stamp.writer));
         if !self
-            .write_rows(change, put, &state, mark.as_deref(), announcer)
+            .write_rows(change, put, mark.as_deref(), announcer)
             .await?
         {
             // This server was away for so long that another one has seen to the rows.
@@ -226,16 +226,16 @@ impl RedisStore {
         Ok(())
     }
 
-    /// Adds ready rows as long as `state` has `mark`, and removes others. Returns whether it had the mark to the end.
+    /// Adds ready rows as long as the state has `mark`, and removes others. Returns whether it had the mark to the end.
     async fn write_rows(
         &self,
         change: &Change,
         put: &Put,
-        state: &str,
         mark: Option<&str>,
         announcer: Option<&Announcer>,
     ) -> Result<bool, StoreError> {
         let partition = change.workflow.partition();
+        let state = &self.keys.part(change.workflow, Part::State);
         let scratch = &self.keys.scratch(partition)[0];
         let mut calls = Vec::new();
         if let Some(mark) = mark {

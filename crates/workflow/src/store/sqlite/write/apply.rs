@@ -135,8 +135,8 @@ impl<'c> Tables<'c> {
                 (None, Some(birth), _) if birth.idempotency_key.is_none() => {
                     return self.create(at, put, birth);
                 }
-                (Some(expected), None, Some(was)) => {
-                    return self.update(at, change, expected, was, put);
+                (Some(_), None, Some(was)) => {
+                    return self.update(at, change, was, put);
                 }
                 _ => {}
             }
@@ -191,11 +191,11 @@ impl<'c> Tables<'c> {
         &mut self,
         at: At,
         change: &Change,
-        expected: &[u8],
         was: Times,
         put: &Put,
     ) -> Result<Applied, StoreError> {
         let id = at.id();
+        let expected = change.expected.as_deref().unwrap_or_default();
         let was = Moments::of(was);
         let now = was.moved(put);
         let stays = put.timer == Moved::Unchanged && put.expiry == Moved::Unchanged;
