@@ -169,48 +169,55 @@ fn is_object(kind: &Value) -> bool {
             .is_some_and(|kinds| kinds.iter().any(|kind| kind == "object"))
 }
 
+/// Why a job does not run yet.
+const WAIT_REASONS: [&str; 11] = [
+    "not_started",
+    "workflow_paused",
+    "waits_for",
+    "doomed",
+    "blocked_by",
+    "until",
+    "queue_paused",
+    "limit",
+    "no_worker",
+    "no_handler",
+    "in_queue",
+];
+/// When a job runs, by how the jobs before it ended.
+const TRIGGER_RULES: [&str; 5] = [
+    "all_success",
+    "all_done",
+    "any_success",
+    "any_failed",
+    "none_failed",
+];
+/// Why a lease was lost.
+const LOSS_REASONS: [&str; 8] = [
+    "expired",
+    "timed_out",
+    "cancelled",
+    "ended_by_hand",
+    "restarted",
+    "taken_over",
+    "reported",
+    "unknown",
+];
+
 /// Sets of words in answers grow, so clients are told the words, and not that there are no others.
 fn describe_words(all: &mut Map<String, Value>) {
-    let reasons = [
-        "not_started",
-        "workflow_paused",
-        "waits_for",
-        "doomed",
-        "blocked_by",
-        "until",
-        "queue_paused",
-        "limit",
-        "no_worker",
-        "no_handler",
-        "in_queue",
-    ];
-    let rules = [
-        "all_success",
-        "all_done",
-        "any_success",
-        "any_failed",
-        "none_failed",
-    ];
     describe(&mut all["Status"], &Status::ALL.map(Status::word));
     describe(&mut all["JobState"], &JobState::WORDS);
-    describe(&mut all["RuleShown"], &rules);
+    describe(&mut all["RuleShown"], &TRIGGER_RULES);
     describe(&mut all["OnFailureShown"], &["continue", "fail_fast"]);
     describe(
         &mut all["Problem"]["properties"]["code"],
         &Code::ALL.iter().map(|code| code.word()).collect::<Vec<_>>(),
     );
-    let losses = [
-        "expired",
-        "timed_out",
-        "cancelled",
-        "ended_by_hand",
-        "restarted",
-        "taken_over",
-        "reported",
-        "unknown",
-    ];
-    describe(&mut all["Problem"]["properties"]["reason"], &losses);
-    describe(&mut all["WhyNotRunning"]["properties"]["reason"], &reasons);
+    describe(&mut all["Problem"]["properties"]["reason"], &LOSS_REASONS);
+    describe(
+        &mut all["WhyNotRunning"]["properties"]["reason"],
+        &WAIT_REASONS,
+    );
     describe(
         &mut all["CreationWarning"]["properties"]["code"],
         &warnings::CODES,

@@ -58,44 +58,7 @@ pub(crate) async fn run(here: &Here, asked: Migrate, screen: &Screen) -> Result<
             .await
             .map_err(|error| here.refused(&error))?;
     }
-    let (
-        schema,
-        Done {
-            rewritten,
-            unreadable,
-        },
-    ) = (store.format().schema(), done);
-    let left: Vec<_> = unreadable
-        .iter()
-        .map(|(id, error)| json!({ "workflow": id.to_string(), "reason": error.to_string() }))
-        .collect();
-    let json = json!({
-        "store": here.shown, "schema": schema, "migrated": needed && left.is_empty(), "rewritten": rewritten, "left": left,
-    });
-    screen.object(&json.to_string(), &here.shown, || {
-        let mut text = match needed {
-            false => format!(
-                "nothing to do: {} has schema version {schema}, the latest of this program\n",
-                here.shown
-            ),
-            true => {
-                let rewritten = counted(rewritten, "workflow");
-                format!(
-                    "{} has schema version {schema} now; rewritten: {rewritten}\n",
-                    here.shown
-                )
-            }
-        };
-        for (id, error) in &unreadable {
-            text += &format!("left as it is: {id}: {error}\n");
-        }
-        Ok(text)
-    })?;
-    Ok(if unreadable.is_empty() {
-        Exit::Done
-    } else {
-        Exit::Failed
-    })
+    done.report(here, needed, screen)
 }
 
 /// Whether it may begin.
@@ -174,6 +137,40 @@ impl Done {
             }
         }
         Ok(found)
+    }
+
+    /// Prints what was rewritten and what is left, as text or JSON.
+    fn report(self, here: &Here, needed: bool, screen: &Screen) -> Result<Exit, Failure> {
+        let schema = here.engine.store().format().schema();
+        let left: Vec<_> = self
+            .unreadable
+            .iter()
+            .map(|(id, error)| json!({ "workflow": id.to_string(), "reason": error.to_string() }))
+            .collect();
+        let json = json!({
+            "store": here.shown, "schema": schema, "migrated": needed && left.is_empty(),
+            "rewritten": self.rewritten, "left": left,
+        });
+        screen.object(&json.to_string(), &here.shown, || {
+            let store = &here.shown;
+            let mut text = if needed {
+                let rewritten = counted(self.rewritten, "workflow");
+                format!("{store} has schema version {schema} now; rewritten: {rewritten}\n")
+            } else {
+                format!(
+                    "nothing to do: {store} has schema version {schema}, the latest of this program\n"
+                )
+            };
+            for (id, error) in &self.unreadable {
+                text += &format!("left as it is: {id}: {error}\n");
+            }
+            Ok(text)
+        })?;
+        if self.unreadable.is_empty() {
+            Ok(Exit::Done)
+        } else {
+            Ok(Exit::Failed)
+        }
     }
 }
 
