@@ -281,42 +281,45 @@ fn an_older_store_is_migrated_beside_a_server() {
         .says("servers of other versions")
         .says("version 0.0.1 at ");
     other.lua("return redis.call('HDEL', redis.call('KEYS', 'tg:*:sv')[1], '0123456789abcdef')");
-    for store in [file, other] {
-        let info = store.run(&["store", "info"]).expect(DONE).json();
-        let all = info["earlier_workflows"].as_u64().unwrap();
-        assert!(info["schema"] == 0 && all > 0, "{info}");
-        store
-            .run(&["store", "info", "-o", "table"])
-            .expect(DONE)
-            .says("0; ")
-            .says("in an earlier format");
-        let told = store
-            .run(&["store", "migrate", "--yes"])
-            .expect(DONE)
-            .json();
-        assert_eq!(
-            (&told["migrated"], &told["schema"], &told["rewritten"]),
-            (&json!(true), &json!(1), &json!(all))
-        );
-        let info = store.run(&["store", "info"]).expect(DONE).json();
-        assert_eq!(
-            (&info["schema"], &info["earlier_workflows"]),
-            (&json!(1), &json!(0))
-        );
-        store.run(&["store", "check"]).expect(DONE);
-        assert_eq!(
-            store.run(&["store", "migrate"]).expect(DONE).json()["migrated"],
-            false
-        );
-        if store.redis.is_some() {
-            // The server goes on, in the new format.
-            let id = flows.create(workflow("new", "a"));
-            let mark = store.lua(&format!(
-                "return string.byte(redis.call('GET', redis.call('KEYS', 'tg:*:s:{id}')[1]))"
-            ));
-            assert_eq!(mark.trim(), ":129");
-        }
+    for store in [&file, &other] {
+        migrate(store);
     }
+    // The server goes on, in the new format.
+    let id = flows.create(workflow("new", "a"));
+    let mark = other.lua(&format!(
+        "return string.byte(redis.call('GET', redis.call('KEYS', 'tg:*:s:{id}')[1]))"
+    ));
+    assert_eq!(mark.trim(), ":129");
+}
+
+/// Migrates a store of format 0 and checks what is said about it before and after.
+fn migrate(store: &Store) {
+    let info = store.run(&["store", "info"]).expect(DONE).json();
+    let all = info["earlier_workflows"].as_u64().unwrap();
+    assert!(info["schema"] == 0 && all > 0, "{info}");
+    store
+        .run(&["store", "info", "-o", "table"])
+        .expect(DONE)
+        .says("0; ")
+        .says("in an earlier format");
+    let told = store
+        .run(&["store", "migrate", "--yes"])
+        .expect(DONE)
+        .json();
+    assert_eq!(
+        (&told["migrated"], &told["schema"], &told["rewritten"]),
+        (&json!(true), &json!(1), &json!(all))
+    );
+    let info = store.run(&["store", "info"]).expect(DONE).json();
+    assert_eq!(
+        (&info["schema"], &info["earlier_workflows"]),
+        (&json!(1), &json!(0))
+    );
+    store.run(&["store", "check"]).expect(DONE);
+    assert_eq!(
+        store.run(&["store", "migrate"]).expect(DONE).json()["migrated"],
+        false
+    );
 }
 
 #[test]
