@@ -1,11 +1,11 @@
 //! A workflow as a stream of server-sent events.
 
+mod feeds;
 mod follower;
 mod frames;
-mod look;
-mod outlet;
-mod pace;
-mod view;
+mod pacer;
+mod sink;
+mod snapshot;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,19 +22,19 @@ use tokio_util::sync::CancellationToken;
 #[cfg(test)]
 use utoipa::ToSchema;
 
-use crate::activity::OpenStream;
-use crate::edge::ask::{Answer, Ask, LOOK, in_time};
-use crate::edge::json::Id;
-use crate::edge::problem::Problem;
-use crate::edge::room::{self, Caller, Room, Share};
-use crate::edge::words::StateWord;
-pub(crate) use follower::Views;
+use crate::http::enum_text::StateWord;
+use crate::http::json::Id;
+use crate::http::problem::Problem;
+use crate::http::quota::{self, Caller, Quota, QuotaGuard};
+use crate::http::request::{Answer, LOOK, RequestContext, in_time};
+use crate::metrics::OpenStream;
+use feeds::{FeedUpdate, ReaderPosition};
+pub(crate) use feeds::{FeedVersion, WorkflowFeed};
+pub(crate) use follower::Feeds;
 use frames::Frames;
 pub(crate) use frames::push_event;
-use look::Told;
-pub(crate) use outlet::{Outlet, Piece};
-pub(crate) use view::{Known, View};
-use view::{News, Since};
+pub(crate) use sink::{EventSink, Piece};
+use snapshot::ReaderState;
 
 /// How many bytes of large frames one reader gets in a second: what happens meanwhile is told at once.
 const PACE: usize = 1024 * 1024;
@@ -59,25 +59,25 @@ pub(crate) struct RemovedEvent {
     id: Id,
 }
 
-pub(crate) async fn events(ask: &Ask<'_>) -> Answer {
+pub(crate) async fn events(ask: &RequestContext<'_>) -> Answer {
     let id = ask.workflow()?;
     let last = ask
         .headers
         .get("last-event-id")
         .map(|last| last.to_str().unwrap_or_default().to_owned());
     let (pieces, receiver) = mpsc::channel(FRAMES);
-    follow(ask, id, last, Outlet::new(pieces), places(ask, 1)?).await?;
+    follow(ask, id, last, EventSink::new(pieces), places(ask, 1)?).await?;
     Ok(stream(receiver).into_response())
 }
 
 /// Streams that may be open, which one reader has.
-pub(crate) type Places = (Share, OpenStream);
+pub(crate) type Places = (QuotaGuard, OpenStream);
 
 /// Takes the place of so many streams.
 ///
 /// # Errors
 /// All are taken, or the caller has too many.
-pub(crate) fn places(ask: &Ask<'_>, streams: usize) -> Result<Arc<Places>, Problem> {
+pub(crate) fn places(ask: &RequestContext<'_>, streams: usize) -> Result<Arc<Places>, Problem> {
     let share = ask.api.rooms.streams.take(&ask.caller(), streams)?;
     Ok(Arc::new((share, ask.api.activity.open_stream())))
 }
@@ -96,10 +96,10 @@ pub(crate) fn stream(pieces: mpsc::Receiver<Piece>) -> impl IntoResponse {
 /// # Errors
 /// There is no such workflow, or it cannot be read.
 pub(crate) async fn follow(
-    ask: &Ask<'_>,
+    ask: &RequestContext<'_>,
     id: WorkflowId,
     last: Option<String>,
-    outlet: Outlet,
+    outlet: EventSink,
     places: Arc<Places>,
 ) -> Result<(), Problem> {
     let reader = Reader {
@@ -112,7 +112,11 @@ pub(crate) async fn follow(
     let known = view.readers();
     let version = engine.glance(id).await?.version;
     let missed = last.is_some_and(|last| last != version.to_string());
-    let since = if missed { Since::Ever } else { Since::Now };
+    let since = if missed {
+        ReaderPosition::Ever
+    } else {
+        ReaderPosition::Now
+    };
     let news = in_time(view.news(&engine, id, version, &since)).await?;
     let drain = ask.api.host.drain.clone();
     let watch = Watch {
@@ -139,24 +143,24 @@ pub(crate) fn removed(id: WorkflowId) -> Bytes {
 /// Who reads, and where their large frames take room.
 struct Reader {
     caller: Caller,
-    room: Arc<Room>,
+    room: Arc<Quota>,
 }
 
 /// Follows one workflow for one reader; ends with the reader, the workflow, or the server.
 struct Watch {
     engine: Engine,
     id: WorkflowId,
-    view: Arc<View>,
-    known: watch::Receiver<Known>,
+    view: Arc<WorkflowFeed>,
+    known: watch::Receiver<FeedVersion>,
     reader: Reader,
     /// One of the streams that may be open.
     _places: Arc<Places>,
-    outlet: Outlet,
+    outlet: EventSink,
     drain: CancellationToken,
 }
 
 impl Watch {
-    async fn run(mut self, News { mut told, frames }: News) {
+    async fn run(mut self, FeedUpdate { mut told, frames }: FeedUpdate) {
         let mut frames = Some(frames);
         // After a failure the next look may find more.
         let mut pause = KEEP_ALIVE;
@@ -187,7 +191,7 @@ impl Watch {
     }
 
     /// What is known of the workflow when something has happened, or the time is over. None: the stream ends.
-    async fn wait(&mut self, rest: Duration, pause: Duration) -> Option<Known> {
+    async fn wait(&mut self, rest: Duration, pause: Duration) -> Option<FeedVersion> {
         let next = async {
             sleep(rest).await;
             // If the time is over, or nobody tells anything any more, what is known counts.
@@ -228,24 +232,28 @@ impl Watch {
     }
 
     /// What has become of the workflow, if it is no longer what it was.
-    async fn changed(&self, known: Known, told: &Arc<Told>) -> Result<Option<News>, EngineError> {
+    async fn changed(
+        &self,
+        known: FeedVersion,
+        told: &Arc<ReaderState>,
+    ) -> Result<Option<FeedUpdate>, EngineError> {
         match known {
-            Known::Version { version, .. } if version <= told.version => Ok(None),
-            Known::Version { version, .. } => {
-                let since = Since::Told(Arc::clone(told));
+            FeedVersion::Version { version, .. } if version <= told.version => Ok(None),
+            FeedVersion::Version { version, .. } => {
+                let since = ReaderPosition::Told(Arc::clone(told));
                 self.view
                     .news(&self.engine, self.id, version, &since)
                     .await
                     .map(Some)
             }
-            Known::Removed => Err(EngineError::NoWorkflow { workflow: self.id }),
+            FeedVersion::Removed => Err(EngineError::NoWorkflow { workflow: self.id }),
         }
     }
 }
 
 /// How long a reader is told nothing after frames of so many bytes.
 fn rest(bytes: usize) -> Duration {
-    if bytes <= room::SMALL {
+    if bytes <= quota::SMALL {
         Duration::ZERO
     } else {
         Duration::from_secs_f64(bytes as f64 / PACE as f64)

@@ -18,14 +18,14 @@ use tidegate_workflow::{Action, Condition, JobIndex, JobState, Json, Snapshot, W
 #[cfg(test)]
 use utoipa::ToSchema;
 
-use crate::edge::ask::{Answer, Ask, in_time};
-use crate::edge::body::{self, NoBody};
-use crate::edge::json::{self, Verbatim};
-use crate::edge::problem::{Code, Problem};
-use crate::edge::query::Query;
+use crate::http::body::{self, NoBody};
+use crate::http::json::{self, Verbatim};
+use crate::http::problem::{Code, Problem};
+use crate::http::query::Query;
+use crate::http::request::{Answer, RequestContext, in_time};
 use crate::workflows::act::{RetryBody, done};
+use crate::workflows::fair_lock::Turns;
 use crate::workflows::list::MOST_ITEMS;
-use crate::workflows::turns::Turns;
 use outcome::check_output;
 use reasons::with_reasons;
 use view::{Job, MOST_TEXT, is_long, too_long};
@@ -61,7 +61,7 @@ pub(crate) struct MarkBody<'a> {
     output: Option<&'a RawValue>,
 }
 
-pub(crate) async fn list(ask: &Ask<'_>) -> Answer {
+pub(crate) async fn list(ask: &RequestContext<'_>) -> Answer {
     let id = ask.workflow()?;
     let mut query = Query::new(ask.query)?;
     let state = query.take("state");
@@ -86,7 +86,7 @@ pub(crate) async fn list(ask: &Ask<'_>) -> Answer {
     }
     let large = ask.api.engine().is_large(id).await?;
     let _turn = if large {
-        Some(TURNS.take(&ask.caller()).await?)
+        Some(TURNS.acquire(&ask.caller()).await?)
     } else {
         None
     };
@@ -98,7 +98,12 @@ pub(crate) async fn list(ask: &Ask<'_>) -> Answer {
 type Found = (Snapshot, Vec<JobIndex>);
 
 /// A page of these jobs.
-async fn written(ask: &Ask<'_>, snapshot: Snapshot, wanted: Vec<JobIndex>, limit: usize) -> Answer {
+async fn written(
+    ask: &RequestContext<'_>,
+    snapshot: Snapshot,
+    wanted: Vec<JobIndex>,
+    limit: usize,
+) -> Answer {
     let snapshot = with_reasons(
         ask,
         snapshot,
@@ -116,7 +121,7 @@ async fn written(ask: &Ask<'_>, snapshot: Snapshot, wanted: Vec<JobIndex>, limit
         }))
     };
     let page = if long {
-        ask.api.engine().apart(write).await
+        ask.api.engine().run_blocking(write).await
     } else {
         write()
     };
@@ -141,7 +146,12 @@ fn items(snapshot: &Snapshot, wanted: &[JobIndex], most: usize) -> Option<(Vec<u
 }
 
 /// A page of all jobs, and one job more if there is one.
-async fn page(ask: &Ask<'_>, id: WorkflowId, from: usize, limit: usize) -> Result<Found, Problem> {
+async fn page(
+    ask: &RequestContext<'_>,
+    id: WorkflowId,
+    from: usize,
+    limit: usize,
+) -> Result<Found, Problem> {
     let all = |number: usize| (from..number).map(|at| JobIndex(at as u32));
     let some = ask
         .api
@@ -154,7 +164,7 @@ async fn page(ask: &Ask<'_>, id: WorkflowId, from: usize, limit: usize) -> Resul
 
 /// Jobs in some states. Which they are is not known before all are read, unless there are none.
 async fn page_of(
-    ask: &Ask<'_>,
+    ask: &RequestContext<'_>,
     id: WorkflowId,
     words: &[&str],
     from: usize,
@@ -201,7 +211,7 @@ fn find(snapshot: &Snapshot, name: &str) -> Result<JobIndex, Problem> {
     snapshot.graph().find(name).ok_or_else(none)
 }
 
-pub(crate) async fn show(ask: &Ask<'_>) -> Answer {
+pub(crate) async fn show(ask: &RequestContext<'_>) -> Answer {
     let id = ask.workflow()?;
     let name = ask.matched.name(1)?;
     let snapshot = in_time(
@@ -222,7 +232,7 @@ pub(crate) async fn show(ask: &Ask<'_>) -> Answer {
     let long = is_long(&snapshot, [index]);
     let write = move || json::text_within(MOST_TEXT, &Job::of(&snapshot, index, Some(&result)));
     let text = if long {
-        ask.api.engine().apart(write).await
+        ask.api.engine().run_blocking(write).await
     } else {
         write()
     };
@@ -230,13 +240,13 @@ pub(crate) async fn show(ask: &Ask<'_>) -> Answer {
 }
 
 /// Does an action that has no body to the job that the path names.
-pub(crate) async fn act(ask: &Ask<'_>, action: fn(String) -> Action) -> Answer {
+pub(crate) async fn act(ask: &RequestContext<'_>, action: fn(String) -> Action) -> Answer {
     let job = ask.matched.name(1)?;
     body::read_optional::<NoBody>(ask.body)?;
     done(ask, action(job), Condition::default()).await
 }
 
-pub(crate) async fn mark_succeeded(ask: &Ask<'_>) -> Answer {
+pub(crate) async fn mark_succeeded(ask: &RequestContext<'_>) -> Answer {
     let job = ask.matched.name(1)?;
     let MarkBody { output } = body::read_optional(ask.body)?;
     check_output(output)?;
@@ -245,7 +255,7 @@ pub(crate) async fn mark_succeeded(ask: &Ask<'_>) -> Answer {
     done(ask, action, Condition::default()).await
 }
 
-pub(crate) async fn retry(ask: &Ask<'_>) -> Answer {
+pub(crate) async fn retry(ask: &RequestContext<'_>) -> Answer {
     let job = ask.matched.name(1)?;
     let condition = body::read_optional::<RetryBody>(ask.body)?.resolve()?;
     done(ask, Action::RetryJob(job), condition).await

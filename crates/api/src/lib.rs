@@ -4,23 +4,23 @@
 //!
 //! **Invariant:** no rule lives here: outside words become inside words, and back. No environment, and no socket to Redis.
 
-mod activity;
-mod clock;
-mod edge;
+pub mod duration_text;
+mod error_log;
 mod events;
-mod failures;
+mod http;
 mod jobs;
 mod limits;
 mod live;
+mod metrics;
 mod openapi;
-mod opening;
 mod overview;
 mod page;
+mod policies;
 mod queues;
 mod readiness;
 mod routes;
-pub mod span;
-mod terms;
+mod store_gate;
+mod test_clock;
 mod traces;
 mod workers;
 mod workflows;
@@ -35,38 +35,38 @@ use axum::http::{HeaderValue, Method, Request, header};
 use axum::response::Response;
 use tidegate_workflow::Engine;
 
-pub use activity::{Activity, Census, Event, MOST_QUEUES, OVERFLOW, QueueSample};
-pub use edge::ask::{Access, Host, Peer};
-use edge::ask::{Answer, Ask, Context};
-use edge::query::Query;
-use edge::request_id::{self, RequestId};
-use edge::room;
-use edge::route::{self, Needs};
-pub use edge::tokens::{Role, Tokens};
-use edge::{auth, body};
+use http::query::Query;
+use http::quota;
+pub use http::request::{Access, Peer, ServerHooks};
+use http::request::{Answer, AppState, RequestContext};
+use http::request_id::{self, RequestId};
+use http::route::{self, Needs};
+pub use http::tokens::{Role, Tokens};
+use http::{auth, body};
 pub use limits::RateLimits;
 pub use limits::configuration::loads::{
     ConfigurationSource, InForce, LimitUse, Loads, Mistake, Refused,
 };
-use opening::Standing;
+pub use metrics::{Activity, Census, Event, MOST_QUEUES, OVERFLOW, QueueSample};
 pub use overview::{History, STEP, Times, Totals};
-pub use readiness::Works;
+pub use readiness::Availability;
 use routes::{ROUTES, dispatch};
+use store_gate::StoreState;
 pub use traces::{CallSpan, Creations, Exporter, TraceContext, Traces, attempt_context};
 pub use workflows::definition::{DefinitionMistake, check_definition};
 
 /// The API of one engine, also while there is none yet. A clone is the same, and so is that for another thread.
 #[derive(Debug, Clone)]
 pub struct Api {
-    context: Arc<Context>,
+    context: Arc<AppState>,
 }
 
 impl Api {
     /// An API for those whom `access` lets in. Calls wait for [`Api::open`].
     #[must_use]
-    pub fn new(access: Access, activity: Arc<Activity>, host: Host) -> Self {
+    pub fn new(access: Access, activity: Arc<Activity>, host: ServerHooks) -> Self {
         Self {
-            context: Arc::new(Context::new(access, activity, host)),
+            context: Arc::new(AppState::new(access, activity, host)),
         }
     }
 
@@ -85,12 +85,12 @@ impl Api {
 
     /// Answers calls with this reason, until [`Api::open`] or [`Api::await_call`].
     pub fn refuse(&self, reason: impl Into<Arc<str>>) {
-        self.context.opening.set(Standing::Refused(reason.into()));
+        self.context.opening.set(StoreState::Failed(reason.into()));
     }
 
     /// Returns when a call needs the engine. Calls wait for [`Api::open`] or [`Api::refuse`].
     pub async fn await_call(&self) {
-        self.context.opening.set(Standing::Unasked);
+        self.context.opening.set(StoreState::NotRequested);
         self.context.opening.wanted().await;
     }
 
@@ -113,7 +113,7 @@ async fn serve(State(api): State<Api>, request: Request<Body>) -> Response {
     let mut response = Box::pin(answer(api, &id, &head, body))
         .await
         .unwrap_or_else(|problem| {
-            failures::request(api, &id, &head, &problem);
+            error_log::request(api, &id, &head, &problem);
             problem.response(&id)
         });
     let headers = response.headers_mut();
@@ -128,7 +128,7 @@ async fn serve(State(api): State<Api>, request: Request<Body>) -> Response {
     response
 }
 
-async fn answer(api: &Context, id: &RequestId, head: &Parts, body: Body) -> Answer {
+async fn answer(api: &AppState, id: &RequestId, head: &Parts, body: Body) -> Answer {
     let matched = route::find(ROUTES, &head.method, head.uri.path())?;
     let token = auth::check(&api.access, &head.headers, matched.route)?;
     if matched.route.needs == Needs::Engine {
@@ -141,7 +141,7 @@ async fn answer(api: &Context, id: &RequestId, head: &Parts, body: Body) -> Answ
     let headers = &head.headers;
     let peer = head.extensions.get().copied();
     let token = token.as_deref();
-    let ask = Ask {
+    let ask = RequestContext {
         api,
         matched,
         query: head.uri.query(),
@@ -155,5 +155,5 @@ async fn answer(api: &Context, id: &RequestId, head: &Parts, body: Body) -> Answ
         Query::new(ask.query)?.end()?;
     }
     let answer = dispatch(&ask).await?;
-    room::keep_answer(&api.rooms.answers, &ask, answer).await
+    quota::keep_answer(&api.rooms.answers, &ask, answer).await
 }

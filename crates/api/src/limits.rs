@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use tidegate_ratelimit::{Entry, Limiter, OverrideStore, Overrides, StoreError, Timestamp};
 
-use crate::edge::body;
-use crate::edge::problem::{Code, Problem};
-use crate::edge::time::Rfc3339;
+use crate::http::body;
+use crate::http::problem::{Code, Problem};
+use crate::http::time::Rfc3339;
 
 /// How long a call waits for the store of the limiter.
 const PATIENCE: Duration = Duration::from_secs(1);

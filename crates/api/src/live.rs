@@ -13,11 +13,11 @@ use tokio_util::sync::CancellationToken;
 #[cfg(test)]
 use utoipa::ToSchema;
 
-use crate::edge::ask::{Answer, Ask, Context};
-use crate::edge::json::Id;
-use crate::edge::problem::{Code, Problem};
-use crate::edge::query::Query;
-use crate::events::{self, Outlet, Places};
+use crate::events::{self, EventSink, Places};
+use crate::http::json::Id;
+use crate::http::problem::{Code, Problem};
+use crate::http::query::Query;
+use crate::http::request::{Answer, AppState, RequestContext};
 use crate::overview;
 
 /// Things that one browser watches. Each costs as much as a stream of its own.
@@ -44,11 +44,11 @@ enum Watched {
     Workflow(WorkflowId, Option<String>),
 }
 
-pub(crate) async fn live(ask: &Ask<'_>) -> Answer {
+pub(crate) async fn live(ask: &RequestContext<'_>) -> Answer {
     let watched = watched(ask.query)?;
     let places = events::places(ask, watched.len())?;
     let (pieces, receiver) = mpsc::channel(PIECES);
-    let outlet = Outlet::new(pieces);
+    let outlet = EventSink::new(pieces);
     let tasks = &ask.api.host.tasks;
     for one in watched {
         match one {
@@ -72,7 +72,7 @@ pub(crate) async fn live(ask: &Ask<'_>) -> Answer {
 }
 
 /// Says now and then that the stream is still there, also when all that was watched is gone.
-async fn keep_open(outlet: Outlet, drain: CancellationToken, _places: Arc<Places>) {
+async fn keep_open(outlet: EventSink, drain: CancellationToken, _places: Arc<Places>) {
     let speak = async {
         loop {
             sleep(events::KEEP_ALIVE).await;
@@ -148,7 +148,7 @@ fn of(workflow: Option<WorkflowId>) -> Bytes {
 }
 
 /// Tells what is known now, until the reader goes or the server drains.
-async fn tell(api: Context, outlet: Outlet) {
+async fn tell(api: AppState, outlet: EventSink) {
     let mut turns = interval(OFTEN);
     turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let ended = api.host.drain.clone();

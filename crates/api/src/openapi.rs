@@ -13,11 +13,11 @@ mod schemas;
 use axum::http::header;
 use axum::response::IntoResponse as _;
 
-use crate::edge::ask::{Answer, Ask};
+use crate::http::request::{Answer, RequestContext};
 
 const DOCUMENT: &str = include_str!("../../../docs/openapi.json");
 
-pub(crate) async fn page(_ask: &Ask<'_>) -> Answer {
+pub(crate) async fn page(_ask: &RequestContext<'_>) -> Answer {
     let kind = [(header::CONTENT_TYPE, "application/json")];
     Ok((kind, DOCUMENT).into_response())
 }

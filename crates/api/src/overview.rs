@@ -13,9 +13,9 @@ pub use self::history::{History, STEP, Totals};
 pub use self::percentile::Times;
 
 use self::history::{NAMES, Point};
-use crate::edge::ask::{Answer, Ask, Context};
-use crate::edge::json;
-use crate::edge::time::Rfc3339;
+use crate::http::json;
+use crate::http::request::{Answer, AppState, RequestContext};
+use crate::http::time::Rfc3339;
 use crate::limits::moment as moment_of;
 
 /// The last hour at this server, and what there is now.
@@ -49,7 +49,7 @@ pub(crate) struct Moment {
     home_partitions: u64,
 }
 
-pub(crate) async fn show(ask: &Ask<'_>) -> Answer {
+pub(crate) async fn show(ask: &RequestContext<'_>) -> Answer {
     let api = ask.api;
     let now = moment(api);
     let (until, points) = api.host.history.points();
@@ -69,7 +69,7 @@ pub(crate) async fn show(ask: &Ask<'_>) -> Answer {
 }
 
 /// What is known now.
-pub(crate) fn moment(api: &Context) -> Moment {
+pub(crate) fn moment(api: &AppState) -> Moment {
     let host = &api.host;
     let point = host.history.now(&api.activity, &*host.totals);
     let values = |point: Point| {

@@ -5,13 +5,13 @@ use tidegate_workflow::{MAX_NAME, Partial, Paused, QueueState};
 #[cfg(test)]
 use utoipa::ToSchema;
 
-use crate::edge::ask::{Answer, Ask};
-use crate::edge::body::{self, NoBody};
-use crate::edge::incomplete::Incomplete;
-use crate::edge::json;
-use crate::edge::problem::{Code, Problem};
-use crate::edge::query::Query;
-use crate::edge::time::Rfc3339;
+use crate::http::body::{self, NoBody};
+use crate::http::incomplete::Incomplete;
+use crate::http::json;
+use crate::http::problem::{Code, Problem};
+use crate::http::query::Query;
+use crate::http::request::{Answer, RequestContext};
+use crate::http::time::Rfc3339;
 use crate::jobs::claims::check_name;
 
 /// Most queues of a page.
@@ -66,7 +66,7 @@ impl<'a> Queue<'a> {
     }
 }
 
-pub(crate) async fn list(ask: &Ask<'_>) -> Answer {
+pub(crate) async fn list(ask: &RequestContext<'_>) -> Answer {
     let mut query = Query::new(ask.query)?;
     let limit = query.limit(100, MOST_ITEMS)?;
     let after = query.take("cursor");
@@ -95,7 +95,7 @@ pub(crate) async fn list(ask: &Ask<'_>) -> Answer {
     }))
 }
 
-pub(crate) async fn set(ask: &Ask<'_>, paused: Paused) -> Answer {
+pub(crate) async fn set(ask: &RequestContext<'_>, paused: Paused) -> Answer {
     body::read_optional::<NoBody>(ask.body)?;
     let name = ask.matched.name(0)?;
     check_name(&name, || "queue".to_owned())?;

@@ -7,16 +7,16 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use axum::response::IntoResponse as _;
 use serde::Serialize;
-use tidegate_workflow::{Engine, LivingServer, Partition, StoreError, Trouble};
+use tidegate_workflow::{Engine, Member, Partition, StoreError, Trouble};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 #[cfg(test)]
 use utoipa::ToSchema;
 
-use crate::edge::ask::{Answer, Ask, Context};
-use crate::edge::json;
-use crate::edge::time::Rfc3339;
-use crate::opening::Standing;
+use crate::http::json;
+use crate::http::request::{Answer, AppState, RequestContext};
+use crate::http::time::Rfc3339;
+use crate::store_gate::StoreState;
 
 /// How often the store is asked at most, however many probes there are.
 const APART: Duration = Duration::from_secs(1);
@@ -25,16 +25,16 @@ const PATIENCE: Duration = Duration::from_millis(1_200);
 
 /// The latest look at the store.
 #[derive(Debug, Default)]
-pub(crate) struct Looks(Mutex<Looked>);
+pub(crate) struct ProbeCache(Mutex<ProbeResult>);
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Looked {
+struct ProbeResult {
     at: Option<Instant>,
     /// Nothing answered in time.
     silent: bool,
 }
 
-impl Looks {
+impl ProbeCache {
     /// Whether it is time to look again.
     fn turn(&self, now: Instant) -> bool {
         let mut looked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -56,23 +56,25 @@ impl Looks {
 
 /// Whether something works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
 #[cfg_attr(test, derive(ToSchema))]
-pub enum Works {
+pub enum Availability {
     /// All of it, as far as is known.
-    Yes,
+    #[serde(rename = "yes")]
+    Up,
     /// Some of it: some partitions, or some calls.
-    Partly,
+    #[serde(rename = "partly")]
+    Degraded,
     /// Nothing of it.
-    No,
+    #[serde(rename = "no")]
+    Down,
 }
 
-impl Works {
+impl Availability {
     fn of(failing: usize, all: usize) -> Self {
         match failing {
-            0 => Self::Yes,
-            some if some < all => Self::Partly,
-            _ => Self::No,
+            0 => Self::Up,
+            some if some < all => Self::Degraded,
+            _ => Self::Down,
         }
     }
 }
@@ -93,7 +95,7 @@ pub(crate) struct Version {
 pub(crate) struct ServerStatus {
     /// Whether calls of rate limits are answered. `no` when `/healthcheck` of the HTTP port says so, and when the store of counters failed the
     /// latest calls, within the last minute; `partly` when it failed some in the last 10 s. As long as nobody calls, nothing is known of it.
-    limits: Works,
+    limits: Availability,
     workflows: WorkflowStatus,
 }
 
@@ -108,8 +110,8 @@ struct WorkflowStatus {
     /// Why it cannot be opened; null when it can.
     #[cfg_attr(test, schema(required))]
     reason: Option<String>,
-    reads: Works,
-    writes: Works,
+    reads: Availability,
+    writes: Availability,
     /// How many partitions the store has; 0 while it is not open.
     partitions: u16,
     /// What does not work, by partition.
@@ -144,12 +146,12 @@ struct Server {
 
 impl Server {
     fn all(engine: &Engine) -> Vec<Self> {
-        let shown = |LivingServer {
+        let shown = |Member {
                          id,
                          about,
                          began,
-                         heard,
-                         homes,
+                         last_heartbeat: heard,
+                         partitions: homes,
                          ..
                      }| Self {
             id: id.to_string(),
@@ -187,7 +189,7 @@ struct Store {
 
 impl Store {
     /// Asks the store, unless it was asked just now.
-    async fn look(api: &Context, engine: &Engine) -> Self {
+    async fn look(api: &AppState, engine: &Engine) -> Self {
         if api.looks.turn(Instant::now()) {
             api.looks.note(ask(engine).await);
         }
@@ -198,24 +200,24 @@ impl Store {
         }
     }
 
-    fn works(&self, fails: impl Fn(&Trouble) -> bool) -> Works {
+    fn works(&self, fails: impl Fn(&Trouble) -> bool) -> Availability {
         if self.silent {
-            Works::No
+            Availability::Down
         } else {
             let failing = self
                 .troubles
                 .values()
                 .filter(|trouble| fails(trouble))
                 .count();
-            Works::of(failing, self.partitions.into())
+            Availability::of(failing, self.partitions.into())
         }
     }
 
-    fn reads(&self) -> Works {
+    fn reads(&self) -> Availability {
         self.works(|trouble| trouble.reads.is_some())
     }
 
-    fn writes(&self) -> Works {
+    fn writes(&self) -> Availability {
         self.works(|trouble| !writes(trouble))
     }
 
@@ -279,56 +281,56 @@ async fn ask(engine: &Engine) -> bool {
 }
 
 /// The cause why no workflow is served, for whoever can reach the port; the reason is in the log, in the answers to calls, and in the status.
-async fn cause(api: &Context) -> Option<&'static str> {
+async fn cause(api: &AppState) -> Option<&'static str> {
     if !(api.host.serving)() {
         return Some("not serving\n");
     }
     match (api.opening.standing(), api.opening.engine()) {
-        (Standing::Refused(_), _) => Some("the store of workflows cannot be opened\n"),
-        (Standing::Open, Some(engine)) => {
+        (StoreState::Failed(_), _) => Some("the store of workflows cannot be opened\n"),
+        (StoreState::Open, Some(engine)) => {
             let store = Store::look(api, engine).await;
             match (store.reads(), store.writes()) {
-                (Works::No, _) => Some("the store does not answer\n"),
-                (_, Works::No) => Some("the store refuses writes\n"),
+                (Availability::Down, _) => Some("the store does not answer\n"),
+                (_, Availability::Down) => Some("the store refuses writes\n"),
                 // With others this server is of use. When a part of the store is gone, it is gone for all servers.
                 _ => None,
             }
         }
         // Without a store, the first call makes one.
-        (Standing::Open | Standing::Unasked, _) => None,
+        (StoreState::Open | StoreState::NotRequested, _) => None,
     }
 }
 
-pub(crate) async fn version(ask: &Ask<'_>) -> Answer {
+pub(crate) async fn version(ask: &RequestContext<'_>) -> Answer {
     Ok(json::ok(&Version {
         version: ask.api.host.version,
         api: "v1",
     }))
 }
 
-pub(crate) async fn healthz(_ask: &Ask<'_>) -> Answer {
+pub(crate) async fn healthz(_ask: &RequestContext<'_>) -> Answer {
     Ok("ok\n".into_response())
 }
 
-pub(crate) async fn readyz(ask: &Ask<'_>) -> Answer {
+pub(crate) async fn readyz(ask: &RequestContext<'_>) -> Answer {
     Ok(match cause(ask.api).await {
         None => "ready\n".into_response(),
         Some(cause) => (StatusCode::SERVICE_UNAVAILABLE, cause).into_response(),
     })
 }
 
-pub(crate) async fn status(ask: &Ask<'_>) -> Answer {
+pub(crate) async fn status(ask: &RequestContext<'_>) -> Answer {
     let api = ask.api;
     let ready = cause(api).await.is_none();
     let limits = if (api.host.serving)() {
         (api.host.counting)()
     } else {
-        Works::No
+        Availability::Down
     };
     let (open, reason) = match api.opening.standing() {
-        Standing::Open => (true, None),
-        Standing::Refused(reason) => (false, Some(reason.to_string())),
-        Standing::Unasked => (false, None),
+        StoreState::Open => (true, None),
+        StoreState::Failed(reason) => (false, Some(reason.to_string())),
+        StoreState::NotRequested => (false, None),
     };
     let (reads, writes, partitions, troubles) = match api.opening.engine() {
         Some(engine) => {
@@ -342,9 +344,9 @@ pub(crate) async fn status(ask: &Ask<'_>) -> Answer {
         }
         None => {
             let works = if reason.is_none() {
-                Works::Yes
+                Availability::Up
             } else {
-                Works::No
+                Availability::Down
             };
             (works, works, 0, Vec::new())
         }
@@ -395,7 +397,7 @@ mod tests {
 
     #[test]
     fn a_store_works_as_long_as_one_partition_does() {
-        let check = |failing: &[(u16, &str, &str)], reads: Works, writes: Works| {
+        let check = |failing: &[(u16, &str, &str)], reads: Availability, writes: Availability| {
             let store = store(failing);
             assert_eq!(
                 (store.reads(), store.writes()),
@@ -403,23 +405,27 @@ mod tests {
                 "{failing:?}"
             );
         };
-        check(&[], Works::Yes, Works::Yes);
-        check(&[(1, "gone", "gone")], Works::Partly, Works::Partly);
+        check(&[], Availability::Up, Availability::Up);
+        check(
+            &[(1, "gone", "gone")],
+            Availability::Degraded,
+            Availability::Degraded,
+        );
         check(
             &[0, 1, 2, 3].map(|at| (at, "", "full")),
-            Works::Yes,
-            Works::No,
+            Availability::Up,
+            Availability::Down,
         );
         check(
             &[0, 1, 2, 3].map(|at| (at, "gone", "")),
-            Works::No,
-            Works::No,
+            Availability::Down,
+            Availability::Down,
         );
         let silent = Store {
             silent: true,
             ..store(&[])
         };
-        assert_eq!(silent.reads(), Works::No);
+        assert_eq!(silent.reads(), Availability::Down);
     }
 
     #[test]

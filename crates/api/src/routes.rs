@@ -34,7 +34,7 @@ macro_rules! routes {
         }),*];
 
         /// Answers a request by the handler of its route.
-        pub(crate) async fn dispatch(ask: &Ask<'_>) -> Answer {
+        pub(crate) async fn dispatch(ask: &RequestContext<'_>) -> Answer {
             match OPERATIONS[ask.matched.at] {
                 $(Operation::$operation => $($handler)::+(ask $(, $argument)?).await,)*
             }

@@ -1,28 +1,28 @@
 //! Workers: who there is, what each runs, and which are to take no more jobs.
 
 pub(crate) mod events;
-mod roll;
-mod sheet;
+mod registry;
+mod shared_status;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
-use tidegate_workflow::{Claim, JobState, LeaseRef, Sheet, Timestamp};
+use tidegate_workflow::{Claim, JobState, LeaseRef, SharedTable, Timestamp};
 use tokio::time::timeout;
 #[cfg(test)]
 use utoipa::ToSchema;
 
-use crate::edge::ask::{Answer, Ask, Context, in_time};
-use crate::edge::body::{self, NoBody};
-use crate::edge::json::{self, Id};
-use crate::edge::problem::{Code, Problem};
-use crate::edge::query::Query;
-use crate::edge::time::Rfc3339;
+use crate::http::body::{self, NoBody};
+use crate::http::json::{self, Id};
+use crate::http::problem::{Code, Problem};
+use crate::http::query::Query;
+use crate::http::request::{Answer, AppState, RequestContext, in_time};
+use crate::http::time::Rfc3339;
 use crate::jobs::claims::check_name;
-use roll::Drain;
-pub(crate) use roll::{Process, Roll};
-use sheet::Told;
+use registry::Drain;
+pub(crate) use registry::{Process, WorkerRegistry};
+use shared_status::WorkerReport;
 
 /// Most workers of a page.
 const MOST_ITEMS: usize = 100;
@@ -99,7 +99,7 @@ pub(crate) enum Draining {
 /// Notes the claim of a worker that has run for `uptime`, and starts the task that reads what other servers say of workers.
 /// Returns the process that claims.
 pub(crate) fn note_claim<'a>(
-    api: &Context,
+    api: &AppState,
     claim: &'a Claim,
     uptime: Option<Duration>,
 ) -> Process<'a> {
@@ -113,9 +113,9 @@ pub(crate) fn note_claim<'a>(
     process
 }
 
-fn keep(api: &Context) {
+fn keep(api: &AppState) {
     if api.roll.needs_keeper() {
-        let keeper = sheet::keep(
+        let keeper = shared_status::keep(
             Arc::clone(&api.roll),
             api.engine().clone(),
             api.host.clone(),
@@ -126,21 +126,21 @@ fn keep(api: &Context) {
 
 /// Waits until it is known which workers drain, when this is the first claim since the start or for minutes. If the store does not say so, the worker
 /// gets jobs.
-pub(crate) async fn await_drains(api: &Context) {
+pub(crate) async fn await_drains(api: &AppState) {
     if !*api.roll.looked.borrow() {
         let mut looked = api.roll.looked.subscribe();
         let _looked_in_vain = timeout(LONGEST_LOOK, looked.wait_for(|looked| *looked)).await;
     }
 }
 
-pub(crate) async fn list(ask: &Ask<'_>) -> Answer {
+pub(crate) async fn list(ask: &RequestContext<'_>) -> Answer {
     let mut query = Query::new(ask.query)?;
     let limit = query.limit(MOST_ITEMS, MOST_ITEMS)?;
     let after = query.take("cursor");
     query.end()?;
     let api = ask.api;
-    let workers = sheet::workers(&api.roll, api.engine(), api.now()).await?;
-    let drains = sheet::drains(api.engine()).await?;
+    let workers = shared_status::workers(&api.roll, api.engine(), api.now()).await?;
+    let drains = shared_status::drains(api.engine()).await?;
     // A cursor is the name of the last worker. Workers that come and go shift nothing.
     let is_later = |name: &&String| after.as_ref().is_none_or(|after| *name > after);
     let mut names: Vec<&String> = workers
@@ -159,9 +159,9 @@ pub(crate) async fn list(ask: &Ask<'_>) -> Answer {
 }
 
 async fn item(
-    api: &Context,
+    api: &AppState,
     name: &str,
-    told: Option<&Told>,
+    told: Option<&WorkerReport>,
     drain: Option<&Drain>,
 ) -> Result<WorkerItem, Problem> {
     let mut jobs = Vec::new();
@@ -187,7 +187,7 @@ async fn item(
 
 /// The job of a lease. None: the lease is over.
 async fn job(
-    api: &Context,
+    api: &AppState,
     lease: LeaseRef,
     since: Timestamp,
 ) -> Result<Option<WorkerJob>, Problem> {
@@ -212,12 +212,12 @@ async fn job(
     }))
 }
 
-pub(crate) async fn set(ask: &Ask<'_>, draining: Draining) -> Answer {
+pub(crate) async fn set(ask: &RequestContext<'_>, draining: Draining) -> Answer {
     body::read_optional::<NoBody>(ask.body)?;
     let name = worker(ask)?;
     let api = ask.api;
     let engine = ask.api.engine();
-    let drains = sheet::drains(engine).await?;
+    let drains = shared_status::drains(engine).await?;
     match draining {
         Draining::Begin if drains.len() >= MOST_DRAINS && !drains.contains_key(&name) => {
             let detail =
@@ -232,13 +232,18 @@ pub(crate) async fn set(ask: &Ask<'_>, draining: Draining) -> Answer {
             let note = serde_json::to_string(&drain).expect("it has only texts and numbers");
             engine
                 .store()
-                .post(Sheet::Draining, &name, Some(&note))
+                .put_row(SharedTable::Draining, &name, Some(&note))
                 .await?;
         }
-        Draining::End => engine.store().post(Sheet::Draining, &name, None).await?,
+        Draining::End => {
+            engine
+                .store()
+                .put_row(SharedTable::Draining, &name, None)
+                .await?
+        }
     }
     keep(api);
-    api.roll.set_drains(sheet::drains(engine).await?);
+    api.roll.set_drains(shared_status::drains(engine).await?);
     engine.call_out().await;
     Ok(json::ok(&WorkerDraining {
         name: &name,
@@ -247,7 +252,7 @@ pub(crate) async fn set(ask: &Ask<'_>, draining: Draining) -> Answer {
 }
 
 /// The name of the worker that the path has.
-fn worker(ask: &Ask<'_>) -> Result<String, Problem> {
+fn worker(ask: &RequestContext<'_>) -> Result<String, Problem> {
     let name = ask.matched.name(0)?;
     check_name(&name, || "worker".to_owned())?;
     Ok(name)

@@ -11,9 +11,9 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::sleep;
 
-use crate::ask::address::Target;
-use crate::ask::exit::{Failure, complain};
-use crate::ask::remote::{Ask, Remote};
+use crate::client::address::Target;
+use crate::client::exit::{Failure, complain};
+use crate::client::remote::{Ask, Remote};
 
 /// How many jobs run at the same time.
 const WORKERS: usize = 12;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueHint};
 
-use crate::ask::which::Which;
+use crate::client::which::Which;
 use crate::definition::source::Source;
 use crate::workflow::list::List;
 use crate::workflow::show::{Form, Graph, Show};

@@ -2,10 +2,10 @@
 
 use clap::{Args, Subcommand};
 
-use crate::ask::exit::{Exit, Failure};
-use crate::ask::remote::Remote;
-use crate::screen::Screen;
-use crate::terms::{Of, Terms};
+use crate::client::exit::{Exit, Failure};
+use crate::client::remote::Remote;
+use crate::output::Screen;
+use crate::policies::{Of, Terms};
 
 /// Shows and sets what handlers give their jobs.
 #[derive(Debug, Args)]

@@ -7,16 +7,16 @@ use clap::{Args, Subcommand, ValueHint};
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use crate::ask::address::{Query, escaped};
-use crate::ask::exit::{Exit, Failure};
-use crate::ask::pages::pages;
-use crate::ask::remote::{Ask, Remote};
-use crate::ask::which::Which;
-use crate::ask::wire::{self, STATES};
+use crate::client::address::{Query, escaped};
+use crate::client::exit::{Exit, Failure};
+use crate::client::model::{self, STATES};
+use crate::client::pages::pages;
+use crate::client::remote::{Ask, Remote};
+use crate::client::which::Which;
 use crate::limit::LimitOfJob;
-use crate::screen::moment::{Moment, short};
-use crate::screen::printable::{indented, printable};
-use crate::screen::{Listed, Screen};
+use crate::output::moment::{Moment, short};
+use crate::output::printable::{indented, printable};
+use crate::output::{Listed, Screen};
 use crate::workflow::{act, show};
 
 /// Shows and controls single jobs of a workflow.
@@ -149,11 +149,11 @@ impl List {
         let query = Query::default().with("state", states);
         let path = format!("{}/jobs", self.id.path(remote).await?);
         let pages = pages(&path, &query, self.limit, remote).await?;
-        pages.show::<wire::Job>("limit", remote, screen)
+        pages.show::<model::Job>("limit", remote, screen)
     }
 }
 
-impl Listed for wire::Job {
+impl Listed for model::Job {
     const NOTHING: &str = "no jobs\n";
 
     fn name(&self) -> String {
@@ -167,8 +167,8 @@ impl Listed for wire::Job {
 }
 
 /// How far a job is, as its worker said last.
-fn said(progress: &wire::Progress, job: &wire::Job, now: Moment) -> String {
-    let wire::Progress {
+fn said(progress: &model::Progress, job: &model::Job, now: Moment) -> String {
+    let model::Progress {
         percent,
         text,
         at,
@@ -190,7 +190,7 @@ fn said(progress: &wire::Progress, job: &wire::Job, now: Moment) -> String {
 /// Columns before the text of a line.
 const MARGIN: usize = 10;
 
-fn shown(job: &wire::Job, screen: &Screen) -> String {
+fn shown(job: &model::Job, screen: &Screen) -> String {
     let now = Moment::now();
     let moment = |moment: Option<Moment>| {
         moment.map(|moment| format!("{}  {}", moment.to_the_second(), moment.relative(now)))
@@ -233,7 +233,7 @@ fn shown(job: &wire::Job, screen: &Screen) -> String {
     out
 }
 
-fn attempt_error(error: &wire::AttemptError, now: Moment) -> String {
+fn attempt_error(error: &model::AttemptError, now: Moment) -> String {
     let worker = error.worker.as_deref();
     let by = worker
         .map(|worker| format!(" by {worker}"))

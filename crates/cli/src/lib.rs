@@ -1,6 +1,6 @@
 //! The commands that ask a server through its public API.
 //!
-//! A command is parsed in the file of its noun, sent to the server by `ask`, and its answer is shown by `screen`.
+//! A command is parsed in the file of its noun, sent to the server by `client`, and its answer is shown by `output`.
 //! docs/cli.md says what users may rely on.
 //!
 //! **Invariant:** what is printed of names and texts of others went through `printable`.
@@ -8,7 +8,7 @@
 //! **Invariant:** no other crate of ours: this is what any client can do. No store is opened here, and the only variables read
 //! are those of [`Environment`].
 
-mod ask;
+mod client;
 mod definition;
 mod demo;
 mod examples;
@@ -16,24 +16,24 @@ mod gush;
 mod handler;
 mod job;
 mod limit;
+mod output;
+mod policies;
 mod queue;
-mod screen;
-mod terms;
 mod workflow;
 
 use clap::Subcommand;
 
-pub use ask::environment::{DEFAULT_SERVER, Environment};
-pub use ask::exit::{Exit, Failure, complain};
-pub use ask::options::{Options, without_options};
+pub use client::environment::{DEFAULT_SERVER, Environment};
+pub use client::exit::{Exit, Failure, complain};
+pub use client::options::{Options, without_options};
 pub use definition::{Definition, Mistake, fields_of, text_of};
 pub use demo::Demo;
 pub use examples::with_examples;
-pub use screen::counted::counted;
-pub use screen::moment::span_of;
-pub use screen::printable::printable;
-pub use screen::table::{Cell, Table};
-pub use screen::{Screen, print, unwritten};
+pub use output::counted::counted;
+pub use output::moment::span_of;
+pub use output::printable::printable;
+pub use output::table::{Cell, Table};
+pub use output::{Screen, print, unwritten};
 
 /// The commands that ask a server.
 #[derive(Debug, Subcommand)]

@@ -13,10 +13,10 @@ use clap::{Args, Subcommand, ValueHint};
 
 pub(crate) use of_job::Limit as LimitOfJob;
 
-use crate::ask::exit::{Exit, Failure};
-use crate::ask::remote::Remote;
-use crate::screen::Screen;
-use crate::screen::moment::span_of;
+use crate::client::exit::{Exit, Failure};
+use crate::client::remote::Remote;
+use crate::output::Screen;
+use crate::output::moment::span_of;
 use target::Target;
 
 /// Shows limits and who waits under them, pauses and scales rate limits, and checks requests.

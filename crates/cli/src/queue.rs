@@ -2,16 +2,16 @@
 
 use clap::{Args, Subcommand, ValueHint};
 
-use crate::ask::address::{Query, escaped};
-use crate::ask::exit::{Exit, Failure};
-use crate::ask::pages::pages;
-use crate::ask::remote::{Ask, Remote};
-use crate::ask::wire;
-use crate::screen::moment::{Moment, short};
-use crate::screen::printable::printable;
-use crate::screen::table::{Cell, Table};
-use crate::screen::{Listed, Screen};
-use crate::terms::{Of, Terms};
+use crate::client::address::{Query, escaped};
+use crate::client::exit::{Exit, Failure};
+use crate::client::model;
+use crate::client::pages::pages;
+use crate::client::remote::{Ask, Remote};
+use crate::output::moment::{Moment, short};
+use crate::output::printable::printable;
+use crate::output::table::{Cell, Table};
+use crate::output::{Listed, Screen};
+use crate::policies::{Of, Terms};
 use crate::workflow::for_each;
 
 /// Shows queues, pauses and resumes them, and sets their limits and weights.
@@ -63,10 +63,10 @@ impl Queue {
 
 async fn list(wanted: &List, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
     let pages = pages("/v1/queues", &Query::default(), wanted.limit, remote).await?;
-    pages.show::<wire::Queue>("limit", remote, screen)
+    pages.show::<model::Queue>("limit", remote, screen)
 }
 
-impl Listed for wire::Queue {
+impl Listed for model::Queue {
     const NOTHING: &str = "no queues: a queue exists from the first job that names it\n";
 
     fn name(&self) -> String {
@@ -78,7 +78,7 @@ impl Listed for wire::Queue {
     }
 }
 
-fn table(queues: &[wire::Queue]) -> Table {
+fn table(queues: &[model::Queue]) -> Table {
     let now = Moment::now();
     let mut table = Table::new(&["QUEUE", "STATE", "READY", "OLDEST", "WAITING WORKERS"]);
     for queue in queues {

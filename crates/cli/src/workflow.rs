@@ -11,19 +11,19 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueHint};
 use serde_json::json;
 
-use crate::ask::exit::{Exit, Failure, complain, warn};
-use crate::ask::remote::{Ask, Remote};
-use crate::ask::which::{self, Which};
-use crate::ask::wire::Acted;
+use crate::client::exit::{Exit, Failure, complain, warn};
+use crate::client::model::Acted;
+use crate::client::remote::{Ask, Remote};
+use crate::client::which::{self, Which};
 use crate::definition::Definition;
 use crate::definition::source::{Begin, Source};
-use crate::screen::Screen;
-use crate::screen::moment::span_of;
-use crate::screen::printable::printable;
+use crate::output::Screen;
+use crate::output::moment::span_of;
+use crate::output::printable::printable;
 use follow::{Wait, Watch};
 use list::{Count, List};
 use show::{Graph, Show};
-use targets::{Deed, Keep, Targets};
+use targets::{BulkAction, Keep, Targets};
 
 /// Creates, follows and controls workflows.
 #[derive(Debug, Args)]
@@ -85,7 +85,7 @@ pub(crate) struct Run {
     #[command(flatten)]
     source: Source,
     #[command(flatten)]
-    until: follow::Until,
+    until: follow::WaitOptions,
 }
 
 #[derive(Debug, Args)]
@@ -117,18 +117,18 @@ impl Workflow {
     pub(crate) async fn run(self, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
         match self.verb {
             Verb::Create(create) => create.run(remote, screen).await,
-            Verb::Start(targets) => targets.each(Deed::Start, remote, screen).await,
+            Verb::Start(targets) => targets.each(BulkAction::Start, remote, screen).await,
             Verb::Run(run) => run.run(remote, screen).await,
             Verb::List(list) => list::list(&list, remote, screen).await,
             Verb::Show(show) => show::show(&show, remote, screen).await,
             Verb::Wait(wait) => follow::wait(&wait, remote, screen).await,
             Verb::Watch(watch) => follow::watch(&watch, remote, screen).await,
-            Verb::Cancel(targets) => targets.each(Deed::Cancel, remote, screen).await,
-            Verb::Pause(targets) => targets.each(Deed::Pause, remote, screen).await,
-            Verb::Resume(targets) => targets.each(Deed::Resume, remote, screen).await,
-            Verb::Retry(targets) => targets.each(Deed::Retry, remote, screen).await,
+            Verb::Cancel(targets) => targets.each(BulkAction::Cancel, remote, screen).await,
+            Verb::Pause(targets) => targets.each(BulkAction::Pause, remote, screen).await,
+            Verb::Resume(targets) => targets.each(BulkAction::Resume, remote, screen).await,
+            Verb::Retry(targets) => targets.each(BulkAction::Retry, remote, screen).await,
             Verb::Restart(restart) => restart.run(remote, screen).await,
-            Verb::Rm(targets) => targets.each(Deed::Remove, remote, screen).await,
+            Verb::Rm(targets) => targets.each(BulkAction::Remove, remote, screen).await,
             Verb::Expire(expire) => expire.run(remote, screen).await,
             Verb::Graph(graph) => show::graph(&graph, remote, screen).await,
             Verb::Count(count) => list::count(&count, remote, screen).await,
@@ -233,7 +233,9 @@ impl Restart {
 impl Expire {
     async fn run(&self, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
         let keep = self.after.map_or(Keep::Forever, Keep::For);
-        self.targets.each(Deed::Expire(keep), remote, screen).await
+        self.targets
+            .each(BulkAction::Expire(keep), remote, screen)
+            .await
     }
 }
 

@@ -1,6 +1,6 @@
 //! A change of one counter.
 
-use crate::owed::Found;
+use crate::pending::CounterRead;
 
 /// How hits change a counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub struct Charge<'k> {
     /// How many.
     pub hits: u64,
     /// What was read of the counter before.
-    pub found: Found,
+    pub found: CounterRead,
     /// When the counter expires, if this makes it.
     pub expiry: Expiry,
 }

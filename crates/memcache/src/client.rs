@@ -10,8 +10,8 @@ use tokio::time::timeout_at;
 use crate::charge::Charge;
 use crate::config::Config;
 use crate::link::Link;
-use crate::node::{Node, Standing};
-use crate::owed::Found;
+use crate::node::{Node, ServerState};
+use crate::pending::CounterRead;
 use crate::servers::{Servers, place};
 use crate::stats::{Counters, Stats, count};
 
@@ -40,10 +40,10 @@ struct Ring {
 }
 
 /// Keys that were asked of one server with one command.
-struct Question {
+struct GetRequest {
     /// Their places in the call.
     places: Vec<usize>,
-    told: Option<oneshot::Receiver<Vec<Found>>>,
+    told: Option<oneshot::Receiver<Vec<CounterRead>>>,
 }
 
 impl Client {
@@ -61,13 +61,13 @@ impl Client {
     /// Reads counters: one answer for each key, in their order. Must be called in a runtime with I/O and time.
     ///
     /// What a server does not answer until `deadline`, or within [`Config::timeout`], is unknown.
-    pub async fn read<K: AsRef<[u8]>>(&self, keys: &[K], deadline: Instant) -> Vec<Found> {
+    pub async fn read<K: AsRef<[u8]>>(&self, keys: &[K], deadline: Instant) -> Vec<CounterRead> {
         let counters = &self.0.counters;
         count(&counters.keys_requested, keys.len());
         let questions = self.ask(keys);
         let deadline = deadline.min(Instant::now() + self.0.config.timeout).into();
-        let mut found = vec![Found::Unknown; keys.len()];
-        for Question { places, told } in questions {
+        let mut found = vec![CounterRead::Unknown; keys.len()];
+        for GetRequest { places, told } in questions {
             let Some(told) = told else { continue };
             let Ok(Ok(values)) = timeout_at(deadline, told).await else {
                 continue;
@@ -77,7 +77,7 @@ impl Client {
                 .zip(values)
                 .for_each(|(place, value)| found[place] = value);
         }
-        let failed = found.contains(&Found::Unknown);
+        let failed = found.contains(&CounterRead::Unknown);
         count(
             if failed {
                 &counters.failed_reads
@@ -99,7 +99,7 @@ impl Client {
     }
 
     /// Waits until every change was made, or has failed. From any runtime.
-    pub async fn settle(&self) {
+    pub async fn flush(&self) {
         for node in &*self.current().1 {
             node.settle().await;
         }
@@ -112,7 +112,7 @@ impl Client {
     }
 
     /// Asks all servers at once.
-    fn ask<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Question> {
+    fn ask<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<GetRequest> {
         let nodes = self.nodes();
         if nodes.is_empty() {
             return Vec::new();
@@ -134,7 +134,7 @@ impl Client {
                 line.extend_from_slice(keys[*index].as_ref());
             }
             let told = nodes[places[0].0].ask(line.into(), places.len());
-            Question {
+            GetRequest {
                 places: places.iter().map(|(_, index)| *index).collect(),
                 told,
             }
@@ -177,7 +177,7 @@ impl Client {
             .nodes
             .iter()
             .filter(|node| !list.contains(&node.address));
-        gone.for_each(|node| node.set_standing(Standing::Leaving));
+        gone.for_each(|node| node.set_standing(ServerState::Leaving));
         *ring = Ring {
             list,
             nodes: nodes.into(),
@@ -214,6 +214,6 @@ impl Drop for Parts {
         let ring = self.ring.get_mut().unwrap_or_else(PoisonError::into_inner);
         ring.nodes
             .iter()
-            .for_each(|node| node.set_standing(Standing::Leaving));
+            .for_each(|node| node.set_standing(ServerState::Leaving));
     }
 }

@@ -4,7 +4,7 @@
 //! written together, and replies are matched to commands by their order. So a counter that is read after it was changed
 //! through the same client is read with that change.
 //!
-//! memcached is not asked to be there: a counter that cannot be read is [`Found::Unknown`], and a change that cannot be made
+//! memcached is not asked to be there: a counter that cannot be read is [`CounterRead::Unknown`], and a change that cannot be made
 //! is counted in [`Stats`]. Nothing is ever waited for longer than [`Config::timeout`].
 //!
 //! No crate was found that does this. `async-memcached` and `memcache-async` have one request at a time on a connection and no
@@ -18,7 +18,7 @@ mod config;
 mod key;
 mod link;
 mod node;
-mod owed;
+mod pending;
 mod servers;
 mod stats;
 #[cfg(feature = "test-util")]
@@ -29,6 +29,6 @@ pub use charge::{Change, Charge, Expiry};
 pub use client::Client;
 pub use config::Config;
 pub use key::Name;
-pub use owed::Found;
+pub use pending::CounterRead;
 pub use servers::Servers;
 pub use stats::Stats;

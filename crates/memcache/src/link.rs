@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, WriteHalf};
 use tokio::time::{sleep, sleep_until, timeout};
 use tracing::{info, warn};
 
-use crate::node::{Node, Standing};
+use crate::node::{Node, ServerState};
 use crate::stats::count;
 use crate::wire::{self, Reply};
 
@@ -80,9 +80,9 @@ impl Link {
     async fn wanted(&self) -> bool {
         loop {
             match (self.node.standing(), self.node.progress()) {
-                (Standing::Down, _) | (_, Some(_)) => return true,
-                (Standing::Leaving, None) => return false,
-                (Standing::Usable, None) => self.node.wake.notified().await,
+                (ServerState::Down, _) | (_, Some(_)) => return true,
+                (ServerState::Leaving, None) => return false,
+                (ServerState::Usable, None) => self.node.wake.notified().await,
             }
         }
     }
@@ -118,7 +118,7 @@ impl Link {
             info!(server = %node.address, "memcached answers again");
         }
         count(&node.counters.opened, 1);
-        node.set_standing(Standing::Usable);
+        node.set_standing(ServerState::Usable);
         let ended = self.exchange(socket).await;
         count(&node.counters.closed, 1);
         match (ended, node.progress()) {
@@ -144,7 +144,7 @@ impl Link {
                 self.node.take_output(&mut output);
             }
             let progress = self.node.progress();
-            if progress.is_none() && self.node.standing() == Standing::Leaving {
+            if progress.is_none() && self.node.standing() == ServerState::Leaving {
                 return Ok(());
             }
             input.reserve(READ_BYTES);
@@ -173,7 +173,7 @@ impl Link {
 
     /// Tells everybody who waits, and waits itself, with the callers refused meanwhile.
     async fn fail(&self, reason: &str, failures: u32) {
-        self.node.set_standing(Standing::Down);
+        self.node.set_standing(ServerState::Down);
         self.node.fail_all();
         if failures == 0 {
             warn!(
@@ -189,7 +189,7 @@ impl Link {
             tokio::select! {
                 () = sleep_until(until) => return,
                 () = self.node.wake.notified() => {
-                    if self.node.standing() == Standing::Leaving {
+                    if self.node.standing() == ServerState::Leaving {
                         return;
                     }
                 }
@@ -201,7 +201,7 @@ impl Link {
 impl Drop for Link {
     /// However it ends, nobody waits for it.
     fn drop(&mut self) {
-        self.node.set_standing(Standing::Down);
+        self.node.set_standing(ServerState::Down);
         self.node.fail_all();
     }
 }

@@ -10,7 +10,7 @@ use tidegate_pipeline::Address;
 use tokio::sync::{Notify, oneshot};
 
 use crate::charge::{Change, Charge};
-use crate::owed::{Again, Found, Owed, Step};
+use crate::pending::{CounterRead, PendingReply, RetryCharge, Step};
 use crate::stats::{Counters, count};
 use crate::wire::{self, Garbage};
 
@@ -29,11 +29,11 @@ pub(crate) struct Node {
 
 #[derive(Debug)]
 struct State {
-    standing: Standing,
+    standing: ServerState,
     /// Commands that are not written yet.
     output: BytesMut,
     /// The replies to all commands, also to those, and the bytes that each was counted with.
-    owed: VecDeque<(Owed, usize)>,
+    owed: VecDeque<(PendingReply, usize)>,
     /// What both of these take, until the replies come.
     bytes: usize,
     /// Bytes of a value that are of no use.
@@ -44,7 +44,7 @@ struct State {
 
 /// What callers may expect of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum ServerState {
     /// It has or gets a connection.
     Usable,
     /// It does not work: callers are refused at once, until it does.
@@ -56,7 +56,7 @@ pub(crate) enum Standing {
 impl Node {
     pub(crate) fn new(address: Address, room: usize, counters: Arc<Counters>) -> Self {
         let state = State {
-            standing: Standing::Usable,
+            standing: ServerState::Usable,
             output: BytesMut::new(),
             owed: VecDeque::new(),
             bytes: 0,
@@ -78,11 +78,11 @@ impl Node {
         &self,
         keys: Box<[u8]>,
         number: usize,
-    ) -> Option<oneshot::Receiver<Vec<Found>>> {
+    ) -> Option<oneshot::Receiver<Vec<CounterRead>>> {
         let (tell, told) = oneshot::channel();
         let mut state = self.lock();
         if !state.admits(
-            2 * keys.len() + number * size_of::<Found>() + 256,
+            2 * keys.len() + number * size_of::<CounterRead>() + 256,
             self.room,
         ) {
             return None;
@@ -90,7 +90,7 @@ impl Node {
         let start = state.output.len();
         wire::get(&mut state.output, &keys);
         let line = state.output.len() - start;
-        self.owe(&mut state, Owed::values(keys, number, tell), line);
+        self.owe(&mut state, PendingReply::values(keys, number, tell), line);
         Some(told)
     }
 
@@ -116,17 +116,17 @@ impl Node {
                 let start = state.output.len();
                 wire::decrement(&mut state.output, key, hits);
                 let line = state.output.len() - start;
-                self.owe(&mut state, Owed::Changed(None), line);
+                self.owe(&mut state, PendingReply::Changed(None), line);
             }
-            (Change::Add, Found::Count(_) | Found::Foreign) => {
-                let again = Again {
+            (Change::Add, CounterRead::Count(_) | CounterRead::Foreign) => {
+                let again = RetryCharge {
                     key: key.into(),
                     hits,
                     expiry: expiry.0,
                 };
                 self.increment(&mut state, key, hits, Some(again));
             }
-            (Change::Add, Found::Missing | Found::Unknown) => {
+            (Change::Add, CounterRead::Missing | CounterRead::Unknown) => {
                 self.make(&mut state, key, hits, expiry.0)
             }
         }
@@ -138,18 +138,18 @@ impl Node {
         let start = state.output.len();
         wire::add_zero(&mut state.output, key, expiry);
         let line = state.output.len() - start;
-        self.owe(state, Owed::Added, line);
+        self.owe(state, PendingReply::Added, line);
         self.increment(state, key, hits, None);
     }
 
-    fn increment(&self, state: &mut State, key: &[u8], hits: u64, again: Option<Again>) {
+    fn increment(&self, state: &mut State, key: &[u8], hits: u64, again: Option<RetryCharge>) {
         let start = state.output.len();
         wire::increment(&mut state.output, key, hits);
         let line = state.output.len() - start;
-        self.owe(state, Owed::Changed(again), line);
+        self.owe(state, PendingReply::Changed(again), line);
     }
 
-    fn owe(&self, state: &mut State, owed: Owed, line: usize) {
+    fn owe(&self, state: &mut State, owed: PendingReply, line: usize) {
         if state.owed.is_empty() {
             state.progress = Instant::now();
         }
@@ -189,7 +189,7 @@ impl Node {
                 Step::More => {}
                 Step::Skip(bytes) => state.skip = bytes,
                 Step::Done => self.answered(&mut state),
-                Step::Again(Again { key, hits, expiry }) => {
+                Step::RetryCharge(RetryCharge { key, hits, expiry }) => {
                     self.answered(&mut state);
                     self.make(&mut state, &key, hits, expiry);
                 }
@@ -232,14 +232,14 @@ impl Node {
         (!state.owed.is_empty()).then_some(state.progress)
     }
 
-    pub(crate) fn standing(&self) -> Standing {
+    pub(crate) fn standing(&self) -> ServerState {
         self.lock().standing
     }
 
     /// Sets what callers may expect, unless the server is leaving.
-    pub(crate) fn set_standing(&self, standing: Standing) {
+    pub(crate) fn set_standing(&self, standing: ServerState) {
         let mut state = self.lock();
-        if state.standing != Standing::Leaving {
+        if state.standing != ServerState::Leaving {
             state.standing = standing;
         }
         self.wake.notify_one();
@@ -272,7 +272,7 @@ impl Node {
 
 impl State {
     fn admits(&self, bytes: usize, room: usize) -> bool {
-        self.standing == Standing::Usable && self.bytes + bytes <= room
+        self.standing == ServerState::Usable && self.bytes + bytes <= room
     }
 }
 
@@ -285,7 +285,7 @@ mod tests {
         Node::new("localhost:1".parse().unwrap(), room, Arc::default())
     }
 
-    fn charge(change: Change, hits: u64, found: Found) -> Charge<'static> {
+    fn charge(change: Change, hits: u64, found: CounterRead) -> Charge<'static> {
         Charge {
             key: b"a",
             change,
@@ -309,10 +309,10 @@ mod tests {
     fn a_change_depends_on_what_is_known() {
         let node = node(1 << 20);
         for (found, expected) in [
-            (Found::Missing, "add a 0 60 1\r\n0\r\nincr a 2\r\n"),
-            (Found::Unknown, "add a 0 60 1\r\n0\r\nincr a 2\r\n"),
-            (Found::Count(7), "incr a 2\r\n"),
-            (Found::Foreign, "incr a 2\r\n"),
+            (CounterRead::Missing, "add a 0 60 1\r\n0\r\nincr a 2\r\n"),
+            (CounterRead::Unknown, "add a 0 60 1\r\n0\r\nincr a 2\r\n"),
+            (CounterRead::Count(7), "incr a 2\r\n"),
+            (CounterRead::Foreign, "incr a 2\r\n"),
         ] {
             node.change(charge(Change::Add, 2, found));
             assert_eq!(written(&node), expected, "{found:?}");
@@ -324,7 +324,7 @@ mod tests {
     #[test]
     fn a_counter_that_went_meanwhile_is_made_again() {
         let node = node(1 << 20);
-        node.change(charge(Change::Add, 2, Found::Count(7)));
+        node.change(charge(Change::Add, 2, CounterRead::Count(7)));
         assert_eq!(written(&node), "incr a 2\r\n");
         answer(&node, "NOT_FOUND\r\n").unwrap();
         assert_eq!(written(&node), "add a 0 60 1\r\n0\r\nincr a 2\r\n");
@@ -337,7 +337,7 @@ mod tests {
     fn what_waits_is_bounded_in_bytes() {
         let node = node(10_000);
         for _ in 0..1_000 {
-            node.change(charge(Change::Add, 1, Found::Missing));
+            node.change(charge(Change::Add, 1, CounterRead::Missing));
         }
         let stats = node.counters.read();
         assert!(
@@ -365,7 +365,10 @@ mod tests {
             node.answer(&mut input).unwrap();
             assert!(input.len() < 1_000);
         }
-        assert_eq!(told.try_recv().unwrap(), [Found::Foreign, Found::Count(7)]);
+        assert_eq!(
+            told.try_recv().unwrap(),
+            [CounterRead::Foreign, CounterRead::Count(7)]
+        );
     }
 
     #[test]
@@ -376,9 +379,9 @@ mod tests {
     #[test]
     fn a_server_that_is_down_gets_nothing_to_do() {
         let node = node(1 << 20);
-        node.set_standing(Standing::Down);
+        node.set_standing(ServerState::Down);
         assert!(node.ask(b"a".as_slice().into(), 1).is_none());
-        node.change(charge(Change::Add, 1, Found::Unknown));
+        node.change(charge(Change::Add, 1, CounterRead::Unknown));
         assert_eq!(
             (written(&node), node.counters.read().dropped_changes),
             (String::new(), 1)

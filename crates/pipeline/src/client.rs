@@ -1,21 +1,21 @@
 //! The interface for callers: sends a batch, and sends again what did not run.
 
 pub(crate) mod attempt;
+mod command_counts;
 mod left_behind;
 mod resend;
 mod retry;
+mod retry_queue;
 pub(crate) mod route;
-mod tally;
-mod waiting;
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::batch::Batch;
 use crate::client::attempt::{Backend, Sender};
+use crate::client::command_counts::CommandCounts;
 use crate::client::left_behind::{resend_or_leave, send_left_behind};
-use crate::client::tally::Tally;
-use crate::client::waiting::Waiting;
+use crate::client::retry_queue::RetryQueue;
 use crate::cluster::Cluster;
 use crate::cluster::discovery::Discovery;
 use crate::cluster::sentinels::Sentinels;
@@ -56,11 +56,11 @@ impl Client {
                 Backend::Cluster(Cluster::start(Discovery::Sentinel(sentinels), &context))
             }
         };
-        let waiting = Waiting::new(&context.config);
+        let waiting = RetryQueue::new(&context.config);
         let sender = Arc::new(Sender {
             backend,
             context,
-            tally: Tally::default(),
+            tally: CommandCounts::default(),
             waiting,
         });
         let context = &sender.context;
@@ -76,7 +76,7 @@ impl Client {
     /// # Panics
     /// Outside a tokio runtime.
     #[must_use]
-    pub fn again(&self) -> Self {
+    pub fn for_new_thread(&self) -> Self {
         Self::new(self.sender.context.config.clone())
             .expect("this client was made of the same configuration")
     }

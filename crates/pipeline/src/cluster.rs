@@ -1,13 +1,13 @@
 //! Several servers that may change: the snapshot of who owns what, and the nodes in it.
 
 mod agreement;
-mod ask;
 pub(crate) mod discovery;
-mod knowledge;
+mod query;
 mod refresher;
-mod renewal;
 pub(crate) mod sentinels;
+mod shared_topology;
 pub(crate) mod topology;
+mod topology_waiters;
 pub(crate) mod view;
 
 use std::collections::HashMap;
@@ -20,10 +20,10 @@ use tokio::time::sleep;
 use tracing::info;
 
 use crate::cluster::discovery::Discovery;
-use crate::cluster::knowledge::Knowledge;
 use crate::cluster::refresher::Refresher;
-use crate::cluster::renewal::Renewal;
+use crate::cluster::shared_topology::SharedTopology;
 use crate::cluster::topology::Topology;
+use crate::cluster::topology_waiters::TopologyWaiters;
 use crate::cluster::view::View;
 use crate::config::address::Address;
 use crate::link::context::ClientContext;
@@ -41,9 +41,9 @@ pub(crate) struct Cluster {
     context: Arc<ClientContext>,
     topology: ArcSwap<Topology>,
     /// Shared with the other clients of these servers.
-    knowledge: Arc<Knowledge>,
+    knowledge: Arc<SharedTopology>,
     nodes: Mutex<Nodes>,
-    renewal: Renewal,
+    renewal: TopologyWaiters,
     refreshes: AtomicU64,
 }
 
@@ -62,9 +62,9 @@ impl Cluster {
             discovery,
             context: Arc::clone(context),
             topology: ArcSwap::from_pointee(Topology::empty()),
-            knowledge: Knowledge::of(&context.config),
+            knowledge: SharedTopology::of(&context.config),
             nodes: Mutex::new(Nodes::default()),
-            renewal: Renewal::default(),
+            renewal: TopologyWaiters::default(),
             refreshes: AtomicU64::new(0),
         });
         let refresher = Refresher::new(&cluster);

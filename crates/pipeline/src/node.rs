@@ -20,8 +20,8 @@ use crate::call::lock::{Mutex, MutexGuard};
 use crate::config::Config;
 use crate::config::address::Address;
 use crate::link::context::ClientContext;
-use crate::link::host::{Host, LinkId, Turn};
-use crate::link::life::{CloseReason, Effect, Event};
+use crate::link::owner::{LinkId, LinkOwner, LinkReport};
+use crate::link::state::{CloseReason, Effect, Event};
 use crate::node::pool::{Demand, Pool};
 use crate::outcome::NotSent;
 use crate::stats::{Counters, Stats, count};
@@ -190,7 +190,7 @@ impl Node {
     }
 }
 
-impl Host for Arc<Node> {
+impl LinkOwner for Arc<Node> {
     fn name(&self) -> &Arc<str> {
         &self.name
     }
@@ -203,7 +203,7 @@ impl Host for Arc<Node> {
         &self.counters
     }
 
-    fn take(&self, turn: &Turn<'_>, groups: &mut Vec<Group>) -> Result<(), CloseReason> {
+    fn take(&self, turn: &LinkReport<'_>, groups: &mut Vec<Group>) -> Result<(), CloseReason> {
         let mut state = self.state();
         if state.pool.take(turn, groups)? == Demand::Another {
             self.start_connecting(&mut state);

@@ -1,8 +1,8 @@
 //! Messages that others publish: a subscription that outlives connections, and says when it may have missed something.
 
+mod channel_registry;
 mod event;
 mod mailbox;
-mod roster;
 mod session;
 
 use std::collections::HashSet;
@@ -13,9 +13,9 @@ use bytes::Bytes;
 use tokio::sync::watch;
 use tokio_util::sync::DropGuard;
 
+use self::channel_registry::ChannelRegistry;
 pub use self::event::{Refusal, SubscriberEvent};
 use self::mailbox::Mailbox;
-use self::roster::Roster;
 use crate::client::Client;
 
 /// How messages reach their subscribers.
@@ -94,7 +94,8 @@ impl Subscriber {
         let sender = Arc::clone(client.sender());
         let context = Arc::clone(&sender.context);
         let stop = context.stop.child_token();
-        let roster = Roster::new(sender, options, wanted, Arc::clone(&mailbox), stop.clone());
+        let roster =
+            ChannelRegistry::new(sender, options, wanted, Arc::clone(&mailbox), stop.clone());
         context.spawn(stop.clone(), roster.run());
         Self {
             mailbox,

@@ -121,7 +121,7 @@ impl Configuration {
         configuration
     }
 
-    /// Gives each limit the slot under which [`crate::Tally`] reports it: what `slot_of` says of its stats key. Whoever counts can
+    /// Gives each limit the slot under which [`crate::LimitDelta`] reports it: what `slot_of` says of its stats key. Whoever counts can
     /// use slots as indices and need not look names up. Without this call, a slot is the place of the key among
     /// [`Self::stats_keys`].
     pub fn assign_slots(&mut self, slot_of: impl Fn(&str) -> u32) {

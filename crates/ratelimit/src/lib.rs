@@ -40,7 +40,7 @@
 //! [`Limiter::check`] finds the limit of each descriptor, charges the counters in the store with one call, and decides each
 //! descriptor from the count of its counter. Only the call to the store waits for anything.
 //!
-//! [`Limiter::take`] charges the same counters for jobs, before these run and in bulk: as many of them as the limits have room for.
+//! [`Limiter::acquire`] charges the same counters for jobs, before these run and in bulk: as many of them as the limits have room for.
 //!
 //! [`Limiter::peek`] says what a check would answer. A [`Sketch`] has the keys with the most hits, and the latest refusals.
 //!
@@ -66,15 +66,15 @@ pub use config::{
     Source,
 };
 pub use limiter::{
-    Closed, Left, Limiter, LocalCacheStats, Options, OverLimitKeys, Permits, Reason, TakeFacts,
-    Taken, Units, Usage, Wanted,
+    AcquireRequest, Acquired, Exhausted, Limiter, LocalCacheStats, Options, OverLimitKeys, Permits,
+    Reason, Remaining, TakeFacts, Units, Usage,
 };
 pub use overrides::{
     Effect, EffectKind, Factor, LimitOverride, OverrideError, OverrideStore, OverrideTarget,
     Overrides, Reach, RedisOverrides,
 };
 pub use request::{Descriptor, Entry, Override, Request, Timestamp};
-pub use response::{Code, CurrentLimit, Error, Facts, LimitHeaders, Response, Status, Tally};
+pub use response::{Code, CurrentLimit, Error, Facts, LimitDelta, LimitHeaders, Response, Status};
 pub use sketch::{Caller, Refusal, Sketch, TopKey};
 pub use store::{MemcacheStore, MemoryBounds, MemoryStore, RedisStore, Store, StoreError};
 pub use tree::{Level, Limit, Node, Rate, StatsKey, Unit};

@@ -1,5 +1,6 @@
 //! The limiter: takes one request, returns one answer and the facts to count.
 
+mod acquire;
 mod answer;
 mod applied_limits;
 mod cores;
@@ -10,27 +11,28 @@ mod metadata;
 mod options;
 mod overridden;
 mod peek;
-mod take;
 mod throttle;
 mod usage;
 
 use std::sync::Arc;
 use std::time::Instant;
 
+pub use acquire::{
+    AcquireRequest, Acquired, Exhausted, Permits, Reason, Remaining, TakeFacts, Units,
+};
 pub use local_cache::LocalCacheStats;
 pub use options::{Options, OverLimitKeys};
-pub use take::{Closed, Left, Permits, Reason, TakeFacts, Taken, Units, Wanted};
 pub use usage::Usage;
 
 use crate::config::Configuration;
 use crate::overrides::{OverrideStore, Overrides};
 use crate::request::{Request, Timestamp};
-use crate::response::{Code, Error, Facts, Response, Status, Tally};
+use crate::response::{Code, Error, Facts, LimitDelta, Response, Status};
 use crate::sketch::Sketch;
 use crate::store::{Store, StoreError};
 use crate::window::Seconds;
 use applied_limits::{AppliedLimit, AppliedLimits};
-pub(crate) use cores::InForce;
+pub(crate) use cores::ActiveConfig;
 use cores::{Core, Cores};
 use counting::Counts;
 use local_cache::LocalCache;
@@ -157,7 +159,7 @@ impl Limiter {
             return Err(Error::NoDescriptors);
         }
         let in_force = self.core.in_force().ok_or(Error::NoConfiguration)?;
-        let InForce {
+        let ActiveConfig {
             configuration,
             overrides,
         } = &**facts.in_force.insert(in_force);
@@ -232,7 +234,7 @@ impl Limiter {
         applied: &AppliedLimits<'_>,
         counts: &Counts,
         now: Seconds,
-        tallies: &mut [Tally],
+        tallies: &mut [LimitDelta],
     ) -> Vec<Status> {
         let near_limit_ratio = self.state.options.near_limit_ratio;
         let mut counts = counts.iter().zip(tallies);
@@ -270,8 +272,8 @@ mod tests {
             &mut Facts::default(),
         ));
         is_send(limiter.peek(&Request::default(), Timestamp(0), Instant::now()));
-        is_send(limiter.take(&[], Timestamp(0), Instant::now(), &mut TakeFacts::default()));
-        is_send(limiter.give_back(vec![Permits::default()], Timestamp(0), Instant::now()));
+        is_send(limiter.acquire(&[], Timestamp(0), Instant::now(), &mut TakeFacts::default()));
+        is_send(limiter.refund(vec![Permits::default()], Timestamp(0), Instant::now()));
         is_send(limiter.clone());
     }
 }

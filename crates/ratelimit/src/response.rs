@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use crate::limiter::InForce;
+use crate::limiter::ActiveConfig;
 use crate::store::StoreError;
 use crate::tree::{StatsKey, Unit};
 
@@ -56,7 +56,7 @@ pub enum Error {
 #[derive(Debug, Default)]
 pub struct Facts {
     /// One per descriptor whose hits are counted.
-    pub tallies: Vec<Tally>,
+    pub tallies: Vec<LimitDelta>,
     /// Descriptors whose domain is not configured.
     pub domain_not_found: u64,
     /// The overall code was OVER_LIMIT, and global shadow mode made it OK.
@@ -66,11 +66,11 @@ pub struct Facts {
 }
 
 /// What is in force, as one core has it. Reference counts of the `Arc` are written by that core only.
-pub(crate) type CoreInForce = Arc<InForce>;
+pub(crate) type CoreInForce = Arc<ActiveConfig>;
 
 /// Additions to the counters of one limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Tally {
+pub struct LimitDelta {
     /// The limit's name in metrics.
     pub stats_key: StatsKey,
     /// Hits asked for.

@@ -1,6 +1,6 @@
 //! Stores of counters: in memory, in Redis, or in memcached.
 
-mod ask;
+mod bulk_charge;
 mod counter_key;
 mod eviction;
 mod memcache;
@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use thiserror::Error;
 use tidegate_pipeline::CommandError;
 
-pub(crate) use ask::{Ask, Grant, Room};
+pub(crate) use bulk_charge::{BulkCharge, Grant, GrantBound};
 pub(crate) use counter_key::{Scope, write as write_counter_key};
 pub use memcache::MemcacheStore;
 pub use memory::{MemoryBounds, MemoryStore};
@@ -135,7 +135,7 @@ impl Store {
     /// The hits of an ask that failed may have been charged.
     pub(crate) async fn take(
         &self,
-        asks: &[Ask<'_>],
+        asks: &[BulkCharge<'_>],
         now: Seconds,
         deadline: Instant,
     ) -> Vec<Result<Grant, StoreError>> {

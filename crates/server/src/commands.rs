@@ -23,8 +23,8 @@ use tidegate_cli::{
     Exit, Failure, Options, complain, print, unwritten, with_examples, without_options,
 };
 
-use crate::configure::Origin;
-use crate::edge::runtime::runtime;
+use crate::net::runtime::runtime;
+use crate::reload::Origin;
 use crate::settings::{self, Program, Settings};
 
 /// A rate limit service for Envoy, and a workflow server. Without a command, it starts the server.

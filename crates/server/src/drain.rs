@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tracing::{info, warn};
 
-use crate::edge::bounds::Bounds;
+use crate::net::bounds::Bounds;
 
 /// How often it is looked whether anybody is connected.
 const LOOK: Duration = Duration::from_millis(50);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use crate::supervise::Ended;
+use crate::supervise::UnexpectedEnd;
 
 /// Why the server did not start, or did not go on.
 #[derive(Debug, Error)]
@@ -66,7 +66,7 @@ pub enum ServeError {
     },
     /// A part of the server ended although nobody asked it to, while the server ran.
     #[error("{0}")]
-    Ended(Ended),
+    Ended(UnexpectedEnd),
     /// The system refused a thread, a runtime or a socket.
     #[error("the operating system refused a thread, a runtime or a socket: {0}")]
     System(#[from] io::Error),

@@ -5,29 +5,29 @@
 //!
 //! **Invariant:** no rules here: no limit arithmetic, no lookup of limits, no RESP.
 
-mod certificates;
 pub mod commands;
-mod configure;
 mod drain;
-mod edge;
 mod error;
-mod operate;
+mod net;
 mod quote;
 mod regular_file;
+mod reload;
 mod rls;
 mod server;
 pub mod settings;
 mod supervise;
+mod telemetry;
+mod tls;
 mod workflows;
 
-pub use configure::xds::proto as discovery;
 pub use drain::Stop;
-pub use edge::listen::{Addresses, GrpcAddress};
 pub use error::ServeError;
-pub use operate::banner::{Encryption, Loaded, Started};
+pub use net::listen::{Addresses, GrpcAddress};
+pub use reload::xds::proto as discovery;
 pub use rls::proto;
 pub use server::run;
-pub use supervise::{Ended, How};
+pub use supervise::{EndCause, UnexpectedEnd};
+pub use telemetry::banner::{Encryption, Loaded, Started};
 
 /// The version of this build, as `0.1.0+4f2a91c`: what follows the `+` is the revision in git, which a source archive does not have.
 pub const VERSION: &str = env!("BUILD_VERSION");

@@ -16,22 +16,22 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-use crate::configure::{Latest, Loader, Origin};
 use crate::drain::{Delay, Stop};
-use crate::edge::bounds::{self, Bounds};
-use crate::edge::listen::{Addresses, Sockets};
-use crate::edge::runtime::ThreadRuntime;
 use crate::error::ServeError;
-use crate::operate::banner::{Encryption, Loaded, Started, example};
-use crate::operate::health::{Health, Part};
-use crate::operate::metrics::Metrics;
-use crate::operate::notify::Notify;
-use crate::operate::traces::Traces;
+use crate::net::bounds::{self, Bounds};
+use crate::net::listen::{Addresses, Sockets};
+use crate::net::runtime::ThreadRuntime;
+use crate::reload::{LoadStatus, Loader, Origin};
 use crate::rls::memcache::Memcached;
 use crate::rls::overrides::LimitOverrides;
 use crate::rls::redis::Clients;
 use crate::settings::{FirstLoad, Settings};
-use crate::supervise::{Ended, How, Supervisor, tripwire};
+use crate::supervise::{EndCause, Supervisor, UnexpectedEnd, failpoint};
+use crate::telemetry::banner::{Encryption, Loaded, Started, example};
+use crate::telemetry::health::{Health, PartHealth};
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::notify::Notify;
+use crate::telemetry::traces::Traces;
 use crate::workflows::Workflows;
 
 /// The name of the control thread.
@@ -57,16 +57,16 @@ pub fn run(
     let files = bounds::raise();
     let sockets = Sockets::bind(&settings)?;
     let runtime = ThreadRuntime::new()?;
-    let server = Server::new(settings, files, Latest::new(&origin));
+    let server = Server::new(settings, files, LoadStatus::new(&origin));
     let supervisor = server.supervisor.clone();
-    let control = tripwire::with(
+    let control = failpoint::with(
         CONTROL.into(),
         server.control(&origin, sockets, asked, started),
     );
     let ended = catch_unwind(AssertUnwindSafe(|| runtime.block_on(control))).unwrap_or_else(|_| {
-        supervisor.fail(Ended {
+        supervisor.fail(UnexpectedEnd {
             part: CONTROL.into(),
-            how: How::Panicked,
+            how: EndCause::Panicked,
         });
         Ok(())
     });
@@ -103,16 +103,16 @@ struct Server {
     traces: Option<Traces>,
     loader: Option<Loader>,
     /// What became of the configuration.
-    latest: Latest,
+    latest: LoadStatus,
 }
 
 impl Server {
-    fn new(settings: Settings, files: usize, latest: Latest) -> Self {
+    fn new(settings: Settings, files: usize, latest: LoadStatus) -> Self {
         let healthy_unless = |needed| {
             if needed {
-                Part::Unhealthy
+                PartHealth::Unhealthy
             } else {
-                Part::Healthy
+                PartHealth::Healthy
             }
         };
         let memory = MemoryStore::new(settings.counters);

@@ -28,8 +28,8 @@ use std::time::Duration;
 
 use tidegate_ratelimit::MemoryBounds;
 
-pub use crate::certificates::{Clients, NamedFile, Pair, PeerTls, PortTls, StoreFiles, StoreTls};
-pub use crate::edge::dial::Peer;
+pub use crate::net::dial::Peer;
+pub use crate::tls::{Clients, NamedFile, Pair, PeerTls, PortTls, StoreFiles, StoreTls};
 pub use files::{DotFiles, Files, FirstLoad, MissingRoot, Scope};
 pub use listen::{ConnectionAge, Endpoint, GrpcEndpoint};
 pub use log::{Log, LogFormat};

@@ -3,8 +3,8 @@
 //! **Invariant:** no part of the server ends unnoticed. An end that nobody asked for turns health off at once; then the part
 //! is started again, a bounded number of times, or the server ends.
 
-mod ended;
-pub(crate) mod tripwire;
+pub(crate) mod failpoint;
+mod unexpected_end;
 
 use std::future::Future;
 use std::io;
@@ -19,14 +19,14 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{error, warn};
 
-pub use ended::{Ended, How};
+pub use unexpected_end::{EndCause, UnexpectedEnd};
 
-use crate::edge::runtime::ThreadRuntime;
-use crate::operate::health::Health;
+use crate::net::runtime::ThreadRuntime;
+use crate::telemetry::health::Health;
 
 /// How often a part that can be repaired is started again within [`REPAIR_SPAN`]. More often, something is wrong with it for good.
-const REPAIRS: usize = 3;
-/// See [`REPAIRS`].
+const MAX_RESTARTS: usize = 3;
+/// See [`MAX_RESTARTS`].
 const REPAIR_SPAN: Duration = Duration::from_secs(60);
 /// The wait before a part is started again: load balancers that look every second see that health is off.
 const REPAIR_PAUSE: Duration = Duration::from_secs(1);
@@ -42,7 +42,7 @@ pub(crate) struct Supervisor {
     pub(crate) tasks: TaskTracker,
     health: Health,
     /// The first end that nobody asked for.
-    ended: Arc<watch::Sender<Option<Ended>>>,
+    ended: Arc<watch::Sender<Option<UnexpectedEnd>>>,
     threads: Arc<Mutex<Vec<Thread>>>,
 }
 
@@ -98,7 +98,7 @@ impl Supervisor {
     ///
     /// # Errors
     /// The system refuses a thread.
-    pub(crate) fn repaired_thread(
+    pub(crate) fn restarting_thread(
         &self,
         part: impl Into<Arc<str>>,
         mut work: impl FnMut() + Send + 'static,
@@ -111,10 +111,10 @@ impl Supervisor {
             loop {
                 let how = match catch_unwind(AssertUnwindSafe(&mut work)) {
                     Ok(()) if supervisor.drain.is_cancelled() => return,
-                    Ok(()) => How::Returned,
-                    Err(_) => How::Panicked,
+                    Ok(()) => EndCause::Returned,
+                    Err(_) => EndCause::Panicked,
                 };
-                let ended = Ended {
+                let ended = UnexpectedEnd {
                     part: name.clone(),
                     how,
                 };
@@ -144,7 +144,7 @@ impl Supervisor {
 
     /// `work`, and its end is noticed.
     async fn watched(self, part: Arc<str>, work: impl Future<Output = ()>) {
-        let work = tripwire::with(part.clone(), work);
+        let work = failpoint::with(part.clone(), work);
         let _guard = Guard {
             part,
             supervisor: self,
@@ -153,7 +153,7 @@ impl Supervisor {
     }
 
     /// Waits for the first end that nobody asked for. Without one it waits for ever.
-    pub(crate) async fn failure(&self) -> Ended {
+    pub(crate) async fn failure(&self) -> UnexpectedEnd {
         let mut ended = self.ended.subscribe();
         match ended
             .wait_for(Option::is_some)
@@ -166,12 +166,12 @@ impl Supervisor {
     }
 
     /// The first end that nobody asked for.
-    pub(crate) fn failed(&self) -> Option<Ended> {
+    pub(crate) fn failed(&self) -> Option<UnexpectedEnd> {
         self.ended.borrow().clone()
     }
 
     /// Takes note that a part ended, and is not started again.
-    pub(crate) fn fail(&self, ended: Ended) {
+    pub(crate) fn fail(&self, ended: UnexpectedEnd) {
         self.health.stopping();
         error!("{ended}; the server cannot go on without it and ends");
         self.ended
@@ -182,12 +182,12 @@ impl Supervisor {
     fn may_repair(&self, repairs: &mut Vec<Instant>, now: Instant) -> bool {
         repairs.retain(|at| now.duration_since(*at) < REPAIR_SPAN);
         repairs.push(now);
-        repairs.len() <= REPAIRS && !self.drain.is_cancelled()
+        repairs.len() <= MAX_RESTARTS && !self.drain.is_cancelled()
     }
 
     /// Waits before a part is started again, with health off. False when it cannot wait.
-    fn pause_for_repair(&self, ended: &Ended) -> bool {
-        let _ill = self.health.ill();
+    fn pause_for_repair(&self, ended: &UnexpectedEnd) -> bool {
+        let _ill = self.health.mark_unhealthy();
         warn!("{ended}; it is started again, and health is off until then");
         let Ok(runtime) = ThreadRuntime::new() else {
             return false;
@@ -231,12 +231,12 @@ struct Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         let how = if thread::panicking() {
-            How::Panicked
+            EndCause::Panicked
         } else {
-            How::Returned
+            EndCause::Returned
         };
-        if how == How::Panicked || !self.supervisor.drain.is_cancelled() {
-            self.supervisor.fail(Ended {
+        if how == EndCause::Panicked || !self.supervisor.drain.is_cancelled() {
+            self.supervisor.fail(UnexpectedEnd {
                 part: self.part.clone(),
                 how,
             });
@@ -253,18 +253,18 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
-    use crate::operate::health::Part;
+    use crate::telemetry::health::PartHealth;
 
     fn supervisor() -> (Supervisor, Health) {
-        let health = Health::new(Part::Healthy, Part::Healthy);
+        let health = Health::new(PartHealth::Healthy, PartHealth::Healthy);
         (Supervisor::new(health.clone()), health)
     }
 
     #[track_caller]
-    fn check_failed(supervisor: &Supervisor, health: &Health, how: How) {
+    fn check_failed(supervisor: &Supervisor, health: &Health, how: EndCause) {
         assert_eq!(
             supervisor.failed(),
-            Some(Ended {
+            Some(UnexpectedEnd {
                 part: "part".into(),
                 how
             })
@@ -274,8 +274,8 @@ mod tests {
 
     #[tokio::test]
     async fn an_end_that_nobody_asked_for_turns_health_off() {
-        for how in [How::Panicked, How::Returned] {
-            let work = move || assert!(how == How::Returned, "on purpose");
+        for how in [EndCause::Panicked, EndCause::Returned] {
+            let work = move || assert!(how == EndCause::Returned, "on purpose");
             let (supervisor, health) = supervisor();
             supervisor.task("part", async move { work() });
             supervisor.failure().await;
@@ -317,7 +317,7 @@ mod tests {
             tell.blocking_send(()).unwrap();
             ThreadRuntime::new().unwrap().block_on(drain.cancelled());
         };
-        supervisor.repaired_thread("part", work).unwrap();
+        supervisor.restarting_thread("part", work).unwrap();
         let mut watch = health.watch();
         watch.wait_for(|serving| !serving.serving()).await.unwrap();
         told.recv().await.unwrap();

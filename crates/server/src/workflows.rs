@@ -2,17 +2,17 @@
 //!
 //! **Invariant:** limits never depend on workflows. A store that cannot be opened is a warning, and when a thread panics, all of them are started again.
 
-mod census;
+mod backoff;
 pub(crate) mod clock;
 mod driver;
+mod durability_check;
 mod gaps;
 mod heartbeat;
-mod patience;
+mod limit_watcher;
 pub(crate) mod port;
-mod reconsider;
-mod revival;
-mod risks;
+mod queue_sampler;
 pub(crate) mod store;
+mod store_probe;
 mod threads;
 pub(crate) mod units;
 
@@ -20,24 +20,24 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_api::{Access, Activity, Api, History, Host, STEP};
-use tidegate_workflow::{AboutServer, Engine, Store, Timestamp};
+use tidegate_api::{Access, Activity, Api, History, STEP, ServerHooks};
+use tidegate_workflow::{Engine, ServerDescription, Store, Timestamp};
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::{error, info, warn};
 
-use crate::edge::bounds::{Bounds, Budget, Most};
-use crate::edge::runtime::ThreadRuntime;
-use crate::edge::tls::Gate;
-use crate::edge::{clock as edge_clock, http};
 use crate::error::ServeError;
-use crate::operate::health::Health;
-use crate::operate::metrics::Metrics;
-use crate::operate::traces::{self, Traces};
+use crate::net::bounds::{Bounds, Budget, Most};
+use crate::net::runtime::ThreadRuntime;
+use crate::net::tls::PortTlsAcceptor;
+use crate::net::{clock as edge_clock, http};
 use crate::settings::Workflows as Settings;
-use crate::supervise::{Supervisor, tripwire};
+use crate::supervise::{Supervisor, failpoint};
+use crate::telemetry::health::Health;
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::traces::{self, Traces};
 use clock::StoreClock;
 use store::{OpenContext, Opener};
 use threads::Threads;
@@ -49,7 +49,7 @@ const PART: &str = "workflows";
 const FIRST_LOOK: Duration = Duration::from_secs(4);
 
 /// The socket of the API, once the ports are open, the way through TLS if there is one, and its bounds.
-type Port = watch::Sender<Option<(std::net::TcpListener, Option<Gate>, Bounds)>>;
+type Port = watch::Sender<Option<(std::net::TcpListener, Option<PortTlsAcceptor>, Bounds)>>;
 
 /// Bytes that unfinished bodies may hold: sixteen of the largest by default, and never fewer than four.
 const UNFINISHED: usize = 128 * 1024 * 1024;
@@ -126,7 +126,7 @@ impl Workflows {
             looked: Some(looked),
             history,
         };
-        supervisor.repaired_thread(PART, move || thread.main())?;
+        supervisor.restarting_thread(PART, move || thread.main())?;
         if !matches!(timeout(FIRST_LOOK, found).await, Ok(Ok(()))) {
             store.push_str(" (not available: see the log)");
         }
@@ -143,7 +143,7 @@ impl Workflows {
     pub(crate) fn open(
         &self,
         listener: std::net::TcpListener,
-        gate: Option<Gate>,
+        gate: Option<PortTlsAcceptor>,
         connections: Most,
     ) -> Bounds {
         let bounds = Bounds::new("API", connections, Budget::new(self.unfinished));
@@ -157,7 +157,7 @@ impl Thread {
     fn main(&mut self) {
         loop {
             match ThreadRuntime::new() {
-                Ok(runtime) => match runtime.block_on(tripwire::with(PART.into(), self.run())) {
+                Ok(runtime) => match runtime.block_on(failpoint::with(PART.into(), self.run())) {
                     Next::OpenAgain => {}
                     Next::End => return,
                 },
@@ -238,7 +238,7 @@ impl Thread {
         let activity = self.activity.clone();
         tokio::select! {
             () = driver::run(engine.clone(), clock, limiter, self.about(), activity) => Next::End,
-            () = risks::follow(engine.store(), self.settings.replicas, &self.activity) => Next::End,
+            () = durability_check::follow(engine.store(), self.settings.replicas, &self.activity) => Next::End,
             () = engine.store().replaced() => Next::OpenAgain,
             () = supervisor.stop.cancelled() => Next::End,
         }
@@ -260,7 +260,7 @@ impl Thread {
 
     /// A listener on the port of the API, as soon as it is open, its gate and its bounds. None: the server stops, or the system
     /// refuses it.
-    async fn listener(&self) -> Option<(TcpListener, Option<Gate>, Bounds)> {
+    async fn listener(&self) -> Option<(TcpListener, Option<PortTlsAcceptor>, Bounds)> {
         let mut port = self.port.subscribe();
         let opened = tokio::select! {
             opened = port.wait_for(Option::is_some) => opened.ok()?,
@@ -276,10 +276,10 @@ impl Thread {
     }
 
     /// What this server says about itself to the others of its store.
-    fn about(&self) -> AboutServer {
+    fn about(&self) -> ServerDescription {
         let address =
             SocketAddr::new(self.settings.address.host, self.settings.address.port).to_string();
-        AboutServer {
+        ServerDescription {
             version: crate::VERSION.to_owned(),
             address,
         }
@@ -295,7 +295,7 @@ impl Thread {
         }
     }
 
-    fn host(&self, clock: StoreClock) -> Host {
+    fn host(&self, clock: StoreClock) -> ServerHooks {
         let ServerContext {
             health,
             metrics,
@@ -312,7 +312,7 @@ impl Thread {
         let totals = metrics.clone();
         let uses = metrics.clone();
         let loads = limits.latest.clone();
-        Host {
+        ServerHooks {
             version: crate::VERSION,
             clock: Arc::new(move || clock.now()),
             test_clock: self.settings.test_clock.then_some(advance),

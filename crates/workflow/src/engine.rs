@@ -1,47 +1,47 @@
 //! The engine connects callers and the store. Its only rules are those of the state machine in `transition`. It keeps recent states
 //! in memory, has a desk for each partition that serves the requests there, and knows the ready jobs of each queue.
 
+pub(crate) mod actor;
 pub(crate) mod attempts;
 pub(crate) mod claim;
 pub(crate) mod context;
 pub(crate) mod create;
-pub(crate) mod desk;
 pub(crate) mod error;
-pub(crate) mod home;
 pub(crate) mod limits;
 pub(crate) mod list;
+pub(crate) mod membership;
 pub(crate) mod notes;
 pub(crate) mod partial;
+pub(crate) mod policies;
 pub(crate) mod post;
 pub(crate) mod queues;
 pub(crate) mod snapshot;
+pub(crate) mod store_health;
 pub(crate) mod sweep;
-pub(crate) mod terms;
 #[cfg(test)]
 mod tests;
-pub(crate) mod trouble;
 
 use std::sync::Arc;
 
 use tidegate_pipeline::Client;
 use tokio_util::task::TaskTracker;
 
+use self::actor::PartitionActor;
+use self::actor::cache::StateCache;
+use self::actor::request::{Action, ActionResult, Condition, Request};
 use self::attempts::Attempts;
 use self::context::Context;
-use self::context::tally::Tally;
-use self::context::watchers::Watching;
-use self::create::names::Names;
-use self::desk::Desk;
-use self::desk::request::{Acted, Action, Condition, Request};
-use self::desk::states::States;
+use self::context::attempt_counts::AttemptCounts;
+use self::context::watchers::WatchGuard;
+use self::create::name_cache::NameCache;
 use self::error::EngineError;
 use self::limits::unbegun::Unbegun;
-use self::post::apart::Places;
-use self::post::spread::Spread;
+use self::policies::PolicyCache;
+use self::post::run_blocking::BlockingPermits;
 use self::post::thread::Thread;
-use self::queues::{Paused, Queues};
-use self::sweep::names::Unused;
-use self::terms::KnownTerms;
+use self::post::thread_map::ThreadMap;
+use self::queues::{Paused, QueueCache};
+use self::sweep::name_expiry::NameExpiry;
 use crate::id::{Partition, WorkflowId};
 use crate::state::{RetentionDefaults, Status};
 use crate::store::Store;
@@ -82,18 +82,18 @@ struct Core {
     context: Context,
     /// At least one.
     threads: Vec<Thread>,
-    spread: Spread,
-    states: States,
+    spread: ThreadMap,
+    states: StateCache,
     /// One for each partition.
-    desks: Vec<Desk>,
+    desks: Vec<PartitionActor>,
     /// Names that are in the store's registers.
-    names: Names,
-    terms: KnownTerms,
+    names: NameCache,
+    terms: PolicyCache,
     /// How far the search for names got that nobody uses.
-    unused: Unused,
+    unused: NameExpiry,
     unbegun: Unbegun,
     tasks: TaskTracker,
-    apart: Places,
+    apart: BlockingPermits,
 }
 
 impl Engine {
@@ -119,18 +119,18 @@ impl Engine {
         let partitions = threads[0].store.partitions();
         let core = Core {
             context: Context::new(partitions, options.retention, options.attempts),
-            spread: Spread::new(partitions, threads.len()),
+            spread: ThreadMap::new(partitions, threads.len()),
             threads,
-            states: States::new(options.memory),
+            states: StateCache::new(options.memory),
             desks: (0..partitions)
-                .map(|number| Desk::new(Partition(number)))
+                .map(|number| PartitionActor::new(Partition(number)))
                 .collect(),
-            names: Names::default(),
-            terms: KnownTerms::default(),
-            unused: Unused::default(),
+            names: NameCache::default(),
+            terms: PolicyCache::default(),
+            unused: NameExpiry::default(),
             unbegun: Unbegun::default(),
             tasks: TaskTracker::new(),
-            apart: Places::default(),
+            apart: BlockingPermits::default(),
         };
         let engine = Self {
             core: Arc::new(core),
@@ -143,7 +143,7 @@ impl Engine {
     /// The same engine for callers on one of its threads: what they read comes over that thread's connections. There is always one: numbers
     /// beyond the last begin again with the first.
     #[must_use]
-    pub fn on(&self, thread: usize) -> Self {
+    pub fn for_thread(&self, thread: usize) -> Self {
         Self {
             core: Arc::clone(&self.core),
             thread: thread % self.core.threads.len(),
@@ -168,24 +168,24 @@ impl Engine {
 
     /// What it counts. Others may keep it longer than the engine.
     #[must_use]
-    pub fn tally(&self) -> Arc<Tally> {
+    pub fn tally(&self) -> Arc<AttemptCounts> {
         Arc::clone(&self.core.context.tally)
     }
 
-    pub(crate) fn queues(&self) -> &Queues {
+    pub(crate) fn queues(&self) -> &QueueCache {
         &self.core.context.queues
     }
 
     /// Waits until all that was asked for is done, and refuses what comes.
     pub async fn close(&self) {
-        self.core.desks.iter().for_each(Desk::close);
+        self.core.desks.iter().for_each(PartitionActor::close);
         self.core.tasks.close();
         self.core.tasks.wait().await;
     }
 
     /// Changes of one workflow that this server makes, from now on.
     #[must_use]
-    pub fn watch(&self, workflow: WorkflowId) -> Watching {
+    pub fn watch(&self, workflow: WorkflowId) -> WatchGuard {
         self.core.context.watchers.watch(workflow)
     }
 
@@ -218,11 +218,11 @@ impl Engine {
         action: Action,
         condition: Condition,
         now: Timestamp,
-    ) -> Result<Acted, EngineError> {
+    ) -> Result<ActionResult, EngineError> {
         let answer = self
-            .ask(workflow, Request::Act(action, condition), now)
+            .request(workflow, Request::Act(action, condition), now)
             .await?;
-        Ok(Acted {
+        Ok(ActionResult {
             status: answer.status.expect("an action answers with the status"),
             already: answer.already,
         })

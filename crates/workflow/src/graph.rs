@@ -3,16 +3,16 @@
 mod check;
 pub(crate) mod definition;
 pub(crate) mod error;
+pub(crate) mod interner;
+mod job_limits;
 mod jobs;
 pub(crate) mod json;
 mod json_eq;
-mod limited;
 pub(crate) mod limits;
+pub(crate) mod policies;
 mod resolve;
-pub(crate) mod shapes;
-mod similar;
 mod stored;
-pub(crate) mod terms;
+mod suggestion;
 #[cfg(test)]
 mod tests;
 mod trace;
@@ -25,14 +25,14 @@ use serde::Deserialize;
 use self::check::{check_bounds, parents};
 use self::definition::{Definition, JobDefinition, OnFailure, Retention};
 use self::error::GraphError;
+use self::job_limits::JobLimits;
 pub use self::jobs::GraphJob;
 use self::jobs::Jobs;
 use self::json::Json;
 use self::json_eq::{json_eq, json_eq_without};
-use self::limited::Limited;
 use self::limits::Limit;
 use self::limits::Limits;
-use self::terms::Terms;
+use self::policies::Policies;
 use crate::id::{JobIndex, WorkflowId};
 use crate::state::Label;
 
@@ -53,7 +53,7 @@ pub struct Graph {
     /// What the handlers get, by place; none at all if no job has any.
     params: Box<[Option<Json>]>,
     /// What the jobs must be given before they run; nothing if none has limits.
-    limited: Option<Box<Limited>>,
+    limited: Option<Box<JobLimits>>,
     /// The jobs in the order of definition; the place is the job's index.
     pub jobs: Arc<Jobs>,
 }
@@ -64,14 +64,14 @@ impl Graph {
     /// # Errors
     /// The first mistake found, with its place.
     pub fn build(definition: Definition) -> Result<Self, GraphError> {
-        Self::build_under(definition, &Terms::default())
+        Self::build_under(definition, &Policies::default())
     }
 
     /// The same of a definition whose jobs also get the limits of their queues and handlers.
     ///
     /// # Errors
     /// The first mistake found, with its place.
-    pub fn build_under(definition: Definition, terms: &Terms) -> Result<Self, GraphError> {
+    pub fn build_under(definition: Definition, terms: &Policies) -> Result<Self, GraphError> {
         check_bounds(&definition)?;
         let parents = parents(&definition.jobs)?;
         let limited = resolve::limits(&definition, terms)?;

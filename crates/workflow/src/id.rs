@@ -31,7 +31,7 @@ const LAST: WorkflowId = WorkflowId([u8::MAX; 16]);
 pub const MAX_PARTITIONS: u16 = 1 << PARTITION_BITS;
 
 /// Names a workflow: 48 bits of milliseconds, 10 bits of microseconds within it, 60 random bits, 10 bits of partition. The last 16 of the
-/// random bits say whether the store keeps its state as one value (see `record::small`). As 26
+/// random bits say whether the store keeps its state as one value (see `codec::compact_state`). As 26
 /// characters or as 16 bytes it sorts by the time of creation. The partition comes last, so that workflows of one moment come from all
 /// partitions when they are listed: a page that takes a few from each is then enough.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

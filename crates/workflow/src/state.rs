@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 pub use self::job::Job;
 pub use self::worker::Worker;
+use crate::codec::change::Stamp;
 use crate::graph::definition::Retention;
-use crate::record::change::Stamp;
 use crate::time::Timestamp;
 
 /// The status of a workflow.

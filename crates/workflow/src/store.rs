@@ -12,46 +12,46 @@ macro_rules! each_store {
     };
 }
 
-pub(crate) mod announcement;
-pub(crate) mod board;
-pub(crate) mod ears;
+pub(crate) mod change_notice;
 pub(crate) mod error;
-pub(crate) mod holders;
-pub(crate) mod lanes;
+pub(crate) mod lane_scan;
 pub(crate) mod migration;
 pub(crate) mod notes;
+pub(crate) mod permits;
+pub(crate) mod policies;
 pub(crate) mod probe;
 pub(crate) mod query;
 pub(crate) mod redis;
 pub(crate) mod register;
 pub(crate) mod release;
+pub(crate) mod shared_table;
 #[cfg(feature = "test-util")]
 pub(crate) mod simulated;
 pub(crate) mod sqlite;
-pub(crate) mod terms;
+pub(crate) mod subscription;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 
-use self::announcement::{Announcer, ServerId};
-use self::ears::{CallOut, Ears};
+use self::change_notice::{Notifier, ServerId};
 use self::error::StoreError;
 use self::probe::Probe;
-use self::query::{Clockwork, Head, Order, RowSet, Span};
+use self::query::{EncodedSummary, Order, RowRange, RowSet, TimeIndex};
 use self::redis::RedisStore;
 use self::redis::durability::Durability;
 #[cfg(feature = "test-util")]
 use self::simulated::SimulatedStore;
 use self::sqlite::SqliteStore;
-use crate::engine::home::Asks;
+use self::subscription::{Broadcast, Subscription};
+use crate::codec::change::{Applied, Change, NewerState, ResultField, Stamp, Stored, StoredState};
+use crate::codec::format::Format;
+use crate::codec::rows::Row;
+use crate::engine::membership::HeartbeatQuery;
 use crate::id::{JobIndex, Partition, WorkflowId};
-use crate::record::change::{Applied, Change, Later, ResultField, Stamp, Stored, StoredState};
-use crate::record::format::Format;
-use crate::record::rows::Row;
 use crate::time::Timestamp;
-use crate::workflow::write::Style;
+use crate::workflow::write_set::WriteOptions;
 
 /// Who has said that it lives.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -82,7 +82,7 @@ impl Store {
     /// # Panics
     /// Outside a tokio runtime, on which its connections will be.
     #[must_use]
-    pub fn again(&self) -> Self {
+    pub fn for_new_thread(&self) -> Self {
         match self {
             Self::Redis(store) => Self::Redis(store.again()),
             other => other.clone(),
@@ -102,15 +102,15 @@ impl Store {
     }
 
     /// How changes are made for it.
-    pub(crate) fn style(&self) -> Style {
+    pub(crate) fn style(&self) -> WriteOptions {
         let most = if let Self::Redis(_) = self {
             redis::LARGE
         } else {
             usize::MAX
         };
-        Style {
+        WriteOptions {
             format: self.format(),
-            most,
+            max_inline: most,
         }
     }
 
@@ -164,7 +164,7 @@ impl Store {
         &self,
         partition: Partition,
         changes: &Arc<[Change]>,
-        announcer: Option<&Announcer>,
+        announcer: Option<&Notifier>,
     ) -> Result<Vec<Applied>, StoreError> {
         match self {
             Self::Sqlite(store) => store.apply(partition, Arc::clone(changes)).await,
@@ -210,7 +210,7 @@ impl Store {
         id: WorkflowId,
         jobs: usize,
         since: Stamp,
-    ) -> Result<Option<Later>, StoreError> {
+    ) -> Result<Option<NewerState>, StoreError> {
         match self {
             Self::Redis(store) => store.later(id, jobs, since).await,
             _ => Ok(None),
@@ -228,7 +228,10 @@ impl Store {
     }
 
     /// Reads what lists show. None for a workflow that does not exist.
-    pub async fn heads(&self, ids: &[WorkflowId]) -> Vec<Result<Option<Head>, StoreError>> {
+    pub async fn heads(
+        &self,
+        ids: &[WorkflowId],
+    ) -> Vec<Result<Option<EncodedSummary>, StoreError>> {
         each_store!(self, store => store.heads(ids).await)
     }
 
@@ -253,7 +256,7 @@ impl Store {
     /// For each of `partitions` at most `limit` workflows whose time is `until` or earlier: the earliest, sorted by time.
     pub async fn due(
         &self,
-        which: Clockwork,
+        which: TimeIndex,
         until: Timestamp,
         limit: usize,
         partitions: &[Partition],
@@ -264,7 +267,7 @@ impl Store {
     /// At most `limit` ids of each (partition, span), in order.
     pub async fn page(
         &self,
-        spans: &[(Partition, Span)],
+        spans: &[(Partition, RowRange)],
         order: Order,
         limit: usize,
     ) -> Vec<Result<Vec<WorkflowId>, StoreError>> {
@@ -274,7 +277,7 @@ impl Store {
     /// For each of `partitions` the number of rows of each span.
     pub async fn count(
         &self,
-        spans: &[Span],
+        spans: &[RowRange],
         partitions: &[Partition],
     ) -> Vec<Result<Vec<u64>, StoreError>> {
         each_store!(self, store => store.count(spans, partitions).await)
@@ -376,7 +379,7 @@ impl Store {
         &self,
         own: Option<(ServerId, &str)>,
         gone: &[ServerId],
-        asks: Asks,
+        asks: HeartbeatQuery,
     ) -> Result<Option<Roll>, StoreError> {
         match self {
             Self::Sqlite(_) => Ok(None),
@@ -387,12 +390,12 @@ impl Store {
     }
 
     /// Calls out to all servers that listen. Nobody may have heard it.
-    pub(crate) async fn call_out(&self, by: ServerId, call: CallOut) {
+    pub(crate) async fn call_out(&self, by: ServerId, call: Broadcast) {
         match self {
             Self::Sqlite(_) => {}
-            Self::Redis(store) => store.tell(&call.write(by)).await,
+            Self::Redis(store) => store.publish(&call.write(by)).await,
             #[cfg(feature = "test-util")]
-            Self::Simulated(store) => store.tell(ears::Topic::Servers, &call.write(by)),
+            Self::Simulated(store) => store.tell(subscription::Topic::Servers, &call.write(by)),
         }
     }
 
@@ -400,18 +403,18 @@ impl Store {
     /// where that does not change.
     pub(crate) async fn until_voice(&self, may: bool, apart: &impl Fn() -> Duration) {
         match self {
-            Self::Redis(store) => store.until_voice(may, apart).await,
+            Self::Redis(store) => store.publish_changed(may, apart).await,
             _ => std::future::pending().await,
         }
     }
 
     /// Listens to other servers. None: there are none, or they cannot be heard now.
-    pub(crate) fn listen(&self) -> Option<Ears> {
+    pub(crate) fn listen(&self) -> Option<Subscription> {
         match self {
             Self::Sqlite(_) => None,
-            Self::Redis(store) => store.listen().map(Ears::Redis),
+            Self::Redis(store) => store.listen().map(Subscription::Redis),
             #[cfg(feature = "test-util")]
-            Self::Simulated(store) => Some(Ears::Simulated(store.listen())),
+            Self::Simulated(store) => Some(Subscription::Simulated(store.listen())),
         }
     }
 

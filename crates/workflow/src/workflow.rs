@@ -1,28 +1,28 @@
 //! One workflow in memory: its state, and what follows from it. `unwritten` notes what the next write must contain.
 
 mod again;
-mod catch_up;
 pub(crate) mod imported;
-pub(crate) mod progress;
+mod pending_change;
+pub(crate) mod reachability;
+mod rebase;
 mod timers;
-mod unwritten;
-pub(crate) mod write;
+pub(crate) mod write_set;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use self::progress::{News, Prospect, Standing, Verdict};
+use self::reachability::{JobProgress, ParentOutcome, Reachability, RuleResult};
+use crate::codec::change::{Stamp, Stored, StoredState};
+use crate::codec::compact_state::{SplitValue, decode_compact};
+use crate::codec::lease::LeaseRef;
+use crate::codec::record::decode;
 use crate::graph::definition::Retention;
 use crate::graph::{Graph, allocated};
 use crate::id::{JobIndex, WorkflowId};
-use crate::record::change::{Stamp, Stored, StoredState};
-use crate::record::codec::decode;
-use crate::record::lease::LeaseRef;
-use crate::record::small::{SplitValue, split};
 use crate::state::{Counts, Job, JobState, Meta, Rerun, RetentionDefaults, Status};
 use crate::store::error::StoreError;
 use crate::time::Timestamp;
-use unwritten::Unwritten;
+use pending_change::PendingChange;
 
 /// The jobs from which on a workflow is large.
 const LARGE: usize = 256;
@@ -39,15 +39,15 @@ pub(crate) struct Workflow {
     meta: Meta,
     pub(crate) jobs: Box<[Job]>,
     /// What follows from `jobs`, for each of them.
-    standings: Box<[Standing]>,
+    standings: Box<[JobProgress]>,
     /// The bytes of the meta that the store has.
     stored: Option<Box<[u8]>>,
     /// Whether the store has its state as one value.
     small: bool,
     /// Nothing mostly: very many workflows wait in memory.
-    unwritten: Option<Box<Unwritten>>,
+    unwritten: Option<Box<PendingChange>>,
     /// What the latest change replaced, until it is known whether it was applied.
-    written: Option<Box<Unwritten>>,
+    written: Option<Box<PendingChange>>,
     /// The writers of states whose ready rows may not be there.
     owing: Vec<u32>,
 }
@@ -96,7 +96,7 @@ impl Workflow {
         state: &StoredState,
     ) -> Result<Self, StoreError> {
         let what = || format!("the state of workflow {id}");
-        let SplitValue { meta, length, jobs } = split(&state.meta, what)?;
+        let SplitValue { meta, length, jobs } = decode_compact(&state.meta, what)?;
         let small = jobs.is_some();
         let mut jobs: Box<[Job]> = jobs
             .unwrap_or_else(|| vec![Job::default(); graph.jobs.len()])
@@ -136,7 +136,7 @@ impl Workflow {
         jobs: Box<[Job]>,
         stored: Option<Box<[u8]>>,
     ) -> Self {
-        let standings = vec![Standing::default(); jobs.len()].into();
+        let standings = vec![JobProgress::default(); jobs.len()].into();
         let unwritten = None;
         let written = None;
         let owing = Vec::new();
@@ -172,9 +172,9 @@ impl Workflow {
     }
 
     /// What changed since the last write. Whoever changes something says so here before.
-    fn unwritten(&mut self) -> &mut Unwritten {
+    fn unwritten(&mut self) -> &mut PendingChange {
         self.unwritten
-            .get_or_insert_with(|| Box::new(Unwritten::since(self.meta.clone())))
+            .get_or_insert_with(|| Box::new(PendingChange::since(self.meta.clone())))
     }
 
     /// What the meta that the store has begins with; none when it is not stored yet.
@@ -187,7 +187,7 @@ impl Workflow {
         let was = self
             .unwritten
             .as_ref()
-            .map_or(&self.meta, |unwritten| &unwritten.was);
+            .map_or(&self.meta, |unwritten| &unwritten.stored_meta);
         self.is_stored().then(|| was.stamp())
     }
 
@@ -207,7 +207,7 @@ impl Workflow {
         const NAME: usize = 16;
         /// The encoded state as a whole.
         const META: usize = 80;
-        let job = size_of::<Job>() + size_of::<Standing>();
+        let job = size_of::<Job>() + size_of::<JobProgress>();
         // The count of references is beside the graph.
         let graph = allocated(size_of::<Graph>() + 2 * size_of::<usize>()) + self.graph.allocated();
         META + graph + allocated(self.jobs.len() * job) + self.jobs.len() * NAME
@@ -223,17 +223,21 @@ impl Workflow {
             let runs = |job: &Job| matches!(job.state, JobState::Running { .. });
             runs(was) && !(runs(now) && now.token == was.token)
         };
-        let places = written.before.iter().filter(ended).flat_map(|(job, was)| {
-            let lease = LeaseRef {
-                workflow: self.id,
-                job: *job,
-                token: was.token,
-            };
-            self.graph
-                .sets(self.id, *job)
-                .into_iter()
-                .map(move |set| (set, lease))
-        });
+        let places = written
+            .stored_jobs
+            .iter()
+            .filter(ended)
+            .flat_map(|(job, was)| {
+                let lease = LeaseRef {
+                    workflow: self.id,
+                    job: *job,
+                    token: was.token,
+                };
+                self.graph
+                    .sets(self.id, *job)
+                    .into_iter()
+                    .map(move |set| (set, lease))
+            });
         places.collect()
     }
 
@@ -243,13 +247,13 @@ impl Workflow {
     }
 
     /// Whether a job that waits may still run.
-    pub(crate) fn prospect(&self, job: JobIndex) -> Prospect {
+    pub(crate) fn prospect(&self, job: JobIndex) -> Reachability {
         self.standings[job.index()].prospect
     }
 
     /// Whether the rule of a job lets it run now.
     pub(crate) fn may_run(&self, job: JobIndex) -> bool {
-        self.verdict(job) == Verdict::Run
+        self.verdict(job) == RuleResult::Run
     }
 
     pub(crate) fn job(&self, job: JobIndex) -> &Job {
@@ -268,10 +272,10 @@ impl Workflow {
             let before = self.jobs[index.index()].clone();
             let unwritten = self.unwritten();
             // Mostly one changes.
-            if unwritten.before.is_empty() {
-                unwritten.before.reserve_exact(1);
+            if unwritten.stored_jobs.is_empty() {
+                unwritten.stored_jobs.reserve_exact(1);
             }
-            unwritten.before.push((index, before));
+            unwritten.stored_jobs.push((index, before));
         }
     }
 
@@ -318,7 +322,7 @@ impl Workflow {
         (0..self.jobs.len()).map(|at| JobIndex(at as u32))
     }
 
-    fn verdict(&self, job: JobIndex) -> Verdict {
+    fn verdict(&self, job: JobIndex) -> RuleResult {
         let about = &self.graph.jobs[job.index()];
         self.standings[job.index()]
             .tally
@@ -326,15 +330,15 @@ impl Workflow {
     }
 
     /// What the jobs after a job must know of it, if anything.
-    fn news_of(&self, job: JobIndex) -> Option<News> {
+    fn news_of(&self, job: JobIndex) -> Option<ParentOutcome> {
         match self.job(job).state {
-            JobState::Succeeded => Some(News::Succeeded),
-            JobState::Failed | JobState::Cancelled => Some(News::Failed),
-            JobState::Skipped => Some(News::Skipped),
+            JobState::Succeeded => Some(ParentOutcome::Succeeded),
+            JobState::Failed | JobState::Cancelled => Some(ParentOutcome::Failed),
+            JobState::Skipped => Some(ParentOutcome::Skipped),
             JobState::Waiting => match self.prospect(job) {
-                Prospect::Open => None,
-                Prospect::Doomed => Some(News::Doomed),
-                Prospect::Blocked => Some(News::Failed),
+                Reachability::Open => None,
+                Reachability::Unreachable => Some(ParentOutcome::Doomed),
+                Reachability::Blocked => Some(ParentOutcome::Failed),
             },
             _ => None,
         }
@@ -349,9 +353,9 @@ impl Workflow {
     /// are settled: a job comes after its parents.
     fn visit(&mut self, mut settle: impl FnMut(&mut Self, JobIndex)) {
         self.standings.iter_mut().for_each(|standing| {
-            *standing = Standing {
+            *standing = JobProgress {
                 changed: standing.changed,
-                ..Standing::default()
+                ..JobProgress::default()
             }
         });
         let graph = Arc::clone(&self.graph);
@@ -364,20 +368,20 @@ impl Workflow {
                 graph
                     .children(job)
                     .iter()
-                    .for_each(|child| self.standings[child.index()].tally.hear(news));
+                    .for_each(|child| self.standings[child.index()].tally.add(news));
             }
         }
     }
 
     /// Tells the jobs after one of which there is news; without recursion, since a chain may be long.
-    fn tell_children(&mut self, first: (JobIndex, News), now: Timestamp) {
+    fn tell_children(&mut self, first: (JobIndex, ParentOutcome), now: Timestamp) {
         let graph = Arc::clone(&self.graph);
         // In this order nobody hears that a job is blocked before it hears that the job is doomed.
         let mut untold = VecDeque::from([first]);
         let mut again = Vec::new();
         while let Some((job, news)) = untold.pop_front() {
             for &child in graph.children(job) {
-                self.standings[child.index()].tally.hear(news);
+                self.standings[child.index()].tally.add(news);
                 match self.job(child).state {
                     JobState::Waiting => {
                         untold.extend(self.settle(child, now).map(|news| (child, news)))
@@ -393,22 +397,22 @@ impl Workflow {
     }
 
     /// Does what follows for a job that waits. Returns what the jobs after it must know.
-    fn settle(&mut self, job: JobIndex, now: Timestamp) -> Option<News> {
+    fn settle(&mut self, job: JobIndex, now: Timestamp) -> Option<ParentOutcome> {
         let verdict = self.verdict(job);
         let was = std::mem::replace(
             &mut self.standings[job.index()].prospect,
             verdict.prospect(),
         );
         match (was, verdict) {
-            (_, Verdict::Run) => self.activate(job, now),
-            (_, Verdict::Skip) => {
+            (_, RuleResult::Run) => self.activate(job, now),
+            (_, RuleResult::Skip) => {
                 self.set_state(job, JobState::Skipped, now);
-                return Some(News::Skipped);
+                return Some(ParentOutcome::Skipped);
             }
-            (Prospect::Open, Verdict::Doom) => return Some(News::Doomed),
-            (Prospect::Open, Verdict::Block) => return Some(News::Failed),
-            (Prospect::Doomed, Verdict::Block) => return Some(News::Blocked),
-            (_, Verdict::Wait | Verdict::Doom | Verdict::Block) => {}
+            (Reachability::Open, RuleResult::Unreachable) => return Some(ParentOutcome::Doomed),
+            (Reachability::Open, RuleResult::Block) => return Some(ParentOutcome::Failed),
+            (Reachability::Unreachable, RuleResult::Block) => return Some(ParentOutcome::Blocked),
+            (_, RuleResult::Wait | RuleResult::Unreachable | RuleResult::Block) => {}
         }
         None
     }

@@ -5,23 +5,23 @@ use std::future::pending;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tidegate_workflow::{Engine, EngineError, Status, Watching, WorkflowId};
+use tidegate_workflow::{Engine, EngineError, Status, WatchGuard, WorkflowId};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::pace::Pace;
-use super::view::{GATHER, Known, View};
-use crate::edge::ask::Host;
+use super::feeds::{COALESCE_TIME, FeedVersion, WorkflowFeed};
+use super::pacer::Pace;
+use crate::http::request::ServerHooks;
 
 /// The workflows that somebody follows.
 #[derive(Debug, Default)]
-pub(crate) struct Views {
-    each: Mutex<HashMap<WorkflowId, Arc<View>>>,
+pub(crate) struct Feeds {
+    each: Mutex<HashMap<WorkflowId, Arc<WorkflowFeed>>>,
     pace: Arc<Pace>,
 }
 
-impl Views {
-    pub(super) fn each(&self) -> MutexGuard<'_, HashMap<WorkflowId, Arc<View>>> {
+impl Feeds {
+    pub(super) fn each(&self) -> MutexGuard<'_, HashMap<WorkflowId, Arc<WorkflowFeed>>> {
         self.each.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -31,13 +31,13 @@ impl Views {
         engine: &Engine,
         id: WorkflowId,
         look: Option<Duration>,
-        host: &Host,
-    ) -> (Arc<View>, watch::Receiver<Known>) {
+        host: &ServerHooks,
+    ) -> (Arc<WorkflowFeed>, watch::Receiver<FeedVersion>) {
         let mut each = self.each();
         if let Some(view) = each.get(&id) {
             return (Arc::clone(view), view.known());
         }
-        let view = Arc::new(View::new(Arc::clone(&self.pace)));
+        let view = Arc::new(WorkflowFeed::new(Arc::clone(&self.pace)));
         let known = view.known();
         each.insert(id, Arc::clone(&view));
         let watching = engine.watch(id);
@@ -57,15 +57,15 @@ impl Views {
 
 /// Learns what a workflow has become, for all who read it.
 struct Follower {
-    views: Arc<Views>,
-    view: Arc<View>,
+    views: Arc<Feeds>,
+    view: Arc<WorkflowFeed>,
     engine: Engine,
     id: WorkflowId,
     look: Option<Duration>,
 }
 
 impl Follower {
-    async fn run(self, mut watching: Watching) {
+    async fn run(self, mut watching: WatchGuard) {
         // When readers are told what has happened. More is likely to follow at once.
         let mut due: Option<Instant> = None;
         loop {
@@ -99,7 +99,7 @@ impl Follower {
                 }
             };
             if news && due.is_none() {
-                due = Some(Instant::now() + GATHER);
+                due = Some(Instant::now() + COALESCE_TIME);
             }
         }
     }
@@ -108,7 +108,7 @@ impl Follower {
     async fn look(&self) -> bool {
         match self.engine.glance(self.id).await {
             Ok(meta) => self.view.note(known(meta.version, Some(meta.status))),
-            Err(EngineError::NoWorkflow { .. }) => self.view.note(Known::Removed),
+            Err(EngineError::NoWorkflow { .. }) => self.view.note(FeedVersion::Removed),
             // The next look may find more.
             Err(_) => false,
         }
@@ -138,8 +138,8 @@ impl Drop for Follower {
     }
 }
 
-fn known(version: u64, status: Option<Status>) -> Known {
-    status.map_or(Known::Removed, |status| Known::Version {
+fn known(version: u64, status: Option<Status>) -> FeedVersion {
+    status.map_or(FeedVersion::Removed, |status| FeedVersion::Version {
         version,
         over: status.is_over(),
     })

@@ -5,11 +5,11 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use axum::body::Bytes;
 use serde::Serialize;
 
-use super::look::Look;
+use super::snapshot::FeedSnapshot;
 use super::{JobEvent, RemovedEvent};
-use crate::edge::json::{self, Id};
-use crate::edge::problem::Problem;
-use crate::edge::room::{self, Caller, Room, SMALL, Share};
+use crate::http::json::{self, Id};
+use crate::http::problem::Problem;
+use crate::http::quota::{self, Caller, Quota, QuotaGuard, SMALL};
 use crate::workflows::view::Workflow;
 
 /// Frames for any number of readers.
@@ -17,7 +17,7 @@ use crate::workflows::view::Workflow;
 pub(super) struct Frames {
     text: Bytes,
     /// The room that it takes, once for each caller who has readers of it.
-    shares: Mutex<Vec<(Caller, Weak<Share>)>>,
+    shares: Mutex<Vec<(Caller, Weak<QuotaGuard>)>>,
 }
 
 impl Frames {
@@ -41,7 +41,7 @@ impl Frames {
     }
 
     /// The jobs that are doing something else than the reader knows, and then the workflow: whoever has its version knows all.
-    pub(super) fn changes(told: &[u8], now: &Look) -> Arc<Self> {
+    pub(super) fn changes(told: &[u8], now: &FeedSnapshot) -> Arc<Self> {
         let snapshot = &now.snapshot;
         let mut text = Vec::new();
         for (at, place) in now.told.places.iter().enumerate() {
@@ -72,7 +72,7 @@ impl Frames {
     ///
     /// # Errors
     /// There was no room for it in time.
-    pub(super) async fn keep(&self, room: &Arc<Room>, caller: &Caller) -> Result<Bytes, Problem> {
+    pub(super) async fn keep(&self, room: &Arc<Quota>, caller: &Caller) -> Result<Bytes, Problem> {
         if self.len() <= SMALL {
             return Ok(self.text.clone());
         }
@@ -83,11 +83,15 @@ impl Frames {
                 self.share(caller, || Some(share)).expect("one was given")
             }
         };
-        Ok(room::hold(self.text.clone(), share))
+        Ok(quota::hold(self.text.clone(), share))
     }
 
     /// The share that another reader of the caller has, or a new one.
-    fn share(&self, caller: &Caller, take: impl FnOnce() -> Option<Share>) -> Option<Arc<Share>> {
+    fn share(
+        &self,
+        caller: &Caller,
+        take: impl FnOnce() -> Option<QuotaGuard>,
+    ) -> Option<Arc<QuotaGuard>> {
         let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
         let own = shares.iter().find(|(of, _)| of == caller);
         if let Some(share) = own.and_then(|(_, share)| share.upgrade()) {
@@ -115,7 +119,7 @@ mod tests {
     /// Thirteen readers of a text of ten megabytes took all the room that one caller has, and were cut off.
     #[tokio::test]
     async fn readers_of_one_caller_share_the_room_of_a_text() {
-        let room = Room::new("tests", 4 * SMALL, 3 * SMALL);
+        let room = Quota::new("tests", 4 * SMALL, 3 * SMALL);
         let [one, two] = ["one", "two"].map(|name| Caller::Token(name.to_owned()));
         let frames = Frames::new(vec![b'x'; 2 * SMALL]);
         let mut kept = Vec::new();

@@ -6,19 +6,19 @@ use std::time::Duration;
 use axum::response::Response;
 use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
-use tidegate_workflow::{Claim, Claimed, Input, Json, LeaseRef, Leases, MAX_NAME, Timestamp};
+use tidegate_workflow::{Claim, Claimed, Input, Json, LeaseRef, LeasedBatch, MAX_NAME, Timestamp};
 #[cfg(test)]
 use utoipa::ToSchema;
 
 use super::params::merged;
 use super::waiting;
-use crate::activity::Event;
-use crate::edge::ask::{Answer, Ask, Context};
-use crate::edge::body::{self, Span};
-use crate::edge::json::{self, Id, ObjectText, Verbatim};
-use crate::edge::problem::Problem;
-use crate::edge::room::{self, Share};
-use crate::edge::time::Rfc3339;
+use crate::http::body::{self, Span};
+use crate::http::json::{self, Id, ObjectText, Verbatim};
+use crate::http::problem::Problem;
+use crate::http::quota::{self, QuotaGuard};
+use crate::http::request::{Answer, AppState, RequestContext};
+use crate::http::time::Rfc3339;
+use crate::metrics::Event;
 use crate::traces::Traces;
 use crate::workers::{self, Process};
 
@@ -233,7 +233,7 @@ pub(crate) fn lease(given: Option<Span>, path: &str) -> Result<Duration, Problem
     LEASES.contains(&lease).then_some(lease).ok_or_else(wrong)
 }
 
-pub(crate) async fn claim(ask: &Ask<'_>) -> Answer {
+pub(crate) async fn claim(ask: &RequestContext<'_>) -> Answer {
     let ClaimRequest {
         claim,
         wait,
@@ -269,21 +269,21 @@ pub(crate) async fn claim(ask: &Ask<'_>) -> Answer {
 #[derive(Default)]
 pub(crate) struct Delivered {
     pub(crate) jobs: Vec<Claimed>,
-    pub(crate) share: Option<Share>,
+    pub(crate) share: Option<QuotaGuard>,
 }
 
 /// Reads what the jobs get, once there is room for it: many large answers must not be gathered at once, nor by who does not read them.
 /// Without room the jobs are given back.
 pub(crate) async fn deliver(
-    ask: &Ask<'_>,
+    ask: &RequestContext<'_>,
     worker: &str,
-    leases: Leases,
+    leases: LeasedBatch,
 ) -> Result<Delivered, Problem> {
     let api = ask.api;
     let share = if leases.is_empty() {
         None
     } else {
-        room::reserve(&api.rooms.answers, &ask.caller(), leases.bytes()).await?
+        quota::reserve(&api.rooms.answers, &ask.caller(), leases.bytes()).await?
     };
     let jobs = api.engine().deliver(leases).await?;
     api.roll.note_leases(worker, &jobs, api.now());
@@ -292,14 +292,14 @@ pub(crate) async fn deliver(
 }
 
 /// What an answer says of the worker's draining.
-pub(crate) fn drain(api: &Context, process: &Process<'_>) -> Option<bool> {
+pub(crate) fn drain(api: &AppState, process: &Process<'_>) -> Option<bool> {
     api.roll.is_draining(process).then_some(true)
 }
 
 /// An answer with jobs, and about so many other bytes. A large one has its room.
-pub(crate) fn answer(body: &impl Serialize, share: Option<Share>, others: usize) -> Response {
+pub(crate) fn answer(body: &impl Serialize, share: Option<QuotaGuard>, others: usize) -> Response {
     match share {
-        Some(share) => room::kept(json::large_text(share.size() + others, body), share),
+        Some(share) => quota::reserved_json(json::large_text(share.size() + others, body), share),
         None => json::page(json::large_text(others, body)),
     }
 }

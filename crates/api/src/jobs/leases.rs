@@ -11,14 +11,14 @@ use super::claims;
 #[cfg(test)]
 use super::notes::NoteBody;
 use super::notes::{self, NoteItem, Notes};
-use crate::activity::Event;
-use crate::edge::ask::{Answer, Ask};
-use crate::edge::body::{self, Span};
-use crate::edge::json;
-use crate::edge::problem::{self, Code, Problem};
-use crate::edge::request_id::RequestId;
-use crate::edge::time::Rfc3339;
-use crate::failures;
+use crate::error_log;
+use crate::http::body::{self, Span};
+use crate::http::json;
+use crate::http::problem::{self, Code, Problem};
+use crate::http::request::{Answer, RequestContext};
+use crate::http::request_id::RequestId;
+use crate::http::time::Rfc3339;
+use crate::metrics::Event;
 
 /// Most leases of one call.
 const MOST: usize = 1_000;
@@ -181,7 +181,7 @@ fn request(body: &[u8]) -> Result<Request, Problem> {
     })
 }
 
-pub(crate) async fn extend(ask: &Ask<'_>) -> Answer {
+pub(crate) async fn extend(ask: &RequestContext<'_>) -> Answer {
     let Request {
         leases: parsed,
         lease,
@@ -224,7 +224,7 @@ pub(crate) async fn extend(ask: &Ask<'_>) -> Answer {
     let is_lost = |outcome: &Result<(), Problem>| matches!(outcome, Err(problem) if problem.code == Code::LeaseLost);
     ask.api.activity.add(Event::LeaseLost, number(is_lost));
     let all = outcomes.iter().chain(noted.iter().flatten());
-    failures::items(ask, all.filter_map(|outcome| outcome.as_ref().err()));
+    error_log::items(ask, all.filter_map(|outcome| outcome.as_ref().err()));
     Ok(json::ok(&ExtendResult {
         leases: outcomes
             .iter()

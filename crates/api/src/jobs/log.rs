@@ -5,11 +5,11 @@ use tidegate_workflow::{Log, LogLine};
 #[cfg(test)]
 use utoipa::ToSchema;
 
-use crate::edge::ask::{Answer, Ask, in_time};
-use crate::edge::json;
-use crate::edge::problem::{Code, Problem};
-use crate::edge::query::Query;
-use crate::edge::time::Rfc3339;
+use crate::http::json;
+use crate::http::problem::{Code, Problem};
+use crate::http::query::Query;
+use crate::http::request::{Answer, RequestContext, in_time};
+use crate::http::time::Rfc3339;
 use crate::workflows::list::MOST_ITEMS;
 
 /// Lines of a log, the oldest first.
@@ -58,7 +58,7 @@ impl<'a> LogPage<'a> {
     }
 }
 
-pub(crate) async fn log(ask: &Ask<'_>) -> Answer {
+pub(crate) async fn log(ask: &RequestContext<'_>) -> Answer {
     let id = ask.workflow()?;
     let job = ask.matched.name(1)?;
     let mut query = Query::new(ask.query)?;

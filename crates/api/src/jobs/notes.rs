@@ -8,10 +8,10 @@ use tidegate_workflow::{EngineError, Note};
 use utoipa::ToSchema;
 
 use super::leases::parse_lease;
-use crate::edge::ask::Ask;
-use crate::edge::body;
-use crate::edge::problem::{self, Problem};
-use crate::edge::request_id::RequestId;
+use crate::http::body;
+use crate::http::problem::{self, Problem};
+use crate::http::request::RequestContext;
+use crate::http::request_id::RequestId;
 
 /// Most notes of one call.
 const MOST: usize = 1_000;
@@ -152,7 +152,7 @@ pub(crate) fn read(raw: Option<Vec<&RawValue>>) -> Result<Notes, Problem> {
 }
 
 /// Keeps the notes that are right. What becomes of them changes nothing else.
-pub(crate) async fn keep(ask: &Ask<'_>, notes: Notes) -> Noted {
+pub(crate) async fn keep(ask: &RequestContext<'_>, notes: Notes) -> Noted {
     let notes = notes?;
     let mut right = Vec::with_capacity(notes.len());
     let order: Vec<Result<(), Problem>> = notes

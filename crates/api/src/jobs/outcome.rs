@@ -9,8 +9,8 @@ use tidegate_workflow::{Crash, Death, Failure, Json, MAX_OUTPUT, Outcome, Report
 use utoipa::ToSchema;
 
 use super::leases::parse_lease;
-use crate::edge::body::{self, Span};
-use crate::edge::problem::{Code, Problem};
+use crate::http::body::{self, Span};
+use crate::http::problem::{Code, Problem};
 
 /// What is kept of a message and of a trace.
 const MOST_TEXT: usize = 16 * 1024;

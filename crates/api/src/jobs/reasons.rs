@@ -1,17 +1,17 @@
 //! Why jobs that are ready do not run, as far as a snapshot does not tell: limits without room, and handlers that no worker has.
 
 use hashbrown::HashMap;
-use tidegate_workflow::{JobIndex, JobState, Limits, Reason, Snapshot};
+use tidegate_workflow::{JobIndex, JobState, Limits, Snapshot, WaitReason};
 
-use crate::edge::ask::{Ask, in_time};
-use crate::edge::problem::Problem;
+use crate::http::problem::Problem;
+use crate::http::request::{RequestContext, in_time};
 
 /// So many different limits, and kinds of jobs, are looked at for an answer. Other jobs just wait in their queue.
 const MOST_LOOKS: usize = 20;
 
 /// With what these jobs wait for. At most so many holders are told of a limit.
 pub(super) async fn with_reasons(
-    ask: &Ask<'_>,
+    ask: &RequestContext<'_>,
     snapshot: Snapshot,
     jobs: &[JobIndex],
     holders: usize,
@@ -19,28 +19,28 @@ pub(super) async fn with_reasons(
     let waiting = waiting(&snapshot, jobs);
     let mut found = full_limits(ask, &snapshot, &waiting, holders).await?;
     for job in without_handler(ask, &snapshot, &waiting) {
-        found.entry(job).or_insert(Reason::NoHandler);
+        found.entry(job).or_insert(WaitReason::NoHandler);
     }
     Ok(snapshot.with_reasons(found))
 }
 
 /// Those that are ready in a queue that is not paused, with what the snapshot tells of them.
-fn waiting(snapshot: &Snapshot, jobs: &[JobIndex]) -> Vec<(JobIndex, Reason)> {
+fn waiting(snapshot: &Snapshot, jobs: &[JobIndex]) -> Vec<(JobIndex, WaitReason)> {
     let ready = jobs
         .iter()
         .copied()
         .filter(|&job| snapshot.job(job).state == JobState::Ready);
     let reasons = ready.filter_map(|job| Some((job, snapshot.why_not_running(job)?)));
     reasons
-        .filter(|(_, reason)| matches!(reason, Reason::InQueue | Reason::NoWorker))
+        .filter(|(_, reason)| matches!(reason, WaitReason::InQueue | WaitReason::NoWorker))
         .collect()
 }
 
 /// The jobs that no worker of their queue runs.
 fn without_handler(
-    ask: &Ask<'_>,
+    ask: &RequestContext<'_>,
     snapshot: &Snapshot,
-    waiting: &[(JobIndex, Reason)],
+    waiting: &[(JobIndex, WaitReason)],
 ) -> Vec<JobIndex> {
     let mut known = HashMap::new();
     let mut is_unserved = |job: &JobIndex| {
@@ -54,18 +54,18 @@ fn without_handler(
     };
     let in_queue = waiting
         .iter()
-        .filter(|(_, reason)| *reason == Reason::InQueue)
+        .filter(|(_, reason)| *reason == WaitReason::InQueue)
         .map(|(job, _)| *job);
     in_queue.filter(|job| is_unserved(job)).collect()
 }
 
 /// The jobs whose limits have no room.
 async fn full_limits(
-    ask: &Ask<'_>,
+    ask: &RequestContext<'_>,
     snapshot: &Snapshot,
-    waiting: &[(JobIndex, Reason)],
+    waiting: &[(JobIndex, WaitReason)],
     holders: usize,
-) -> Result<HashMap<JobIndex, Reason>, Problem> {
+) -> Result<HashMap<JobIndex, WaitReason>, Problem> {
     let mut limited: HashMap<&Limits, Vec<JobIndex>> = HashMap::new();
     for &(job, _) in waiting {
         let Some(limits) = snapshot.graph().limits(job) else {
@@ -93,7 +93,7 @@ async fn full_limits(
     let full = full
         .into_iter()
         .zip(jobs)
-        .filter_map(|(full, jobs)| Some((Reason::NoRoom(Box::new(full?)), jobs)));
+        .filter_map(|(full, jobs)| Some((WaitReason::NoRoom(Box::new(full?)), jobs)));
     Ok(full
         .flat_map(|(reason, jobs)| jobs.into_iter().map(move |job| (job, reason.clone())))
         .collect())

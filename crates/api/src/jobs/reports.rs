@@ -4,7 +4,7 @@ use axum::http::StatusCode;
 use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tidegate_workflow::{EngineError, JobState, LeaseRef, Leases, Refusal, Report, Reported};
+use tidegate_workflow::{EngineError, JobState, LeaseRef, LeasedBatch, Refusal, Report, Reported};
 #[cfg(test)]
 use utoipa::ToSchema;
 
@@ -14,14 +14,14 @@ use super::notes::NoteBody;
 use super::notes::{self, NoteItem, Notes};
 use super::outcome::ReportBody;
 use super::waiting;
-use crate::activity::Event;
-use crate::edge::ask::{Answer, Ask, Context};
-use crate::edge::body;
-use crate::edge::json::ObjectText;
-use crate::edge::problem::{self, Problem};
-use crate::edge::request_id::RequestId;
-use crate::edge::words::{StateWord, StatusWord};
-use crate::failures;
+use crate::error_log;
+use crate::http::body;
+use crate::http::enum_text::{StateWord, StatusWord};
+use crate::http::json::ObjectText;
+use crate::http::problem::{self, Problem};
+use crate::http::request::{Answer, AppState, RequestContext};
+use crate::http::request_id::RequestId;
+use crate::metrics::Event;
 use crate::workers::{self, Process};
 
 /// Most reports of one call.
@@ -134,7 +134,7 @@ impl<'a> ReportItem<'a> {
     }
 }
 
-pub(crate) async fn report(ask: &Ask<'_>) -> Answer {
+pub(crate) async fn report(ask: &RequestContext<'_>) -> Answer {
     let Request {
         reports,
         claim,
@@ -173,7 +173,7 @@ pub(crate) async fn report(ask: &Ask<'_>) -> Answer {
         .iter()
         .filter_map(|reported| reported.as_ref().err())
         .chain(&refused);
-    failures::items(ask, failed.chain(notes_failed));
+    error_log::items(ask, failed.chain(notes_failed));
     let result = ReportResult {
         reports: reported
             .iter()
@@ -189,7 +189,7 @@ pub(crate) async fn report(ask: &Ask<'_>) -> Answer {
 }
 
 /// The process that reports, as far as its claim says.
-fn process<'a>(api: &Context, claim: Option<&'a ClaimRequest>) -> Process<'a> {
+fn process<'a>(api: &AppState, claim: Option<&'a ClaimRequest>) -> Process<'a> {
     match claim {
         Some(request) => workers::note_claim(api, &request.claim, request.uptime),
         None => Process {
@@ -201,13 +201,13 @@ fn process<'a>(api: &Context, claim: Option<&'a ClaimRequest>) -> Process<'a> {
 
 /// Reports, and claims jobs in the same call to the engine. If there are none, it waits for some.
 async fn report_and_claim(
-    api: &Context,
+    api: &AppState,
     reports: Vec<Report>,
     wanted: Option<&ClaimRequest>,
     process: &Process<'_>,
 ) -> (
     Vec<Result<Reported, EngineError>>,
-    Result<Leases, EngineError>,
+    Result<LeasedBatch, EngineError>,
 ) {
     let given_back = tidegate_workflow::given_back(&reports);
     let over: Vec<LeaseRef> = reports.iter().map(|report| report.lease).collect();
@@ -287,7 +287,7 @@ fn request(body: &[u8]) -> Result<Request, Problem> {
 
 /// What became of each report, in the order of the request.
 fn outcomes(
-    api: &Context,
+    api: &AppState,
     order: Vec<Result<(), Problem>>,
     reported: Vec<Result<Reported, EngineError>>,
 ) -> Vec<Result<Reported, Problem>> {
@@ -300,7 +300,7 @@ fn outcomes(
 }
 
 /// Counts what became of a report.
-fn count(api: &Context, reported: Result<Reported, EngineError>) -> Result<Reported, Problem> {
+fn count(api: &AppState, reported: Result<Reported, EngineError>) -> Result<Reported, Problem> {
     match &reported {
         Ok(Reported { already: true, .. }) => {}
         Ok(Reported { job, .. }) => api.activity.add(counted(*job), 1),
@@ -325,7 +325,7 @@ const fn counted(state: JobState) -> Event {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::edge::problem::Code;
+    use crate::http::problem::Code;
 
     #[test]
     fn a_report_that_cannot_be_read_does_not_stop_the_others() {

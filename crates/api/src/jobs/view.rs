@@ -6,11 +6,11 @@ use tidegate_workflow::{AttemptError, JobIndex, JobResult, JobState, Json, Progr
 use utoipa::ToSchema;
 
 use super::why::WhyNotRunning;
-use crate::edge::json::Verbatim;
-use crate::edge::problem::{Code, Problem};
-use crate::edge::room::LARGE;
-use crate::edge::time::Rfc3339;
-use crate::edge::words::{RuleWord, StateWord};
+use crate::http::enum_text::{RuleWord, StateWord};
+use crate::http::json::Verbatim;
+use crate::http::problem::{Code, Problem};
+use crate::http::quota::LARGE;
+use crate::http::time::Rfc3339;
 use crate::workflows::limits::LimitShown;
 
 /// The most bytes of an answer with jobs: what one caller may have unread.

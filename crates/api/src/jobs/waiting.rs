@@ -2,34 +2,34 @@
 
 use std::time::Duration;
 
-use tidegate_workflow::{Claim, EngineError, LeaseRef, Leases, Patience};
+use tidegate_workflow::{Claim, ClaimMode, EngineError, LeaseRef, LeasedBatch};
 use tokio::time::{Instant, sleep_until};
 
-use crate::edge::ask::Context;
+use crate::http::request::AppState;
 use crate::workers::Process;
 
 /// Of a claim that waits so long.
-pub(crate) fn patience(wait: Duration) -> Patience {
+pub(crate) fn patience(wait: Duration) -> ClaimMode {
     if wait.is_zero() {
-        Patience::None
+        ClaimMode::Immediate
     } else {
-        Patience::Some
+        ClaimMode::LongPoll
     }
 }
 
 /// Claims again whenever work arrives, until there is some, the time is over, or the server or the worker drains. Jobs of the leases given are not
 /// work: the worker gave them back.
 pub(crate) async fn claim(
-    api: &Context,
+    api: &AppState,
     claim: &Claim,
     except: &[LeaseRef],
     wait: Duration,
     process: &Process<'_>,
-) -> Result<Leases, EngineError> {
+) -> Result<LeasedBatch, EngineError> {
     let until = Instant::now() + wait;
     let drain = &api.host.drain;
     if wait.is_zero() || drain.is_cancelled() {
-        return Ok(Leases::default());
+        return Ok(LeasedBatch::default());
     }
     let engine = api.engine();
     let drained = api.roll.drained(process);
@@ -38,7 +38,7 @@ pub(crate) async fn claim(
         // What arrives between the claim and the wait counts too.
         let arrival = engine.arrival_for(claim, except);
         let leases = engine
-            .lease_except(claim, except, Patience::Some, api.now())
+            .lease_except(claim, except, ClaimMode::LongPoll, api.now())
             .await?;
         if !leases.is_empty() || drain.is_cancelled() || Instant::now() >= until {
             return Ok(leases);
@@ -51,9 +51,9 @@ pub(crate) async fn claim(
                     return Ok(engine.fill_up(leases, claim, except, api.now()).await);
                 }
             }
-            () = sleep_until(until) => return Ok(Leases::default()),
-            () = drain.cancelled() => return Ok(Leases::default()),
-            () = &mut drained => return Ok(Leases::default()),
+            () = sleep_until(until) => return Ok(LeasedBatch::default()),
+            () = drain.cancelled() => return Ok(LeasedBatch::default()),
+            () = &mut drained => return Ok(LeasedBatch::default()),
         }
     }
 }
@@ -64,13 +64,13 @@ mod tests {
     use std::sync::Arc;
 
     use tidegate_workflow::{
-        Begin, Definition, Engine, EngineOptions, Graph, JobDefinition, NewWorkflow,
-        SimulatedStore, Store, Timestamp,
+        Definition, Engine, EngineOptions, Graph, JobDefinition, NewWorkflow, SimulatedStore,
+        StartMode, Store, Timestamp,
     };
     use tokio::time::{advance, timeout};
 
     use super::*;
-    use crate::edge::ask::{Access, Host};
+    use crate::http::request::{Access, ServerHooks};
 
     const NOW: Timestamp = Timestamp::from_micros(1_795_000_000_000_000);
 
@@ -87,7 +87,7 @@ mod tests {
             max_body: 0,
             max_streams: 0,
         };
-        let api = Context::new(access, Arc::default(), Host::of_test(NOW));
+        let api = AppState::new(access, Arc::default(), ServerHooks::of_test(NOW));
         api.opening.open(engine.clone());
         let wanted = Claim {
             queues: vec!["default".into()],
@@ -114,7 +114,7 @@ mod tests {
             .create(
                 vec![NewWorkflow {
                     graph,
-                    begin: Begin::Now,
+                    begin: StartMode::Now,
                     created_at: None,
                 }],
                 NOW,

@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 
 use serde::Serialize;
-use tidegate_workflow::{Full, Holding, JobIndex, JobState, Limit, Reason, Snapshot};
+use tidegate_workflow::{Full, Holding, JobIndex, JobState, Limit, Snapshot, WaitReason};
 #[cfg(test)]
 use utoipa::ToSchema;
 
-use crate::edge::time::Rfc3339;
+use crate::http::time::Rfc3339;
 use crate::workflows::limits::LimitShown;
 
 /// Names that a sentence lists before it only counts.
@@ -61,7 +61,7 @@ impl<'a> WhyNotRunning<'a> {
         })
     }
 
-    fn of(snapshot: &'a Snapshot, index: JobIndex, reason: &Reason) -> Self {
+    fn of(snapshot: &'a Snapshot, index: JobIndex, reason: &WaitReason) -> Self {
         let graph = snapshot.graph();
         let about = &graph.jobs[index.index()];
         let queue = &about.queue;
@@ -71,13 +71,13 @@ impl<'a> WhyNotRunning<'a> {
                 .collect()
         };
         match reason {
-            Reason::NotStarted => Self::new("not_started", "the workflow was not started"),
-            Reason::WorkflowPaused => Self::new("workflow_paused", "the workflow is paused"),
-            Reason::WaitsFor(jobs) => {
+            WaitReason::NotStarted => Self::new("not_started", "the workflow was not started"),
+            WaitReason::WorkflowPaused => Self::new("workflow_paused", "the workflow is paused"),
+            WaitReason::WaitsFor(jobs) => {
                 let jobs = names(jobs);
                 Self::new("waits_for", format!("waits for {}", listed(&jobs))).with_jobs(jobs)
             }
-            Reason::Doomed { by, waits_for } => {
+            WaitReason::Doomed { by, waits_for } => {
                 let by = names(by);
                 let text = format!(
                     "cannot run because of {}, and waits for {} to end",
@@ -86,35 +86,35 @@ impl<'a> WhyNotRunning<'a> {
                 );
                 Self::new("doomed", text).with_jobs(by)
             }
-            Reason::BlockedBy(jobs) => {
+            WaitReason::BlockedBy(jobs) => {
                 let jobs = names(jobs);
                 let by = listed(&jobs);
                 let text = format!("blocked by {by}: retry what failed, or skip this job");
                 Self::new("blocked_by", text).with_jobs(jobs)
             }
-            Reason::Until(due) => {
+            WaitReason::Until(due) => {
                 let due = Rfc3339(*due);
                 Self {
                     until: Some(due),
                     ..Self::new("until", format!("waits until {due}"))
                 }
             }
-            Reason::NoRoom(full) => Self::no_room(full),
-            Reason::QueuePaused => {
+            WaitReason::NoRoom(full) => Self::no_room(full),
+            WaitReason::QueuePaused => {
                 Self::new("queue_paused", format!("the queue '{queue}' is paused"))
             }
-            Reason::NoWorker => {
+            WaitReason::NoWorker => {
                 let text = format!("no worker of this server asks for the queue '{queue}'");
                 Self::new("no_worker", text)
             }
-            Reason::NoHandler => {
+            WaitReason::NoHandler => {
                 let text = format!(
                     "no worker that takes jobs of the queue '{queue}' from this server has the handler '{}'",
                     about.handler
                 );
                 Self::new("no_handler", text)
             }
-            Reason::InQueue => {
+            WaitReason::InQueue => {
                 let text = format!("waits in the queue '{queue}' for a worker");
                 Self::new("in_queue", text)
             }

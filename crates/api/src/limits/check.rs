@@ -6,10 +6,10 @@ use tidegate_ratelimit as rate;
 use utoipa::ToSchema;
 
 use super::{deadline, pairs, without_store};
-use crate::edge::ask::{Answer, Ask};
-use crate::edge::body;
-use crate::edge::json;
-use crate::edge::problem::{Code, Problem};
+use crate::http::body;
+use crate::http::json;
+use crate::http::problem::{Code, Problem};
+use crate::http::request::{Answer, RequestContext};
 
 /// A question about rate limits, as `/json` takes it.
 #[derive(Debug, Deserialize)]
@@ -141,7 +141,7 @@ impl<'a> DescriptorChecked<'a> {
     }
 }
 
-pub(crate) async fn check(ask: &Ask<'_>) -> Answer {
+pub(crate) async fn check(ask: &RequestContext<'_>) -> Answer {
     let asked = super::read::<CheckBody>(ask.body)?.resolve();
     let limits = &ask.api.host.limits;
     let answer = limits

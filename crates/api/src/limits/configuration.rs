@@ -23,10 +23,10 @@ use self::search::{Found, search};
 use self::shown::{DescriptorShown, DomainShown, FoundShown, UseShown};
 use self::wanted::Wanted;
 use super::moment;
-use crate::edge::ask::{Answer, Ask, Host};
-use crate::edge::json::{self, Verbatim};
-use crate::edge::problem::{Code, Problem};
-use crate::edge::time::Rfc3339;
+use crate::http::json::{self, Verbatim};
+use crate::http::problem::{Code, Problem};
+use crate::http::request::{Answer, RequestContext, ServerHooks};
+use crate::http::time::Rfc3339;
 
 /// Bytes of all descriptors of an answer. A common one has 400, and none alone has a half of this.
 const MOST_BYTES: usize = 168 * 1024;
@@ -59,7 +59,7 @@ pub(crate) struct ConfigurationShown<'a> {
     next_cursor: Option<String>,
 }
 
-pub(crate) async fn show(ask: &Ask<'_>) -> Answer {
+pub(crate) async fn show(ask: &RequestContext<'_>) -> Answer {
     let wanted = Wanted::of(ask.query)?;
     let host = &ask.api.host;
     let loads = (host.loads)();
@@ -118,7 +118,7 @@ fn utf8(text: Vec<u8>) -> String {
 }
 
 /// A page of what was found.
-fn counted(host: &Host, found: Found<'_>) -> (Vec<u8>, Option<String>) {
+fn counted(host: &ServerHooks, found: Found<'_>) -> (Vec<u8>, Option<String>) {
     let Found {
         mut items,
         cursors,
@@ -130,7 +130,7 @@ fn counted(host: &Host, found: Found<'_>) -> (Vec<u8>, Option<String>) {
 
 /// A page of domains.
 fn domains(
-    host: &Host,
+    host: &ServerHooks,
     configuration: &Configuration,
     wanted: &Wanted,
 ) -> (Vec<u8>, Option<String>) {
@@ -161,7 +161,7 @@ fn domains(
 
 /// A page of descriptors of a level.
 fn descriptors<'c>(
-    host: &Host,
+    host: &ServerHooks,
     level: &'c Level,
     file_of: impl Fn(usize) -> &'c str,
     wanted: &Wanted,
@@ -197,7 +197,7 @@ fn takes(room: &mut usize, level: &Level) -> bool {
 }
 
 /// Puts in what was counted.
-fn count<'s, 'c: 's>(host: &Host, shown: impl Iterator<Item = &'s mut DescriptorShown<'c>>) {
+fn count<'s, 'c: 's>(host: &ServerHooks, shown: impl Iterator<Item = &'s mut DescriptorShown<'c>>) {
     let mut places: Vec<(u32, &mut Option<UseShown>)> = Vec::new();
     for descriptor in shown {
         descriptor.each_counted(&mut places);

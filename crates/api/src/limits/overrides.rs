@@ -11,12 +11,12 @@ use tidegate_ratelimit::{
 use utoipa::ToSchema;
 
 use super::{deadline, moment, pairs, without_store};
-use crate::edge::ask::{Answer, Ask};
-use crate::edge::body::{self, NoBody, Span};
-use crate::edge::json;
-use crate::edge::problem::{Code, Problem};
-use crate::edge::query::Query;
-use crate::edge::time::Rfc3339;
+use crate::http::body::{self, NoBody, Span};
+use crate::http::json;
+use crate::http::problem::{Code, Problem};
+use crate::http::query::Query;
+use crate::http::request::{Answer, RequestContext};
+use crate::http::time::Rfc3339;
 use crate::workflows::limits::Entry;
 
 /// Who decided something where nobody needs a token.
@@ -241,7 +241,7 @@ fn effect(
     }
 }
 
-pub(crate) async fn list(ask: &Ask<'_>) -> Answer {
+pub(crate) async fn list(ask: &RequestContext<'_>) -> Answer {
     let limits = &ask.api.host.limits;
     let kept = limits
         .refresh()
@@ -259,7 +259,7 @@ pub(crate) async fn list(ask: &Ask<'_>) -> Answer {
     }))
 }
 
-pub(crate) async fn set(ask: &Ask<'_>) -> Answer {
+pub(crate) async fn set(ask: &RequestContext<'_>) -> Answer {
     let limits = &ask.api.host.limits;
     let now = limits.now();
     let new =
@@ -285,7 +285,7 @@ pub(crate) async fn set(ask: &Ask<'_>) -> Answer {
     Ok(json::ok(&OverrideShown::of(&new)))
 }
 
-pub(crate) async fn remove(ask: &Ask<'_>) -> Answer {
+pub(crate) async fn remove(ask: &RequestContext<'_>) -> Answer {
     body::read_optional::<NoBody>(ask.body)?;
     let mut query = Query::new(ask.query)?;
     let rule = query.take("rule");

@@ -6,9 +6,9 @@ use tidegate_ratelimit::{Caller, Refusal, Sketch, TopKey};
 use utoipa::ToSchema;
 
 use super::{moment, pairs};
-use crate::edge::ask::{Answer, Ask};
-use crate::edge::json;
-use crate::edge::time::Rfc3339;
+use crate::http::json;
+use crate::http::request::{Answer, RequestContext};
+use crate::http::time::Rfc3339;
 
 /// What this server was asked for most, and what it refused last.
 #[derive(Debug, Serialize)]
@@ -97,7 +97,7 @@ const fn caller(caller: Caller) -> &'static str {
     }
 }
 
-pub(crate) async fn show(ask: &Ask<'_>) -> Answer {
+pub(crate) async fn show(ask: &RequestContext<'_>) -> Answer {
     let limits = &ask.api.host.limits;
     let Sketch {
         top,

@@ -10,12 +10,12 @@ use tidegate_workflow::{Holdings, Limit, Partial, WaitingKey};
 use utoipa::ToSchema;
 
 use super::{deadline, moment};
-use crate::edge::ask::{Answer, Ask, in_time};
-use crate::edge::incomplete::Incomplete;
-use crate::edge::json;
-use crate::edge::problem::{Code, Problem};
-use crate::edge::query::Query;
-use crate::edge::time::Rfc3339;
+use crate::http::incomplete::Incomplete;
+use crate::http::json;
+use crate::http::problem::{Code, Problem};
+use crate::http::query::Query;
+use crate::http::request::{Answer, RequestContext, in_time};
+use crate::http::time::Rfc3339;
 use crate::jobs::why::Holder;
 use crate::workflows::limits::LimitShown;
 
@@ -93,7 +93,7 @@ struct WindowUse {
     resets_at: Rfc3339,
 }
 
-pub(crate) async fn list(ask: &Ask<'_>) -> Answer {
+pub(crate) async fn list(ask: &RequestContext<'_>) -> Answer {
     let mut query = Query::new(ask.query)?;
     let limit = query.limit(20, MOST_ITEMS)?;
     let queue = query.take("queue");
@@ -122,7 +122,7 @@ pub(crate) async fn list(ask: &Ask<'_>) -> Answer {
     }))
 }
 
-async fn shown<'a>(ask: &Ask<'_>, keys: &'a [WaitingKey]) -> Vec<KeyShown<'a>> {
+async fn shown<'a>(ask: &RequestContext<'_>, keys: &'a [WaitingKey]) -> Vec<KeyShown<'a>> {
     let mut usage = used(ask, keys).await.into_iter();
     let mut shown = |key: &'a WaitingKey| {
         let full = key.look.full.as_ref();
@@ -167,7 +167,7 @@ async fn shown<'a>(ask: &Ask<'_>, keys: &'a [WaitingKey]) -> Vec<KeyShown<'a>> {
 }
 
 /// What each rate limit of the keys has used, in their order. Nothing when the counters cannot be read: the rest is shown all the same.
-async fn used(ask: &Ask<'_>, keys: &[WaitingKey]) -> Vec<Option<WindowUse>> {
+async fn used(ask: &RequestContext<'_>, keys: &[WaitingKey]) -> Vec<Option<WindowUse>> {
     let all: Vec<(&str, Vec<Entry>)> = keys
         .iter()
         .flat_map(|key| key.limits.each())

@@ -10,8 +10,8 @@ use super::DOCUMENT;
 use super::operations::{Answers, Description, Schema};
 use super::parameters::{Kind, Parameter};
 use super::schemas;
-use crate::edge::problem::Code;
-use crate::edge::route::{Needs, Route};
+use crate::http::problem::Code;
+use crate::http::route::{Needs, Route};
 use crate::routes::{ROUTES, descriptions};
 
 /// Columns of a line.

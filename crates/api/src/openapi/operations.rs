@@ -1,7 +1,7 @@
 //! What `docs/openapi.json` says of one operation, in the terms of the table of routes.
 
 use super::parameters::Parameter;
-use crate::edge::problem::Code;
+use crate::http::problem::Code;
 
 /// Answers of an operation that is carried out. Texts are names of schemas, if nothing else is said.
 #[derive(Debug, Clone, Copy)]

@@ -6,14 +6,14 @@ use utoipa::ToSchema;
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::Schema;
 
-use crate::clock;
-use crate::edge::problem::{self, Code};
 use crate::events::{JobEvent, RemovedEvent};
+use crate::http::problem::{self, Code};
 use crate::jobs::{JobPage, MarkBody, claims, leases, log, notes, reports};
 use crate::limits::{check, configuration, overrides, top, waiting};
 use crate::page::session;
+use crate::policies;
 use crate::queues::{QueuePage, QueuePaused};
-use crate::terms;
+use crate::test_clock;
 use crate::workers::events::{DrainEvent, LeaseLostEvent};
 use crate::workers::{WorkerDraining, WorkerPage};
 use crate::workflows::{act, bulk, create, definition, layout, list, view, warnings};
@@ -39,11 +39,11 @@ fn requests() -> Schemas {
     add::<reports::ReportsBody<'_>>(&mut schemas);
     add::<leases::ExtendBody<'_>>(&mut schemas);
     add::<notes::NoteBody>(&mut schemas);
-    add::<terms::LimitsBody>(&mut schemas);
-    add::<terms::WeightsBody>(&mut schemas);
+    add::<policies::LimitsBody>(&mut schemas);
+    add::<policies::WeightsBody>(&mut schemas);
     add::<overrides::OverrideBody>(&mut schemas);
     add::<check::CheckBody>(&mut schemas);
-    add::<clock::AdvanceBody>(&mut schemas);
+    add::<test_clock::AdvanceBody>(&mut schemas);
     add::<session::SignInBody>(&mut schemas);
     schemas
 }
@@ -73,15 +73,15 @@ fn answers() -> Schemas {
     add::<log::LogPage<'_>>(&mut schemas);
     add::<QueuePage<'_>>(&mut schemas);
     add::<QueuePaused<'_>>(&mut schemas);
-    add::<terms::LimitsShown<'_>>(&mut schemas);
-    add::<terms::WeightsShown<'_>>(&mut schemas);
+    add::<policies::LimitsShown<'_>>(&mut schemas);
+    add::<policies::WeightsShown<'_>>(&mut schemas);
     add::<overrides::OverrideShown<'_>>(&mut schemas);
     add::<overrides::OverrideList<'_>>(&mut schemas);
     add::<check::Checked<'_>>(&mut schemas);
     add::<top::Top<'_>>(&mut schemas);
     add::<configuration::ConfigurationShown<'_>>(&mut schemas);
     add::<waiting::WaitingKeyPage<'_>>(&mut schemas);
-    add::<clock::TestClock>(&mut schemas);
+    add::<test_clock::TestClock>(&mut schemas);
     add::<session::Session>(&mut schemas);
     add::<crate::overview::Overview>(&mut schemas);
     add::<crate::live::OfEvent>(&mut schemas);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tidegate_workflow::Timestamp;
 
 use super::percentile::Times;
-use crate::activity::{Activity, Event};
+use crate::metrics::{Activity, Event};
 
 /// The time between two points.
 pub const STEP: Duration = Duration::from_secs(10);

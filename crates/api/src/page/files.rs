@@ -9,8 +9,8 @@ use axum::response::{IntoResponse as _, Response};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use crate::edge::ask::{Answer, Ask};
-use crate::edge::problem::{Code, Problem};
+use crate::http::problem::{Code, Problem};
+use crate::http::request::{Answer, RequestContext};
 
 /// The page loads and runs its own files and nothing else, and stands in no frame.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
@@ -35,11 +35,11 @@ static FILES: [File; 6] = [
     File::new("icon.svg", "image/svg+xml", include_bytes!("../../../../ui/dist/icon.svg")),
 ];
 
-pub(crate) async fn page(ask: &Ask<'_>) -> Answer {
+pub(crate) async fn page(ask: &RequestContext<'_>) -> Answer {
     Ok(FILES[0].answer(ask.headers))
 }
 
-pub(crate) async fn asset(ask: &Ask<'_>) -> Answer {
+pub(crate) async fn asset(ask: &RequestContext<'_>) -> Answer {
     let name = ask.matched.name(0)?;
     let file = FILES[1..].iter().find(|file| file.name == name);
     let file = file.ok_or_else(|| Problem::new(Code::NotFound, "the page has no such file"))?;

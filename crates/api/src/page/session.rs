@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 #[cfg(test)]
 use utoipa::ToSchema;
 
-use crate::edge::ask::{Answer, Ask};
-use crate::edge::auth::{self, COOKIE};
-use crate::edge::body;
-use crate::edge::json;
-use crate::edge::problem::{Code, Problem};
-use crate::edge::tokens::Role;
+use crate::http::auth::{self, COOKIE};
+use crate::http::body;
+use crate::http::json;
+use crate::http::problem::{Code, Problem};
+use crate::http::request::{Answer, RequestContext};
+use crate::http::tokens::Role;
 
 /// Who signs in.
 #[derive(Deserialize)]
@@ -43,7 +43,7 @@ pub(crate) struct Session {
     version: Option<&'static str>,
 }
 
-pub(crate) async fn show(ask: &Ask<'_>) -> Answer {
+pub(crate) async fn show(ask: &RequestContext<'_>) -> Answer {
     auth::check_browser(&ask.api.access, ask.headers)?;
     Ok(json::ok(&session(
         ask,
@@ -51,7 +51,7 @@ pub(crate) async fn show(ask: &Ask<'_>) -> Answer {
     )))
 }
 
-pub(crate) async fn sign_in(ask: &Ask<'_>) -> Answer {
+pub(crate) async fn sign_in(ask: &RequestContext<'_>) -> Answer {
     auth::check_browser(&ask.api.access, ask.headers)?;
     auth::check_page(ask.headers)?;
     let SignInBody { token } = body::read(ask.body)?;
@@ -69,7 +69,7 @@ pub(crate) async fn sign_in(ask: &Ask<'_>) -> Answer {
         .into_response())
 }
 
-pub(crate) async fn sign_out(ask: &Ask<'_>) -> Answer {
+pub(crate) async fn sign_out(ask: &RequestContext<'_>) -> Answer {
     auth::check_browser(&ask.api.access, ask.headers)?;
     auth::check_page(ask.headers)?;
     Ok((
@@ -79,7 +79,7 @@ pub(crate) async fn sign_out(ask: &Ask<'_>) -> Answer {
         .into_response())
 }
 
-fn session(ask: &Ask<'_>, found: Option<(Role, Arc<str>)>) -> Session {
+fn session(ask: &RequestContext<'_>, found: Option<(Role, Arc<str>)>) -> Session {
     let sign_in = ask.api.access.tokens.is_some();
     let role = if sign_in {
         found.as_ref().map(|(role, _)| *role)

@@ -1,13 +1,13 @@
 //! The table of all operations. Its form is described at the macro.
 
 use axum::http::Method;
-use tidegate_workflow::{Action, Paused, Subject};
+use tidegate_workflow::{Action, Paused, PolicyTarget};
 
-use crate::edge::ask::{Answer, Ask};
 #[cfg(test)]
-use crate::edge::problem::Code;
-use crate::edge::route::{Needs, Route};
-use crate::edge::tokens::Role;
+use crate::http::problem::Code;
+use crate::http::request::{Answer, RequestContext};
+use crate::http::route::{Needs, Route};
+use crate::http::tokens::Role;
 use crate::jobs::{self, claims, leases, reports};
 use crate::limits::{check, configuration, overrides, top, waiting};
 #[cfg(test)]
@@ -18,7 +18,7 @@ use crate::page::{files, session};
 use crate::workers::Draining;
 use crate::workflows::graph::GraphFormat;
 use crate::workflows::{act, bulk, create, graph, list, show};
-use crate::{clock, events, live, openapi, overview, queues, readiness, terms, workers};
+use crate::{events, live, openapi, overview, policies, queues, readiness, test_clock, workers};
 
 const READ: Option<Role> = Some(Role::Read);
 const WORK: Option<Role> = Some(Role::Work);
@@ -159,37 +159,37 @@ routes! {
         ADMIN, Engine, [], [QueueNotFound] => queues::set(Paused::No);
     /// Show the limits of a queue.
     ShowQueueLimits: GET "/v1/queues/{name}/limits" () -> Json("LimitsOf"),
-        READ, Engine, [], [] => terms::show_limits(Subject::Queue);
+        READ, Engine, [], [] => policies::show_limits(PolicyTarget::Queue);
     /// Give all jobs of a queue limits.
     ///
     /// Workflows that are created from now on have them in front of each job's own limits.
     SetQueueLimits: PUT "/v1/queues/{name}/limits" ("LimitsDefinition") -> Json("LimitsOf"),
-        ADMIN, Engine, [], [InvalidDefinition] => terms::set_limits(Subject::Queue);
+        ADMIN, Engine, [], [InvalidDefinition] => policies::set_limits(PolicyTarget::Queue);
     /// Remove the limits of a queue.
     RemoveQueueLimits: DELETE "/v1/queues/{name}/limits" () -> NoContent("There are none any more."),
-        ADMIN, Engine, [], [InvalidDefinition] => terms::remove_limits(Subject::Queue);
+        ADMIN, Engine, [], [InvalidDefinition] => policies::remove_limits(PolicyTarget::Queue);
     /// Show the weights of a queue.
     ShowQueueWeights: GET "/v1/queues/{name}/weights" () -> Json("WeightsOf"),
-        READ, Engine, [], [] => terms::show_weights;
+        READ, Engine, [], [] => policies::show_weights;
     /// Give keys of a queue weights.
     ///
     /// They hold at once, on all servers of the store.
     SetQueueWeights: PUT "/v1/queues/{name}/weights" ("WeightsDefinition") -> Json("WeightsOf"),
-        ADMIN, Engine, [], [InvalidDefinition] => terms::set_weights;
+        ADMIN, Engine, [], [InvalidDefinition] => policies::set_weights;
     /// Remove the weights of a queue.
     RemoveQueueWeights: DELETE "/v1/queues/{name}/weights" () -> NoContent("There are none any more."),
-        ADMIN, Engine, [], [InvalidDefinition] => terms::remove_weights;
+        ADMIN, Engine, [], [InvalidDefinition] => policies::remove_weights;
     /// Show the limits of a handler.
     ShowHandlerLimits: GET "/v1/handlers/{name}/limits" () -> Json("LimitsOf"),
-        READ, Engine, [], [] => terms::show_limits(Subject::Handler);
+        READ, Engine, [], [] => policies::show_limits(PolicyTarget::Handler);
     /// Give all jobs of a handler limits.
     ///
     /// Workflows that are created from now on have them in front of each job's own limits.
     SetHandlerLimits: PUT "/v1/handlers/{name}/limits" ("LimitsDefinition") -> Json("LimitsOf"),
-        ADMIN, Engine, [], [InvalidDefinition] => terms::set_limits(Subject::Handler);
+        ADMIN, Engine, [], [InvalidDefinition] => policies::set_limits(PolicyTarget::Handler);
     /// Remove the limits of a handler.
     RemoveHandlerLimits: DELETE "/v1/handlers/{name}/limits" () -> NoContent("There are none any more."),
-        ADMIN, Engine, [], [InvalidDefinition] => terms::remove_limits(Subject::Handler);
+        ADMIN, Engine, [], [InvalidDefinition] => policies::remove_limits(PolicyTarget::Handler);
     /// List workers by name, and what they run.
     ///
     /// Workers of all servers of the store. What other servers say of theirs is at most 5 s old.
@@ -254,7 +254,7 @@ routes! {
     /// Only where TIDEGATE_TEST_CLOCK is true; `not_found` elsewhere. Takes either field. All that
     /// became due is done before the answer.
     AdvanceClock: POST "/v1/test/clock:advance" ("Advance") -> Json("TestClock"),
-        ADMIN, Other, [], [NotFound] => clock::advance;
+        ADMIN, Other, [], [NotFound] => test_clock::advance;
     /// Show the version of the server.
     ShowVersion: GET "/v1/version" () -> Json("Version"),
         READ, Nothing, [], [] => readiness::version;

@@ -18,13 +18,13 @@ use tokio_util::sync::CancellationToken;
 #[cfg(test)]
 use utoipa::ToSchema;
 
-use super::roll::{Drains, Process, Roll};
-use super::{keep, sheet, worker};
-use crate::activity::OpenStream;
-use crate::edge::ask::{Answer, Ask};
-use crate::edge::json::Id;
-use crate::edge::query::Query;
-use crate::edge::room::Share;
+use super::registry::{Drains, Process, WorkerRegistry};
+use super::{keep, shared_status, worker};
+use crate::http::json::Id;
+use crate::http::query::Query;
+use crate::http::quota::QuotaGuard;
+use crate::http::request::{Answer, RequestContext};
+use crate::metrics::OpenStream;
 
 /// How often the jobs of the worker are looked at: a cancellation is told within a second.
 const LOOK: Duration = Duration::from_millis(500);
@@ -56,7 +56,7 @@ pub(crate) struct DrainEvent {
     drain: bool,
 }
 
-pub(crate) async fn events(ask: &Ask<'_>) -> Answer {
+pub(crate) async fn events(ask: &RequestContext<'_>) -> Answer {
     let name = worker(ask)?;
     let mut query = Query::new(ask.query)?;
     let uptime = query.span("uptime", MAX_UPTIME)?;
@@ -65,7 +65,9 @@ pub(crate) async fn events(ask: &Ask<'_>) -> Answer {
     let share = ask.api.rooms.worker_streams.take(&ask.caller(), 1)?;
     let engine = ask.api.engine().clone();
     keep(ask.api);
-    ask.api.roll.set_drains(sheet::drains(&engine).await?);
+    ask.api
+        .roll
+        .set_drains(shared_status::drains(&engine).await?);
     let (texts, receiver) = mpsc::channel(TEXTS);
     let watch = Watch {
         drains: ask.api.roll.follow(),
@@ -96,12 +98,12 @@ struct Watch {
     /// When the process of the reader started, if it says so.
     started: Option<Timestamp>,
     engine: Engine,
-    roll: Arc<Roll>,
+    roll: Arc<WorkerRegistry>,
     clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
     drains: watch::Receiver<Arc<Drains>>,
     drain: CancellationToken,
     /// One of the streams that may be open.
-    _places: (Share, OpenStream),
+    _places: (QuotaGuard, OpenStream),
     texts: mpsc::Sender<Result<Bytes, Infallible>>,
     /// Leases that other servers gave to it, and when these were read.
     elsewhere: Vec<LeaseRef>,
@@ -178,7 +180,7 @@ impl Watch {
         if self.asked.is_none_or(|asked| asked.elapsed() >= ELSEWHERE) {
             self.asked = Some(Instant::now());
             // What cannot be read now is as it was.
-            if let Ok(told) = sheet::elsewhere(&self.engine, (self.clock)()).await {
+            if let Ok(told) = shared_status::elsewhere(&self.engine, (self.clock)()).await {
                 let own = told.iter().filter(|(name, _)| *name == self.name);
                 self.elsewhere = own
                     .flat_map(|(_, told)| told.leases())

@@ -3,17 +3,17 @@
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use serde::{Deserialize, Serialize};
-use tidegate_workflow::{Acted, Action, Condition, RestartScope};
+use tidegate_workflow::{Action, ActionResult, Condition, RestartScope};
 #[cfg(test)]
 use utoipa::ToSchema;
 
 use super::definition::RetentionBody;
-use crate::edge::ask::{Answer, Ask};
-use crate::edge::body::{self, NoBody};
-use crate::edge::json::{self, Id};
-use crate::edge::problem::Problem;
-use crate::edge::time;
-use crate::edge::words::StatusWord;
+use crate::http::body::{self, NoBody};
+use crate::http::enum_text::StatusWord;
+use crate::http::json::{self, Id};
+use crate::http::problem::Problem;
+use crate::http::request::{Answer, RequestContext};
+use crate::http::time;
 
 /// The workflow to which something was done.
 #[derive(Debug, Serialize)]
@@ -80,17 +80,17 @@ pub(crate) struct ExpireBody {
 }
 
 /// Does an action that has no body.
-pub(crate) async fn act(ask: &Ask<'_>, action: Action) -> Answer {
+pub(crate) async fn act(ask: &RequestContext<'_>, action: Action) -> Answer {
     body::read_optional::<NoBody>(ask.body)?;
     done(ask, action, Condition::default()).await
 }
 
-pub(crate) async fn retry(ask: &Ask<'_>) -> Answer {
+pub(crate) async fn retry(ask: &RequestContext<'_>) -> Answer {
     let condition = body::read_optional::<RetryBody>(ask.body)?.resolve()?;
     done(ask, Action::RetryFailed, condition).await
 }
 
-pub(crate) async fn restart(ask: &Ask<'_>) -> Answer {
+pub(crate) async fn restart(ask: &RequestContext<'_>) -> Answer {
     let RestartBody {
         jobs,
         cascade,
@@ -107,12 +107,12 @@ pub(crate) async fn restart(ask: &Ask<'_>) -> Answer {
     done(ask, Action::Restart { jobs, scope }, condition(as_of)?).await
 }
 
-pub(crate) async fn expire(ask: &Ask<'_>) -> Answer {
+pub(crate) async fn expire(ask: &RequestContext<'_>) -> Answer {
     let ExpireBody { after } = body::read(ask.body)?;
     done(ask, Action::Keep(after.0), Condition::default()).await
 }
 
-pub(crate) async fn delete(ask: &Ask<'_>) -> Answer {
+pub(crate) async fn delete(ask: &RequestContext<'_>) -> Answer {
     body::read_optional::<NoBody>(ask.body)?;
     ask.api
         .engine()
@@ -122,9 +122,9 @@ pub(crate) async fn delete(ask: &Ask<'_>) -> Answer {
 }
 
 /// Does it, and says what the workflow is doing then.
-pub(crate) async fn done(ask: &Ask<'_>, action: Action, condition: Condition) -> Answer {
+pub(crate) async fn done(ask: &RequestContext<'_>, action: Action, condition: Condition) -> Answer {
     let id = ask.workflow()?;
-    let Acted { status, already } = ask
+    let ActionResult { status, already } = ask
         .api
         .engine()
         .act_if(id, action, condition, ask.api.now())

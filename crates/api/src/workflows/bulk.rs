@@ -10,15 +10,15 @@ use utoipa::ToSchema;
 use super::act::condition;
 use super::definition::RetentionBody;
 use super::list::{MOST_ITEMS, cursor};
-use crate::edge::ask::{Answer, Ask};
-use crate::edge::body::{self, Names};
-use crate::edge::incomplete::Incomplete;
-use crate::edge::json::{self, Id};
-use crate::edge::problem::{self, Problem};
-use crate::edge::query::status;
-use crate::edge::request_id::RequestId;
-use crate::edge::time;
-use crate::failures;
+use crate::error_log;
+use crate::http::body::{self, Names};
+use crate::http::incomplete::Incomplete;
+use crate::http::json::{self, Id};
+use crate::http::problem::{self, Problem};
+use crate::http::query::status;
+use crate::http::request::{Answer, RequestContext};
+use crate::http::request_id::RequestId;
+use crate::http::time;
 
 /// Actions of one call at a time: enough to share writes, few enough to leave room for workers.
 const AT_A_TIME: usize = 64;
@@ -201,7 +201,7 @@ fn action(word: Word, after: Option<RetentionBody>) -> Result<Action, Problem> {
     })
 }
 
-pub(crate) async fn bulk(ask: &Ask<'_>) -> Answer {
+pub(crate) async fn bulk(ask: &RequestContext<'_>) -> Answer {
     let (action, condition, query) = body::read::<BulkBody>(ask.body)?.resolve()?;
     let page = ask.api.engine().list(&query).await?;
     let matched = page.items.len();
@@ -231,7 +231,7 @@ pub(crate) async fn bulk(ask: &Ask<'_>) -> Answer {
         .map(|(id, error)| (id, error.into()))
         .collect();
     failed.sort_by_key(|(id, _)| *id);
-    failures::items(ask, failed.iter().map(|(_, problem)| problem));
+    error_log::items(ask, failed.iter().map(|(_, problem)| problem));
     let failed: Vec<BulkFailure<'_>> = failed
         .iter()
         .map(|failure| BulkFailure::of(failure, ask.id))

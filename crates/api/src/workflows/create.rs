@@ -3,20 +3,20 @@
 use axum::http::{StatusCode, header};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tidegate_workflow::{Created, Graph, MAX_JOBS, NewWorkflow, Terms};
+use tidegate_workflow::{Created, Graph, MAX_JOBS, NewWorkflow, Policies};
 #[cfg(test)]
 use utoipa::ToSchema;
 
 use super::definition::DefinitionBody;
 use super::warnings::{CreationWarning, domains_without_rule};
-use crate::activity::Event;
-use crate::edge::ask::{Answer, Ask};
-use crate::edge::body;
-use crate::edge::json::{self, Id};
-use crate::edge::problem::{self, Code, Problem};
-use crate::edge::request_id::RequestId;
-use crate::edge::words::StatusWord;
-use crate::failures;
+use crate::error_log;
+use crate::http::body;
+use crate::http::enum_text::StatusWord;
+use crate::http::json::{self, Id};
+use crate::http::problem::{self, Code, Problem};
+use crate::http::request::{Answer, RequestContext};
+use crate::http::request_id::RequestId;
+use crate::metrics::Event;
 use crate::traces::{Creating, Creations};
 
 /// Most workflows of one call.
@@ -116,7 +116,7 @@ const fn status(existing: bool) -> StatusCode {
 }
 
 /// The idempotency key of the request's header.
-fn key(ask: &Ask<'_>) -> Result<Option<String>, Problem> {
+fn key(ask: &RequestContext<'_>) -> Result<Option<String>, Problem> {
     let key = ask
         .headers
         .get("idempotency-key")
@@ -130,7 +130,7 @@ fn key_of_item(key: Option<&str>, at: usize) -> Option<String> {
     key.map(|key| format!("{key}#{at}"))
 }
 
-pub(crate) async fn create(ask: &Ask<'_>) -> Answer {
+pub(crate) async fn create(ask: &RequestContext<'_>) -> Answer {
     let mut creating = Creating::begin(&ask.api.host.traces, "/v1/workflows", ask.headers);
     let accepted = accepted(ask, &mut creating).await;
     match &accepted {
@@ -160,7 +160,10 @@ pub(crate) async fn create(ask: &Ask<'_>) -> Answer {
 }
 
 /// The workflow of a call, and its name.
-async fn accepted(ask: &Ask<'_>, creating: &mut Creating) -> Result<(Accepted, String), Problem> {
+async fn accepted(
+    ask: &RequestContext<'_>,
+    creating: &mut Creating,
+) -> Result<(Accepted, String), Problem> {
     let key = key(ask)?;
     let terms = ask.api.engine().terms();
     let new = read(ask, creating, move |body, creating| {
@@ -178,7 +181,7 @@ async fn accepted(ask: &Ask<'_>, creating: &mut Creating) -> Result<(Accepted, S
 }
 
 /// Returns the parts of a graph that have no effect; none before the server has a configuration.
-fn find_warnings(ask: &Ask<'_>, graph: &Graph) -> Vec<CreationWarning> {
+fn find_warnings(ask: &RequestContext<'_>, graph: &Graph) -> Vec<CreationWarning> {
     if !graph.has_limits() {
         return Vec::new();
     }
@@ -188,7 +191,7 @@ fn find_warnings(ask: &Ask<'_>, graph: &Graph) -> Vec<CreationWarning> {
 
 /// Reads the body together with what is known of the trace, which comes back.
 async fn read<T: Send + 'static>(
-    ask: &Ask<'_>,
+    ask: &RequestContext<'_>,
     creating: &mut Creating,
     read: impl FnOnce(&[u8], &mut Creating) -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Problem> {
@@ -198,7 +201,7 @@ async fn read<T: Send + 'static>(
     found
 }
 
-pub(crate) async fn create_batch(ask: &Ask<'_>) -> Answer {
+pub(crate) async fn create_batch(ask: &RequestContext<'_>) -> Answer {
     let mut creating = Creating::begin(&ask.api.host.traces, "/v1/workflows:batch", ask.headers);
     let outcomes = batch_of(ask, &mut creating).await;
     let fresh = |outcomes: &Vec<Result<Accepted, Problem>>| {
@@ -224,7 +227,7 @@ pub(crate) async fn create_batch(ask: &Ask<'_>) -> Answer {
     ask.api
         .activity
         .add(Event::Created, fresh(&outcomes) as u64);
-    failures::items(
+    error_log::items(
         ask,
         outcomes.iter().filter_map(|outcome| outcome.as_ref().err()),
     );
@@ -238,7 +241,7 @@ pub(crate) async fn create_batch(ask: &Ask<'_>) -> Answer {
 
 /// What became of each workflow of a batch.
 async fn batch_of(
-    ask: &Ask<'_>,
+    ask: &RequestContext<'_>,
     creating: &mut Creating,
 ) -> Result<Vec<Result<Accepted, Problem>>, Problem> {
     let mut new = Vec::new();
@@ -279,7 +282,7 @@ async fn batch_of(
 /// The workflows of a batch, each right or wrong for itself.
 fn definitions(
     body: &[u8],
-    (key, terms): (Option<&str>, &Terms),
+    (key, terms): (Option<&str>, &Policies),
     creating: &mut Creating,
 ) -> Result<Vec<Result<NewWorkflow, Problem>>, Problem> {
     let prefix = |at: usize| format!("workflows[{at}].");

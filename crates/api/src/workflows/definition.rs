@@ -5,15 +5,15 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tidegate_workflow::{
-    Begin, DEFAULT_MAX_LOST, DEFAULT_QUEUE, Definition, Graph, JobDefinition, Json, MAX_PARAMS,
-    NewWorkflow, OnFailure, Retention, Retry, Terms, TriggerRule,
+    DEFAULT_MAX_LOST, DEFAULT_QUEUE, Definition, Graph, JobDefinition, Json, MAX_PARAMS,
+    NewWorkflow, OnFailure, Policies, Retention, Retry, StartMode, TriggerRule,
 };
 #[cfg(test)]
 use utoipa::ToSchema;
 
-use crate::edge::body::{self, Names, Span, SpanText};
-use crate::edge::problem::{Code, Problem};
-use crate::span;
+use crate::duration_text;
+use crate::http::body::{self, Names, Span, SpanText};
+use crate::http::problem::{Code, Problem};
 use crate::traces::Creating;
 use crate::workflows::limits::LimitBody;
 
@@ -35,7 +35,7 @@ pub struct DefinitionMistake {
 pub fn check_definition(json: &str) -> Result<(), DefinitionMistake> {
     let definition: Result<DefinitionBody<'_>, Problem> = body::read(json.as_bytes());
     let checked = definition.and_then(|definition| {
-        definition.resolve(None, &Terms::default(), &mut Creating::default())
+        definition.resolve(None, &Policies::default(), &mut Creating::default())
     });
     checked.map(drop).map_err(|problem| DefinitionMistake {
         code: problem.word(),
@@ -160,7 +160,7 @@ impl<'de> Deserialize<'de> for RetentionBody {
             if text == "never" {
                 Some(Retention::Forever)
             } else {
-                span::retention(text)
+                duration_text::retention(text)
             }
         };
         let expected =
@@ -180,7 +180,7 @@ impl DefinitionBody<'_> {
     pub(crate) fn resolve_item(
         self,
         key: Option<String>,
-        terms: &Terms,
+        terms: &Policies,
         creating: &mut Creating,
     ) -> Result<NewWorkflow, Problem> {
         let key = if self.idempotency_key.is_some() {
@@ -198,7 +198,7 @@ impl DefinitionBody<'_> {
     pub(crate) fn resolve(
         self,
         key: Option<String>,
-        terms: &Terms,
+        terms: &Policies,
         creating: &mut Creating,
     ) -> Result<NewWorkflow, Problem> {
         body::check_depth(self.globals, "globals")?;
@@ -247,9 +247,9 @@ impl DefinitionBody<'_> {
             idempotency_key,
         };
         let begin = if self.start == Some(Start::Manual) {
-            Begin::Later
+            StartMode::Later
         } else {
-            Begin::Now
+            StartMode::Now
         };
         Ok(NewWorkflow {
             graph: Graph::build_under(definition, terms)?,

@@ -7,13 +7,13 @@ use tidegate_workflow::Snapshot;
 use tidegate_workflow::picture::{Colour, Glyphs, MAX_PICTURE, Picture, Terminal, TooLarge};
 use tokio::task::spawn_blocking;
 
+use super::fair_lock::Turns;
 use super::layout::GraphLayout;
-use super::turns::Turns;
-use crate::edge::ask::{Answer, Ask};
-use crate::edge::json;
-use crate::edge::problem::{Code, Problem};
-use crate::edge::query::Query;
-use crate::edge::room::{self, HasRoom};
+use crate::http::json;
+use crate::http::problem::{Code, Problem};
+use crate::http::query::Query;
+use crate::http::quota::{self, Reserved};
+use crate::http::request::{Answer, RequestContext};
 
 /// How a graph is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +31,7 @@ const WIDTH: usize = 120;
 /// connection.
 static TURNS: Turns = Turns::new("pictures are drawn");
 
-pub(crate) async fn graph(ask: &Ask<'_>, format: GraphFormat) -> Answer {
+pub(crate) async fn graph(ask: &RequestContext<'_>, format: GraphFormat) -> Answer {
     let id = ask.workflow()?;
     let mut query = Query::new(ask.query)?;
     let terminal = if format == GraphFormat::Text {
@@ -41,7 +41,7 @@ pub(crate) async fn graph(ask: &Ask<'_>, format: GraphFormat) -> Answer {
     };
     query.end()?;
     // A picture of ten thousand jobs takes less than a tenth of a second.
-    let turn = TURNS.take(&ask.caller()).await?;
+    let turn = TURNS.acquire(&ask.caller()).await?;
     let snapshot = ask.api.show(id).await?;
     // If the reader goes away, the picture is finished and dropped.
     let drawing = spawn_blocking(move || {
@@ -55,10 +55,11 @@ pub(crate) async fn graph(ask: &Ask<'_>, format: GraphFormat) -> Answer {
         Problem::new(Code::PayloadTooLarge, format!("{error}: {help}"))
     })?;
     // The next one is drawn when this one is on its way.
-    let picture: Bytes = room::keep(&ask.api.rooms.answers, &ask.caller(), picture).await?;
+    let picture: Bytes =
+        quota::reserve_text(&ask.api.rooms.answers, &ask.caller(), picture).await?;
     drop(turn);
     Ok((
-        Extension(HasRoom),
+        Extension(Reserved),
         [(header::CONTENT_TYPE, media_type(format))],
         picture,
     )

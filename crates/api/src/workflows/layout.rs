@@ -6,8 +6,8 @@ use tidegate_workflow::{JobIndex, Snapshot};
 #[cfg(test)]
 use utoipa::ToSchema;
 
-use crate::edge::json::Id;
-use crate::edge::words::{StateWord, StatusWord};
+use crate::http::enum_text::{StateWord, StatusWord};
+use crate::http::json::Id;
 
 /// Where a graph is drawn, in pixels from the upper left corner.
 #[derive(Debug, Serialize)]

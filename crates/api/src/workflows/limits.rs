@@ -8,8 +8,8 @@ use tidegate_workflow::{LimitDefinition, Limits, Scope};
 #[cfg(test)]
 use utoipa::ToSchema;
 
-use crate::edge::body;
-use crate::edge::problem::Problem;
+use crate::http::body;
+use crate::http::problem::Problem;
 
 /// What a job must be given before it runs: with `domain`, units of a rate limit, which requests through the gateway take, too; with
 /// `concurrency`, a place among the jobs that run at the same time.

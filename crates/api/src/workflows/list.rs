@@ -8,12 +8,12 @@ use tidegate_workflow::{Cursor, Filter, MAX_NAME, Order, Partial, Query as ListQ
 use utoipa::ToSchema;
 
 use super::view::Workflow;
-use crate::edge::ask::{Answer, Ask};
-use crate::edge::incomplete::Incomplete;
-use crate::edge::json;
-use crate::edge::problem::{Code, Problem};
-use crate::edge::query::Query;
-use crate::edge::time::Rfc3339;
+use crate::http::incomplete::Incomplete;
+use crate::http::json;
+use crate::http::problem::{Code, Problem};
+use crate::http::query::Query;
+use crate::http::request::{Answer, RequestContext};
+use crate::http::time::Rfc3339;
 
 /// Most items of a page.
 pub(crate) const MOST_ITEMS: usize = 1_000;
@@ -78,7 +78,7 @@ pub(crate) fn cursor(text: Option<String>) -> Result<Option<Cursor>, Problem> {
     text.map(|text| text.parse().map_err(wrong)).transpose()
 }
 
-pub(crate) async fn list(ask: &Ask<'_>) -> Answer {
+pub(crate) async fn list(ask: &RequestContext<'_>) -> Answer {
     let mut query = Query::new(ask.query)?;
     let filter = filter(&mut query)?;
     let order = match query.take("order").as_deref() {
@@ -111,7 +111,7 @@ pub(crate) async fn list(ask: &Ask<'_>) -> Answer {
     }))
 }
 
-pub(crate) async fn count(ask: &Ask<'_>) -> Answer {
+pub(crate) async fn count(ask: &RequestContext<'_>) -> Answer {
     let mut query = Query::new(ask.query)?;
     let filter = filter(&mut query)?;
     let by = query.take("by");

@@ -8,14 +8,14 @@ use axum::response::IntoResponse;
 use tidegate_workflow::{EngineError, JobIndex, JobResult, Snapshot, WorkflowId};
 use tokio::time::timeout;
 
-use super::turns::Turns;
+use super::fair_lock::Turns;
 use super::view::Workflow;
-use crate::edge::ask::{Answer, Ask, Context, in_time};
-use crate::edge::json;
-use crate::edge::problem::{Code, Problem};
-use crate::edge::query::Query;
-use crate::edge::room::{self, HasRoom};
-use crate::events::Known;
+use crate::events::FeedVersion;
+use crate::http::json;
+use crate::http::problem::{Code, Problem};
+use crate::http::query::Query;
+use crate::http::quota::{self, Reserved};
+use crate::http::request::{Answer, AppState, RequestContext, in_time};
 use crate::jobs::view::{MOST_TEXT, is_long, too_long};
 
 /// Most bytes of outputs and errors in one answer.
@@ -36,7 +36,7 @@ enum View {
     Full,
 }
 
-pub(crate) async fn by_key(ask: &Ask<'_>) -> Answer {
+pub(crate) async fn by_key(ask: &RequestContext<'_>) -> Answer {
     let mut query = Query::new(ask.query)?;
     let key = query
         .take("key")
@@ -54,7 +54,7 @@ pub(crate) async fn by_key(ask: &Ask<'_>) -> Answer {
     )))
 }
 
-pub(crate) async fn show(ask: &Ask<'_>) -> Answer {
+pub(crate) async fn show(ask: &RequestContext<'_>) -> Answer {
     let id = ask.workflow()?;
     let mut query = Query::new(ask.query)?;
     let view = match query.take("view").as_deref() {
@@ -77,8 +77,8 @@ pub(crate) async fn show(ask: &Ask<'_>) -> Answer {
 }
 
 /// The workflow with its jobs, and with what they left behind where that is wanted.
-async fn in_turn(ask: &Ask<'_>, id: WorkflowId, view: View) -> Answer {
-    let _turn = TURNS.take(&ask.caller()).await?;
+async fn in_turn(ask: &RequestContext<'_>, id: WorkflowId, view: View) -> Answer {
+    let _turn = TURNS.acquire(&ask.caller()).await?;
     let snapshot = ask.api.show(id).await?;
     let engine = ask.api.engine();
     let results = match view {
@@ -90,9 +90,9 @@ async fn in_turn(ask: &Ask<'_>, id: WorkflowId, view: View) -> Answer {
     };
     let text = text(ask.api, snapshot, results).await?;
     // The next one is gathered when this one is on its way.
-    let text = room::keep(&ask.api.rooms.answers, &ask.caller(), text).await?;
+    let text = quota::reserve_text(&ask.api.rooms.answers, &ask.caller(), text).await?;
     Ok((
-        Extension(HasRoom),
+        Extension(Reserved),
         [(header::CONTENT_TYPE, "application/json")],
         text,
     )
@@ -101,7 +101,7 @@ async fn in_turn(ask: &Ask<'_>, id: WorkflowId, view: View) -> Answer {
 
 /// The view of a workflow with its jobs. A long one is written apart, so that claims do not wait for it.
 async fn text(
-    api: &Context,
+    api: &AppState,
     snapshot: Snapshot,
     results: Option<Vec<JobResult>>,
 ) -> Result<Vec<u8>, Problem> {
@@ -120,7 +120,7 @@ async fn text(
         )
     };
     let text = if long {
-        api.engine().apart(write).await
+        api.engine().run_blocking(write).await
     } else {
         write()
     };
@@ -158,16 +158,16 @@ fn size(result: &JobResult) -> usize {
 }
 
 /// Returns when the workflow is over, the time has passed, or the server drains.
-async fn settle(api: &Context, id: WorkflowId, wait: Duration) -> Result<(), EngineError> {
+async fn settle(api: &AppState, id: WorkflowId, wait: Duration) -> Result<(), EngineError> {
     if !wait.is_zero() {
         // Before the first look, so that nothing falls between.
         let (_view, mut known) = api.follow(id);
         let seen = api.engine().glance(id).await?;
         if !seen.status.is_over() {
-            let ended = |known: &Known| match *known {
+            let ended = |known: &FeedVersion| match *known {
                 // What was learned before may be about an earlier end.
-                Known::Version { version, over } => over && version > seen.version,
-                Known::Removed => true,
+                FeedVersion::Version { version, over } => over && version > seen.version,
+                FeedVersion::Removed => true,
             };
             tokio::select! {
                 _ = timeout(wait, known.wait_for(ended)) => {}

@@ -2,15 +2,15 @@
 
 use serde::{Serialize, Serializer};
 use tidegate_workflow::{
-    Counts, JobIndex, JobResult, JobState, Label, Listed, Meta, Outline, Retention, Snapshot,
-    WorkflowId,
+    Counts, JobIndex, JobResult, JobState, Label, Listed, Meta, Retention, Snapshot, WorkflowId,
+    WorkflowSummary,
 };
 #[cfg(test)]
 use utoipa::ToSchema;
 
-use crate::edge::json::{Id, Verbatim};
-use crate::edge::time::Rfc3339;
-use crate::edge::words::{OnFailureWord, StatusWord};
+use crate::http::enum_text::{OnFailureWord, StatusWord};
+use crate::http::json::{Id, Verbatim};
+use crate::http::time::Rfc3339;
 use crate::jobs::view::Job;
 
 /// A workflow. Lists, `view=summary` and events leave out `on_failure` and what follows it.
@@ -134,7 +134,7 @@ impl<'a> Workflow<'a> {
     }
 
     /// The same of one of which only that was read.
-    pub(crate) fn outlined(outline: &'a Outline) -> Self {
+    pub(crate) fn outlined(outline: &'a WorkflowSummary) -> Self {
         let Listed {
             workflow,
             label,

@@ -71,10 +71,10 @@ pub(crate) fn domains_without_rule(
 mod tests {
     use serde_json::{Value, json};
     use tidegate_ratelimit::{SameDomain, Source};
-    use tidegate_workflow::Terms;
+    use tidegate_workflow::Policies;
 
     use super::*;
-    use crate::edge::body;
+    use crate::http::body;
     use crate::traces::Creating;
     use crate::workflows::definition::DefinitionBody;
 
@@ -87,7 +87,7 @@ mod tests {
             .collect();
         let definition = json!({"name": "w", "jobs": jobs}).to_string();
         let definition: DefinitionBody<'_> = body::read(definition.as_bytes()).unwrap();
-        let new = definition.resolve(None, &Terms::default(), &mut Creating::default());
+        let new = definition.resolve(None, &Policies::default(), &mut Creating::default());
         let source = Source {
             name: "vendor.yaml".to_owned(),
             text: b"domain: vendor".to_vec(),

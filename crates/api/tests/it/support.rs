@@ -10,8 +10,8 @@ use axum::http::Request;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tidegate_api::{
-    Access, Activity, Api, ConfigurationSource, Host, LimitUse, Loads, Peer, RateLimits, Totals,
-    Traces, Works,
+    Access, Activity, Api, Availability, ConfigurationSource, LimitUse, Loads, Peer, RateLimits,
+    ServerHooks, Totals, Traces,
 };
 use tidegate_ratelimit::{Limiter, MemoryBounds, MemoryStore, Options, OverrideStore};
 use tidegate_workflow::{Engine, EngineOptions, SqliteOptions, SqliteStore, Store, Timestamp};
@@ -190,14 +190,14 @@ fn now() -> Timestamp {
 }
 
 /// A process that serves nothing else.
-fn host() -> Host {
+fn host() -> ServerHooks {
     let store = tidegate_ratelimit::Store::Memory(MemoryStore::new(MemoryBounds::default()));
-    Host {
+    ServerHooks {
         version: "test",
         clock: Arc::new(now),
         test_clock: None,
         serving: Arc::new(|| true),
-        counting: Arc::new(|| Works::Yes),
+        counting: Arc::new(|| Availability::Up),
         totals: Arc::new(Totals::default),
         history: Arc::default(),
         limits: RateLimits {

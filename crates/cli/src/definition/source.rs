@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueHint};
 
 use super::{Definition, text_of};
-use crate::ask::exit::Failure;
-use crate::ask::remote::{Ask, Remote};
+use crate::client::exit::Failure;
+use crate::client::remote::{Ask, Remote};
 
 /// What to create.
 #[derive(Debug, Args)]

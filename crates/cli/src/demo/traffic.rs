@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::post;
-use crate::ask::remote::Remote;
+use crate::client::remote::Remote;
 
 /// Time between two calls.
 const BETWEEN: Duration = Duration::from_millis(25);

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::{PAUSE, post};
-use crate::ask::remote::Remote;
+use crate::client::remote::Remote;
 
 /// Of this many orders, one has a card that the bank declines.
 const DECLINED: u64 = 25;

@@ -7,12 +7,12 @@ use serde_json::value::RawValue;
 use tokio::time::sleep;
 
 use super::Named;
-use crate::ask::address::Query;
-use crate::ask::exit::{Exit, Failure};
-use crate::ask::remote::{Ask, Remote};
-use crate::ask::wire::{self, LogPage};
-use crate::screen::printable::{indented, printable};
-use crate::screen::{Format, Listed, Screen};
+use crate::client::address::Query;
+use crate::client::exit::{Exit, Failure};
+use crate::client::model::{self, LogPage};
+use crate::client::remote::{Ask, Remote};
+use crate::output::printable::{indented, printable};
+use crate::output::{Format, Listed, Screen};
 
 /// The pause between two looks at a log that is followed.
 const LOOK: Duration = Duration::from_secs(1);
@@ -67,11 +67,11 @@ async fn whole(job: &str, remote: &Remote, screen: &Screen) -> Result<Exit, Fail
         (after, items) = (Some(next), [items, found].concat());
     }
     let more = (dropped > 0).then(|| not_kept(dropped));
-    screen.list::<wire::LogLine>(&items, more.as_deref(), |item| remote.parse(item))?;
+    screen.list::<model::LogLine>(&items, more.as_deref(), |item| remote.parse(item))?;
     Ok(Exit::Done)
 }
 
-impl Listed for wire::LogLine {
+impl Listed for model::LogLine {
     const NOTHING: &str = "no lines\n";
 
     fn name(&self) -> String {
@@ -103,7 +103,7 @@ async fn follow(job: &str, remote: &Remote, screen: &Screen) -> Result<Exit, Fai
             (false, true) => return Ok(Exit::Done),
             (false, false) => {
                 // Whoever reports the end of a job sends the last lines before it: a last look finds them.
-                over = remote.read::<wire::Job>(&Ask::whole(job)).await?.is_over();
+                over = remote.read::<model::Job>(&Ask::whole(job)).await?.is_over();
                 if !over {
                     sleep(LOOK).await;
                 }
@@ -127,11 +127,11 @@ fn show(items: &[Box<RawValue>], remote: &Remote, screen: &Screen) -> Result<(),
             .iter()
             .try_for_each(|item| screen.object(item.get(), "", nothing));
     }
-    screen.list::<wire::LogLine>(items, None, |item| remote.parse(item))
+    screen.list::<model::LogLine>(items, None, |item| remote.parse(item))
 }
 
 /// A line for people, with its moment and attempt.
-fn line(line: &wire::LogLine) -> String {
+fn line(line: &model::LogLine) -> String {
     let head = format!("{}  {}  ", line.at.to_the_second(), line.attempt);
     let text = indented(&line.text, head.chars().count());
     format!("{}{text}\n", printable(&head))

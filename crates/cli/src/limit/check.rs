@@ -7,11 +7,11 @@ use serde_json::json;
 
 use super::Check;
 use super::target::shown;
-use crate::ask::exit::{Exit, Failure};
-use crate::ask::remote::{Ask, Remote};
-use crate::screen::Screen;
-use crate::screen::moment::short;
-use crate::screen::printable::printable;
+use crate::client::exit::{Exit, Failure};
+use crate::client::remote::{Ask, Remote};
+use crate::output::Screen;
+use crate::output::moment::short;
+use crate::output::printable::printable;
 
 /// The answer of the server.
 #[derive(Debug, Deserialize)]

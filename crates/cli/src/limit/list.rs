@@ -4,14 +4,14 @@ use serde::Deserialize;
 
 use super::List;
 use super::of_job::Limit;
-use crate::ask::address::Query;
-use crate::ask::exit::{Exit, Failure};
-use crate::ask::pages::pages_of;
-use crate::ask::remote::Remote;
-use crate::screen::counted::counted;
-use crate::screen::moment::{Moment, short};
-use crate::screen::table::{Cell, Table};
-use crate::screen::{Listed, Screen};
+use crate::client::address::Query;
+use crate::client::exit::{Exit, Failure};
+use crate::client::pages::pages_of;
+use crate::client::remote::Remote;
+use crate::output::counted::counted;
+use crate::output::moment::{Moment, short};
+use crate::output::table::{Cell, Table};
+use crate::output::{Listed, Screen};
 
 /// Most items of a page.
 const PAGE: usize = 100;

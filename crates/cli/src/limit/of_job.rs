@@ -4,8 +4,8 @@ use std::fmt;
 
 use serde::Deserialize;
 
-use crate::screen::counted::counted;
-use crate::screen::printable::printable;
+use crate::output::counted::counted;
+use crate::output::printable::printable;
 
 /// Units of a rate limit, or a bound of the jobs that run at the same time. Of a kind that is not known here, nothing is shown but its entries.
 #[derive(Debug, Clone, Deserialize)]

@@ -6,13 +6,13 @@ use serde_json::{Map, Value, json};
 
 use super::target::{Target, shown};
 use super::{Pause, Scale, Terms};
-use crate::ask::exit::{Exit, Failure};
-use crate::ask::remote::{Ask, Remote};
-use crate::screen::counted::counted;
-use crate::screen::moment::Moment;
-use crate::screen::printable::printable;
-use crate::screen::table::{Cell, Table};
-use crate::screen::{Listed, Screen};
+use crate::client::exit::{Exit, Failure};
+use crate::client::remote::{Ask, Remote};
+use crate::output::counted::counted;
+use crate::output::moment::Moment;
+use crate::output::printable::printable;
+use crate::output::table::{Cell, Table};
+use crate::output::{Listed, Screen};
 
 const PATH: &str = "/v1/limits/overrides";
 

@@ -3,7 +3,7 @@
 use clap::{Args, ValueHint};
 use serde_json::{Map, Value, json};
 
-use crate::ask::address::Query;
+use crate::client::address::Query;
 
 /// A key, by its domain and entries, or all keys of a limit.
 #[derive(Debug, Args)]

@@ -3,11 +3,11 @@
 use serde::Deserialize;
 
 use super::target::shown;
-use crate::ask::exit::{Exit, Failure};
-use crate::ask::remote::{Ask, Remote};
-use crate::screen::Screen;
-use crate::screen::moment::Moment;
-use crate::screen::table::{Cell, Table};
+use crate::client::exit::{Exit, Failure};
+use crate::client::remote::{Ask, Remote};
+use crate::output::Screen;
+use crate::output::moment::Moment;
+use crate::output::table::{Cell, Table};
 
 /// The answer of the server.
 #[derive(Debug, Deserialize)]

@@ -3,17 +3,17 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::ask::exit::{Exit, Failure, complain};
-use crate::ask::pages::Patience;
-use crate::ask::remote::{Ask, Remote};
-use crate::ask::wire::Incomplete;
-use crate::screen::Screen;
-use crate::screen::counted::counted;
-use crate::screen::printable::printable;
-use crate::workflow::targets::Deed;
+use crate::client::exit::{Exit, Failure, complain};
+use crate::client::model::Incomplete;
+use crate::client::pages::Patience;
+use crate::client::remote::{Ask, Remote};
+use crate::output::Screen;
+use crate::output::counted::counted;
+use crate::output::printable::printable;
+use crate::workflow::targets::BulkAction;
 
 /// Failures that are told one by one.
-const TOLD: usize = 20;
+const MAX_SHOWN_FAILURES: usize = 20;
 /// Most workflows of one request.
 const MOST: u64 = 1_000;
 /// The status of a workflow that is not there.
@@ -71,7 +71,7 @@ impl Refused {
 
 /// Acts on as many of the oldest as were counted, so that no more are changed than were counted.
 pub(crate) async fn act_on_oldest(
-    deed: Deed,
+    deed: BulkAction,
     filter: &Value,
     counted: Outcome,
     remote: &Remote,
@@ -102,7 +102,7 @@ impl Outcome {
 
     async fn pages(
         &mut self,
-        deed: Deed,
+        deed: BulkAction,
         filter: &Value,
         most: u64,
         remote: &Remote,
@@ -112,7 +112,7 @@ impl Outcome {
         while self.matched < most {
             let limit = (most - self.matched).min(MOST);
             let mut body = json!({ "action": deed.word(), "filter": filter, "limit": limit });
-            if let Deed::Expire(keep) = deed {
+            if let BulkAction::Expire(keep) = deed {
                 body["after"] = keep.word().into();
             }
             if let Some(cursor) = &cursor {
@@ -133,9 +133,10 @@ impl Outcome {
     }
 
     /// Adds what became of some, and returns where the others begin.
-    fn take(&mut self, page: Page, deed: Deed) -> Option<String> {
+    fn take(&mut self, page: Page, deed: BulkAction) -> Option<String> {
         // Somebody else removed these meanwhile, which is what was asked for.
-        let is_gone = |refused: &Refused| deed == Deed::Remove && refused.status == Some(ABSENT);
+        let is_gone =
+            |refused: &Refused| deed == BulkAction::Remove && refused.status == Some(ABSENT);
         let (gone, failed): (Vec<Refused>, Vec<Refused>) =
             page.failed.into_iter().partition(is_gone);
         self.matched = self.matched.saturating_add(page.matched);
@@ -149,7 +150,7 @@ impl Outcome {
     }
 
     /// Prints what was done and what was not, and says how the program ends.
-    pub(crate) fn told(self, deed: Deed, screen: &Screen) -> Result<Exit, Failure> {
+    pub(crate) fn told(self, deed: BulkAction, screen: &Screen) -> Result<Exit, Failure> {
         let Self {
             matched,
             done,
@@ -170,7 +171,7 @@ impl Outcome {
                 Ok(self.line(deed))
             })?;
         }
-        for Refused { id, error, .. } in failed.iter().take(TOLD) {
+        for Refused { id, error, .. } in failed.iter().take(MAX_SHOWN_FAILURES) {
             // A line is one failure, whatever is in its texts.
             complain(&Failure::new(
                 Exit::Refused,
@@ -180,7 +181,7 @@ impl Outcome {
         self.exit()
     }
 
-    fn line(&self, deed: Deed) -> String {
+    fn line(&self, deed: BulkAction) -> String {
         let word = deed.name();
         let all = counted(self.matched, "workflow");
         let done = self.done;
@@ -232,7 +233,7 @@ mod tests {
 
     #[test]
     fn the_gravest_failure_decides_how_it_ends() {
-        let check = |deed: Deed, statuses: &[u16], exit: Exit, expected: u64| {
+        let check = |deed: BulkAction, statuses: &[u16], exit: Exit, expected: u64| {
             let failed: Vec<Refused> = statuses.iter().copied().map(refused).collect();
             let mut outcome = Outcome {
                 end: End::Whole,
@@ -256,11 +257,11 @@ mod tests {
                 "{statuses:?}"
             );
         };
-        check(Deed::Cancel, &[], Exit::Done, 3);
-        check(Deed::Cancel, &[409], Exit::Refused, 2);
-        check(Deed::Cancel, &[404], Exit::Refused, 2);
-        check(Deed::Cancel, &[503, 409], Exit::Unavailable, 1);
-        check(Deed::Remove, &[404, 404], Exit::Done, 3);
-        check(Deed::Remove, &[404, 409], Exit::Refused, 2);
+        check(BulkAction::Cancel, &[], Exit::Done, 3);
+        check(BulkAction::Cancel, &[409], Exit::Refused, 2);
+        check(BulkAction::Cancel, &[404], Exit::Refused, 2);
+        check(BulkAction::Cancel, &[503, 409], Exit::Unavailable, 1);
+        check(BulkAction::Remove, &[404, 404], Exit::Done, 3);
+        check(BulkAction::Remove, &[404, 409], Exit::Refused, 2);
     }
 }

@@ -5,15 +5,15 @@ mod follower;
 
 use clap::{Args, ValueHint};
 
-use crate::ask::exit::{Exit, Failure};
-use crate::ask::remote::{Ask, Remote};
-use crate::ask::which::{Which, path};
-use crate::ask::wire::Summary;
-use crate::screen::Screen;
-use crate::screen::bar::Bar;
-use crate::screen::moment::{Moment, short};
-use crate::screen::printable::printable;
-pub(crate) use bounds::{Bounds, Until};
+use crate::client::exit::{Exit, Failure};
+use crate::client::model::Summary;
+use crate::client::remote::{Ask, Remote};
+use crate::client::which::{Which, path};
+use crate::output::Screen;
+use crate::output::bar::Bar;
+use crate::output::moment::{Moment, short};
+use crate::output::printable::printable;
+pub(crate) use bounds::{WaitLimit, WaitOptions};
 use follower::{Follower, Last, Show};
 
 #[derive(Debug, Args)]
@@ -22,7 +22,7 @@ pub(crate) struct Wait {
     #[arg(value_hint = ValueHint::Other)]
     id: Which,
     #[command(flatten)]
-    until: Until,
+    until: WaitOptions,
 }
 
 #[derive(Debug, Args)]
@@ -31,12 +31,12 @@ pub(crate) struct Watch {
     #[arg(value_hint = ValueHint::Other)]
     id: Which,
     #[command(flatten)]
-    until: Until,
+    until: WaitOptions,
 }
 
 /// Waits in silence, and says how the workflow ended.
 pub(crate) async fn wait(wait: &Wait, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
-    let mut bounds = Bounds::new(&wait.until);
+    let mut bounds = WaitLimit::new(&wait.until);
     let first = found(&wait.id, &mut bounds, remote).await?;
     let last = followed(first, &mut bounds, remote, screen, Show::Nothing).await?;
     ended(&last, screen)
@@ -48,7 +48,7 @@ pub(crate) async fn watch(
     remote: &Remote,
     screen: &Screen,
 ) -> Result<Exit, Failure> {
-    let mut bounds = Bounds::new(&watch.until);
+    let mut bounds = WaitLimit::new(&watch.until);
     let first = found(&watch.id, &mut bounds, remote).await?;
     if screen.live && screen.is_table() {
         return progress(first, &mut bounds, remote, screen).await;
@@ -67,11 +67,11 @@ pub(crate) async fn watch(
 /// Does `create`, which gives an id, shows progress, if there is a terminal, until the workflow is over, and says how it ended.
 pub(crate) async fn run(
     create: impl Future<Output = Result<String, Failure>>,
-    until: &Until,
+    until: &WaitOptions,
     remote: &Remote,
     screen: &Screen,
 ) -> Result<Exit, Failure> {
-    let mut bounds = Bounds::new(until);
+    let mut bounds = WaitLimit::new(until);
     let doubt = "; the workflow may or may not have been created and started";
     let first = Box::pin(async { look(create.await?, remote).await });
     let first = bounds.first(remote.shown(), doubt, first).await?;
@@ -80,7 +80,7 @@ pub(crate) async fn run(
 
 async fn progress(
     first: Last,
-    bounds: &mut Bounds,
+    bounds: &mut WaitLimit,
     remote: &Remote,
     screen: &Screen,
 ) -> Result<Exit, Failure> {
@@ -96,7 +96,7 @@ async fn progress(
 }
 
 /// The workflow that is meant, as it is now.
-async fn found(which: &Which, bounds: &mut Bounds, remote: &Remote) -> Result<Last, Failure> {
+async fn found(which: &Which, bounds: &mut WaitLimit, remote: &Remote) -> Result<Last, Failure> {
     let first = Box::pin(async { look(which.id(remote).await?, remote).await });
     bounds.first(remote.shown(), "", first).await
 }
@@ -113,7 +113,7 @@ async fn look(id: String, remote: &Remote) -> Result<Last, Failure> {
 /// Follows a workflow until it is over or the time is.
 async fn followed(
     first: Last,
-    bounds: &mut Bounds,
+    bounds: &mut WaitLimit,
     remote: &Remote,
     screen: &Screen,
     show: Show<'_>,

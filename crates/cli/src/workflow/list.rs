@@ -7,15 +7,15 @@ use clap::{Args, ValueHint};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::ask::address::Query;
-use crate::ask::exit::{Exit, Failure};
-use crate::ask::pages::{PAGE, Patience, pages};
-use crate::ask::remote::{Ask, Remote};
-use crate::ask::wire::{Incomplete, STATUSES, Summary};
-use crate::screen::moment::{Moment, short};
-use crate::screen::printable::printable;
-use crate::screen::table::{Cell, Table};
-use crate::screen::{Listed, Screen};
+use crate::client::address::Query;
+use crate::client::exit::{Exit, Failure};
+use crate::client::model::{Incomplete, STATUSES, Summary};
+use crate::client::pages::{PAGE, Patience, pages};
+use crate::client::remote::{Ask, Remote};
+use crate::output::moment::{Moment, short};
+use crate::output::printable::printable;
+use crate::output::table::{Cell, Table};
+use crate::output::{Listed, Screen};
 
 const COUNT: &str = "/v1/workflows:count";
 

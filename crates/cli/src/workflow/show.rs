@@ -7,18 +7,18 @@ use clap::{Args, ValueEnum, ValueHint};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::ask::address::{Query, escaped};
-use crate::ask::environment::{Colour, Glyphs};
-use crate::ask::exit::{Exit, Failure};
-use crate::ask::remote::{Ask, Remote};
-use crate::ask::which::{Which, path};
-use crate::ask::wire::{Job, STATES, Summary};
-use crate::screen::counted::counted;
-use crate::screen::file;
-use crate::screen::moment::{Moment, short};
-use crate::screen::printable::{self, printable};
-use crate::screen::table::{Cell, Table};
-use crate::screen::{Format, Screen, print};
+use crate::client::address::{Query, escaped};
+use crate::client::environment::{Colour, Glyphs};
+use crate::client::exit::{Exit, Failure};
+use crate::client::model::{Job, STATES, Summary};
+use crate::client::remote::{Ask, Remote};
+use crate::client::which::{Which, path};
+use crate::output::counted::counted;
+use crate::output::file;
+use crate::output::moment::{Moment, short};
+use crate::output::printable::{self, printable};
+use crate::output::table::{Cell, Table};
+use crate::output::{Format, Screen, print};
 use crate::workflow::list::status;
 
 /// Jobs that are shown unless all are asked for: more than a screen, and few enough to scroll back.

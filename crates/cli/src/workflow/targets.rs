@@ -6,14 +6,14 @@ use std::time::Duration;
 use clap::{ArgGroup, Args, ValueHint};
 use serde_json::json;
 
-use crate::ask::exit::{Exit, Failure};
-use crate::ask::remote::{Ask, Remote};
-use crate::ask::which::{Which, path};
-use crate::ask::wire::{Acted, STATUSES, Summary};
-use crate::screen::Screen;
-use crate::screen::counted::counted;
-use crate::screen::moment::{Moment, short};
-use crate::screen::printable::printable;
+use crate::client::exit::{Exit, Failure};
+use crate::client::model::{Acted, STATUSES, Summary};
+use crate::client::remote::{Ask, Remote};
+use crate::client::which::{Which, path};
+use crate::output::Screen;
+use crate::output::counted::counted;
+use crate::output::moment::{Moment, short};
+use crate::output::printable::printable;
 use crate::workflow::bulk::{Outcome, act_on_oldest};
 use crate::workflow::list::{Chosen, Counted, Statuses};
 use crate::workflow::{act, for_each};
@@ -39,7 +39,7 @@ pub(crate) struct Targets {
 
 /// Something done to workflows that needs no more words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Deed {
+pub(crate) enum BulkAction {
     Start,
     Cancel,
     Pause,
@@ -66,7 +66,7 @@ impl Keep {
     }
 }
 
-impl Deed {
+impl BulkAction {
     /// What the API calls it.
     pub(crate) const fn word(self) -> &'static str {
         match self {
@@ -141,7 +141,7 @@ impl Targets {
 
     pub(crate) async fn each(
         &self,
-        deed: Deed,
+        deed: BulkAction,
         remote: &Remote,
         screen: &Screen,
     ) -> Result<Exit, Failure> {
@@ -150,8 +150,8 @@ impl Targets {
             return self.all(deed, remote, screen).await;
         }
         for_each(&self.ids, async |which| match deed {
-            Deed::Remove => remove(which, remote, screen).await,
-            Deed::Expire(keep) => expire(which, keep, remote, screen).await,
+            BulkAction::Remove => remove(which, remote, screen).await,
+            BulkAction::Expire(keep) => expire(which, keep, remote, screen).await,
             deed => {
                 act(
                     &Ask::post(format!("{}:{}", which.path(remote).await?, deed.word()), ""),
@@ -179,7 +179,12 @@ impl Targets {
         Ok(())
     }
 
-    async fn all(&self, deed: Deed, remote: &Remote, screen: &Screen) -> Result<Exit, Failure> {
+    async fn all(
+        &self,
+        deed: BulkAction,
+        remote: &Remote,
+        screen: &Screen,
+    ) -> Result<Exit, Failure> {
         let statuses = self.statuses.or(deed.applies_to());
         deed.check(&statuses)?;
         // One moment for both, so that --since and --until mean the same when somebody took long to answer.
@@ -207,7 +212,7 @@ impl Targets {
 }
 
 /// Asks the person at the terminal. A program cannot be asked, so it has to give `--yes`.
-fn confirmed(deed: Deed, matched: u64) -> Result<bool, Failure> {
+fn confirmed(deed: BulkAction, matched: u64) -> Result<bool, Failure> {
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         let all = counted(matched, "workflow");
         let them = if matched == 1 { "it" } else { "them" };
@@ -293,21 +298,21 @@ mod tests {
 
     #[test]
     fn statuses_that_an_action_never_changes_are_refused() {
-        let check = |deed: Deed, status: &str, expected: Option<&str>| {
+        let check = |deed: BulkAction, status: &str, expected: Option<&str>| {
             let found = deed
                 .check(&[status.to_owned()])
                 .err()
                 .map(|failure| failure.text);
             assert_eq!(found.as_deref(), expected, "{deed:?} {status}");
         };
-        check(Deed::Remove, "failed", None);
-        check(Deed::Remove, "pending", None);
-        check(Deed::Retry, "running", None);
-        check(Deed::Expire(Keep::Forever), "running", None);
+        check(BulkAction::Remove, "failed", None);
+        check(BulkAction::Remove, "pending", None);
+        check(BulkAction::Retry, "running", None);
+        check(BulkAction::Expire(Keep::Forever), "running", None);
         let remove = "--status running: remove applies only to workflows that are pending, succeeded, failed, cancelled";
-        check(Deed::Remove, "running", Some(remove));
+        check(BulkAction::Remove, "running", Some(remove));
         check(
-            Deed::Pause,
+            BulkAction::Pause,
             "failed",
             Some("--status failed: pause applies only to workflows that are running"),
         );

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tidegate_memcache::Found::{Count, Foreign, Missing};
+use tidegate_memcache::CounterRead::{Count, Foreign, Missing};
 use tidegate_memcache::test_util::MemcachedServer;
 use tidegate_memcache::{Charge, Client, Config, Expiry, Servers};
 
@@ -15,7 +15,7 @@ async fn what_a_client_adds_it_reads_at_once() {
     for expected in [Missing, Count(3), Count(6), Count(9)] {
         assert_eq!(add(&client, "a", 3).await, expected);
     }
-    client.settle().await;
+    client.flush().await;
     assert_eq!(server.value("a").as_deref(), Some("12"));
     let stats = client.stats();
     assert_eq!(
@@ -52,7 +52,7 @@ async fn several_clients_lose_no_hit() {
     }
     tasks.join_all().await;
     for client in &clients {
-        client.settle().await;
+        client.flush().await;
         assert_eq!(client.stats().failed_changes, 0);
     }
     for key in 0..5 {
@@ -104,7 +104,7 @@ async fn values_of_others_are_told_apart() {
         );
     }
     assert_eq!(add(&client, "text", 1).await, Foreign);
-    client.settle().await;
+    client.flush().await;
     assert_eq!(
         (client.stats().failed_changes, client.stats().foreign_values),
         (1, 5)
@@ -122,7 +122,7 @@ async fn a_counter_that_is_evicted_meanwhile_is_charged_all_the_same() {
     let server = MemcachedServer::start();
     let client = patient(&[server.address()]);
     client.change(charge("a", 3, Count(7)));
-    client.settle().await;
+    client.flush().await;
     assert_eq!(server.value("a").as_deref(), Some("3"));
     assert_eq!(client.stats().missed_changes, 1);
 }
@@ -144,7 +144,7 @@ async fn a_counter_expires_when_it_should_also_after_more_than_thirty_days() {
         });
         // An increment keeps the time.
         assert_eq!(add(&client, key, 1).await, Count(1), "{key} counts");
-        client.settle().await;
+        client.flush().await;
         let keys = server.keys();
         let expiry = keys.iter().find(|(name, _)| name == key).unwrap().1;
         let expected = i64::try_from(now() + seconds).unwrap();
@@ -179,7 +179,7 @@ async fn many_keys_are_read_at_once_from_all_servers() {
     }
     // Where Go's client looks for it: its CRC-32 is 0xb5ea4ec5, which is 0 modulo 3.
     client.change(charge("domain_key_value_1234", 1, Missing));
-    client.settle().await;
+    client.flush().await;
     let has: Vec<bool> = servers
         .iter()
         .map(|server| server.value("domain_key_value_1234").is_some())
@@ -207,7 +207,7 @@ async fn a_changed_list_of_servers_moves_keys_and_keeps_connections() {
     for key in &keys {
         add(&client, key, 1).await;
     }
-    client.settle().await;
+    client.flush().await;
     let stats = client.stats();
     assert_eq!(
         (stats.opened, stats.failed_reads, stats.failed_changes),

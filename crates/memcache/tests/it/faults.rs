@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tidegate_memcache::Found::{Count, Missing, Unknown};
+use tidegate_memcache::CounterRead::{Count, Missing, Unknown};
 use tidegate_memcache::test_util::MemcachedServer;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -19,7 +19,7 @@ async fn a_dead_server_costs_its_own_keys_only_and_is_found_when_it_is_back() {
     for key in &keys {
         add(&client, key, 1).await;
     }
-    client.settle().await;
+    client.flush().await;
     let of_first: Vec<bool> = keys
         .iter()
         .map(|key| servers[0].value(key).is_some())
@@ -55,7 +55,7 @@ async fn a_silent_server_is_waited_for_once_and_then_refused_at_once() {
     let server = MemcachedServer::start();
     let client = client(&[server.address()], SHORT);
     add(&client, "a", 1).await;
-    client.settle().await;
+    client.flush().await;
     server.pause();
     assert_eq!(add(&client, "a", 1).await, Unknown);
     until("the server is given up", async || {
@@ -158,7 +158,7 @@ async fn an_error_of_the_server_is_an_answer() {
     let client = patient(&[address]);
     assert_eq!(read(&client, &["a"]).await, [Unknown]);
     client.change(refund("a", 1, Unknown));
-    client.settle().await;
+    client.flush().await;
     let stats = client.stats();
     assert_eq!(
         (stats.failed_reads, stats.failed_changes, stats.closed),

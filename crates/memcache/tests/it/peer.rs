@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tidegate_memcache::{Change, Charge, Client, Config, Expiry, Found, Servers};
+use tidegate_memcache::{Change, Charge, Client, Config, CounterRead, Expiry, Servers};
 use tidegate_pipeline::Address;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -22,19 +22,19 @@ pub(crate) fn patient(addresses: &[Address]) -> Client {
     client(addresses, PATIENCE)
 }
 
-pub(crate) async fn read(client: &Client, keys: &[&str]) -> Vec<Found> {
+pub(crate) async fn read(client: &Client, keys: &[&str]) -> Vec<CounterRead> {
     client.read(keys, Instant::now() + PATIENCE).await
 }
 
 /// Reads a counter and adds to it, as one request does.
-pub(crate) async fn add(client: &Client, key: &str, hits: u64) -> Found {
+pub(crate) async fn add(client: &Client, key: &str, hits: u64) -> CounterRead {
     let found = read(client, &[key]).await[0];
     client.change(charge(key, hits, found));
     found
 }
 
 /// Adds to a counter of which this is known.
-pub(crate) fn charge(key: &str, hits: u64, found: Found) -> Charge<'_> {
+pub(crate) fn charge(key: &str, hits: u64, found: CounterRead) -> Charge<'_> {
     Charge {
         key: key.as_bytes(),
         change: Change::Add,
@@ -45,7 +45,7 @@ pub(crate) fn charge(key: &str, hits: u64, found: Found) -> Charge<'_> {
 }
 
 /// Takes back from a counter of which this is known.
-pub(crate) fn refund(key: &str, hits: u64, found: Found) -> Charge<'_> {
+pub(crate) fn refund(key: &str, hits: u64, found: CounterRead) -> Charge<'_> {
     Charge {
         change: Change::Subtract,
         ..charge(key, hits, found)

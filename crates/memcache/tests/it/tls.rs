@@ -4,7 +4,7 @@ use std::path::Path;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use tempfile::TempDir;
-use tidegate_memcache::Found::{Count, Missing, Unknown};
+use tidegate_memcache::CounterRead::{Count, Missing, Unknown};
 use tidegate_memcache::test_util::MemcachedServer;
 use tidegate_memcache::{Client, Config, Servers};
 use tidegate_pipeline::{Address, ClientCertificate, Connector, Tls, Verification};

@@ -9,9 +9,9 @@ use crate::batch::Batch;
 use crate::batch::load::Load;
 use crate::call::group::Group;
 use crate::call::{Call, DeadlinePassed, Unanswered, Written};
+use crate::client::command_counts::CommandCounts;
+use crate::client::retry_queue::RetryQueue;
 use crate::client::route::{GroupParts, Route, whole_groups};
-use crate::client::tally::Tally;
-use crate::client::waiting::Waiting;
 use crate::cluster::Cluster;
 use crate::config::parallelism::Parallelism;
 use crate::link::context::ClientContext;
@@ -31,9 +31,9 @@ pub(crate) enum Backend {
 pub(crate) struct Sender {
     pub(crate) backend: Backend,
     pub(crate) context: Arc<ClientContext>,
-    pub(crate) tally: Tally,
+    pub(crate) tally: CommandCounts,
     /// The calls that wait to be sent again.
-    pub(crate) waiting: Waiting,
+    pub(crate) waiting: RetryQueue,
 }
 
 /// An attempt, and what it knew of the cluster.

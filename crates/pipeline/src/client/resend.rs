@@ -9,7 +9,7 @@ use crate::batch::Batch;
 use crate::batch::unfinished::Asking;
 use crate::client::attempt::{Attempt, Backend, Sender};
 use crate::client::retry::{Retry, UnfinishedUnit};
-use crate::client::waiting::{Place, Progress};
+use crate::client::retry_queue::{Progress, RetryPermit};
 use crate::node::Node;
 use crate::outcome::Outcome;
 
@@ -96,7 +96,7 @@ fn enter<'a>(
     unfinished: &[UnfinishedUnit],
     retries: &[Retry],
     outcomes: &[Outcome],
-) -> Option<Place<'a>> {
+) -> Option<RetryPermit<'a>> {
     let has_begun =
         |unit: &UnfinishedUnit| batch.may_have_begun(unit.unit, &unit.commands, outcomes);
     let progress = if unfinished.iter().any(has_begun) {

@@ -11,7 +11,7 @@ use tracing::warn;
 use crate::batch::Batch;
 use crate::batch::builder::Arg;
 use crate::cluster::agreement::{Agreement, Conclusion, SnapshotSummary};
-use crate::cluster::ask::{Failures, LogThrottle, ask_server, warn_of_silence};
+use crate::cluster::query::{Failures, LogThrottle, query_server, warn_of_silence};
 use crate::cluster::sentinels::Sentinels;
 use crate::cluster::view::{View, current_epoch};
 use crate::config::address::Address;
@@ -211,7 +211,7 @@ async fn ask_for_owners(
         .unit()
         .command("CLUSTER", &[Arg::Bytes(b"SLOTS")])
         .command("CLUSTER", &[Arg::Bytes(b"INFO")]);
-    let answer = ask_server(&address, &context, &question).await;
+    let answer = query_server(&address, &context, &question).await;
     let told = |reason: String| {
         warn_of_silence(&address, &reason);
         reason

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::Cluster;
 use crate::cluster::agreement::SnapshotSummary;
-use crate::cluster::knowledge::{Asked, Seen};
+use crate::cluster::shared_topology::{RefreshTime, SeenVersion};
 use crate::stats::count;
 
 /// Least time between two refreshes: redirects correct the snapshot meanwhile, slot by slot.
@@ -38,7 +38,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) struct Refresher {
     cluster: Arc<Cluster>,
     /// How much of what the clients know is in the snapshot.
-    seen: Seen,
+    seen: SeenVersion,
     changes: watch::Receiver<u64>,
 }
 
@@ -46,7 +46,7 @@ impl Refresher {
     pub(crate) fn new(cluster: &Arc<Cluster>) -> Self {
         Self {
             cluster: Arc::clone(cluster),
-            seen: Seen::default(),
+            seen: SeenVersion::default(),
             changes: cluster.knowledge.changes(),
         }
     }
@@ -105,7 +105,7 @@ impl Cluster {
         let began = Instant::now();
         let found = self.ask().await;
         if let Some(last) = &mut turn {
-            **last = Some(Asked { began, found });
+            **last = Some(RefreshTime { began, found });
         }
     }
 
@@ -172,7 +172,7 @@ mod tests {
 
     use super::*;
     use crate::cluster::discovery::Discovery;
-    use crate::cluster::knowledge::Knowledge;
+    use crate::cluster::shared_topology::SharedTopology;
     use crate::config::Config;
     use crate::config::address::Address;
     use crate::link::context::ClientContext;
@@ -181,7 +181,7 @@ mod tests {
     async fn a_client_that_is_stuck_in_its_turn_is_not_waited_for() {
         let nobody: Vec<Address> = vec!["127.0.0.1:4".parse().unwrap()];
         let config = Config::cluster(nobody.clone());
-        let knowledge = Knowledge::of(&config);
+        let knowledge = SharedTopology::of(&config);
         let _turn = knowledge.asking.lock().await;
         let began = Instant::now();
         let context = ClientContext::new(config).unwrap();

@@ -12,8 +12,8 @@ use tracing::warn;
 
 use crate::batch::Batch;
 use crate::batch::builder::Arg;
-use crate::cluster::ask::{
-    Failures, ask, ask_server, warn_of_sentinel, warn_of_silence, within_ask_timeout,
+use crate::cluster::query::{
+    Failures, ask, query_server, warn_of_sentinel, warn_of_silence, within_ask_timeout,
 };
 use crate::cluster::view::View;
 use crate::config::address::Address;
@@ -215,7 +215,7 @@ async fn check_primary(address: &Address, context: &ClientContext) -> Result<(),
     static LOGGED: Once = Once::new();
     let mut question = Batch::new();
     question.unit().command("ROLE", &[]);
-    match ask_server(address, context, &question).await.as_deref() {
+    match query_server(address, context, &question).await.as_deref() {
         Ok([Outcome::Reply(Reply::Array(fields))]) => match fields.first() {
             Some(Ok(Reply::Bulk(role))) if role == "master" => Ok(()),
             _ => Err("it is a replica".to_owned()),

@@ -19,11 +19,11 @@ use crate::batch::load::Load;
 use crate::call::group::Group;
 use crate::link::deadlines::Deadlines;
 use crate::link::handshake::ReadySocket;
-use crate::link::host::{Host, LinkId, Turn};
-use crate::link::life::{CloseReason, Event};
-use crate::link::owed::Owed;
+use crate::link::owner::{LinkId, LinkOwner, LinkReport};
+use crate::link::pending::PendingReplies;
 use crate::link::socket::Socket;
 use crate::link::stagger::{ReadStep, Stagger};
+use crate::link::state::{CloseReason, Event};
 use crate::link::watchdog::{Verdict, Watchdog};
 use crate::outcome::{NotSent, Outcome};
 use crate::stats::count;
@@ -44,7 +44,7 @@ const KEEP_BUFFER: usize = 1 << 20;
 
 /// The socket of one connection, and the groups whose replies are due.
 #[derive(Debug)]
-pub(crate) struct Connection<H: Host> {
+pub(crate) struct Connection<H: LinkOwner> {
     host: H,
     link: LinkId,
     socket: Socket,
@@ -56,7 +56,7 @@ pub(crate) struct Connection<H: Host> {
     /// Bytes that may have left since the connection opened: what the socket took, and what was offered to a write that
     /// failed, unless it certainly took none of it.
     written: u64,
-    owed: Owed,
+    owed: PendingReplies,
     deadlines: Deadlines,
     stagger: Stagger,
     watchdog: Watchdog,
@@ -92,7 +92,7 @@ impl From<String> for Stop {
     }
 }
 
-impl<H: Host> Connection<H> {
+impl<H: LinkOwner> Connection<H> {
     pub(crate) fn new(host: H, link: LinkId, greeted: ReadySocket) -> Self {
         let ReadySocket {
             socket,
@@ -110,7 +110,7 @@ impl<H: Host> Connection<H> {
             write: BytesMut::new(),
             unflushed: false,
             written: 0,
-            owed: Owed::default(),
+            owed: PendingReplies::default(),
             deadlines: Deadlines::default(),
             stagger: Stagger::default(),
             watchdog,
@@ -240,7 +240,7 @@ impl<H: Host> Connection<H> {
 
     /// Moves groups from the node into the write buffer. True when there were any.
     fn fill(&mut self, cx: &mut Context<'_>) -> Result<bool, CloseReason> {
-        let turn = Turn {
+        let turn = LinkReport {
             link: self.link,
             released: std::mem::take(&mut self.released),
             oldest: self.owed.oldest().map(Instant::into_std),
@@ -384,7 +384,7 @@ impl<H: Host> Connection<H> {
     }
 }
 
-impl<H: Host> Drop for Connection<H> {
+impl<H: LinkOwner> Drop for Connection<H> {
     /// When the runtime stops, or the task panics, callers on other runtimes must not wait for a reply that nobody reads.
     fn drop(&mut self) {
         if !self.ended {

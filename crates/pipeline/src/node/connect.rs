@@ -12,8 +12,8 @@ use crate::call::group::Group;
 use crate::config::Servers;
 use crate::link::connection::Connection;
 use crate::link::handshake::{self, Probe, ReadySocket};
-use crate::link::host::LinkId;
-use crate::link::life::{Effect, Event};
+use crate::link::owner::LinkId;
+use crate::link::state::{Effect, Event};
 use crate::stats::count;
 
 /// A connection that breaks sooner than this counts as a failed attempt, so that a server which accepts and then closes

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use crate::batch::load::Load;
 use crate::call::group::Group;
-use crate::link::host::{LinkId, Turn};
-use crate::link::life::{self, CloseReason, Effect, Event, Standing};
+use crate::link::owner::{LinkId, LinkReport};
+use crate::link::state::{self, CloseReason, Effect, Event, LinkState};
 use crate::node::queue::Queue;
 use crate::node::selection;
 
@@ -15,7 +15,7 @@ use crate::node::selection;
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) id: LinkId,
-    standing: Standing,
+    standing: LinkState,
     /// Groups the connection has not taken yet; they count in `load`.
     pub(crate) queue: VecDeque<Group>,
     /// Queued and in flight.
@@ -32,7 +32,7 @@ impl Link {
     pub(crate) fn new(id: LinkId) -> Self {
         Self {
             id,
-            standing: Standing::Serving,
+            standing: LinkState::Serving,
             queue: VecDeque::new(),
             load: Load::default(),
             waker: None,
@@ -45,17 +45,17 @@ impl Link {
     /// Plays an event on the link's standing, and returns what is to be done.
     #[inline]
     pub(crate) fn apply(&mut self, event: Event) -> Effect {
-        let (standing, effect) = life::next(self.standing, event);
+        let (standing, effect) = state::next_state(self.standing, event);
         self.standing = standing;
         effect
     }
 
     pub(crate) fn is_serving(&self) -> bool {
-        self.standing == Standing::Serving
+        self.standing == LinkState::Serving
     }
 
     pub(crate) fn is_silent(&self) -> bool {
-        self.standing == Standing::Silent
+        self.standing == LinkState::Silent
     }
 
     /// Takes back the groups that the connection has not taken.
@@ -93,7 +93,7 @@ impl Link {
     #[inline]
     pub(crate) fn turn(
         &mut self,
-        turn: &Turn<'_>,
+        turn: &LinkReport<'_>,
         groups: &mut Vec<Group>,
     ) -> Result<(), CloseReason> {
         self.load.remove(turn.released);

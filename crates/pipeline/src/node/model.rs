@@ -96,7 +96,7 @@ fn turn(
     waker: &Waker,
     groups: &mut Vec<Group>,
 ) -> Result<(), CloseReason> {
-    let turn = Turn {
+    let turn = LinkReport {
         link,
         released: Load::default(),
         oldest: None,

@@ -8,8 +8,8 @@ use fastrand::Rng;
 use crate::batch::load::Load;
 use crate::call::group::Group;
 use crate::config::Config;
-use crate::link::host::{LinkId, Turn};
-use crate::link::life::{CloseReason, Effect, Event};
+use crate::link::owner::{LinkId, LinkReport};
+use crate::link::state::{CloseReason, Effect, Event};
 use crate::node::link::Link;
 use crate::node::queue::Queue;
 use crate::node::selection;
@@ -46,7 +46,7 @@ pub(crate) enum Demand {
 
 /// Which connections a group may go to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Lane {
+enum LinkChoice {
     Any,
     Reserved(LinkId),
     AllBut(LinkId),
@@ -181,8 +181,9 @@ impl Pool {
     pub(crate) fn place(&mut self, groups: impl Iterator<Item = Group>, total: Load) -> Demand {
         let is_large = total.bytes > LARGE;
         let lane = self.lane(is_large);
-        let is_shared =
-            is_large && lane == Lane::Any && self.links.iter().any(|link| link.load.commands > 0);
+        let is_shared = is_large
+            && lane == LinkChoice::Any
+            && self.links.iter().any(|link| link.load.commands > 0);
         match self.room_for_all(total, lane) {
             Some(at) => groups.for_each(|group| {
                 let load = group.load();
@@ -200,7 +201,7 @@ impl Pool {
     /// A connection for a call with more commands than a connection takes beside others, when nothing is under way on it.
     ///
     /// Else the parts of the call would wait for replies to each other. The bound on bytes holds.
-    fn room_for_all(&self, total: Load, lane: Lane) -> Option<usize> {
+    fn room_for_all(&self, total: Load, lane: LinkChoice) -> Option<usize> {
         if total.commands <= self.cap.commands
             || total.bytes > self.cap.bytes
             || self.waiting().commands > 0
@@ -212,11 +213,11 @@ impl Pool {
             .position(|link| lane.has(link.id) && link.is_serving() && link.load == Load::default())
     }
 
-    fn place_one(&mut self, group: Group, lane: Lane) {
+    fn place_one(&mut self, group: Group, lane: LinkChoice) {
         let load = group.load();
         let queue = match lane {
-            Lane::Reserved(_) => &mut self.large,
-            Lane::Any | Lane::AllBut(_) => &mut self.queue,
+            LinkChoice::Reserved(_) => &mut self.large,
+            LinkChoice::Any | LinkChoice::AllBut(_) => &mut self.queue,
         };
         // Groups already waiting go first: else a large one that fits nowhere could wait for ever.
         if queue.is_empty() {
@@ -231,15 +232,15 @@ impl Pool {
     }
 
     /// Where a call goes. The first large call that finds several connections reserves one of them for large calls.
-    fn lane(&mut self, is_large: bool) -> Lane {
+    fn lane(&mut self, is_large: bool) -> LinkChoice {
         if is_large && self.reserved().is_none() && self.serving().nth(1).is_some() {
             // The youngest has the least to do, because groups go to the oldest first.
             self.reserved = self.serving().last().map(|link| link.id);
         }
         match self.reserved() {
-            Some(id) if is_large => Lane::Reserved(id),
-            Some(id) => Lane::AllBut(id),
-            None => Lane::Any,
+            Some(id) if is_large => LinkChoice::Reserved(id),
+            Some(id) => LinkChoice::AllBut(id),
+            None => LinkChoice::Any,
         }
     }
 
@@ -257,7 +258,7 @@ impl Pool {
     /// The connection should close.
     pub(crate) fn take(
         &mut self,
-        turn: &Turn<'_>,
+        turn: &LinkReport<'_>,
         groups: &mut Vec<Group>,
     ) -> Result<Demand, CloseReason> {
         let waited = self.head_waited();
@@ -337,7 +338,7 @@ impl Pool {
     }
 }
 
-impl Lane {
+impl LinkChoice {
     fn has(self, link: LinkId) -> bool {
         match self {
             Self::Any => true,

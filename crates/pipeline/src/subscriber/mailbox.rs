@@ -22,7 +22,7 @@ pub(super) struct Mailbox {
 #[derive(Debug, Default)]
 struct State {
     /// How each channel stands, as the reader was told or will be.
-    standings: HashMap<Bytes, Standing>,
+    standings: HashMap<Bytes, ChannelState>,
     /// Channels whose standing the reader does not know yet, at most once each: so they are bounded without a bound.
     news: VecDeque<Bytes>,
     messages: VecDeque<(Bytes, Bytes)>,
@@ -34,7 +34,7 @@ struct State {
 
 /// How a channel stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum ChannelState {
     Subscribed,
     Unsubscribed(Arc<str>),
     Refused(Refusal),
@@ -79,16 +79,16 @@ impl Mailbox {
     /// Tells how a channel stands. Only the latest standing waits for the reader.
     ///
     /// A failure that follows a failure is no news; a new subscription always is.
-    pub(super) fn stands(&self, channel: &Bytes, standing: Standing) {
+    pub(super) fn stands(&self, channel: &Bytes, standing: ChannelState) {
         let mut state = self.state();
-        let is_failure = standing != Standing::Subscribed;
+        let is_failure = standing != ChannelState::Subscribed;
         let failed = state
             .standings
             .get(channel)
-            .is_some_and(|last| *last != Standing::Subscribed);
+            .is_some_and(|last| *last != ChannelState::Subscribed);
         let same_kind = state.standings.get(channel).map(std::mem::discriminant)
             == Some(std::mem::discriminant(&standing));
-        let is_weaker = failed && matches!(standing, Standing::Unsubscribed(_));
+        let is_weaker = failed && matches!(standing, ChannelState::Unsubscribed(_));
         if is_failure && failed && (same_kind || is_weaker) {
             return;
         }
@@ -153,7 +153,7 @@ impl State {
     }
 }
 
-impl Standing {
+impl ChannelState {
     fn told_of(self, channel: Bytes) -> SubscriberEvent {
         match self {
             Self::Subscribed => SubscriberEvent::Subscribed { channel },
@@ -220,10 +220,10 @@ mod tests {
         let mailbox = mailbox(4, 100);
         let channel = Bytes::from("c");
         for round in 0..100 {
-            mailbox.stands(&channel, Standing::Subscribed);
+            mailbox.stands(&channel, ChannelState::Subscribed);
             mailbox.stands(
                 &channel,
-                Standing::Unsubscribed(format!("loss {round}").into()),
+                ChannelState::Unsubscribed(format!("loss {round}").into()),
             );
         }
         let lost = SubscriberEvent::Unsubscribed {
@@ -231,10 +231,10 @@ mod tests {
             reason: "loss 99".into(),
         };
         assert_eq!(events(&mailbox), [lost]);
-        mailbox.stands(&channel, Standing::Unsubscribed("still".into()));
+        mailbox.stands(&channel, ChannelState::Unsubscribed("still".into()));
         assert_eq!(events(&mailbox), [], "a failure after a failure is no news");
-        mailbox.stands(&channel, Standing::Subscribed);
-        mailbox.stands(&channel, Standing::Subscribed);
+        mailbox.stands(&channel, ChannelState::Subscribed);
+        mailbox.stands(&channel, ChannelState::Subscribed);
         assert_eq!(events(&mailbox), [SubscriberEvent::Subscribed { channel }]);
     }
 
@@ -244,8 +244,8 @@ mod tests {
         let channel = Bytes::from("c");
         let refusal = Refusal::of("NOPERM no".into());
         for _ in 0..3 {
-            mailbox.stands(&channel, Standing::Unsubscribed("lost".into()));
-            mailbox.stands(&channel, Standing::Refused(refusal.clone()));
+            mailbox.stands(&channel, ChannelState::Unsubscribed("lost".into()));
+            mailbox.stands(&channel, ChannelState::Refused(refusal.clone()));
         }
         assert_eq!(
             events(&mailbox),
@@ -254,14 +254,14 @@ mod tests {
                 refusal: refusal.clone()
             }]
         );
-        mailbox.stands(&channel, Standing::Refused(refusal));
+        mailbox.stands(&channel, ChannelState::Refused(refusal));
         assert_eq!(events(&mailbox), []);
     }
 
     #[test]
     fn a_channel_that_is_not_wanted_leaves_nothing() {
         let mailbox = mailbox(4, 100);
-        mailbox.stands(&"c".into(), Standing::Subscribed);
+        mailbox.stands(&"c".into(), ChannelState::Subscribed);
         mailbox.message(&"c".into(), b"11");
         mailbox.message(&"d".into(), b"22");
         mailbox.forget(&"c".into());

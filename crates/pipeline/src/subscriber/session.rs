@@ -77,13 +77,13 @@ struct Connection<'a> {
     protocol: Protocol,
     buffer: BytesMut,
     /// What was asked and not answered, in order.
-    asked: VecDeque<Asked>,
+    asked: VecDeque<PendingCommand>,
     subscribed: HashSet<Bytes>,
     /// When bytes arrived last.
     heard: Instant,
 }
 
-enum Asked {
+enum PendingCommand {
     Subscribe(Bytes),
     Unsubscribe(Bytes),
     Ping,
@@ -138,7 +138,10 @@ impl Connection<'_> {
     async fn listen(mut self) -> Result<Infallible, String> {
         loop {
             let silence = self.session.silence();
-            let is_pinged = self.asked.iter().any(|asked| matches!(asked, Asked::Ping));
+            let is_pinged = self
+                .asked
+                .iter()
+                .any(|asked| matches!(asked, PendingCommand::Ping));
             let wake = self.heard + if is_pinged { 2 * silence } else { silence };
             self.buffer.reserve(READ_SIZE);
             tokio::select! {
@@ -153,7 +156,7 @@ impl Connection<'_> {
                     if is_pinged {
                         return Err(format!("no answer to PING for {silence:?}"));
                     }
-                    self.ask(Asked::Ping).await?;
+                    self.ask(PendingCommand::Ping).await?;
                 }
             }
         }
@@ -193,7 +196,7 @@ impl Connection<'_> {
                 }
             }
             Push::Subscribed(channel) => {
-                let Some(Asked::Subscribe(asked)) = self
+                let Some(PendingCommand::Subscribe(asked)) = self
                     .asked
                     .pop_front()
                     .filter(|asked| asked.is_for(&channel))
@@ -204,7 +207,7 @@ impl Connection<'_> {
                 self.session.report(News::Subscribed(asked)).await;
             }
             Push::Unsubscribed(channel) => {
-                if matches!(self.asked.front(), Some(Asked::Unsubscribe(asked)) if *asked == channel)
+                if matches!(self.asked.front(), Some(PendingCommand::Unsubscribe(asked)) if *asked == channel)
                 {
                     self.asked.pop_front();
                 } else if let Some(channel) = self.subscribed.take(&channel) {
@@ -232,41 +235,49 @@ impl Connection<'_> {
             }
         };
         match self.asked.pop_front() {
-            Some(Asked::Subscribe(channel)) => {
+            Some(PendingCommand::Subscribe(channel)) => {
                 self.session.report(News::Refused(channel, error)).await
             }
             // The slot of its channel has moved already, and the subscription with it.
-            Some(Asked::Unsubscribe(_)) => {}
-            Some(Asked::Ping) | None => return Err(error.to_string()),
+            Some(PendingCommand::Unsubscribe(_)) => {}
+            Some(PendingCommand::Ping) | None => return Err(error.to_string()),
         }
         Ok(())
     }
 
     fn answered_ping(&mut self) -> Result<(), String> {
         match self.asked.pop_front() {
-            Some(Asked::Ping) => Ok(()),
+            Some(PendingCommand::Ping) => Ok(()),
             _ => Err("an answer that was not asked for".to_owned()),
         }
     }
 
     async fn obey(&mut self, order: Order) -> Result<(), String> {
         match order {
-            Order::Subscribe(channel) => self.ask(Asked::Subscribe(channel)).await,
+            Order::Subscribe(channel) => self.ask(PendingCommand::Subscribe(channel)).await,
             Order::Unsubscribe(channel) => {
                 self.subscribed.remove(&channel);
-                self.ask(Asked::Unsubscribe(channel)).await
+                self.ask(PendingCommand::Unsubscribe(channel)).await
             }
         }
     }
 
     /// Writes one command. Each channel has a command of its own, so that an error is about one channel.
-    async fn ask(&mut self, asked: Asked) -> Result<(), String> {
+    async fn ask(&mut self, asked: PendingCommand) -> Result<(), String> {
         let (name, channel): (&[u8], _) = match (&asked, self.session.delivery) {
-            (Asked::Ping, _) => (b"PING", None),
-            (Asked::Subscribe(channel), Delivery::Broadcast) => (b"SUBSCRIBE", Some(channel)),
-            (Asked::Subscribe(channel), Delivery::Sharded) => (b"SSUBSCRIBE", Some(channel)),
-            (Asked::Unsubscribe(channel), Delivery::Broadcast) => (b"UNSUBSCRIBE", Some(channel)),
-            (Asked::Unsubscribe(channel), Delivery::Sharded) => (b"SUNSUBSCRIBE", Some(channel)),
+            (PendingCommand::Ping, _) => (b"PING", None),
+            (PendingCommand::Subscribe(channel), Delivery::Broadcast) => {
+                (b"SUBSCRIBE", Some(channel))
+            }
+            (PendingCommand::Subscribe(channel), Delivery::Sharded) => {
+                (b"SSUBSCRIBE", Some(channel))
+            }
+            (PendingCommand::Unsubscribe(channel), Delivery::Broadcast) => {
+                (b"UNSUBSCRIBE", Some(channel))
+            }
+            (PendingCommand::Unsubscribe(channel), Delivery::Sharded) => {
+                (b"SUNSUBSCRIBE", Some(channel))
+            }
         };
         let mut command = Vec::new();
         push_array(&mut command, 1 + usize::from(channel.is_some()));
@@ -287,7 +298,7 @@ impl Connection<'_> {
     }
 }
 
-impl Asked {
+impl PendingCommand {
     fn is_for(&self, channel: &Bytes) -> bool {
         matches!(self, Self::Subscribe(asked) if asked == channel)
     }

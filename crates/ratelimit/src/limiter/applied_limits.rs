@@ -5,8 +5,8 @@ use std::ops::Range;
 use hashbrown::HashSet;
 use smallvec::SmallVec;
 
-use super::overridden::Alteration;
-use super::take::Wanted;
+use super::acquire::AcquireRequest;
+use super::overridden::AppliedOverride;
 use crate::config::Configuration;
 use crate::request::{Entry, Override, Request, Timestamp};
 use crate::response::Error;
@@ -52,7 +52,7 @@ pub(super) struct CountedLimit<'a> {
     pub(super) hits: u64,
     pub(super) change: Change,
     /// What overrides say of it.
-    pub(super) alteration: Option<Box<Alteration>>,
+    pub(super) alteration: Option<Box<AppliedOverride>>,
     key: Range<usize>,
 }
 
@@ -114,7 +114,7 @@ impl<'a> AppliedLimits<'a> {
     pub(super) fn of_jobs(
         configuration: &'a Configuration,
         key_prefix: &str,
-        jobs: &[Wanted<'_>],
+        jobs: &[AcquireRequest<'_>],
         now: Seconds,
     ) -> Self {
         let mut applied = Self {

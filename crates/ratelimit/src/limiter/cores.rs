@@ -17,14 +17,14 @@ use crate::sketch::{self, CoreSketch, Sketch};
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct Core {
-    in_force: ArcSwapOption<InForce>,
+    in_force: ArcSwapOption<ActiveConfig>,
     pub(super) lookups: Lookups,
     pub(super) sketch: CoreSketch,
 }
 
 /// The configuration and what overrides it. Both are there after one load.
 #[derive(Debug)]
-pub(crate) struct InForce {
+pub(crate) struct ActiveConfig {
     pub(super) configuration: Arc<Configuration>,
     /// `None` when there are no overrides, so that a check has only that to see.
     pub(super) overrides: Option<Arc<Overrides>>,
@@ -60,10 +60,10 @@ impl Lookups {
 
 /// All cores of a limiter, and what they have in common. Not for the data path.
 #[derive(Debug, Default)]
-pub(super) struct Cores(Mutex<Known>);
+pub(super) struct Cores(Mutex<CoreRegistry>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct CoreRegistry {
     configuration: Option<Arc<Configuration>>,
     overrides: Arc<Overrides>,
     cores: Vec<Arc<Core>>,
@@ -137,17 +137,17 @@ impl Cores {
     }
 
     /// Nothing is left half done by a panic, so that a poisoned lock can be used.
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, CoreRegistry> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Known {
+impl CoreRegistry {
     /// What is in force, under a reference count for one core.
-    fn in_force(&self) -> Option<Arc<InForce>> {
+    fn in_force(&self) -> Option<Arc<ActiveConfig>> {
         let overrides = Some(&self.overrides).filter(|overrides| !overrides.is_empty());
         let in_force = |configuration: &Arc<Configuration>| {
-            Arc::new(InForce {
+            Arc::new(ActiveConfig {
                 configuration: configuration.clone(),
                 overrides: overrides.cloned(),
             })

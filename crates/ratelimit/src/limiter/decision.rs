@@ -1,7 +1,7 @@
 //! The decision about one descriptor: its status, and what its hits add to the statistics of the limit.
 
 use super::applied_limits::CountedLimit;
-use crate::response::{Code, CurrentLimit, Status, Tally};
+use crate::response::{Code, CurrentLimit, LimitDelta, Status};
 use crate::store::Change;
 use crate::window::Seconds;
 
@@ -15,12 +15,12 @@ pub(super) enum Count {
 }
 
 /// The tally of hits about which nothing was decided. It gets the limit's stats key.
-pub(super) fn undecided(counted: &mut CountedLimit<'_>) -> Tally {
+pub(super) fn undecided(counted: &mut CountedLimit<'_>) -> LimitDelta {
     let (total_hits, total_negative_hits) = match counted.change {
         Change::Add => (counted.hits, 0),
         Change::Refund => (0, counted.hits),
     };
-    Tally {
+    LimitDelta {
         stats_key: std::mem::take(&mut counted.stats_key),
         total_hits,
         over_limit: 0,
@@ -38,7 +38,7 @@ pub(super) fn decide(
     count: Count,
     near_limit_ratio: f32,
     now: Seconds,
-    tally: &mut Tally,
+    tally: &mut LimitDelta,
 ) -> Status {
     let over = hits_over(tally, counted, count, near_limit_ratio);
     let shadow_mode = counted.limit.is_some_and(|limit| limit.shadow_mode) && !counted.is_shut();
@@ -77,7 +77,7 @@ fn status(counted: &CountedLimit<'_>, code: Code, count: Count, now: Seconds) ->
 
 /// How many hits are over the limit, or `None` when the descriptor is within it. Counts the others in the tally.
 fn hits_over(
-    tally: &mut Tally,
+    tally: &mut LimitDelta,
     counted: &CountedLimit<'_>,
     count: Count,
     near_limit_ratio: f32,
@@ -118,7 +118,7 @@ pub(super) struct Reading {
 /// Counts hits as near the limit and within it, and returns how many are over it; `None` when the counter is within the
 /// limit.
 pub(super) fn split_hits(
-    tally: &mut Tally,
+    tally: &mut LimitDelta,
     limit: u64,
     hits: u64,
     reading: Reading,
@@ -148,7 +148,7 @@ mod tests {
     use crate::window::Window;
 
     fn tally(limit: u32, hits: u64, after: u64, ratio: f32) -> (Option<u64>, u64, u64) {
-        let mut tally = Tally {
+        let mut tally = LimitDelta {
             stats_key: StatsKey::default(),
             total_hits: 0,
             over_limit: 0,

@@ -1,7 +1,7 @@
 //! What overrides make of the limits that apply.
 
+use super::acquire::AcquireRequest;
 use super::applied_limits::{AppliedLimit, AppliedLimits, CountedLimit};
-use super::take::Wanted;
 use crate::overrides::{Effect, Factor, LimitOverride, Overrides, Reach};
 use crate::request::{Entry, Request, Timestamp};
 use crate::store::Change;
@@ -11,7 +11,7 @@ pub(super) const NEVER: Timestamp = Timestamp(u64::MAX);
 
 /// What overrides say of a limit that counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Alteration {
+pub(super) struct AppliedOverride {
     /// Nothing passes until then.
     pub(super) paused: Option<Timestamp>,
     pub(super) scaled: Option<Scaled>,
@@ -65,7 +65,7 @@ pub(super) fn alter_request(
 pub(super) fn alter_jobs(
     applied: &mut AppliedLimits<'_>,
     overrides: &Overrides,
-    wanted: &[Wanted<'_>],
+    wanted: &[AcquireRequest<'_>],
     now: Timestamp,
 ) {
     let now = Now {
@@ -88,7 +88,7 @@ impl Now<'_> {
             | AppliedLimit::Unlimited(limit) => Some(&*limit.stats_key),
             _ => None,
         };
-        let mut alteration = Alteration::default();
+        let mut alteration = AppliedOverride::default();
         let of_rule = rule
             .into_iter()
             .flat_map(|rule| self.overrides.of_rule(rule));
@@ -106,7 +106,7 @@ impl Now<'_> {
         }
     }
 
-    fn add(self, alteration: &mut Alteration, each: &LimitOverride) {
+    fn add(self, alteration: &mut AppliedOverride, each: &LimitOverride) {
         if each.has_ended(self.now) {
             return;
         }
@@ -129,12 +129,12 @@ impl Now<'_> {
 }
 
 impl CountedLimit<'_> {
-    fn alter(&mut self, mut alteration: Alteration) {
+    fn alter(&mut self, mut alteration: AppliedOverride) {
         if let Some(scaled) = &mut alteration.scaled {
             scaled.configured = self.requests_per_unit;
             self.requests_per_unit = scaled.factor.scale(self.requests_per_unit);
         }
-        if alteration != Alteration::default() {
+        if alteration != AppliedOverride::default() {
             self.alteration = Some(Box::new(alteration));
         }
     }

@@ -9,9 +9,9 @@ use super::applied_limits::AppliedLimits;
 use super::counting::Counts;
 use super::decision::{self, Count};
 use super::options::OverLimitKeys;
-use super::{InForce, Limiter, overridden};
+use super::{ActiveConfig, Limiter, overridden};
 use crate::request::{Request, Timestamp};
-use crate::response::{Code, Error, Response, Tally};
+use crate::response::{Code, Error, LimitDelta, Response};
 use crate::store::{Change, Charge, StoreError};
 use crate::window::Seconds;
 
@@ -38,7 +38,7 @@ impl Limiter {
             return Err(Error::NoDescriptors);
         }
         let in_force = self.core.in_force().ok_or(Error::NoConfiguration)?;
-        let InForce {
+        let ActiveConfig {
             configuration,
             overrides,
         } = &*in_force;
@@ -52,7 +52,7 @@ impl Limiter {
         if let Some(overrides) = overrides {
             overridden::alter_request(&mut applied, overrides, request, now);
         }
-        let mut tallies: Vec<Tally> = applied.counted_mut().map(decision::undecided).collect();
+        let mut tallies: Vec<LimitDelta> = applied.counted_mut().map(decision::undecided).collect();
         let counts = self.foresee(&applied, deadline).await?;
         let statuses = self.decide(&applied, &counts, second, &mut tallies);
         let response = self.answer(request, &applied, statuses);

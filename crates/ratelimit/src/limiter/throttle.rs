@@ -1,8 +1,8 @@
 //! Whom it keeps waiting that a job was throttled.
 
+use super::acquire::{AcquireRequest, Units};
 use super::applied_limits::{AppliedLimit, AppliedLimits, CountedLimit};
-use super::take::{Units, Wanted};
-use super::{InForce, Limiter};
+use super::{ActiveConfig, Limiter};
 use crate::overrides::Reach;
 use crate::request::Timestamp;
 use crate::window::Seconds;
@@ -14,8 +14,8 @@ impl Limiter {
         let Some(in_force) = self.core.in_force() else {
             return vec![Reach::Jobs; limits.len()];
         };
-        let InForce { configuration, .. } = &*in_force;
-        let job = [Wanted { limits, times: 0 }];
+        let ActiveConfig { configuration, .. } = &*in_force;
+        let job = [AcquireRequest { limits, times: 0 }];
         let prefix = &self.state.options.key_prefix;
         let applied = AppliedLimits::of_jobs(configuration, prefix, &job, Seconds::from(now));
         applied.limits.iter().map(reach).collect()

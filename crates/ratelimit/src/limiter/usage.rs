@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
+use super::acquire::{AcquireRequest, Units};
 use super::applied_limits::{AppliedLimit, AppliedLimits};
-use super::take::{Units, Wanted};
-use super::{InForce, Limiter, overridden};
+use super::{ActiveConfig, Limiter, overridden};
 use crate::request::Timestamp;
 use crate::response::Error;
 use crate::store::Charge;
@@ -39,14 +39,14 @@ impl Limiter {
         deadline: Instant,
     ) -> Result<Vec<Option<Usage>>, Error> {
         let in_force = self.core.in_force().ok_or(Error::NoConfiguration)?;
-        let InForce {
+        let ActiveConfig {
             configuration,
             overrides,
         } = &*in_force;
         // Each for itself: none replaces another one.
-        let wanted: Vec<Wanted<'_>> = limits
+        let wanted: Vec<AcquireRequest<'_>> = limits
             .chunks(1)
-            .map(|limits| Wanted { limits, times: 0 })
+            .map(|limits| AcquireRequest { limits, times: 0 })
             .collect();
         let second = Seconds::from(now);
         let mut applied = AppliedLimits::of_jobs(

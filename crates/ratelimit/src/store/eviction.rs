@@ -13,13 +13,13 @@ const CLASSES: usize = 32;
 
 /// What is kept with a counter to judge it, in three bytes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Standing {
+pub(super) struct EvictionClass {
     limit: u8,
     /// The upper half of a 32-bit float.
     requests_per_unit: [u8; 2],
 }
 
-impl Standing {
+impl EvictionClass {
     pub(super) fn of(charge: &Charge<'_>) -> Self {
         // A limit is known by its address. Multiplying (by 2^64 over the golden ratio) mixes all bits into the highest.
         let mixed = (charge.limit as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -58,7 +58,10 @@ struct Members {
 
 impl Victims {
     /// Chooses `number` of these counters, which are at least as many.
-    pub(super) fn choose(counters: impl Iterator<Item = (Standing, i64)>, number: usize) -> Self {
+    pub(super) fn choose(
+        counters: impl Iterator<Item = (EvictionClass, i64)>,
+        number: usize,
+    ) -> Self {
         let mut limits = vec![[Members::default(); CLASSES]; LIMITS];
         for (standing, count) in counters {
             limits[usize::from(standing.limit)][standing.class(count)].number += 1;
@@ -87,7 +90,7 @@ impl Victims {
     }
 
     /// Whether this counter goes. Ask once for each counter.
-    pub(super) fn take(&mut self, standing: Standing, count: i64) -> bool {
+    pub(super) fn take(&mut self, standing: EvictionClass, count: i64) -> bool {
         let members = &mut self.limits[usize::from(standing.limit)][standing.class(count)];
         let place = members.next;
         members.next = (place + 1) % members.number;
@@ -130,10 +133,10 @@ fn shares(sizes: &[u32], number: usize, spared_first: usize) -> Vec<u32> {
 mod tests {
     use super::*;
 
-    fn standing(limit: u8, requests_per_unit: u32) -> Standing {
-        Standing {
+    fn standing(limit: u8, requests_per_unit: u32) -> EvictionClass {
+        EvictionClass {
             limit,
-            ..Standing::of(&Charge {
+            ..EvictionClass::of(&Charge {
                 requests_per_unit,
                 ..Charge::for_test(b"", 1)
             })

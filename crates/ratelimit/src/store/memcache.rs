@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use hashbrown::HashMap;
 use smallvec::SmallVec;
-use tidegate_memcache::{self as memcache, Client, Expiry, Found, Name};
+use tidegate_memcache::{self as memcache, Client, CounterRead, Expiry, Name};
 
-use super::{Ask, Change, Charge, Grant, StoreError, Totals};
+use super::{BulkCharge, Change, Charge, Grant, StoreError, Totals};
 use crate::window::Seconds;
 
 /// The most hits that are added to a counter at a time, and the highest value to which they are added. A limit has 32 bits, so a
@@ -25,8 +25,8 @@ pub struct MemcacheStore {
 
 /// What a counter holds after the charges of a request so far.
 #[derive(Debug, Clone, Copy)]
-struct Known {
-    found: Found,
+struct CounterState {
+    found: CounterRead,
     total: u64,
 }
 
@@ -59,7 +59,7 @@ impl MemcacheStore {
 
     pub(crate) async fn take(
         &self,
-        asks: &[Ask<'_>],
+        asks: &[BulkCharge<'_>],
         now: Seconds,
         deadline: Instant,
     ) -> Vec<Result<Grant, StoreError>> {
@@ -101,7 +101,7 @@ impl MemcacheStore {
         grants
     }
 
-    async fn found(&self, names: &[Name<'_>], deadline: Instant) -> SmallVec<[Known; 4]> {
+    async fn found(&self, names: &[Name<'_>], deadline: Instant) -> SmallVec<[CounterState; 4]> {
         // A request without counters does not need memcached.
         if names.is_empty() {
             return SmallVec::new();
@@ -109,7 +109,7 @@ impl MemcacheStore {
         let found = self.client.read(names, deadline).await;
         found
             .into_iter()
-            .map(|found| Known {
+            .map(|found| CounterState {
                 found,
                 total: value(found),
             })
@@ -117,7 +117,13 @@ impl MemcacheStore {
     }
 
     /// Charges a counter in the background, and tells what it will hold.
-    fn charge(&self, charge: &Charge<'_>, name: &Name<'_>, before: Known, now: Seconds) -> Known {
+    fn charge(
+        &self,
+        charge: &Charge<'_>,
+        name: &Name<'_>,
+        before: CounterState,
+        now: Seconds,
+    ) -> CounterState {
         let hits = charge.hits.unsigned_abs();
         let (change, total, hits) = match charge.change {
             Change::Add if before.total >= MOST => {
@@ -135,7 +141,7 @@ impl MemcacheStore {
             ),
         };
         if hits == 0 {
-            return Known { total, ..before };
+            return CounterState { total, ..before };
         }
         let expiry = Expiry::after(charge.time_to_live.into(), now.0);
         self.client.change(memcache::Charge {
@@ -146,10 +152,10 @@ impl MemcacheStore {
             expiry,
         });
         let found = match (before.found, charge.change) {
-            (Found::Missing | Found::Unknown, Change::Add) => Found::Count(total),
+            (CounterRead::Missing | CounterRead::Unknown, Change::Add) => CounterRead::Count(total),
             (found, _) => found,
         };
-        Known { found, total }
+        CounterState { found, total }
     }
 }
 
@@ -158,9 +164,9 @@ fn names<'k>(charges: &[Charge<'k>]) -> SmallVec<[Name<'k>; 4]> {
 }
 
 /// What cannot be read, or is no number, counts as zero, as in the reference.
-fn value(found: Found) -> u64 {
+fn value(found: CounterRead) -> u64 {
     match found {
-        Found::Count(count) => count,
-        Found::Missing | Found::Foreign | Found::Unknown => 0,
+        CounterRead::Count(count) => count,
+        CounterRead::Missing | CounterRead::Foreign | CounterRead::Unknown => 0,
     }
 }

@@ -8,7 +8,7 @@ use hashbrown::DefaultHashBuilder;
 
 use super::short_key::Digests;
 use super::window_counters::WindowCounters;
-use super::{Ask, Change, Charge, Grant, StoreError, Totals};
+use super::{BulkCharge, Change, Charge, Grant, StoreError, Totals};
 use crate::request::Timestamp;
 use crate::window::Seconds;
 
@@ -159,8 +159,12 @@ impl MemoryStore {
         charges.iter().map(read).collect()
     }
 
-    pub(crate) fn take(&self, asks: &[Ask<'_>], now: Seconds) -> Vec<Result<Grant, StoreError>> {
-        let take = |ask: &Ask<'_>| {
+    pub(crate) fn take(
+        &self,
+        asks: &[BulkCharge<'_>],
+        now: Seconds,
+    ) -> Vec<Result<Grant, StoreError>> {
+        let take = |ask: &BulkCharge<'_>| {
             let key = self.shards.digests.shorten(ask.charge.key);
             let (shard, hash) = self.shards.shard(key.as_ref());
             let charge = Charge {

@@ -1,6 +1,6 @@
 //! Counters in Redis.
 
-mod take;
+mod acquire;
 
 use std::time::Instant;
 

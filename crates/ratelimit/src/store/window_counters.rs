@@ -5,7 +5,7 @@ use std::hash::BuildHasher;
 use hashbrown::{DefaultHashBuilder, HashTable};
 
 use super::Charge;
-use super::eviction::{Standing, Victims};
+use super::eviction::{EvictionClass, Victims};
 use crate::window::Seconds;
 
 /// An eviction takes this share of a window: it looks at every counter there, so that one counter at a time would be slow.
@@ -30,7 +30,7 @@ pub(super) struct WindowCounters {
 struct Counter {
     key_start: u32,
     key_length: u8,
-    standing: Standing,
+    standing: EvictionClass,
     count: i64,
 }
 
@@ -98,7 +98,7 @@ impl WindowCounters {
         let counter = Counter {
             key_start: offset(self.keys.len()),
             key_length: u8::try_from(charge.key.len()).expect("the store shortens longer keys"),
-            standing: Standing::of(charge),
+            standing: EvictionClass::of(charge),
             count: charge.hits,
         };
         let growth = self.key_growth(charge.key.len());

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use tidegate_pipeline::Client;
 use tidegate_pipeline::test_util::RedisServer;
 use tidegate_ratelimit::{
-    Code, Configuration, Descriptor, Entry, Error, Facts, Limiter, MemoryBounds, MemoryStore,
-    Options, Request, Response, SameDomain, Source, StatsKey, Store, Tally, Timestamp,
+    Code, Configuration, Descriptor, Entry, Error, Facts, LimitDelta, Limiter, MemoryBounds,
+    MemoryStore, Options, Request, Response, SameDomain, Source, StatsKey, Store, Timestamp,
 };
 
 /// 14 s into a minute; 46 s before the end of it, 826 s before that of the hour, 36,826 s before that of the day.
@@ -128,7 +128,7 @@ pub(crate) async fn check_at(limiter: &Limiter, second: u64, request: &Request) 
     }
 }
 
-pub(crate) fn stats_key(limiter: &Limiter, tally: &Tally) -> String {
+pub(crate) fn stats_key(limiter: &Limiter, tally: &LimitDelta) -> String {
     match &tally.stats_key {
         StatsKey::Configured { slot } => {
             let configuration = limiter.configuration().expect("something was counted");
@@ -160,7 +160,7 @@ pub(crate) fn outline(response: &Response) -> Vec<(Code, u32)> {
 }
 
 /// The counters of a tally, in the order of the struct.
-pub(crate) fn numbers(tally: &Tally) -> [u64; 7] {
+pub(crate) fn numbers(tally: &LimitDelta) -> [u64; 7] {
     [
         tally.total_hits,
         tally.over_limit,

@@ -381,7 +381,7 @@ async fn without_a_configuration_there_is_an_error() {
     let mut facts = tidegate_ratelimit::TakeFacts::default();
     let now = tidegate_ratelimit::Timestamp(0);
     let taken = limiter
-        .take(&[], now, std::time::Instant::now(), &mut facts)
+        .acquire(&[], now, std::time::Instant::now(), &mut facts)
         .await;
     assert_eq!(
         taken.unwrap_err().to_string(),

@@ -4,7 +4,8 @@ use std::num::NonZeroU32;
 use std::time::{Duration, Instant};
 
 use tidegate_ratelimit::{
-    Closed, Entry, Left, Limiter, Reason, TakeFacts, Taken, Timestamp, Units, Wanted,
+    AcquireRequest, Acquired, Entry, Exhausted, Limiter, Reason, Remaining, TakeFacts, Timestamp,
+    Units,
 };
 
 use crate::fixture::{entries, stats_key};
@@ -52,7 +53,7 @@ impl Job {
 /// What came of one take.
 #[derive(Debug)]
 pub(crate) struct Took {
-    taken: Vec<Taken>,
+    taken: Vec<Acquired>,
     pub(crate) facts: TakeFacts,
     /// One per tally.
     pub(crate) stats_keys: Vec<String>,
@@ -61,14 +62,14 @@ pub(crate) struct Took {
 /// Takes at a second.
 pub(crate) async fn take_at(limiter: &Limiter, second: u64, jobs: &[Job]) -> Took {
     let units: Vec<Vec<Units<'_>>> = jobs.iter().map(Job::units).collect();
-    let wanted = jobs.iter().zip(&units).map(|(job, limits)| Wanted {
+    let wanted = jobs.iter().zip(&units).map(|(job, limits)| AcquireRequest {
         limits,
         times: job.times,
     });
-    let wanted: Vec<Wanted<'_>> = wanted.collect();
+    let wanted: Vec<AcquireRequest<'_>> = wanted.collect();
     let mut facts = TakeFacts::default();
     let taken = limiter
-        .take(
+        .acquire(
             &wanted,
             Timestamp(second * 1_000_000),
             deadline(),
@@ -83,7 +84,7 @@ pub(crate) async fn take_at(limiter: &Limiter, second: u64, jobs: &[Job]) -> Too
         );
         assert_eq!(
             taken.closed.is_some(),
-            taken.left == Left::Jobs(0),
+            taken.left == Remaining::Jobs(0),
             "{taken:?} of {job:?}"
         );
     }
@@ -117,11 +118,11 @@ impl Took {
 
     /// For jobs of each kind: how many may run, and how many more, or which limit says no.
     pub(crate) fn outline(&self) -> Vec<String> {
-        let outline = |taken: &Taken| {
+        let outline = |taken: &Acquired| {
             let rest = match (&taken.closed, taken.left) {
                 (Some(closed), _) => describe(closed),
-                (None, Left::Unlimited) => "unlimited".to_owned(),
-                (None, Left::Jobs(left)) => format!("{left} left"),
+                (None, Remaining::Unlimited) => "unlimited".to_owned(),
+                (None, Remaining::Jobs(left)) => format!("{left} left"),
             };
             format!("{}, {rest}", taken.permits.times())
         };
@@ -130,7 +131,7 @@ impl Took {
 
     /// Takes so many jobs of each kind out.
     pub(crate) fn split_off(&mut self, times: u32) -> Self {
-        let part = |taken: &mut Taken| Taken {
+        let part = |taken: &mut Acquired| Acquired {
             permits: taken.permits.split_off(times),
             left: taken.left,
             closed: taken.closed.clone(),
@@ -147,13 +148,13 @@ impl Took {
     pub(crate) async fn give_back(self, limiter: &Limiter, second: u64) {
         let permits = self.taken.into_iter().map(|taken| taken.permits).collect();
         limiter
-            .give_back(permits, Timestamp(second * 1_000_000), deadline())
+            .refund(permits, Timestamp(second * 1_000_000), deadline())
             .await
             .expect("the store takes it");
     }
 }
 
-fn describe(closed: &Closed) -> String {
+fn describe(closed: &Exhausted) -> String {
     let limit = closed.limit;
     match &closed.reason {
         Reason::UsedUp { after } => format!("limit {limit} for {after:?}"),

@@ -9,13 +9,13 @@ use std::hash::{BuildHasher as _, RandomState};
 use tidegate_workflow::change::Delete;
 use tidegate_workflow::rows::{Row, Section, workflow_of};
 use tidegate_workflow::{
-    Clockwork, EngineError, Partition, RowSet, Snapshot, Store, StoreError, WorkflowId,
+    EngineError, Partition, RowSet, Snapshot, Store, StoreError, TimeIndex, WorkflowId,
 };
 use tokio::task::JoinSet;
 
-use super::findings::{Fate, Findings};
+use super::findings::{Findings, Resolution};
 use super::rows::{before, described, explained, owner};
-use super::store::Here;
+use super::store::OpenStore;
 use tidegate_cli::{Exit, Failure};
 use tidegate_cli::{Screen, counted, printable};
 
@@ -29,20 +29,20 @@ const LOOKS: usize = 5;
 const SETS: [RowSet; 4] = [
     RowSet::Index,
     RowSet::Ready,
-    RowSet::Due(Clockwork::Timers),
-    RowSet::Due(Clockwork::Expiries),
+    RowSet::Due(TimeIndex::Timers),
+    RowSet::Due(TimeIndex::Expiries),
 ];
 
 /// What to do about what is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Then {
+pub(crate) enum OnFinding {
     Tell,
     Repair,
 }
 
 struct Audit<'a> {
-    here: &'a Here,
-    then: Then,
+    here: &'a OpenStore,
+    then: OnFinding,
     hasher: RandomState,
     workflows: u64,
     rows: u64,
@@ -53,7 +53,7 @@ struct Audit<'a> {
 
 /// What is wrong with one workflow, at a moment at which it stands still.
 #[derive(Debug, Default)]
-struct Wrong {
+struct Inconsistency {
     found: Vec<String>,
     /// Rows that should not be there.
     strays: Delete,
@@ -67,7 +67,11 @@ type Suspects = BTreeMap<WorkflowId, Vec<(RowSet, Row)>>;
 /// Rows that workflows call for and that no pass has seen yet, by hash: a partition of a million workflows takes some 200 MB.
 type Wanted = HashMap<u64, WorkflowId>;
 
-pub(crate) async fn check(here: &Here, then: Then, screen: &Screen) -> Result<Exit, Failure> {
+pub(crate) async fn check(
+    here: &OpenStore,
+    then: OnFinding,
+    screen: &Screen,
+) -> Result<Exit, Failure> {
     if here.engine.store().is_migrating() {
         let text = format!(
             "{} is being migrated: run `tidegate store migrate` to its end first",
@@ -120,12 +124,13 @@ pub(crate) async fn check(here: &Here, then: Then, screen: &Screen) -> Result<Ex
 
 impl Audit<'_> {
     fn find(&mut self, workflow: impl Into<Option<WorkflowId>>, what: impl Into<String>) {
-        self.findings.add(workflow.into(), what.into(), Fate::Left);
+        self.findings
+            .add(workflow.into(), what.into(), Resolution::Left);
     }
 
     /// Who only wants to know has read enough after so many findings.
     fn goes_on(&self) -> bool {
-        self.then == Then::Repair || !self.findings.are_many()
+        self.then == OnFinding::Repair || !self.findings.are_many()
     }
 
     async fn partition(&mut self, partition: Partition) -> Result<(), Failure> {
@@ -308,7 +313,7 @@ impl Audit<'_> {
         let Some(wrong) = self.wrong(partition, id, strays).await? else {
             return Ok(());
         };
-        if wrong.found.is_empty() || self.then == Then::Tell {
+        if wrong.found.is_empty() || self.then == OnFinding::Tell {
             wrong.found.into_iter().for_each(|what| self.find(id, what));
             return Ok(());
         }
@@ -320,9 +325,9 @@ impl Audit<'_> {
             .found;
         for what in wrong.found {
             let fate = if left.contains(&what) {
-                Fate::Left
+                Resolution::Left
             } else {
-                Fate::Repaired
+                Resolution::Repaired
             };
             self.findings.add(Some(id), what, fate);
         }
@@ -335,7 +340,7 @@ impl Audit<'_> {
     }
 
     async fn repair(&self, id: WorkflowId, strays: Delete, key: bool) -> Result<(), EngineError> {
-        let Here { engine, clock, .. } = self.here;
+        let OpenStore { engine, clock, .. } = self.here;
         engine.repair(id, strays, clock.now()).await?;
         if key {
             engine.repair_key(id, clock.now()).await
@@ -350,7 +355,7 @@ impl Audit<'_> {
         partition: Partition,
         id: WorkflowId,
         strays: &[(RowSet, Row)],
-    ) -> Result<Option<Wrong>, Failure> {
+    ) -> Result<Option<Inconsistency>, Failure> {
         for _ in 0..LOOKS {
             let Some(before) = self.look(id).await? else {
                 return Ok(None);
@@ -376,9 +381,9 @@ impl Audit<'_> {
         partition: Partition,
         state: Option<&Snapshot>,
         strays: &[(RowSet, Row)],
-    ) -> Result<Wrong, Failure> {
+    ) -> Result<Inconsistency, Failure> {
         let explained = state.map(explained).unwrap_or_default();
-        let mut wrong = Wrong::default();
+        let mut wrong = Inconsistency::default();
         let may_come = |set| set == RowSet::Ready && state.is_some_and(Snapshot::rows_follow);
         for (set, row) in explained.iter().filter(|(set, _)| !may_come(*set)) {
             if !self.is_there(partition, *set, row).await? {

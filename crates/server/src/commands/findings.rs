@@ -11,7 +11,7 @@ const MOST: usize = 1_000;
 
 /// What became of something that was wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum Resolution {
     /// It is as it was.
     Left,
     Repaired,
@@ -22,7 +22,7 @@ pub(super) enum Fate {
 struct Finding {
     workflow: Option<WorkflowId>,
     what: String,
-    fate: Fate,
+    fate: Resolution,
 }
 
 /// What is wrong in a store.
@@ -37,10 +37,10 @@ pub(super) struct Findings {
 }
 
 impl Findings {
-    pub(super) fn add(&mut self, workflow: Option<WorkflowId>, what: String, fate: Fate) {
+    pub(super) fn add(&mut self, workflow: Option<WorkflowId>, what: String, fate: Resolution) {
         match fate {
-            Fate::Left => self.left += 1,
-            Fate::Repaired => self.repaired += 1,
+            Resolution::Left => self.left += 1,
+            Resolution::Repaired => self.repaired += 1,
         }
         if self.shown.len() < MOST {
             self.shown.push(Finding {
@@ -77,7 +77,7 @@ impl Findings {
                  fate,
              }| {
                 let workflow = workflow.map(|id| id.to_string());
-                json!({ "workflow": workflow, "what": what, "repaired": *fate == Fate::Repaired })
+                json!({ "workflow": workflow, "what": what, "repaired": *fate == Resolution::Repaired })
             },
         );
         let findings = findings.collect::<Vec<_>>();
@@ -94,7 +94,7 @@ impl Findings {
         let left = self
             .shown
             .iter()
-            .filter(|finding| finding.fate == Fate::Left);
+            .filter(|finding| finding.fate == Resolution::Left);
         let ids: BTreeSet<_> = left.filter_map(|finding| finding.workflow).collect();
         ids.into_iter()
             .map(|id| id.to_string())
@@ -127,7 +127,11 @@ impl Findings {
         } in shown
         {
             let workflow = workflow.map_or_else(|| "-".to_owned(), |id| id.to_string());
-            let fate = if *fate == Fate::Repaired { "yes" } else { "no" };
+            let fate = if *fate == Resolution::Repaired {
+                "yes"
+            } else {
+                "no"
+            };
             table.row(vec![workflow.into(), Cell::from(what), Cell::from(fate)]);
         }
         let more = if self.are_many() {

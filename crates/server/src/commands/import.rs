@@ -8,7 +8,7 @@ use serde_json::json;
 use tidegate_pipeline::Client;
 use tidegate_workflow::{GushReport, import_gush};
 
-use super::store::{Here, Missing};
+use super::store::{IfMissing, OpenStore};
 use crate::settings::{RedisServer, Settings};
 use tidegate_cli::Table;
 use tidegate_cli::span_of;
@@ -56,9 +56,9 @@ impl Gush {
         let source =
             Client::new(server.config.clone()).map_err(|error| unavailable(error.to_string()))?;
         let here = if self.dry_run {
-            Here::nowhere().await?
+            OpenStore::nowhere().await?
         } else {
-            Here::open(Missing::Make).await?
+            OpenStore::open(IfMissing::Make).await?
         };
         let imported = import_gush(&source, &here.engine, self.timeout, here.clock.now()).await;
         here.close().await;
@@ -107,7 +107,7 @@ impl Gush {
         .to_string()
     }
 
-    fn table(&self, report: &GushReport, here: &Here, screen: &Screen) -> String {
+    fn table(&self, report: &GushReport, here: &OpenStore, screen: &Screen) -> String {
         let GushReport {
             created,
             existing,

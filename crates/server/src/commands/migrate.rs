@@ -8,7 +8,7 @@ use serde_json::json;
 use tidegate_workflow::{Partition, Store, StoreError, WorkflowId};
 use tokio::time::sleep;
 
-use super::store::Here;
+use super::store::OpenStore;
 use crate::VERSION;
 use tidegate_cli::{Exit, Failure, Screen, counted};
 
@@ -30,7 +30,11 @@ struct Done {
     unreadable: BTreeMap<WorkflowId, StoreError>,
 }
 
-pub(crate) async fn run(here: &Here, asked: Migrate, screen: &Screen) -> Result<Exit, Failure> {
+pub(crate) async fn run(
+    here: &OpenStore,
+    asked: Migrate,
+    screen: &Screen,
+) -> Result<Exit, Failure> {
     let store = here.engine.store();
     let from = store.format().schema();
     let begins = !store.is_latest();
@@ -65,7 +69,7 @@ pub(crate) async fn run(here: &Here, asked: Migrate, screen: &Screen) -> Result<
 ///
 /// # Errors
 /// Servers of other versions use the store, or, since the earliest do not tell, nobody has said that there are none.
-async fn agree(here: &Here, asked: Migrate, schema: u32) -> Result<(), Failure> {
+async fn agree(here: &OpenStore, asked: Migrate, schema: u32) -> Result<(), Failure> {
     let store = here.engine.store();
     let shown = &here.shown;
     let refused = |text: String| Err(Failure::new(Exit::Refused, text));
@@ -102,13 +106,13 @@ async fn agree(here: &Here, asked: Migrate, schema: u32) -> Result<(), Failure> 
 
 impl Done {
     /// Goes through the store until nothing of an earlier format is left, or nothing that can be read.
-    async fn all(&mut self, here: &Here) -> Result<(), Failure> {
+    async fn all(&mut self, here: &OpenStore) -> Result<(), Failure> {
         while self.pass(here).await? > 0 {}
         Ok(())
     }
 
     /// Writes again what is in an earlier format. Returns how much it found, but for what cannot be read.
-    async fn pass(&mut self, here: &Here) -> Result<u64, Failure> {
+    async fn pass(&mut self, here: &OpenStore) -> Result<u64, Failure> {
         let store = here.engine.store();
         let mut found = 0;
         for partition in (0..store.partitions()).map(Partition) {
@@ -140,7 +144,7 @@ impl Done {
     }
 
     /// Prints what was rewritten and what is left, as text or JSON.
-    fn report(self, here: &Here, needed: bool, screen: &Screen) -> Result<Exit, Failure> {
+    fn report(self, here: &OpenStore, needed: bool, screen: &Screen) -> Result<Exit, Failure> {
         let schema = here.engine.store().format().schema();
         let left: Vec<_> = self
             .unreadable
@@ -175,7 +179,7 @@ impl Done {
 }
 
 /// How many workflows are in an earlier format. Of a store of the latest schema, only Redis is asked: nobody else writes to a file.
-pub(crate) async fn earlier(here: &Here) -> Result<u64, Failure> {
+pub(crate) async fn earlier(here: &OpenStore) -> Result<u64, Failure> {
     let store = here.engine.store();
     match store {
         Store::Redis(_) if store.is_latest() => {}

@@ -1,7 +1,7 @@
 //! The rows of a store: which a workflow calls for, and whose and what each is.
 
-use tidegate_workflow::rows::{ReadyEntry, Row, workflow_of};
-use tidegate_workflow::{Clockwork, RowSet, Snapshot, WorkflowId, due_row, read_due_row};
+use tidegate_workflow::rows::{ReadyJob, Row, workflow_of};
+use tidegate_workflow::{RowSet, Snapshot, TimeIndex, WorkflowId, due_row, read_due_row};
 
 /// All rows that the state of a workflow calls for.
 pub(crate) fn explained(snapshot: &Snapshot) -> Vec<(RowSet, Row)> {
@@ -9,8 +9,8 @@ pub(crate) fn explained(snapshot: &Snapshot) -> Vec<(RowSet, Row)> {
     let id = snapshot.id();
     let meta = snapshot.meta();
     let due = [
-        (Clockwork::Timers, meta.timer),
-        (Clockwork::Expiries, meta.expires_at),
+        (TimeIndex::Timers, meta.timer),
+        (TimeIndex::Expiries, meta.expires_at),
     ];
     let mut rows: Vec<_> = index.into_iter().map(|row| (RowSet::Index, row)).collect();
     rows.extend(ready.into_iter().map(|row| (RowSet::Ready, row)));
@@ -25,7 +25,7 @@ pub(crate) fn explained(snapshot: &Snapshot) -> Vec<(RowSet, Row)> {
 pub(crate) fn owner(set: RowSet, row: &[u8]) -> Option<WorkflowId> {
     match set {
         RowSet::Index => workflow_of(row),
-        RowSet::Ready => ReadyEntry::read(row).map(|entry| entry.workflow),
+        RowSet::Ready => ReadyJob::read(row).map(|entry| entry.workflow),
         RowSet::Due(_) => read_due_row(row).map(|(_, id)| id),
     }
 }
@@ -43,15 +43,15 @@ pub(crate) fn described(set: RowSet, row: &[u8]) -> String {
         (RowSet::Index, Some(b's')) => "index row of a status".to_owned(),
         (RowSet::Index, Some(b'n')) => named("name"),
         (RowSet::Index, Some(b't')) => named("tag"),
-        (RowSet::Ready, _) => match ReadyEntry::read(row) {
+        (RowSet::Ready, _) => match ReadyJob::read(row) {
             Some(entry) => format!(
                 "ready row of job {} in queue '{}'",
                 entry.job.0, entry.queue
             ),
             None => "ready row".to_owned(),
         },
-        (RowSet::Due(Clockwork::Timers), _) => "timer".to_owned(),
-        (RowSet::Due(Clockwork::Expiries), _) => "expiry".to_owned(),
+        (RowSet::Due(TimeIndex::Timers), _) => "timer".to_owned(),
+        (RowSet::Due(TimeIndex::Expiries), _) => "expiry".to_owned(),
         (RowSet::Index, _) => "index row of nothing that there is".to_owned(),
     }
 }

@@ -10,9 +10,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 
-use crate::edge::runtime::runtime;
-use crate::operate::logging;
+use crate::net::runtime::runtime;
 use crate::settings::{LogFormat, Settings, SettingsError};
+use crate::telemetry::logging;
 use crate::{Started, Stop, run};
 
 pub(crate) fn serve() -> ExitCode {

@@ -11,12 +11,12 @@ use tidegate_workflow::{
     SqliteStore, Status, Store as Opened, StoreError,
 };
 
-use super::audit::{self, Then};
+use super::audit::{self, OnFinding};
 use super::migrate::{self, Migrate};
-use crate::operate::logging::{self, Logging};
 use crate::settings::{Settings, Workflows};
+use crate::telemetry::logging::{self, Logging};
 use crate::workflows::clock::StoreClock;
-use crate::workflows::store::{self, Place};
+use crate::workflows::store::{self, StoreLocation};
 use info::Info;
 use tidegate_cli::{Exit, Failure, Screen};
 
@@ -51,7 +51,7 @@ pub(crate) enum Verb {
 
 /// A store that is open here, and nowhere else if it is a file.
 #[derive(Debug)]
-pub(crate) struct Here {
+pub(crate) struct OpenStore {
     pub(crate) engine: Engine,
     pub(crate) clock: StoreClock,
     /// How many replicas must have a write before it is acknowledged.
@@ -64,7 +64,7 @@ pub(crate) struct Here {
 
 /// What to do about a store that is not there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Missing {
+pub(crate) enum IfMissing {
     Refuse,
     Make,
 }
@@ -81,12 +81,12 @@ pub(crate) async fn run(verb: Verb, screen: &Screen) -> Result<Exit, Failure> {
         Verb::Compact => return compact(screen).await,
         _ => {}
     }
-    let here = Here::open(Missing::Refuse).await?;
+    let here = OpenStore::open(IfMissing::Refuse).await?;
     let done = match verb {
         Verb::Info => info(&here, screen).await,
         Verb::Migrate(asked) => migrate::run(&here, asked, screen).await,
-        Verb::Check { repair: false } => audit::check(&here, Then::Tell, screen).await,
-        Verb::Check { repair: true } => audit::check(&here, Then::Repair, screen).await,
+        Verb::Check { repair: false } => audit::check(&here, OnFinding::Tell, screen).await,
+        Verb::Check { repair: true } => audit::check(&here, OnFinding::Repair, screen).await,
         Verb::Backup { .. } | Verb::Compact => unreachable!("it opens no engine"),
     };
     here.close().await;
@@ -130,9 +130,9 @@ fn no_store(shown: &str, settings: &Workflows) -> Failure {
     )
 }
 
-impl Here {
+impl OpenStore {
     /// Opens the store that the settings name.
-    pub(crate) async fn open(missing: Missing) -> Result<Self, Failure> {
+    pub(crate) async fn open(missing: IfMissing) -> Result<Self, Failure> {
         let settings = settings()?;
         let no_thread = |error| {
             Failure::new(
@@ -145,8 +145,8 @@ impl Here {
         let shown = store::shown(workflows);
         refuse_memory(workflows)?;
         let failed = |error: &StoreError| not_opened(&shown, error, workflows);
-        let place = Place::new(workflows).map_err(|error| failed(&error))?;
-        if missing == Missing::Refuse && !place.exists().await.map_err(|error| failed(&error))? {
+        let place = StoreLocation::new(workflows).map_err(|error| failed(&error))?;
+        if missing == IfMissing::Refuse && !place.exists().await.map_err(|error| failed(&error))? {
             return Err(no_store(&shown, workflows));
         }
         let store = place.open().await.map_err(|error| failed(&error))?;
@@ -319,7 +319,7 @@ async fn compact(screen: &Screen) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-async fn info(here: &Here, screen: &Screen) -> Result<Exit, Failure> {
+async fn info(here: &OpenStore, screen: &Screen) -> Result<Exit, Failure> {
     let info = Info::read(here).await?;
     let json = info.json(here).to_string();
     screen.object(&json, &here.shown, || Ok(info.text(here, screen)))?;

@@ -11,10 +11,7 @@ use tidegate_ratelimit::{
 };
 use tracing::warn;
 
-use crate::edge::clock;
-use crate::operate::decisions;
-use crate::operate::metrics::{Failure, Part, Shard};
-use crate::operate::traces::{Trace, Traces};
+use crate::net::clock;
 use crate::rls::bounds::{Bounds, Excess};
 use crate::rls::proto::envoy::config::core::v3::HeaderValue;
 use crate::rls::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
@@ -25,6 +22,9 @@ use crate::rls::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLim
 use crate::rls::redis;
 use crate::rls::traced::{self, CountedBy};
 use crate::settings::{Settings, SettingsOrigin};
+use crate::telemetry::decisions;
+use crate::telemetry::metrics::{Failure, Part, Shard};
+use crate::telemetry::traces::{Trace, Traces};
 
 /// Answers calls on one core. Clones share everything.
 #[derive(Debug, Clone)]

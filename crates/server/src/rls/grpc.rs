@@ -16,15 +16,15 @@ use tonic::{Code, Request, Response, Status};
 use tonic_health::pb::health_server::HealthServer;
 use tonic_reflection::server::Builder;
 
-use crate::edge::bounds::body::{Answering, Arriving, Framing, Kind, Refusal};
-use crate::edge::bounds::{Rule, Seat, Tab};
-use crate::operate::health::HealthService;
-use crate::operate::metrics::Method;
-use crate::operate::traces::Trace;
+use crate::net::bounds::body::{Framing, Kind, PendingResponse, Refusal, RequestBody};
+use crate::net::bounds::{ConnState, ConnectionMemory, RateRule};
 use crate::rls::call::Calls;
 use crate::rls::codec::{BoundedCodec, Decoded};
 use crate::rls::proto::COMPLETE_DESCRIPTORS;
 use crate::rls::proto::envoy::service::ratelimit::v3::RateLimitResponse;
+use crate::telemetry::health::HealthService;
+use crate::telemetry::metrics::Method;
+use crate::telemetry::traces::Trace;
 
 /// ShouldRateLimit: nearly every request.
 const HOT_PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
@@ -45,7 +45,7 @@ static GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
 /// How long a message may take to arrive once it was waited for. Every caller sends it in one piece.
 const MESSAGE: Kind = Kind {
-    rule: Rule {
+    rule: RateRule {
         window: Duration::from_secs(10),
         least: 0,
         windows: 1,
@@ -55,7 +55,7 @@ const MESSAGE: Kind = Kind {
 };
 /// As above, for tools that keep a stream open while a person thinks.
 const QUESTIONS: Kind = Kind {
-    rule: Rule {
+    rule: RateRule {
         window: Duration::from_secs(300),
         ..MESSAGE.rule
     },
@@ -107,8 +107,8 @@ impl Services {
     pub(crate) fn answer(
         &self,
         request: http::Request<Incoming>,
-        tab: &Arc<Tab>,
-        seat: &Arc<Seat>,
+        tab: &Arc<ConnectionMemory>,
+        seat: &Arc<ConnState>,
     ) -> Call {
         let path = request.uri().path();
         if path == HOT_PATH {
@@ -125,13 +125,13 @@ impl Services {
                 timeout,
                 trace,
             };
-            let request = without_head(request, |body| Arriving::new(body, MESSAGE, tab, seat));
+            let request = without_head(request, |body| RequestBody::new(body, MESSAGE, tab, seat));
             // Without compression, so that nobody makes 4 MiB of a message with fewer bytes.
             let answer = Box::pin(async move {
                 let mut grpc = Grpc::new(BoundedCodec(method.calls.bounds()));
                 Ok(grpc.unary(method, request).await)
             });
-            return Answering::new(answer, tab, None);
+            return PendingResponse::new(answer, tab, None);
         }
         let reflection = path.starts_with(REFLECTION_PATH);
         let open = if reflection || path == WATCH_PATH {
@@ -139,7 +139,7 @@ impl Services {
                 let refusal =
                     Status::resource_exhausted("too many open streams of this connection")
                         .into_http();
-                return Answering::new(Box::pin(ready(Ok(refusal))), tab, None);
+                return PendingResponse::new(Box::pin(ready(Ok(refusal))), tab, None);
             };
             Some(open)
         } else {
@@ -152,15 +152,15 @@ impl Services {
         };
         let path = path.parse().unwrap_or_default();
         let mut request = without_head(request, |body| {
-            tonic::body::Body::new(Arriving::new(body, kind, tab, seat))
+            tonic::body::Body::new(RequestBody::new(body, kind, tab, seat))
         });
         *request.uri_mut() = path;
-        Answering::new(Box::pin(routes.call(request)), tab, open)
+        PendingResponse::new(Box::pin(routes.call(request)), tab, open)
     }
 }
 
 /// A call in progress.
-type Call = Answering<BoxFuture<http::Response<tonic::body::Body>, Infallible>>;
+type Call = PendingResponse<BoxFuture<http::Response<tonic::body::Body>, Infallible>>;
 
 /// A request without its head, which would take memory for as long as its message is waited for: up to 16 KiB as HPACK counts
 /// them, and three times as much here.

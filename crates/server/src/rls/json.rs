@@ -24,9 +24,9 @@ use super::proto::SERVICE_DESCRIPTORS;
 use super::proto::envoy::service::ratelimit::v3::RateLimitResponse;
 use super::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use super::text;
-use crate::edge::cores::Cores;
-use crate::operate::health::Health;
-use crate::operate::traces::{Part, Trace, Value};
+use crate::net::cores::Cores;
+use crate::telemetry::health::Health;
+use crate::telemetry::traces::{Part, Trace, Value};
 
 /// The largest body of a request, as for gRPC.
 const MAX_BODY: usize = 4 * 1024 * 1024;

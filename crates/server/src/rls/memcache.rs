@@ -82,7 +82,7 @@ impl Memcached {
     pub(crate) async fn settle(&self) {
         let settled = async {
             for client in self.clients() {
-                client.settle().await;
+                client.flush().await;
             }
         };
         if timeout(SETTLE, settled).await.is_err() {

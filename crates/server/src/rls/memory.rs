@@ -6,7 +6,7 @@ use tidegate_ratelimit::MemoryStore;
 use tokio::time::interval;
 use tracing::warn;
 
-use crate::edge::clock;
+use crate::net::clock;
 use crate::supervise::Supervisor;
 
 /// The wait between two removals.

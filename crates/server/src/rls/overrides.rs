@@ -7,7 +7,7 @@ use tidegate_ratelimit::{Limiter, OverrideStore, StoreError};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tracing::{info, warn};
 
-use crate::edge::clock;
+use crate::net::clock;
 use crate::supervise::Supervisor;
 
 /// The wait between two readings.

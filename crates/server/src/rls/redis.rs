@@ -7,9 +7,9 @@ use tokio::time::{sleep, timeout};
 use tracing::{error, info, warn};
 
 use crate::error::ServeError;
-use crate::operate::health::{Health, Part};
 use crate::settings::{Redis, RedisServer, SettingsOrigin};
 use crate::supervise::Supervisor;
+use crate::telemetry::health::{Health, PartHealth};
 
 /// The longest wait for one PING.
 const PING_TIMEOUT: Duration = Duration::from_secs(1);
@@ -226,13 +226,13 @@ pub(crate) async fn follow(clients: Clients, health: Health, supervisor: Supervi
         }
         let part = pulse.beat(answered, Instant::now());
         match (health.set_store(part), part) {
-            (true, Part::Unhealthy) => {
+            (true, PartHealth::Unhealthy) => {
                 warn!(
                     failures = pulse.failures,
                     "health is off: redis does not answer PING (REDIS_HEALTH_CHECK_ACTIVE_CONNECTION)"
                 );
             }
-            (true, Part::Healthy) => info!("health is on again: redis answers PING"),
+            (true, PartHealth::Healthy) => info!("health is on again: redis answers PING"),
             (false, _) => {}
         }
     }
@@ -257,15 +257,19 @@ impl Pulse {
     }
 
     /// The health of Redis after a PING.
-    fn beat(&mut self, answered: bool, now: Instant) -> Part {
+    fn beat(&mut self, answered: bool, now: Instant) -> PartHealth {
         if answered {
             *self = Self::new(self.patience);
-            return Part::Healthy;
+            return PartHealth::Healthy;
         }
         self.failures += 1;
         let first = *self.first.get_or_insert(now);
         let lost = self.failures >= FAILURES && now.duration_since(first) >= self.patience;
-        if lost { Part::Unhealthy } else { Part::Healthy }
+        if lost {
+            PartHealth::Unhealthy
+        } else {
+            PartHealth::Healthy
+        }
     }
 }
 
@@ -278,23 +282,23 @@ mod tests {
     fn only_pings_that_fail_for_a_while_turn_health_off() {
         let start = Instant::now();
         let after = |pulse: &mut Pulse, beats: &[(u64, bool)]| {
-            let mut part = Part::Healthy;
+            let mut part = PartHealth::Healthy;
             for &(second, answered) in beats {
                 part = pulse.beat(answered, start + Duration::from_secs(second));
             }
             part
         };
         for (beats, expected) in [
-            (&[(0, false)][..], Part::Healthy),
+            (&[(0, false)][..], PartHealth::Healthy),
             (
                 &[(0, false), (1, false), (2, false), (3, false)],
-                Part::Healthy,
+                PartHealth::Healthy,
             ),
             (
                 &[(0, false), (1, false), (2, false), (4, false)],
-                Part::Unhealthy,
+                PartHealth::Unhealthy,
             ),
-            (&[(0, false), (9, false)], Part::Healthy),
+            (&[(0, false), (9, false)], PartHealth::Healthy),
             (
                 &[
                     (0, false),
@@ -304,11 +308,11 @@ mod tests {
                     (4, false),
                     (5, false),
                 ],
-                Part::Healthy,
+                PartHealth::Healthy,
             ),
             (
                 &[(0, false), (1, false), (9, false), (10, true)],
-                Part::Healthy,
+                PartHealth::Healthy,
             ),
         ] {
             assert_eq!(

@@ -2,12 +2,12 @@
 
 use std::time::Instant;
 
-use tidegate_ratelimit::{Error, Facts, Response, Status, Tally, Unit};
+use tidegate_ratelimit::{Error, Facts, LimitDelta, Response, Status, Unit};
 
 use super::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use super::text;
-use crate::operate::traces::{Part, SpanId, Trace, Value};
 use crate::settings::Settings;
+use crate::telemetry::traces::{Part, SpanId, Trace, Value};
 
 /// The most characters of a domain.
 const DOMAIN: usize = 256;
@@ -121,7 +121,7 @@ fn store(
 }
 
 /// How many counters each of the two stores was asked for. When the store has failed, it is not known which limits are per second.
-fn asked(tallies: &[Tally], statuses: Option<&[Status]>, are_two: bool) -> [i64; 2] {
+fn asked(tallies: &[LimitDelta], statuses: Option<&[Status]>, are_two: bool) -> [i64; 2] {
     let mut counters = [0, 0];
     let mut limits = statuses
         .unwrap_or_default()

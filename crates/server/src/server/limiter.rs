@@ -6,14 +6,14 @@ use tidegate_api::RateLimits;
 use tidegate_ratelimit::{Limiter, RedisStore, Store};
 
 use super::Server;
-use crate::edge::bounds::Budget;
-use crate::edge::clock;
-use crate::edge::cores::Work;
-use crate::operate::health::HealthService;
+use crate::net::bounds::Budget;
+use crate::net::clock;
+use crate::net::cores::CoreServices;
 use crate::rls::call::{Calls, patience};
 use crate::rls::grpc::Services;
 use crate::rls::overrides::LimitOverrides;
 use crate::rls::redis::Clients;
+use crate::telemetry::health::HealthService;
 use crate::workflows::ServerContext;
 use crate::workflows::units::{Counters, JobUnits, Limits};
 
@@ -22,7 +22,7 @@ impl Server {
     pub(super) fn work(
         &self,
         budget: &Arc<Budget>,
-    ) -> impl Fn(usize) -> Work + Clone + Send + 'static {
+    ) -> impl Fn(usize) -> CoreServices + Clone + Send + 'static {
         let settings = self.settings.clone();
         let supervisor = self.supervisor.clone();
         let health = self.health.clone();
@@ -38,7 +38,7 @@ impl Server {
                 metrics: metrics.shard(core),
             };
             let services = Services::new(calls.clone(), health);
-            Work {
+            CoreServices {
                 services,
                 calls,
                 age: settings.connection_age,

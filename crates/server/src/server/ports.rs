@@ -8,18 +8,18 @@ use tokio::net::TcpListener;
 use tracing::warn;
 
 use super::Server;
-use crate::edge::bounds::{Bounds, Budget, Files, Most, Shares};
-use crate::edge::cores;
-use crate::edge::http;
-use crate::edge::listen::{Listeners, Sockets};
-use crate::edge::tls::{Gate, Gates};
 use crate::error::ServeError;
-use crate::operate::debug;
-use crate::operate::give_back::give_back;
-use crate::operate::statsd;
+use crate::net::bounds::{Bounds, Budget, Files, Most, Shares};
+use crate::net::cores;
+use crate::net::http;
+use crate::net::listen::{Listeners, Sockets};
+use crate::net::tls::{PortTlsAcceptor, PortTlsAcceptors};
 use crate::rls::{json, memory, redis};
 use crate::settings::Settings;
-use crate::workflows::port::Late;
+use crate::telemetry::debug;
+use crate::telemetry::purge_allocator::purge_allocator;
+use crate::telemetry::statsd;
+use crate::workflows::port::PendingPort;
 
 /// Bytes that the unfinished requests and untaken answers of a port may hold beyond what each connection has: sixteen of the
 /// largest messages. Real ones arrive in one piece, and need none of it.
@@ -27,7 +27,11 @@ const UNFINISHED: usize = 64 * 1024 * 1024;
 
 impl Server {
     /// Starts all cores and opens all ports.
-    pub(super) async fn open(&mut self, sockets: Sockets, gates: Gates) -> Result<(), ServeError> {
+    pub(super) async fn open(
+        &mut self,
+        sockets: Sockets,
+        gates: PortTlsAcceptors,
+    ) -> Result<(), ServeError> {
         let Listeners {
             grpc,
             http,
@@ -101,11 +105,11 @@ impl Server {
     }
 
     /// Begins workflows, if they are wanted, as soon as no other process has their port.
-    fn await_port_of_api(&mut self, gate: Option<Gate>, connections: Most) {
+    fn await_port_of_api(&mut self, gate: Option<PortTlsAcceptor>, connections: Most) {
         // Another process may have taken the port since it was bound.
         let started = self.workflows.take();
         if self.settings.workflows.is_some() {
-            let late = Late {
+            let late = PendingPort {
                 settings: self.settings.clone(),
                 context: self.context_of_workflows(),
                 started,
@@ -159,7 +163,7 @@ impl Server {
     /// Starts what the store of counters needs while the server runs.
     fn look_after_store(&self) {
         let supervisor = &self.supervisor;
-        supervisor.task("give-back", give_back(supervisor.clone()));
+        supervisor.task("give-back", purge_allocator(supervisor.clone()));
         if let OverrideStore::Redis(_) = self.overrides.store {
             supervisor.task(
                 "overrides",

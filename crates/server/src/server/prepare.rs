@@ -5,24 +5,24 @@ use tokio::sync::oneshot;
 
 use super::Server;
 use super::limiter::redis_store;
-use crate::certificates::{StoreTls, follow};
-use crate::configure::xds::Subscription;
-use crate::configure::{Loader, Origin, Target};
-use crate::edge::listen::Addresses;
-use crate::edge::tls::Gates;
 use crate::error::ServeError;
-use crate::operate::health::Part;
-use crate::operate::traces::Traces;
+use crate::net::listen::Addresses;
+use crate::net::tls::PortTlsAcceptors;
+use crate::reload::xds::Subscription;
+use crate::reload::{Loader, Origin, Target};
 use crate::rls::memcache::Memcached;
 use crate::rls::redis::{self, Clients};
 use crate::settings::{FirstLoad, HealthCheck, TokensFile};
+use crate::telemetry::health::PartHealth;
+use crate::telemetry::traces::Traces;
+use crate::tls::{StoreTls, follow};
 use crate::workflows::Workflows;
 
 impl Server {
     /// Reads the certificates of ports, and follows those, the ones for stores, and tokens: while the start waits for a Redis that refuses a
     /// certificate, it can be renewed.
-    pub(super) fn follow_files(&self) -> Result<Gates, ServeError> {
-        let (gates, ports) = Gates::open(&self.settings, &self.supervisor)?;
+    pub(super) fn follow_files(&self) -> Result<PortTlsAcceptors, ServeError> {
+        let (gates, ports) = PortTlsAcceptors::open(&self.settings, &self.supervisor)?;
         let stores = self
             .settings
             .stores_tls
@@ -75,7 +75,7 @@ impl Server {
         };
         let clients = Clients::new(settings)?;
         redis::wait(settings, &clients).await?;
-        self.health.set_store(Part::Healthy);
+        self.health.set_store(PartHealth::Healthy);
         self.metrics.watch(self.limiter.clone(), None);
         // Nobody can override limits without the API.
         if self.settings.workflows.is_some() {

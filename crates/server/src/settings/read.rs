@@ -13,7 +13,7 @@ use super::problem::Problem;
 use super::program::Program;
 use super::table::{Support, Variable, variables};
 use super::value::{Kind, Value, with_unit};
-use crate::certificates::StoreTls;
+use crate::tls::StoreTls;
 use near_miss::{closest, near_miss};
 use service_links::{is_service_link, services};
 

@@ -10,7 +10,7 @@ use http::{HeaderName, HeaderValue};
 
 use super::read::{Values, environment};
 use super::{Settings, SettingsError};
-use crate::certificates::PeerTls;
+use crate::tls::PeerTls;
 use endpoint::Endpoint;
 
 const HEADERS: [&str; 2] = [

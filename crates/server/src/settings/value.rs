@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tidegate_workflow::{Retention, RetentionDefaults};
 
-use tidegate_api::span;
+use tidegate_api::duration_text;
 
 /// The type of a variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -165,7 +165,7 @@ fn bytes(text: &str) -> Option<i64> {
 
 /// One span for all, or one for each of the two ways in which workflows end.
 fn retention(text: &str) -> Option<RetentionDefaults> {
-    if let Some(all) = span::retention(text) {
+    if let Some(all) = duration_text::retention(text) {
         return Some(RetentionDefaults {
             succeeded: all,
             failed: all,
@@ -174,7 +174,7 @@ fn retention(text: &str) -> Option<RetentionDefaults> {
     let mut defaults = RetentionDefaults::default();
     for item in text.split(',') {
         let (which, text) = item.split_once('=')?;
-        let retention: Retention = span::retention(text.trim())?;
+        let retention: Retention = duration_text::retention(text.trim())?;
         match which.trim() {
             "succeeded" => defaults.succeeded = retention,
             "failed" => defaults.failed = retention,

@@ -9,8 +9,8 @@ use super::listen::{Endpoint, host_and_port, tls};
 use super::memcache;
 use super::read::Values;
 use super::redis::{self, RedisServer};
-use crate::certificates::{Followed, NamedFile, PortTls, Renewal};
 use crate::regular_file;
+use crate::tls::{NamedFile, PortTls, ReloadedFiles, WatchedFiles};
 
 const ADDRESS: &str = "TIDEGATE_HTTP_ADDR";
 const ACKNOWLEDGED_BY: &str = "TIDEGATE_ACKNOWLEDGED_BY";
@@ -225,12 +225,12 @@ fn read_tokens(file: &NamedFile) -> Result<Tokens, String> {
 
 impl TokensFile {
     /// Puts the tokens of the file in force when it changes.
-    pub(crate) fn followed(&self) -> Followed {
+    pub(crate) fn followed(&self) -> WatchedFiles {
         let Self { file, tokens } = self.clone();
-        Followed::tokens(file.clone(), move || {
+        WatchedFiles::tokens(file.clone(), move || {
             let renewed = read_tokens(&file).map_err(|reason| vec![file.flaw(reason)])?;
             let tokens = tokens.clone();
-            Ok(Renewal::new(None, move || tokens.replace(&renewed)))
+            Ok(ReloadedFiles::new(None, move || tokens.replace(&renewed)))
         })
     }
 }

@@ -9,8 +9,8 @@ use tonic::metadata::{
 };
 
 use super::read::Values;
-use crate::certificates::{NamedFile, Pair, PeerTls};
-use crate::edge::dial::{Peer, host_and_port};
+use crate::net::dial::{Peer, host_and_port};
+use crate::tls::{NamedFile, Pair, PeerTls};
 
 const SERVER: &str = "CONFIG_GRPC_XDS_SERVER_URL";
 const HEADERS: &str = "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS";

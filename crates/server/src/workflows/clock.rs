@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use self::steady::SteadyClock;
-use crate::edge::clock;
+use crate::net::clock;
 
 /// How often it is asked at the start: the first answer includes the time to connect.
 const FIRST: usize = 3;

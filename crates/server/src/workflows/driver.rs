@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use tidegate_api::Activity;
 use tidegate_ratelimit::Limiter;
-use tidegate_workflow::{AboutServer, Engine, Store, StoreError, Unserved};
+use tidegate_workflow::{Engine, ServerDescription, Store, StoreError, Unserved};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::warn;
 
+use super::backoff::{OnceAMinute, Patience};
 use super::clock::StoreClock;
 use super::gaps::GapDetector;
-use super::patience::{OnceAMinute, Patience};
-use super::{census, heartbeat, reconsider, revival};
+use super::{heartbeat, limit_watcher, queue_sampler, store_probe};
 
 /// How often to look for what other servers did. They tell of it, but what they tell may get lost.
 const LOOK: Duration = Duration::from_secs(10);
@@ -34,7 +34,7 @@ pub(super) async fn run(
     engine: Engine,
     clock: StoreClock,
     limiter: Limiter,
-    about: AboutServer,
+    about: ServerDescription,
     activity: Arc<Activity>,
 ) {
     let gaps = Arc::new(GapDetector::new(engine.clone(), clock.clone()));
@@ -44,12 +44,12 @@ pub(super) async fn run(
         std::future::pending::<()>().await;
     };
     tokio::select! {
-        () = async { loop { driver.turn().await } } => {}
+        () = async { loop { driver.step().await } } => {}
         () = listen => {}
-        () = engine.open_limits(|| clock.now(), reconsider::changes(limiter)) => {}
-        () = census::run(&engine, &clock, &activity) => {}
+        () = engine.unblock_loop(|| clock.now(), limit_watcher::changes(limiter)) => {}
+        () = queue_sampler::run(&engine, &clock, &activity) => {}
         () = heartbeat::run(&gaps, about, Arc::clone(&activity)) => {}
-        () = revival::run(engine.clone()) => {}
+        () = store_probe::run(engine.clone()) => {}
     }
 }
 
@@ -83,7 +83,7 @@ impl Driver {
     }
 
     /// Does what is due, and waits until something is due again.
-    async fn turn(&mut self) {
+    async fn step(&mut self) {
         let now = self.gaps.check();
         // A store that cannot be read is told of by `revival`.
         let more = self.engine.sweep_working(now).await.unwrap_or(false);
@@ -133,7 +133,7 @@ impl Driver {
         }
         let now = Instant::now();
         let apart = match () {
-            () if !self.engine.hears_others() => LOOK_WHILE_DEAF,
+            () if !self.engine.receives_notifications() => LOOK_WHILE_DEAF,
             () if !self.engine.troubles().is_empty() => LOOK_WHILE_TROUBLED,
             () => LOOK,
         };

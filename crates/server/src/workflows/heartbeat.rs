@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_api::{Activity, Event};
-use tidegate_workflow::{AboutServer, Asks, Engine, Store};
+use tidegate_workflow::{Engine, HeartbeatQuery, ServerDescription, Store};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::gaps::GapDetector;
@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const FAREWELL: Duration = Duration::from_millis(500);
 
 /// Says so until it is dropped. Without Redis there is nobody to tell, and this machine's clock counts.
-pub(super) async fn run(gaps: &GapDetector, about: AboutServer, activity: Arc<Activity>) {
+pub(super) async fn run(gaps: &GapDetector, about: ServerDescription, activity: Arc<Activity>) {
     let GapDetector { engine, clock, .. } = gaps;
     let mut warned = false;
     let mut conflicts = 0;
@@ -28,14 +28,14 @@ pub(super) async fn run(gaps: &GapDetector, about: AboutServer, activity: Arc<Ac
         activity.put_clock_skew(clock.skew());
         if matches!(engine.store(), Store::Redis(_)) {
             let asks = if beat.is_multiple_of(TIME) {
-                Asks::Time
+                HeartbeatQuery::StoreTime
             } else {
-                Asks::Nothing
+                HeartbeatQuery::MembersOnly
             };
             let sent = Instant::now();
             // The others do not count on a server that they do not hear of, and the time goes on.
             if let Ok(Ok(Some(time))) =
-                timeout(PATIENCE, engine.beat(&about, gaps.check(), asks)).await
+                timeout(PATIENCE, engine.heartbeat(&about, gaps.check(), asks)).await
             {
                 clock.take(time.micros(), sent, Instant::now());
             }

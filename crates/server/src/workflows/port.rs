@@ -7,9 +7,9 @@ use tokio::time::sleep;
 use tracing::{error, info, warn};
 
 use super::{ServerContext, Workflows};
-use crate::edge::bounds::Most;
-use crate::edge::listen;
-use crate::edge::tls::Gate;
+use crate::net::bounds::Most;
+use crate::net::listen;
+use crate::net::tls::PortTlsAcceptor;
 use crate::settings::Settings;
 
 /// The wait between two attempts.
@@ -17,18 +17,18 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// Workflows that wait for their port.
 #[derive(Debug)]
-pub(crate) struct Late {
+pub(crate) struct PendingPort {
     pub(crate) settings: Settings,
     pub(crate) context: ServerContext,
     /// The thread, if it was started before the port was taken.
     pub(crate) started: Option<Workflows>,
     /// The way through TLS, if there is one.
-    pub(crate) gate: Option<Gate>,
+    pub(crate) gate: Option<PortTlsAcceptor>,
     /// How many connections the API may have.
     pub(crate) connections: Most,
 }
 
-impl Late {
+impl PendingPort {
     /// Waits for the port, serves the API on it, and returns when the server drains.
     pub(crate) async fn run(self) {
         let drain = self.context.supervisor.drain.clone();

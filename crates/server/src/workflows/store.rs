@@ -18,11 +18,11 @@ use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
 use super::clock::StoreClock;
-use super::risks;
+use super::durability_check;
 use super::units::Counters;
-use crate::operate::traces::Traces;
 use crate::rls::redis::{OF_SENTINEL, other_kind, refused};
 use crate::settings::{RedisServer, Workflows as Settings};
+use crate::telemetry::traces::Traces;
 
 /// The name of the database in the data folder.
 const FILE: &str = "workflows.db";
@@ -39,7 +39,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Where a store is, or will be.
 #[derive(Debug)]
-pub(crate) enum Place {
+pub(crate) enum StoreLocation {
     Memory(SqliteOptions),
     File {
         path: PathBuf,
@@ -52,7 +52,7 @@ pub(crate) enum Place {
     },
 }
 
-impl Place {
+impl StoreLocation {
     /// The place that the settings name.
     ///
     /// # Errors
@@ -260,21 +260,21 @@ impl<'a> Opener<'a> {
                 }
                 Err(error) => {
                     self.report(&error);
-                    sleep(place.as_ref().map_or(LOOK, Place::pause)).await;
+                    sleep(place.as_ref().map_or(LOOK, StoreLocation::pause)).await;
                 }
             }
         }
     }
 
     /// Logs once how the work of the store that is not made yet could be lost: people read the log when a server starts.
-    async fn log_risks(&mut self, place: Option<&Place>) {
+    async fn log_risks(&mut self, place: Option<&StoreLocation>) {
         if std::mem::replace(&mut self.risks_logged, true) {
             return;
         }
         if let Some(place) = place
             && let Ok(Some(found)) = timeout(PATIENCE, place.durability()).await
         {
-            risks::log_new(
+            durability_check::log_new(
                 &found,
                 self.context.settings.replicas,
                 self.context.activity,
@@ -285,7 +285,7 @@ impl<'a> Opener<'a> {
     /// One look, however long it takes. None: there is no store, and nobody has asked for one.
     async fn look(
         &mut self,
-        place: &mut Option<Place>,
+        place: &mut Option<StoreLocation>,
         called: bool,
         runtimes: &[Handle],
     ) -> Result<Option<Engine>, StoreError> {
@@ -365,7 +365,7 @@ fn on_each(store: &Store, runtimes: &[Handle], counters: &Counters) -> Vec<Threa
         let store = if at == 0 {
             store.clone()
         } else {
-            store.again()
+            store.for_new_thread()
         };
         Thread::new(store, runtime.clone()).with_units(counters.of_thread())
     };
@@ -377,12 +377,12 @@ async fn find(
     context: &OpenContext<'_>,
     clock: &StoreClock,
     runtimes: &[Handle],
-    place: &mut Option<Place>,
+    place: &mut Option<StoreLocation>,
     called: bool,
 ) -> Result<Option<Engine>, StoreError> {
     let place = match place {
         Some(place) => place,
-        None => place.insert(Place::new(context.settings)?),
+        None => place.insert(StoreLocation::new(context.settings)?),
     };
     if !called && !place.exists().await? {
         return Ok(None);

@@ -11,8 +11,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::error;
 
 use super::PART;
-use crate::edge::runtime::ThreadRuntime;
-use crate::supervise::tripwire;
+use crate::net::runtime::ThreadRuntime;
+use crate::supervise::failpoint;
 
 /// All threads of workflows. When this is dropped, those beside the current one end, and with them their tasks.
 #[derive(Debug)]
@@ -26,9 +26,9 @@ pub(super) struct Threads {
 }
 
 /// Tells that a thread has ended, also by a panic.
-struct Told(mpsc::Sender<usize>, usize);
+struct ThreadExit(mpsc::Sender<usize>, usize);
 
-impl Drop for Told {
+impl Drop for ThreadExit {
     fn drop(&mut self) {
         // There is room for all. Nobody listens any more when it was asked to end.
         let _ = self.0.try_send(self.1);
@@ -52,12 +52,12 @@ impl Threads {
         for at in 1..count {
             let part: Arc<str> = format!("{PART}-{at}").into();
             let runtime = ThreadRuntime::new()?;
-            let told = Told(tell.clone(), at - 1);
+            let told = ThreadExit(tell.clone(), at - 1);
             let handle = runtime.handle();
             let stop = threads.stop.clone();
             let main = move || {
                 let _told = told;
-                runtime.block_on(tripwire::with(part, stop.cancelled_owned()));
+                runtime.block_on(failpoint::with(part, stop.cancelled_owned()));
             };
             threads
                 .others

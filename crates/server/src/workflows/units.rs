@@ -8,18 +8,18 @@ use std::time::{Duration, Instant};
 
 use tidegate_api::RateLimits;
 use tidegate_ratelimit::{
-    Closed, Effect, Entry, LimitOverride, Limiter, OverrideError, OverrideTarget, Permits, Reach,
-    Reason, TakeFacts, Taken, Timestamp, Units as Needs, Wanted as Asked,
+    AcquireRequest, Acquired, Effect, Entry, Exhausted, LimitOverride, Limiter, OverrideError,
+    OverrideTarget, Permits, Reach, Reason, TakeFacts, Timestamp, Units as Needs,
 };
 use tidegate_workflow::{
-    Granted, Later, Limit, Limits as JobLimits, NoRoom, Receipt, Units, Wanted,
+    Later, Limit, LimitExhausted, Limits as JobLimits, Receipt, UnitGrant, UnitRequest, Units,
 };
 use tracing::warn;
 
-use crate::configure::Latest;
-use crate::edge::clock;
-use crate::operate::metrics::Shard;
+use crate::net::clock;
+use crate::reload::LoadStatus;
 use crate::rls::overrides::LimitOverrides;
+use crate::telemetry::metrics::Shard;
 
 /// When a limit is asked again that could not be asked, or that no window gives room for.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -58,7 +58,7 @@ pub(crate) struct Limits {
     /// What the API shows and changes.
     pub(crate) shown: RateLimits,
     /// What became of their configuration.
-    pub(crate) latest: Latest,
+    pub(crate) latest: LoadStatus,
 }
 
 /// Takes units for the jobs of one thread.
@@ -114,16 +114,16 @@ impl JobUnits {
         Ok(self.overrides.refresh().await?)
     }
 
-    async fn take_all(&self, wanted: Vec<Wanted>) -> Vec<Granted> {
+    async fn take_all(&self, wanted: Vec<UnitRequest>) -> Vec<UnitGrant> {
         let needs: Vec<(Vec<usize>, Vec<Owned>)> = wanted.iter().map(owned).collect();
         let limits: Vec<Vec<Needs<'_>>> = needs
             .iter()
             .map(|(_, each)| each.iter().map(Owned::needs).collect())
             .collect();
-        let asked: Vec<Asked<'_>> = limits
+        let asked: Vec<AcquireRequest<'_>> = limits
             .iter()
             .zip(&wanted)
-            .map(|(limits, wanted)| Asked {
+            .map(|(limits, wanted)| AcquireRequest {
                 limits,
                 times: wanted.jobs,
             })
@@ -131,7 +131,7 @@ impl JobUnits {
         let mut facts = TakeFacts::default();
         let taken = self
             .limiter
-            .take(
+            .acquire(
                 &asked,
                 clock::now(),
                 Instant::now() + self.timeout,
@@ -152,11 +152,11 @@ impl JobUnits {
         }
     }
 
-    fn granted(&self, taken: Taken, places: &[usize]) -> Granted {
-        let Taken {
+    fn granted(&self, taken: Acquired, places: &[usize]) -> UnitGrant {
+        let Acquired {
             permits, closed, ..
         } = taken;
-        let no_room = closed.map(|Closed { limit, reason }| {
+        let no_room = closed.map(|Exhausted { limit, reason }| {
             let (after, again) = match reason {
                 // What one limit granted and another one refused is on its way back for a moment.
                 Reason::UsedUp { after } if places.len() > 1 => (after, Some(after.min(AGAIN))),
@@ -169,7 +169,7 @@ impl JobUnits {
                     (AGAIN, Some(AGAIN))
                 }
             };
-            NoRoom {
+            LimitExhausted {
                 limit: places[limit],
                 after,
                 again,
@@ -177,7 +177,7 @@ impl JobUnits {
         });
         let jobs = permits.times();
         let receipt: Receipt = Arc::new(Mutex::new(permits));
-        Granted {
+        UnitGrant {
             jobs,
             receipt: (jobs > 0).then_some(receipt),
             no_room,
@@ -208,13 +208,13 @@ impl JobUnits {
 }
 
 impl Units for JobUnits {
-    fn take(&self, wanted: Vec<Wanted>) -> Later<'_, Vec<Granted>> {
+    fn acquire(&self, wanted: Vec<UnitRequest>) -> Later<'_, Vec<UnitGrant>> {
         Box::pin(self.take_all(wanted))
     }
 
     fn throttle(&self, limits: Arc<JobLimits>, pause: Duration) -> Later<'_, ()> {
         Box::pin(async move {
-            let (_, each) = owned(&Wanted { limits, jobs: 0 });
+            let (_, each) = owned(&UnitRequest { limits, jobs: 0 });
             let needs: Vec<Needs<'_>> = each.iter().map(Owned::needs).collect();
             let reaches = self.limiter.reach_when_throttled(&needs, clock::now());
             for (needs, reach) in each.iter().zip(reaches) {
@@ -238,7 +238,7 @@ impl Units for JobUnits {
                 .split_off(jobs);
             if let Err(error) = self
                 .limiter
-                .give_back(vec![back], clock::now(), Instant::now() + self.timeout)
+                .refund(vec![back], clock::now(), Instant::now() + self.timeout)
                 .await
             {
                 self.tell(&error);
@@ -253,11 +253,11 @@ impl fmt::Debug for JobUnits {
     }
 }
 
-fn refused(limit: usize, after: Duration) -> Granted {
-    Granted {
+fn refused(limit: usize, after: Duration) -> UnitGrant {
+    UnitGrant {
         jobs: 0,
         receipt: None,
-        no_room: Some(NoRoom {
+        no_room: Some(LimitExhausted {
             limit,
             after,
             again: Some(after),
@@ -283,7 +283,7 @@ impl Owned {
 }
 
 /// The rate limits among the limits of jobs, and their places there.
-fn owned(wanted: &Wanted) -> (Vec<usize>, Vec<Owned>) {
+fn owned(wanted: &UnitRequest) -> (Vec<usize>, Vec<Owned>) {
     let each = wanted
         .limits
         .each()

@@ -1,29 +1,29 @@
 //! What workers do: claim, report, extend.
 
+pub(in crate::engine) mod call_clock;
 pub(crate) mod claimed;
-mod elsewhere;
 mod inputs;
 pub(crate) mod leases;
+pub(in crate::engine) mod pending_claims;
 mod refill;
+mod remote;
 pub(crate) mod report;
-pub(in crate::engine) mod settling;
-pub(in crate::engine) mod told;
 
 use std::time::Duration;
 
+use self::call_clock::CallClock;
 use self::claimed::Claimed;
-use self::leases::Leases;
-use self::settling::Settling;
-use self::told::Told;
+use self::leases::LeasedBatch;
+use self::pending_claims::PendingClaims;
 use super::Engine;
-use super::desk::answer::{Answer, Leased};
-use super::desk::request::Request;
+use super::actor::answer::{Answer, Leased};
+use super::actor::request::Request;
 use super::error::EngineError;
-use super::queues::except::Except;
-use super::queues::lessee::Lessee;
-use super::queues::{Patience, Taken, Wanting, Where};
+use super::queues::excluded_jobs::ExcludedJobs;
+use super::queues::waiting_claim::WaitingClaim;
+use super::queues::{ClaimMode, DequeueRequest, DequeuedJob, PartitionScope};
+use crate::codec::lease::LeaseRef;
 use crate::id::{Partition, WorkflowId};
-use crate::record::lease::LeaseRef;
 use crate::state::Worker;
 use crate::store::error::StoreError;
 use crate::time::Timestamp;
@@ -76,7 +76,7 @@ impl Engine {
         now: Timestamp,
     ) -> Result<Vec<Claimed>, EngineError> {
         self.deliver(
-            self.lease_except(claim, except, Patience::None, now)
+            self.lease_except(claim, except, ClaimMode::Immediate, now)
                 .await?,
         )
         .await
@@ -91,11 +91,11 @@ impl Engine {
         &self,
         claim: &Claim,
         except: &[LeaseRef],
-        patience: Patience,
+        patience: ClaimMode,
         now: Timestamp,
-    ) -> Result<Leases, EngineError> {
-        Ok(Leases::of(
-            self.lease(claim, &Except::of(except), patience, now)
+    ) -> Result<LeasedBatch, EngineError> {
+        Ok(LeasedBatch::of(
+            self.lease(claim, &ExcludedJobs::of(except), patience, now)
                 .await?,
         ))
     }
@@ -104,12 +104,12 @@ impl Engine {
     async fn lease(
         &self,
         claim: &Claim,
-        except: &Except,
-        patience: Patience,
+        except: &ExcludedJobs,
+        patience: ClaimMode,
         now: Timestamp,
     ) -> Result<Vec<(WorkflowId, Leased)>, EngineError> {
         self.queues().open_due(now);
-        let told = Told::at(now);
+        let told = CallClock::at(now);
         let mut refreshed = 0;
         let mut denied = 0;
         loop {
@@ -125,7 +125,7 @@ impl Engine {
                 Tried { refused: 0, .. } if denied < DENIALS => {
                     denied += 1;
                     if denied > 1 {
-                        self.close_ahead(&claim.queues, denied, told).await;
+                        self.block_next_keys(&claim.queues, denied, told).await;
                     }
                 }
                 _ if refreshed < TRIES => {
@@ -144,7 +144,7 @@ impl Engine {
             self.refill_in(
                 &self
                     .queues()
-                    .incomplete(queues, Where::Here, Patience::None),
+                    .incomplete(queues, PartitionScope::Local, ClaimMode::Immediate),
                 &here,
                 REFRESH,
             )
@@ -153,7 +153,7 @@ impl Engine {
             self.refill_up_to(
                 &self
                     .queues()
-                    .incomplete(queues, Where::Anywhere, Patience::None),
+                    .incomplete(queues, PartitionScope::All, ClaimMode::Immediate),
                 REFRESH,
             )
             .await?
@@ -165,14 +165,18 @@ impl Engine {
     async fn try_lease(
         &self,
         claim: &Claim,
-        except: &Except,
-        patience: Patience,
-        told: Told,
+        except: &ExcludedJobs,
+        patience: ClaimMode,
+        told: CallClock,
     ) -> Result<Tried, EngineError> {
         let taken = self.take(claim, except, patience).await?;
         // Who does not wait has just read what there may be elsewhere.
-        let waits = taken.jobs().is_empty() && patience == Patience::Some;
-        let place = if waits { Where::Anywhere } else { Where::Here };
+        let waits = taken.jobs().is_empty() && patience == ClaimMode::LongPoll;
+        let place = if waits {
+            PartitionScope::All
+        } else {
+            PartitionScope::Local
+        };
         self.refill_beside(&claim.queues, place);
         if taken
             .jobs()
@@ -186,7 +190,7 @@ impl Engine {
         let claim = claim.clone();
         let taken = taken.into_jobs();
         let leasing = async move {
-            let taken = Settling::new(engine.queues(), taken);
+            let taken = PendingClaims::new(engine.queues(), taken);
             engine.lease_taken(taken, &claim, told).await
         };
         self.core
@@ -198,12 +202,12 @@ impl Engine {
 
     async fn lease_taken(
         &self,
-        mut taken: Settling<'_>,
+        mut taken: PendingClaims<'_>,
         claim: &Claim,
-        told: Told,
+        told: CallClock,
     ) -> Result<Tried, EngineError> {
         let charge = self.charge(&mut taken, claim.lease, told).await;
-        let now = told.then();
+        let now = told.started_at();
         let worker = Worker::from(claim.worker.as_str());
         let expires = now + claim.lease;
         let requests = taken
@@ -225,11 +229,11 @@ impl Engine {
                 )
             });
         let requests = requests.collect();
-        let ids: Vec<WorkflowId> = taken.jobs().iter().map(Taken::workflow).collect();
+        let ids: Vec<WorkflowId> = taken.jobs().iter().map(DequeuedJob::workflow).collect();
         let asked = taken.asked();
         let charge = charge.asked();
-        let mut answers = self.ask_all(requests, now).await;
-        asked.settle(&answers);
+        let mut answers = self.request_all(requests, now).await;
+        asked.resolve(&answers);
         let denied = charge.denied;
         let was_limited = charge.has_limits();
         charge.settle(&mut answers);
@@ -250,14 +254,14 @@ impl Engine {
     async fn take(
         &self,
         claim: &Claim,
-        except: &Except,
-        patience: Patience,
-    ) -> Result<Settling<'_>, StoreError> {
-        let wanting = Wanting {
+        except: &ExcludedJobs,
+        patience: ClaimMode,
+    ) -> Result<PendingClaims<'_>, StoreError> {
+        let wanting = DequeueRequest {
             queues: &claim.queues,
             handlers: claim.handlers.as_deref(),
             except,
-            near: self.near(),
+            near: self.caller_thread(),
         };
         let thirsty = self.queues().thirsty(&claim.queues);
         if !thirsty.is_empty() {
@@ -265,19 +269,19 @@ impl Engine {
             self.refill_in(&thirsty, &here, REFILL).await?;
         }
         // Created before the read below: the read may fail, or the caller may leave during it.
-        let first = self.queues().take(wanting, claim.limit);
-        let mut taken = Settling::new(self.queues(), first);
+        let first = self.queues().dequeue(wanting, claim.limit);
+        let mut taken = PendingClaims::new(self.queues(), first);
         if self.queues().are_shared() && taken.jobs().len() < claim.limit {
-            let incomplete = self
-                .queues()
-                .incomplete(&claim.queues, Where::Here, patience);
+            let incomplete =
+                self.queues()
+                    .incomplete(&claim.queues, PartitionScope::Local, patience);
             if !incomplete.is_empty() {
                 let here: Vec<Partition> = self.core.context.home.mine.each().collect();
                 self.refill_with(patience, &incomplete, &here, REFILL)
                     .await?;
                 taken.add(
                     self.queues()
-                        .take(wanting, claim.limit - taken.jobs().len()),
+                        .dequeue(wanting, claim.limit - taken.jobs().len()),
                 );
             }
             if taken.jobs().is_empty() {
@@ -291,7 +295,7 @@ impl Engine {
         if taken.jobs().len() < claim.limit {
             let incomplete = self
                 .queues()
-                .incomplete(&claim.queues, Where::Anywhere, patience);
+                .incomplete(&claim.queues, PartitionScope::All, patience);
             if !incomplete.is_empty() {
                 // Those at home here were read above.
                 let (partitions, most) = if self.queues().are_shared() {
@@ -303,7 +307,7 @@ impl Engine {
                     .await?;
                 taken.add(
                     self.queues()
-                        .take(wanting, claim.limit - taken.jobs().len()),
+                        .dequeue(wanting, claim.limit - taken.jobs().len()),
                 );
             }
         }
@@ -325,7 +329,7 @@ impl Engine {
     ) -> impl Future<Output = ()> + use<'a> {
         let waiting = self
             .queues()
-            .wait(queues, handlers, Except::of(except), None);
+            .wait(queues, handlers, ExcludedJobs::of(except), None);
         async { drop(waiting.arrived().await) }
     }
 
@@ -338,8 +342,8 @@ impl Engine {
         &'a self,
         claim: &'a Claim,
         except: &[LeaseRef],
-    ) -> impl Future<Output = Leases> + use<'a> {
-        let lessee = Lessee {
+    ) -> impl Future<Output = LeasedBatch> + use<'a> {
+        let lessee = WaitingClaim {
             worker: Worker::from(claim.worker.as_str()),
             lease: claim.lease,
             limit: claim.limit,
@@ -347,10 +351,10 @@ impl Engine {
         let waiting = self.queues().wait(
             &claim.queues,
             claim.handlers.as_deref(),
-            Except::of(except),
+            ExcludedJobs::of(except),
             Some(lessee),
         );
-        async { Leases::of(waiting.arrived().await) }
+        async { LeasedBatch::of(waiting.arrived().await) }
     }
 
     /// Adds jobs that are known here to those that came, up to the limit of the claim.
@@ -359,21 +363,21 @@ impl Engine {
     /// When the future is dropped, all of them go back at once.
     pub async fn fill_up(
         &self,
-        mut leases: Leases,
+        mut leases: LeasedBatch,
         claim: &Claim,
         except: &[LeaseRef],
         now: Timestamp,
-    ) -> Leases {
+    ) -> LeasedBatch {
         let limit = claim.limit.saturating_sub(leases.number());
-        if limit > 0 && !leases.is_full() && self.queues().have_some(&claim.queues) {
+        if limit > 0 && !leases.is_full() && self.queues().has_runnable(&claim.queues) {
             let more = self
                 .lease(
                     &Claim {
                         limit,
                         ..claim.clone()
                     },
-                    &Except::of(except),
-                    Patience::Some,
+                    &ExcludedJobs::of(except),
+                    ClaimMode::LongPoll,
                     now,
                 )
                 .await;

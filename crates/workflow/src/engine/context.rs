@@ -1,7 +1,7 @@
 //! What the desks of all partitions share: the ready jobs, those who watch, and the time of the next timer.
 
+pub(crate) mod attempt_counts;
 pub(crate) mod served;
-pub(crate) mod tally;
 pub(crate) mod watchers;
 
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use tokio::sync::Notify;
 
+use self::attempt_counts::AttemptCounts;
 use self::served::Served;
-use self::tally::Tally;
 use self::watchers::Watchers;
 use super::attempts::Attempts;
-use super::home::Home;
-use super::queues::Queues;
-use super::sweep::gone::Gone;
-use super::trouble::Troubles;
+use super::membership::Membership;
+use super::queues::QueueCache;
+use super::store_health::Troubles;
+use super::sweep::orphans::Gone;
 use crate::id::Partition;
 use crate::state::RetentionDefaults;
 use crate::time::Timestamp;
@@ -29,13 +29,13 @@ const NEVER: u64 = u64::MAX;
 pub(crate) struct Context {
     /// How long ended workflows are kept, unless they say so themselves.
     pub(crate) retention: RetentionDefaults,
-    pub(crate) home: Home,
-    pub(crate) queues: Queues,
+    pub(crate) home: Membership,
+    pub(crate) queues: QueueCache,
     pub(super) gone: Gone,
     pub(crate) troubles: Troubles,
     pub(crate) served: Served,
     pub(super) watchers: Arc<Watchers>,
-    pub(super) tally: Arc<Tally>,
+    pub(super) tally: Arc<AttemptCounts>,
     /// Who is told of each attempt that ended, if anybody.
     pub(crate) attempts: Option<Attempts>,
     /// Changes that were not written, because another server was first.
@@ -54,10 +54,10 @@ impl Context {
         retention: RetentionDefaults,
         attempts: Option<Attempts>,
     ) -> Self {
-        let home = Home::new(partitions);
+        let home = Membership::new(partitions);
         Self {
             retention,
-            queues: Queues::new(home.mine.clone()),
+            queues: QueueCache::new(home.mine.clone()),
             home,
             gone: Gone::default(),
             troubles: Troubles::default(),
@@ -86,7 +86,7 @@ impl Context {
             return;
         };
         if moment.micros() < expected.fetch_min(moment.micros(), Relaxed)
-            && self.home.mine.has(partition)
+            && self.home.mine.contains(partition)
         {
             self.sooner.notify_one();
         }

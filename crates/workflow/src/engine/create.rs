@@ -1,6 +1,6 @@
 //! Creation of workflows.
 
-pub(crate) mod names;
+pub(crate) mod name_cache;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Engine;
-use super::desk::answer::Answer;
-use super::desk::request::{Begin, Request};
+use super::actor::answer::Answer;
+use super::actor::request::{Request, StartMode};
 use super::error::EngineError;
-use super::queues::Where;
+use super::queues::PartitionScope;
+use crate::codec::compact_state::is_small;
+use crate::codec::record::decode;
 use crate::graph::Graph;
 use crate::id::{Partition, WorkflowId};
-use crate::record::codec::decode;
-use crate::record::small::is_small;
 use crate::state::{Meta, Status};
 use crate::store::error::StoreError;
 use crate::time::Timestamp;
@@ -23,12 +23,12 @@ use crate::time::Timestamp;
 /// How often a creation finds that the workflow with its key was removed just now, before it says so.
 const TRIES: usize = 4;
 /// So many workflows of one call share a partition. Few: a page of the newest workflows reads a few of each partition.
-const TOGETHER: usize = 8;
+const WORKFLOWS_PER_PARTITION: usize = 8;
 /// When so many jobs of a queue wait at this server, others that have none are to find some at home, not to come for these.
-const ENOUGH: usize = 256;
+const LOCAL_BACKLOG: usize = 256;
 
 /// A creation that takes longer was not at work all the time.
-const STOOD_STILL: Duration = Duration::from_secs(60);
+const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A graph of which to create a workflow.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,20 +36,20 @@ pub struct NewWorkflow {
     /// What to run.
     pub graph: Graph,
     /// What happens right after the creation.
-    pub begin: Begin,
+    pub begin: StartMode,
     /// When it was created in another system. None: now.
     pub created_at: Option<Timestamp>,
 }
 
 /// A creation that may take more than one attempt.
 #[derive(Debug, Clone)]
-struct Begun {
+struct CreationAttempt {
     graph: Arc<Graph>,
-    begin: Begin,
+    begin: StartMode,
     created_at: Timestamp,
 }
 
-impl Begun {
+impl CreationAttempt {
     fn request(&self) -> Request {
         let graph = Arc::clone(&self.graph);
         let begin = self.begin.clone();
@@ -95,7 +95,7 @@ impl Engine {
         } in new
         {
             let graph = Arc::new(self.core.states.shapes.share(graph));
-            begun.push(Begun {
+            begun.push(CreationAttempt {
                 graph,
                 begin,
                 created_at: created_at.unwrap_or(now),
@@ -107,13 +107,14 @@ impl Engine {
             .filter(|&at| self.may_move(&begun[at], &created[at]))
             .collect();
         if !homeless.is_empty() {
-            let again: Vec<Begun> = homeless.iter().map(|&at| begun[at].clone()).collect();
+            let again: Vec<CreationAttempt> =
+                homeless.iter().map(|&at| begun[at].clone()).collect();
             for (at, answer) in homeless.into_iter().zip(self.create_all(&again, now).await) {
                 created[at] = answer;
             }
         }
         // This process stood still, and the names may have been removed meanwhile. Else a sweep enters them.
-        if began.elapsed() > STOOD_STILL {
+        if began.elapsed() > STALL_TIMEOUT {
             let _later = self
                 .register(
                     begun.iter().map(|begun| &*begun.graph),
@@ -124,7 +125,11 @@ impl Engine {
         created
     }
 
-    async fn create_all(&self, all: &[Begun], now: Timestamp) -> Vec<Result<Created, EngineError>> {
+    async fn create_all(
+        &self,
+        all: &[CreationAttempt],
+        now: Timestamp,
+    ) -> Vec<Result<Created, EngineError>> {
         let mut ids = Vec::with_capacity(all.len());
         let mut requests = Vec::with_capacity(all.len());
         let mut neighbours = (None, 0);
@@ -144,7 +149,7 @@ impl Engine {
         for ((id, begun), answer) in ids
             .into_iter()
             .zip(all)
-            .zip(self.ask_all(requests, now).await)
+            .zip(self.request_all(requests, now).await)
         {
             created.push(match answer {
                 Ok(answer) => self.created(id, begun, answer, now).await,
@@ -155,7 +160,7 @@ impl Engine {
     }
 
     /// Whether a creation was refused by a part of the store that it does not depend on.
-    fn may_move(&self, begun: &Begun, created: &Result<Created, EngineError>) -> bool {
+    fn may_move(&self, begun: &CreationAttempt, created: &Result<Created, EngineError>) -> bool {
         let refused = matches!(
             created,
             Err(EngineError::Store(StoreError::Unavailable { .. }))
@@ -181,7 +186,7 @@ impl Engine {
     async fn created(
         &self,
         id: WorkflowId,
-        begun: &Begun,
+        begun: &CreationAttempt,
         mut answer: Answer,
         now: Timestamp,
     ) -> Result<Created, EngineError> {
@@ -195,7 +200,7 @@ impl Engine {
                 return Err(EngineError::Contended { workflow: existing });
             }
             // It was removed just now, and the key is free.
-            answer = self.ask(id, begun.request(), now).await?;
+            answer = self.request(id, begun.request(), now).await?;
         }
         let status = answer.status.expect("a creation answers with the status");
         Ok(Created {
@@ -209,7 +214,7 @@ impl Engine {
     async fn same(
         &self,
         existing: WorkflowId,
-        begun: &Begun,
+        begun: &CreationAttempt,
     ) -> Result<Option<Created>, EngineError> {
         let graph = &*begun.graph;
         let stored = self.store().load(&[existing]).await?.pop().flatten();
@@ -224,9 +229,9 @@ impl Engine {
         })?;
         // One that was started later may have waited for that or not: what it was created with is not kept.
         let same_start = match begun.begin {
-            Begin::Now => meta.status != Status::Pending,
-            Begin::Later => meta.started_at != Some(meta.created_at),
-            Begin::As(_) => true,
+            StartMode::Now => meta.status != Status::Pending,
+            StartMode::Later => meta.started_at != Some(meta.created_at),
+            StartMode::As(_) => true,
         };
         if same_start && known.means_the_same(graph) {
             return Ok(Some(Created {
@@ -251,8 +256,8 @@ impl Engine {
     }
 
     /// Where workflows without a key are made: at home, unless they are more work than the workers here wait for.
-    fn place_of(&self, all: &[Begun]) -> Where {
-        let waits = |begun: &Begun| {
+    fn place_of(&self, all: &[CreationAttempt]) -> PartitionScope {
+        let waits = |begun: &CreationAttempt| {
             begun
                 .graph
                 .jobs
@@ -260,27 +265,29 @@ impl Engine {
                 .map_or(0, |job| self.queues().known(&job.queue))
         };
         match self.queues().are_shared() {
-            true if all.len() > TOGETHER || all.iter().any(|begun| waits(begun) > ENOUGH) => {
-                Where::Anywhere
+            true if all.len() > WORKFLOWS_PER_PARTITION
+                || all.iter().any(|begun| waits(begun) > LOCAL_BACKLOG) =>
+            {
+                PartitionScope::All
             }
-            _ => Where::Here,
+            _ => PartitionScope::Local,
         }
     }
 
     /// One that is not known to fail, and at home here if it is to be.
-    fn any_partition(&self, place: Where) -> Partition {
+    fn any_partition(&self, place: PartitionScope) -> Partition {
         let context = &self.core.context;
         let any = Partition(fastrand::u16(..self.store().partitions()));
         if context.troubles.is_none() {
             return match place {
-                Where::Here => {
+                PartitionScope::Local => {
                     fastrand::choice(context.home.mine.each().collect::<Vec<_>>()).unwrap_or(any)
                 }
-                Where::Anywhere => any,
+                PartitionScope::All => any,
             };
         }
         let writable = self.writable();
-        let fits = |at: &Partition| place == Where::Anywhere || context.home.mine.has(*at);
+        let fits = |at: &Partition| place == PartitionScope::All || context.home.mine.contains(*at);
         let fitting: Vec<Partition> = writable.iter().copied().filter(fits).collect();
         fastrand::choice(fitting)
             .or_else(|| fastrand::choice(writable))
@@ -291,10 +298,10 @@ impl Engine {
     fn partition_with(
         &self,
         (partition, number): &mut (Option<Partition>, usize),
-        place: Where,
+        place: PartitionScope,
     ) -> Partition {
         *number += 1;
-        if *number % TOGETHER == 1 {
+        if *number % WORKFLOWS_PER_PARTITION == 1 {
             *partition = None;
         }
         *partition.get_or_insert_with(|| self.any_partition(place))

@@ -2,15 +2,15 @@
 //!
 //! First what jobs need is taken, then they are leased. So a crash in between can waste units, and a limit is never exceeded.
 
-mod ahead;
 mod charge;
-pub(crate) mod look;
-mod openings;
+mod lookahead;
 mod permits;
 mod spared;
+pub(crate) mod status;
 pub(in crate::engine) mod throttle;
 pub(in crate::engine) mod unbegun;
-pub(crate) mod units;
+mod unblock;
+pub(crate) mod unit_counter;
 
 use std::sync::Arc;
 

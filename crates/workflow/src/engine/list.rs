@@ -12,11 +12,11 @@ use self::query::{Cursor, Query};
 use super::Engine;
 use super::error::EngineError;
 use super::partial::Missing;
+use crate::codec::record::decode;
 use crate::id::{Partition, WorkflowId};
-use crate::record::codec::decode;
 use crate::state::{Label, Meta};
 use crate::store::error::StoreError;
-use crate::store::query::{Head, Order, Span};
+use crate::store::query::{EncodedSummary, Order, RowRange};
 
 /// How often index rows are read for one page, when a filter without an index skips many.
 const ROUNDS: usize = 20;
@@ -104,7 +104,7 @@ impl Engine {
         let (partitions, unreadable) = self.readable();
         missing.add(unreadable);
         let spans = query.filter.spans(query.order, after);
-        let mut questions: Vec<(Partition, Span)> =
+        let mut questions: Vec<(Partition, RowRange)> =
             Vec::with_capacity(spans.len() * partitions.len());
         for span in spans {
             questions.extend(
@@ -126,7 +126,7 @@ impl Engine {
             .filter(|&at| share < all && cut(&found[at]))
             .collect();
         if !again.is_empty() {
-            let questions: Vec<(Partition, Span)> =
+            let questions: Vec<(Partition, RowRange)> =
                 again.iter().map(|&at| questions[at].clone()).collect();
             for (at, rows) in again
                 .into_iter()
@@ -141,7 +141,7 @@ impl Engine {
     /// The rows of each question; none where the partition does not answer.
     async fn pages(
         &self,
-        questions: &[(Partition, Span)],
+        questions: &[(Partition, RowRange)],
         order: Order,
         limit: usize,
         missing: &mut Missing,
@@ -156,7 +156,7 @@ impl Engine {
     }
 }
 
-pub(super) fn listed(workflow: WorkflowId, head: &Head) -> Result<Listed, StoreError> {
+pub(super) fn listed(workflow: WorkflowId, head: &EncodedSummary) -> Result<Listed, StoreError> {
     let label: Label = decode(&head.label, || format!("the label of workflow {workflow}"))?;
     let meta: Meta = decode(&head.meta, || format!("the state of workflow {workflow}"))?;
     Ok(Listed {

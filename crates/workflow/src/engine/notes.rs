@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use super::Engine;
 use super::error::EngineError;
+use crate::codec::change::StoredState;
+use crate::codec::compact_state::decode_compact;
+use crate::codec::lease::LeaseRef;
+use crate::codec::record::decode;
 use crate::graph::Graph;
 use crate::id::{JobIndex, WorkflowId};
-use crate::record::change::StoredState;
-use crate::record::codec::decode;
-use crate::record::lease::LeaseRef;
-use crate::record::small::split;
 use crate::state::{Job, JobState};
 use crate::store::error::StoreError;
 use crate::store::notes::{JobNote, Log, Noted};
@@ -37,7 +37,7 @@ fn known(
     excerpt: Result<Option<StoredState>, StoreError>,
 ) -> Result<Jobs, EngineError> {
     let state = excerpt?.ok_or(EngineError::NoWorkflow { workflow: id })?;
-    let value = split(&state.meta, || format!("the state of workflow {id}"))?;
+    let value = decode_compact(&state.meta, || format!("the state of workflow {id}"))?;
     if let Some(jobs) = value.jobs {
         return Ok((0..).map(JobIndex).zip(jobs).collect());
     }

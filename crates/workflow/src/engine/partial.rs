@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::Engine;
-use super::trouble::{Asked, Trouble, Unserved};
+use super::store_health::{StoreOperation, Trouble, Unserved};
 use crate::id::Partition;
 use crate::store::error::StoreError;
-use crate::store::query::Span;
+use crate::store::query::RowRange;
 
 /// Partitions of which nothing is in an answer, each with the reason. Empty: the answer is whole.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -64,7 +64,7 @@ impl Engine {
             self.core
                 .context
                 .troubles
-                .note(partition, Asked::Read, answer.as_ref());
+                .note(partition, StoreOperation::Read, answer.as_ref());
             match answer {
                 Ok(answer) => found.push((partition, answer)),
                 Err(error) => _ = missing.insert(partition, error),
@@ -100,7 +100,7 @@ impl Engine {
     /// None of them answers.
     pub(crate) async fn counted(
         &self,
-        spans: &[Span],
+        spans: &[RowRange],
         missing: &mut Missing,
     ) -> Result<Vec<u64>, StoreError> {
         let (partitions, unreadable) = self.readable();

@@ -1,51 +1,51 @@
 //! How requests reach the desk of their partition, and the task that serves it.
 
-pub(in crate::engine) mod apart;
-pub(crate) mod replies;
-pub(crate) mod spread;
+pub(crate) mod reply_set;
+pub(in crate::engine) mod run_blocking;
 pub(crate) mod thread;
+pub(crate) mod thread_map;
 
 use std::sync::Arc;
 
 use hashbrown::HashMap;
 use tokio::runtime::Handle;
 
-use self::replies::Replies;
-use self::spread::Near;
+use self::reply_set::ReplySet;
 use self::thread::Thread;
-use super::desk::Desk;
-use super::desk::answer::Answer;
-use super::desk::request::{Posted, Request};
-use super::desk::undelivered::{GiveBack, Returns};
+use self::thread_map::CallerThread;
+use super::actor::PartitionActor;
+use super::actor::answer::Answer;
+use super::actor::request::{Envelope, Request};
+use super::actor::undelivered::{GiveBack, LeaseReleaser};
 use super::error::EngineError;
 use super::limits::unbegun::Charged;
 use super::{Core, Engine};
+use crate::codec::lease::LeaseRef;
 use crate::id::{Partition, WorkflowId};
-use crate::record::lease::LeaseRef;
 use crate::time::Timestamp;
 
 impl Engine {
     /// Sends one request to the desk of its workflow and waits for the answer.
-    pub(crate) async fn ask(
+    pub(crate) async fn request(
         &self,
         id: WorkflowId,
         request: Request,
         now: Timestamp,
     ) -> Result<Answer, EngineError> {
-        let mut answers = self.ask_all(vec![(id, request)], now).await;
+        let mut answers = self.request_all(vec![(id, request)], now).await;
         answers.pop().expect("one answer for one request")
     }
 
     /// Sends many requests at the same time. The answers are in the same order.
-    pub(crate) async fn ask_all(
+    pub(crate) async fn request_all(
         &self,
         requests: Vec<(WorkflowId, Request)>,
         now: Timestamp,
     ) -> Vec<Result<Answer, EngineError>> {
-        let replies = Replies::new(requests.len());
-        let mut posts: HashMap<Partition, Vec<Posted>> = HashMap::new();
+        let replies = ReplySet::new(requests.len());
+        let mut posts: HashMap<Partition, Vec<Envelope>> = HashMap::new();
         for (at, (workflow, request)) in requests.into_iter().enumerate() {
-            let posted = Posted {
+            let posted = Envelope {
                 workflow,
                 request,
                 now,
@@ -58,14 +58,14 @@ impl Engine {
     }
 
     /// Posts requests by partition. Those of one thread wake it once.
-    fn post(&self, posts: impl IntoIterator<Item = (Partition, Vec<Posted>)>) {
-        let mut turns: Vec<Vec<Turn>> = Vec::new();
+    fn post(&self, posts: impl IntoIterator<Item = (Partition, Vec<Envelope>)>) {
+        let mut turns: Vec<Vec<ActorTask>> = Vec::new();
         for (partition, posted) in posts {
             if self.post_one(partition, posted) {
-                let thread = self.core.spread.of(partition);
+                let thread = self.core.spread.thread_for(partition);
                 turns.resize_with(turns.len().max(thread + 1), Vec::new);
-                turns[thread].push(Turn {
-                    engine: self.on(thread),
+                turns[thread].push(ActorTask {
+                    engine: self.for_thread(thread),
                     partition,
                     served: false,
                 });
@@ -77,7 +77,7 @@ impl Engine {
     }
 
     /// Serves desks on a thread, each for itself.
-    fn begin(&self, thread: &Thread, mut turns: Vec<Turn>) {
+    fn begin(&self, thread: &Thread, mut turns: Vec<ActorTask>) {
         let Some(last) = turns.pop() else { return };
         let tasks = self.core.tasks.clone();
         thread.spawn(&self.core.tasks, async move {
@@ -89,12 +89,12 @@ impl Engine {
     }
 
     /// The thread of whoever asks this engine.
-    pub(crate) fn near(&self) -> Near<'_> {
+    pub(crate) fn caller_thread(&self) -> CallerThread<'_> {
         self.core.spread.near(self.thread)
     }
 
     /// Posts requests about workflows of one partition. Returns whether its desk must be served from now on.
-    fn post_one(&self, partition: Partition, posted: Vec<Posted>) -> bool {
+    fn post_one(&self, partition: Partition, posted: Vec<Envelope>) -> bool {
         let Some(desk) = self.core.desks.get(usize::from(partition.0)) else {
             // The id names a partition that this store does not have.
             posted.into_iter().for_each(|posted| {
@@ -103,7 +103,7 @@ impl Engine {
             });
             return false;
         };
-        desk.post(posted).unwrap_or_else(|(posted, error)| {
+        desk.enqueue(posted).unwrap_or_else(|(posted, error)| {
             posted
                 .into_iter()
                 .for_each(|posted| posted.answer(Err(error.clone())));
@@ -113,7 +113,7 @@ impl Engine {
 }
 
 /// Without a runtime nothing can be written; then leases and places end later.
-impl Returns for Engine {
+impl LeaseReleaser for Engine {
     fn give_back(&self, lease: LeaseRef, fence: u64, now: Timestamp) {
         if Handle::try_current().is_ok() {
             let LeaseRef {
@@ -122,10 +122,10 @@ impl Returns for Engine {
                 token,
             } = lease;
             let request = Request::GiveBack { job, token, fence };
-            let answer = Replies::new(1).reply(0);
+            let answer = ReplySet::new(1).reply(0);
             self.post([(
                 workflow.partition(),
-                vec![Posted {
+                vec![Envelope {
                     workflow,
                     request,
                     now,
@@ -135,7 +135,7 @@ impl Returns for Engine {
         }
     }
 
-    fn free(&self, places: Vec<(String, LeaseRef)>) {
+    fn release_permits(&self, places: Vec<(String, LeaseRef)>) {
         self.release_later(places);
     }
 
@@ -146,13 +146,13 @@ impl Returns for Engine {
 
 /// The task of a desk. It may be dropped with its runtime while requests still arrive.
 #[derive(Debug)]
-struct Turn {
+struct ActorTask {
     engine: Engine,
     partition: Partition,
     served: bool,
 }
 
-impl Turn {
+impl ActorTask {
     /// Serves all requests that wait.
     async fn serve(mut self) {
         let give_back: GiveBack = Arc::new(self.engine.clone());
@@ -160,20 +160,20 @@ impl Turn {
             context, states, ..
         } = &*self.engine.core;
         self.desk()
-            .serve(context, self.engine.store(), states, &give_back)
+            .run(context, self.engine.store(), states, &give_back)
             .await;
         self.served = true;
     }
 
-    fn desk(&self) -> &Desk {
+    fn desk(&self) -> &PartitionActor {
         &self.engine.core.desks[usize::from(self.partition.0)]
     }
 }
 
-impl Drop for Turn {
+impl Drop for ActorTask {
     fn drop(&mut self) {
         if !self.served {
-            self.desk().abandon();
+            self.desk().on_task_lost();
         }
     }
 }

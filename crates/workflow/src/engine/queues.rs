@@ -1,25 +1,25 @@
 //! The ready jobs that this server knows of, and the workers that wait for one. Only the store is right: what is here may be out of
 //! date. A claim of a job that is gone is refused, and costs nothing else.
 
-mod aside;
-pub(crate) mod closings;
-pub(crate) mod except;
-mod heads;
+pub(crate) mod blocked_limits;
+mod candidates;
+pub(crate) mod demand;
+pub(crate) mod dequeue;
+pub(crate) mod excluded_jobs;
 mod interest;
+mod known_jobs;
 mod lane;
-pub(crate) mod lanes;
-pub(crate) mod lessee;
 mod limited;
-mod line;
 mod paused;
+mod quarantine;
 mod queue;
-pub(crate) mod reading;
+pub(crate) mod ready_jobs;
+pub(crate) mod refill;
 mod refill_target;
-pub(crate) mod rivals;
-pub(crate) mod taking;
-mod together;
-mod turns;
+mod round_robin;
+mod scheduler;
 mod waiting;
+pub(crate) mod waiting_claim;
 mod weights;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -29,56 +29,56 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use tokio::sync::Notify;
 
-use self::aside::Aside;
-use self::closings::Closings;
-use self::lanes::Room;
+use self::blocked_limits::BlockedLimits;
+pub(crate) use self::dequeue::{ClaimEnd, DequeueRequest, DequeuedJob};
 pub use self::paused::Paused;
+use self::quarantine::Quarantine;
 use self::queue::Queue;
-use self::reading::{Began, Found, Refilled};
-pub use self::refill_target::Patience;
-pub(crate) use self::refill_target::{ToRead, Where};
-pub(crate) use self::taking::{ClaimEnd, Taken, Wanting};
-use self::turns::Turns;
+use self::ready_jobs::Room;
+use self::refill::{RefillRows, RefillStart, Refilled};
+pub use self::refill_target::ClaimMode;
+pub(crate) use self::refill_target::{PartitionScope, RefillTarget};
+use self::round_robin::RoundRobin;
 use self::weights::Weights;
-use super::home::mine::Mine;
-use crate::record::rows::{ReadyRow, Row};
+use super::membership::partitions::LocalPartitions;
+use crate::codec::rows::{ReadyRow, Row};
 use crate::time::Timestamp;
 
 /// How long a queue counts as served after a worker asked for it: workers that are busy ask again later.
-const SERVED: Duration = Duration::from_secs(120);
+const SERVED_TTL: Duration = Duration::from_secs(120);
 
 /// From this number of queues on, those without jobs and workers are forgotten: a worker may ask for any name.
-const NAMES: usize = 1_024;
+const MAX_IDLE_QUEUES: usize = 1_024;
 
 /// Memory for the keys of limits of all queues.
-const KEYS: usize = 64 << 20;
+const MAX_KEY_BYTES: usize = 64 << 20;
 /// The ready jobs that this server knows of.
 #[derive(Debug)]
-pub(crate) struct Queues {
-    mine: Arc<Mine>,
+pub(crate) struct QueueCache {
+    mine: Arc<LocalPartitions>,
     /// Whether what other servers make ready is heard of, or there are none.
-    trusted: AtomicBool,
+    notified_of_all: AtomicBool,
     /// Whether somebody was told that a worker waits.
-    told: AtomicBool,
+    waiter_announced: AtomicBool,
     /// Notified when a worker waits and nobody was told.
-    waited: Notify,
-    each: Mutex<HashMap<String, Queue>>,
-    aside: Mutex<Aside>,
-    closings: Mutex<Closings>,
+    waiter_arrived: Notify,
+    by_name: Mutex<HashMap<String, Queue>>,
+    aside: Mutex<Quarantine>,
+    closings: Mutex<BlockedLimits>,
     room: Room,
     /// How the keys of queues weigh. To be locked after `each`, or without it.
     weights: Mutex<HashMap<String, Arc<Weights>>>,
     /// Notified when a limit has no room any more, which may have some again before others.
     closed: Notify,
-    turns: Turns,
+    turns: RoundRobin,
     /// The time of the latest sweep or claim, in microseconds.
     now: AtomicU64,
     /// Notified when a queue is to be read again.
-    called: Notify,
+    refill_needed: Notify,
     /// Whether somebody was told that a worker takes jobs.
     told_of_work: AtomicBool,
     /// Notified when a worker takes jobs and nobody was told.
-    worked: Notify,
+    claim_started: Notify,
     /// When a worker last began to wait.
     waited_at: AtomicU64,
     /// How often a worker that waited was woken.
@@ -87,47 +87,50 @@ pub(crate) struct Queues {
     takers: AtomicUsize,
 }
 
-impl Queues {
-    pub(crate) fn new(mine: Arc<Mine>) -> Self {
+impl QueueCache {
+    pub(crate) fn new(mine: Arc<LocalPartitions>) -> Self {
         Self {
             mine,
-            trusted: AtomicBool::new(true),
-            told: AtomicBool::default(),
-            waited: Notify::default(),
-            each: Mutex::default(),
+            notified_of_all: AtomicBool::new(true),
+            waiter_announced: AtomicBool::default(),
+            waiter_arrived: Notify::default(),
+            by_name: Mutex::default(),
             aside: Mutex::default(),
             closings: Mutex::default(),
-            room: Room::new(KEYS),
+            room: Room::new(MAX_KEY_BYTES),
             weights: Mutex::default(),
             closed: Notify::default(),
-            turns: Turns::default(),
+            turns: RoundRobin::default(),
             now: AtomicU64::default(),
-            called: Notify::default(),
+            refill_needed: Notify::default(),
             told_of_work: AtomicBool::default(),
-            worked: Notify::default(),
+            claim_started: Notify::default(),
             waited_at: AtomicU64::default(),
             woken: AtomicU64::default(),
             takers: AtomicUsize::default(),
         }
     }
 
-    fn each(&self) -> MutexGuard<'_, HashMap<String, Queue>> {
-        self.each.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Queue>> {
+        self.by_name.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// To be locked after `each`, or without it.
-    fn aside(&self) -> MutexGuard<'_, Aside> {
+    fn aside(&self) -> MutexGuard<'_, Quarantine> {
         self.aside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Likewise.
-    fn closings(&self) -> MutexGuard<'_, Closings> {
+    fn closings(&self) -> MutexGuard<'_, BlockedLimits> {
         self.closings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The queue of a name. Before the map grows, it forgets queues without jobs and workers.
     fn entry<'a>(&self, each: &'a mut HashMap<String, Queue>, name: &str) -> &'a mut Queue {
-        if each.len() >= NAMES && each.len() == each.capacity() && !each.contains_key(name) {
+        if each.len() >= MAX_IDLE_QUEUES
+            && each.len() == each.capacity()
+            && !each.contains_key(name)
+        {
             each.retain(|_, queue| !queue.is_idle());
         }
         each.entry_ref(name)
@@ -157,7 +160,7 @@ impl Queues {
         if remove.is_empty() && add.is_empty() {
             return;
         }
-        let mut each = self.each();
+        let mut each = self.lock();
         for row in remove.iter().filter_map(|row| ReadyRow::read(row)) {
             if let Some(queue) = each.get_mut(row.queue) {
                 queue.remove_row(&row);
@@ -166,7 +169,7 @@ impl Queues {
         for row in add.iter().filter_map(|row| ReadyRow::read(row)) {
             let queue = self.entry(&mut each, row.queue);
             let key = queue.lanes.key_of(&row);
-            if self.mine.has(row.place.workflow().partition()) || queue.is_wanted() {
+            if self.mine.contains(row.place.workflow().partition()) || queue.is_wanted() {
                 queue.insert(&key, row.place, &self.mine, self.now());
                 queue.wake_for(&key, &row.place);
             } else {
@@ -176,8 +179,8 @@ impl Queues {
     }
 
     /// Another server takes these, or tries to: should one of them be there all the same, the next read finds it.
-    pub(crate) fn note_taken(&self, rows: &[Row]) {
-        let mut each = self.each();
+    pub(crate) fn on_remote_claim(&self, rows: &[Row]) {
+        let mut each = self.lock();
         for row in rows.iter().filter_map(|row| ReadyRow::read(row)) {
             if let Some(queue) = each.get_mut(row.queue) {
                 let key = queue.lanes.key_of(&row);
@@ -188,8 +191,8 @@ impl Queues {
     }
 
     /// Takes over what a read found of a queue.
-    fn refill(&self, name: &str, began: Began, found: &Found) -> Refilled {
-        let mut each = self.each();
+    fn refill(&self, name: &str, began: RefillStart, found: &RefillRows) -> Refilled {
+        let mut each = self.lock();
         let queue = self.entry(&mut each, name);
         queue.asked = Some(self.now());
         let refilled = queue.reconcile(began, found, (&mut self.aside(), &self.mine), self.now());
@@ -199,7 +202,7 @@ impl Queues {
 
     /// Queues that a worker waits for and that were resumed, or of which a claim failed, since they were last read.
     pub(crate) fn failed(&self) -> Vec<String> {
-        let mut each = self.each();
+        let mut each = self.lock();
         each.iter_mut()
             .filter_map(|(name, queue)| (queue.failed && queue.is_wanted()).then(|| name.clone()))
             .collect()
@@ -208,25 +211,25 @@ impl Queues {
     /// Whether there are none of these, and no jobs are passed over until the store works.
     pub(crate) fn are_well(&self) -> bool {
         !self
-            .each()
+            .lock()
             .values_mut()
             .any(|queue| queue.failed && queue.is_wanted())
             && self.aside().is_written()
     }
 
     /// Returns when there are some again, or may be.
-    pub(crate) async fn called(&self) {
-        self.called.notified().await;
+    pub(crate) async fn wait_for_refill(&self) {
+        self.refill_needed.notified().await;
     }
 
     /// How many jobs of a queue are known here.
     pub(crate) fn known(&self, name: &str) -> usize {
-        self.each().get(name).map_or(0, |queue| queue.lanes.len())
+        self.lock().get(name).map_or(0, |queue| queue.lanes.len())
     }
 
     /// Whether a job of one of these queues is known here that a worker may have.
-    pub(crate) fn have_some(&self, names: &[String]) -> bool {
-        let each = self.each();
+    pub(crate) fn has_runnable(&self, names: &[String]) -> bool {
+        let each = self.lock();
         let has_some = |queue: &Queue| !queue.paused && queue.lanes.open() > 0;
         names
             .iter()
@@ -241,33 +244,33 @@ impl Queues {
 
     /// The store may have jobs of any queue that are not known here.
     pub(crate) fn doubt_all(&self) {
-        self.each().values_mut().for_each(Queue::doubt);
+        self.lock().values_mut().for_each(Queue::mark_incomplete);
     }
 
     /// Whether what other servers make ready is heard of, or there are none. If not, what is known here is never all.
     pub(crate) fn trust(&self, trusted: bool) {
-        self.trusted.store(trusted, Relaxed);
+        self.notified_of_all.store(trusted, Relaxed);
     }
 
     /// Sorts what is known again after other partitions have come home.
     pub(crate) fn sort_out(&self) {
-        self.each()
+        self.lock()
             .values_mut()
             .for_each(|queue| queue.sort_out(&self.mine));
     }
 
     /// Whether other servers are the homes of some partitions.
     pub(crate) fn are_shared(&self) -> bool {
-        self.mine.is_part()
+        self.mine.is_partial()
     }
 
     /// Wakes one waiter of a queue that has something, or may have.
     pub(crate) fn wake_one(&self, name: &str) {
         let now = self.now();
-        if let Some(queue) = self.each().get_mut(name) {
+        if let Some(queue) = self.lock().get_mut(name) {
             let woken = queue.lanes.open() > 0 && queue.wake_one();
             // Whoever leaves may have been woken to read it.
-            if !woken && !queue.paused && queue.complete.is_due(Where::Anywhere, now) {
+            if !woken && !queue.paused && queue.complete.is_due(PartitionScope::All, now) {
                 queue.wake_any();
             }
         }
@@ -276,7 +279,7 @@ impl Queues {
     /// Whether a job of this priority may be leased without entering the queue: not when the queue is paused or has a more urgent
     /// job.
     pub(crate) fn may_hand_over(&self, name: &str, priority: u8) -> bool {
-        let mut each = self.each();
+        let mut each = self.lock();
         let Some(queue) = each.get_mut(name) else {
             return true;
         };
@@ -284,22 +287,22 @@ impl Queues {
         queue.is_free_for(priority)
     }
 
-    /// A queue that is not paused any more is to be read again: what is known of it may be old. [`Queues::failed`] names it until then, and the
+    /// A queue that is not paused any more is to be read again: what is known of it may be old. [`QueueCache::failed`] names it until then, and the
     /// read wakes those who wait.
     pub(crate) fn set_paused(&self, name: &str, paused: Paused) {
-        let mut each = self.each();
+        let mut each = self.lock();
         let queue = self.entry(&mut each, name);
         if std::mem::replace(&mut queue.paused, paused == Paused::Yes) && !queue.paused {
             queue.lanes.forget_all();
-            queue.doubt();
+            queue.mark_incomplete();
             queue.failed = true;
-            self.called.notify_one();
+            self.refill_needed.notify_one();
         }
     }
 
     /// The queues that are paused.
     pub(crate) fn paused(&self) -> Vec<String> {
-        self.each()
+        self.lock()
             .iter()
             .filter(|(_, queue)| queue.paused)
             .map(|(name, _)| name.clone())
@@ -308,7 +311,7 @@ impl Queues {
 
     /// Those of `names` that are paused, and those that a worker waits for or has asked for lately.
     pub(crate) fn paused_and_served(&self, names: &[String]) -> (Vec<String>, Vec<String>) {
-        let mut each = self.each();
+        let mut each = self.lock();
         let mut paused = Vec::new();
         let mut served = Vec::new();
         for name in names {
@@ -316,7 +319,7 @@ impl Queues {
                 paused.extend(queue.paused.then(|| name.clone()));
                 let lately = queue
                     .asked
-                    .is_some_and(|asked| self.now().since(asked) <= SERVED);
+                    .is_some_and(|asked| self.now().since(asked) <= SERVED_TTL);
                 served.extend((queue.is_wanted() || lately).then(|| name.clone()));
             }
         }
@@ -325,7 +328,7 @@ impl Queues {
 
     /// How many workers wait for jobs of a queue.
     pub(crate) fn waiting_workers(&self, name: &str) -> usize {
-        self.each().get_mut(name).map_or(0, |queue| {
+        self.lock().get_mut(name).map_or(0, |queue| {
             if queue.is_wanted() {
                 queue.waiting.len()
             } else {
@@ -337,12 +340,12 @@ impl Queues {
 
 #[cfg(test)]
 mod tests {
-    use super::except::Except;
+    use super::excluded_jobs::ExcludedJobs;
     use super::*;
 
     #[test]
     fn names_that_nobody_uses_are_forgotten() {
-        let queues = Queues::new(Arc::new(Mine::all(1)));
+        let queues = QueueCache::new(Arc::new(LocalPartitions::all(1)));
         let names = |from: usize| {
             (from..from + 100)
                 .map(|at| format!("q{at}"))
@@ -350,18 +353,18 @@ mod tests {
         };
         queues.set_paused("paused", Paused::Yes);
         let kept = ["kept".to_owned()];
-        let _waiting = queues.wait(&kept, None, Except::default(), None);
+        let _waiting = queues.wait(&kept, None, ExcludedJobs::default(), None);
         for from in (0..100_000).step_by(100) {
             let names = names(from);
-            drop(queues.wait(&names, None, Except::default(), None));
+            drop(queues.wait(&names, None, ExcludedJobs::default(), None));
             queues
                 .read(&names)
-                .finish(names.iter().map(|_| Found::default()));
+                .finish(names.iter().map(|_| RefillRows::default()));
         }
         assert!(
-            queues.each().len() < 4 * NAMES,
+            queues.lock().len() < 4 * MAX_IDLE_QUEUES,
             "{} are known",
-            queues.each().len()
+            queues.lock().len()
         );
         assert_eq!(
             queues.paused_and_served(&["paused".to_owned()]).0,

@@ -7,41 +7,41 @@ use std::sync::Arc;
 use bytes::Bytes;
 use hashbrown::HashMap;
 
-use super::limits::look::Full;
+use super::limits::status::Full;
 use super::list::Listed;
-use super::post::apart::Place;
+use super::post::run_blocking::LargeReadPermit;
+use crate::codec::note::Progress;
 use crate::graph::Graph;
 use crate::id::{JobIndex, WorkflowId};
-use crate::record::note::Progress;
 use crate::state::{AttemptError, Job, JobState, Meta, Status};
 use crate::time::Timestamp;
 use crate::workflow::Workflow;
-use crate::workflow::progress::Prospect;
+use crate::workflow::reachability::Reachability;
 
 /// A workflow as it was at one moment, or some of its jobs.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
-    shown: Shown,
+    shown: SnapshotSource,
     paused_queues: Vec<String>,
     /// Queues that a worker of this server waits for or recently took jobs from.
     served_queues: Vec<String>,
     /// Of a large workflow that was read as a whole.
-    place: Option<Place>,
+    place: Option<LargeReadPermit>,
     /// What was found out about jobs that are ready.
-    found: HashMap<JobIndex, Reason>,
+    found: HashMap<JobIndex, WaitReason>,
 }
 
 /// What is known of a workflow.
 #[derive(Debug, Clone)]
-enum Shown {
+enum SnapshotSource {
     All(Box<Workflow>),
     /// Jobs of which none is blocked or doomed.
-    Some(Box<Excerpt>),
+    Some(Box<PartialSnapshot>),
 }
 
 /// Some jobs of a workflow and the jobs before them; others count as waiting.
 #[derive(Debug, Clone)]
-struct Excerpt {
+struct PartialSnapshot {
     id: WorkflowId,
     graph: Arc<Graph>,
     meta: Meta,
@@ -51,7 +51,7 @@ struct Excerpt {
 
 /// Why a job is not running.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reason {
+pub enum WaitReason {
     /// The workflow was not started.
     NotStarted,
     /// The workflow is paused.
@@ -101,7 +101,7 @@ impl Snapshot {
 
     /// With what was found out about jobs that are ready and not paused.
     #[must_use]
-    pub fn with_reasons(self, found: HashMap<JobIndex, Reason>) -> Self {
+    pub fn with_reasons(self, found: HashMap<JobIndex, WaitReason>) -> Self {
         Self { found, ..self }
     }
 
@@ -118,8 +118,8 @@ impl Snapshot {
     #[must_use]
     pub fn id(&self) -> WorkflowId {
         match &self.shown {
-            Shown::All(workflow) => workflow.id,
-            Shown::Some(excerpt) => excerpt.id,
+            SnapshotSource::All(workflow) => workflow.id,
+            SnapshotSource::Some(excerpt) => excerpt.id,
         }
     }
 
@@ -127,8 +127,8 @@ impl Snapshot {
     #[must_use]
     pub fn graph(&self) -> &Arc<Graph> {
         match &self.shown {
-            Shown::All(workflow) => &workflow.graph,
-            Shown::Some(excerpt) => &excerpt.graph,
+            SnapshotSource::All(workflow) => &workflow.graph,
+            SnapshotSource::Some(excerpt) => &excerpt.graph,
         }
     }
 
@@ -136,8 +136,8 @@ impl Snapshot {
     #[must_use]
     pub fn meta(&self) -> &Meta {
         match &self.shown {
-            Shown::All(workflow) => workflow.meta(),
-            Shown::Some(excerpt) => &excerpt.meta,
+            SnapshotSource::All(workflow) => workflow.meta(),
+            SnapshotSource::Some(excerpt) => &excerpt.meta,
         }
     }
 
@@ -145,8 +145,8 @@ impl Snapshot {
     #[must_use]
     pub fn jobs(&self) -> &[Job] {
         match &self.shown {
-            Shown::All(workflow) => &workflow.jobs,
-            Shown::Some(_) => &[],
+            SnapshotSource::All(workflow) => &workflow.jobs,
+            SnapshotSource::Some(_) => &[],
         }
     }
 
@@ -154,15 +154,15 @@ impl Snapshot {
     #[must_use]
     pub fn job(&self, job: JobIndex) -> &Job {
         match &self.shown {
-            Shown::All(workflow) => workflow.job(job),
-            Shown::Some(excerpt) => excerpt.jobs.get(&job).unwrap_or(&excerpt.unknown),
+            SnapshotSource::All(workflow) => workflow.job(job),
+            SnapshotSource::Some(excerpt) => excerpt.jobs.get(&job).unwrap_or(&excerpt.unknown),
         }
     }
 
-    fn prospect(&self, job: JobIndex) -> Prospect {
+    fn prospect(&self, job: JobIndex) -> Reachability {
         match &self.shown {
-            Shown::All(workflow) => workflow.prospect(job),
-            Shown::Some(_) => Prospect::Open,
+            SnapshotSource::All(workflow) => workflow.prospect(job),
+            SnapshotSource::Some(_) => Reachability::Open,
         }
     }
 
@@ -184,13 +184,13 @@ impl Snapshot {
     /// Whether a job cannot run because of a failure before it, and all jobs before it have ended.
     #[must_use]
     pub fn is_blocked(&self, job: JobIndex) -> bool {
-        self.prospect(job) == Prospect::Blocked
+        self.prospect(job) == Reachability::Blocked
     }
 
     /// Whether a job cannot run because of a failure before it, although not all jobs before it have ended.
     #[must_use]
     pub fn is_doomed(&self, job: JobIndex) -> bool {
-        self.prospect(job) == Prospect::Doomed
+        self.prospect(job) == Reachability::Unreachable
     }
 
     /// The jobs before a job that have not ended.
@@ -208,7 +208,7 @@ impl Snapshot {
     fn lost_before(&self, index: JobIndex) -> Vec<JobIndex> {
         let is_lost = |job: JobIndex| {
             let failed = matches!(self.job(job).state, JobState::Failed | JobState::Cancelled);
-            failed || self.prospect(job) != Prospect::Open
+            failed || self.prospect(job) != Reachability::Open
         };
         self.graph().jobs[index.index()]
             .parents
@@ -220,24 +220,24 @@ impl Snapshot {
 
     /// Why a job is not running. None: it is running or has ended.
     #[must_use]
-    pub fn why_not_running(&self, index: JobIndex) -> Option<Reason> {
+    pub fn why_not_running(&self, index: JobIndex) -> Option<WaitReason> {
         let about = &self.graph().jobs[index.index()];
         Some(match self.job(index).state {
-            JobState::Waiting if self.meta().status == Status::Pending => Reason::NotStarted,
+            JobState::Waiting if self.meta().status == Status::Pending => WaitReason::NotStarted,
             JobState::Waiting => match self.prospect(index) {
-                Prospect::Open => Reason::WaitsFor(self.unfinished_before(index)),
-                Prospect::Blocked => Reason::BlockedBy(self.lost_before(index)),
-                Prospect::Doomed => Reason::Doomed {
+                Reachability::Open => WaitReason::WaitsFor(self.unfinished_before(index)),
+                Reachability::Blocked => WaitReason::BlockedBy(self.lost_before(index)),
+                Reachability::Unreachable => WaitReason::Doomed {
                     by: self.lost_before(index),
                     waits_for: self.unfinished_before(index),
                 },
             },
-            JobState::Scheduled { due } => Reason::Until(due),
-            JobState::Ready if self.meta().status == Status::Paused => Reason::WorkflowPaused,
-            JobState::Ready if self.paused_queues.contains(&about.queue) => Reason::QueuePaused,
+            JobState::Scheduled { due } => WaitReason::Until(due),
+            JobState::Ready if self.meta().status == Status::Paused => WaitReason::WorkflowPaused,
+            JobState::Ready if self.paused_queues.contains(&about.queue) => WaitReason::QueuePaused,
             JobState::Ready if self.found.contains_key(&index) => self.found[&index].clone(),
-            JobState::Ready if !self.served_queues.contains(&about.queue) => Reason::NoWorker,
-            JobState::Ready => Reason::InQueue,
+            JobState::Ready if !self.served_queues.contains(&about.queue) => WaitReason::NoWorker,
+            JobState::Ready => WaitReason::InQueue,
             _ => return None,
         })
     }
@@ -247,24 +247,24 @@ impl Snapshot {
     #[must_use]
     pub fn rows_follow(&self) -> bool {
         match &self.shown {
-            Shown::All(workflow) => workflow.is_owing(),
-            Shown::Some(_) => false,
+            SnapshotSource::All(workflow) => workflow.is_owing(),
+            SnapshotSource::Some(_) => false,
         }
     }
 
     /// Rows that a store must hold for it: ready rows and index rows. For the check of a store. None when only some jobs were read.
     #[must_use]
-    pub fn rows(&self) -> (Vec<crate::record::rows::Row>, Vec<crate::record::rows::Row>) {
+    pub fn rows(&self) -> (Vec<crate::codec::rows::Row>, Vec<crate::codec::rows::Row>) {
         match &self.shown {
-            Shown::All(workflow) => workflow.rows(),
-            Shown::Some(_) => Default::default(),
+            SnapshotSource::All(workflow) => workflow.rows(),
+            SnapshotSource::Some(_) => Default::default(),
         }
     }
 }
 
 /// What is known of a workflow without its graph and its jobs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outline {
+pub struct WorkflowSummary {
     /// What lists show.
     pub listed: Listed,
     /// How many of the jobs that wait are blocked.

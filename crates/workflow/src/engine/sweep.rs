@@ -1,8 +1,8 @@
 //! Does what is due in workflows, and reads what other servers have changed.
 
-pub(crate) mod gone;
-mod jump;
-pub(crate) mod names;
+mod clock_advance;
+pub(crate) mod name_expiry;
+pub(crate) mod orphans;
 mod repair;
 
 use std::time::Duration;
@@ -10,22 +10,22 @@ use std::time::Duration;
 use hashbrown::HashSet;
 
 use super::Engine;
-use super::desk::answer::Answer;
-use super::desk::request::Request;
+use super::actor::answer::Answer;
+use super::actor::request::Request;
 use super::error::EngineError;
-use super::trouble::{Asked, Troubles};
+use super::store_health::{StoreOperation, Troubles};
 use crate::id::{Partition, WorkflowId};
 use crate::store::error::StoreError;
-use crate::store::query::Clockwork;
+use crate::store::query::TimeIndex;
 use crate::time::Timestamp;
 
 /// How often a sweep looks at a partition in which nothing is known to be due: another server may have written a timer there.
-pub(super) const APART: Duration = Duration::from_secs(20);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(20);
 /// How far ahead a sweep reads timers. No timer is late when sweeps follow each other within this time; others that are written meanwhile are
 /// told of.
-pub(super) const HORIZON: Duration = Duration::from_secs(25);
+pub(super) const LOOKAHEAD: Duration = Duration::from_secs(25);
 /// When a sweep looks again at what could not be done.
-const AGAIN: Duration = Duration::from_secs(1);
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// How many due workflows of each partition one sweep handles.
 pub(super) const SWEEP: usize = 256;
 
@@ -34,16 +34,16 @@ const RANGES: usize = 512;
 
 /// Which partitions a sweep serves, of those that are at home here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Serve {
+enum SweepScope {
     /// All, also where it failed lately.
     All,
     /// Those in which something is due, or may be, and it is expected to work.
     Working,
 }
 
-impl Serve {
+impl SweepScope {
     /// How many workflows of a partition to try.
-    fn most(self, troubles: &Troubles, partition: Partition, asked: Asked) -> usize {
+    fn most(self, troubles: &Troubles, partition: Partition, asked: StoreOperation) -> usize {
         match self {
             Self::All => SWEEP,
             Self::Working => troubles.trusted(partition, asked, SWEEP),
@@ -61,7 +61,7 @@ impl Engine {
         tokio::select! {
             () = context.sooner() => {}
             () = context.troubles.called() => {}
-            () = context.queues.called() => {}
+            () = context.queues.wait_for_refill() => {}
         }
     }
 
@@ -93,7 +93,7 @@ impl Engine {
     /// # Errors
     /// The store cannot be read. What cannot be written stays due.
     pub async fn sweep(&self, now: Timestamp) -> Result<bool, StoreError> {
-        self.serve(Serve::All, now).await
+        self.serve(SweepScope::All, now).await
     }
 
     /// As [`Engine::sweep`], but reads only where something is due, or may be. It leaves out partitions in which it failed lately, until [`Engine::probe`] finds that they work again. Then
@@ -102,34 +102,34 @@ impl Engine {
     /// # Errors
     /// No partition can be read.
     pub async fn sweep_working(&self, now: Timestamp) -> Result<bool, StoreError> {
-        self.serve(Serve::Working, now).await
+        self.serve(SweepScope::Working, now).await
     }
 
-    async fn serve(&self, serve: Serve, now: Timestamp) -> Result<bool, StoreError> {
+    async fn serve(&self, serve: SweepScope, now: Timestamp) -> Result<bool, StoreError> {
         self.queues().set_time(now);
         self.core.context.tally.set_time(now);
         self.take_unwritten(serve);
         // Those whose claim failed, and those that were resumed, are read again. If that fails, the next sweep does it.
         let _later = self.refill(&self.queues().failed()).await;
         self.mend_torn(serve, now).await;
-        self.look_after_names(now).await;
+        self.expire_names(now).await;
         let partitions = self.to_sweep(serve, now);
         if partitions.is_empty() {
             return Ok(false);
         }
         // What frees memory is asked for first.
         let (mut found, timers) = tokio::try_join!(
-            self.find(Clockwork::Expiries, serve, &partitions, now),
-            self.find(Clockwork::Timers, serve, &partitions, now)
+            self.find(TimeIndex::Expiries, serve, &partitions, now),
+            self.find(TimeIndex::Timers, serve, &partitions, now)
         )?;
         found.extend(timers);
         let buried = self
             .bury_known(found.iter_mut().map(|found| &mut found.due))
             .await;
-        found.iter_mut().for_each(Found::choose);
+        found.iter_mut().for_each(DueWork::choose);
         self.core.context.note_gaps(now);
         let requests = found.iter().flat_map(|found| self.requests(found));
-        let answers = self.ask_all(requests.collect(), now).await;
+        let answers = self.request_all(requests.collect(), now).await;
         let spared: Vec<_> = answers
             .iter()
             .flatten()
@@ -143,14 +143,14 @@ impl Engine {
     }
 
     /// What to ask for the workflows that are due.
-    fn requests(&self, found: &Found) -> impl Iterator<Item = (WorkflowId, Request)> {
+    fn requests(&self, found: &DueWork) -> impl Iterator<Item = (WorkflowId, Request)> {
         let served = &self.core.context.served;
         found.due.iter().map(|&(id, _)| {
             let request = match found.which {
-                Clockwork::Timers => Request::Tick {
+                TimeIndex::Timers => Request::Tick {
                     served_since: served.since(id.partition()),
                 },
-                Clockwork::Expiries => Request::Purge,
+                TimeIndex::Expiries => Request::Purge,
             };
             (id, request)
         })
@@ -159,7 +159,7 @@ impl Engine {
     /// Notes what came of workflows that were due. Returns whether the next sweep is to follow at once.
     fn note_answers(
         &self,
-        found: Vec<Found>,
+        found: Vec<DueWork>,
         answers: Vec<Result<Answer, EngineError>>,
         buried: bool,
         now: Timestamp,
@@ -176,7 +176,7 @@ impl Engine {
             let hurry = found.is_full && (served > 0 || buried);
             more |= hurry;
             if found.is_full || served < found.due.len() {
-                let next = if hurry { now } else { now + AGAIN };
+                let next = if hurry { now } else { now + RETRY_AFTER };
                 self.core.context.expect_by(found.partition, next);
             }
         }
@@ -185,24 +185,28 @@ impl Engine {
     }
 
     /// Looks again for jobs that were passed over because the store failed, where it works now.
-    fn take_unwritten(&self, serve: Serve) {
+    fn take_unwritten(&self, serve: SweepScope) {
         let troubles = &self.core.context.troubles;
         let works = |at, asked| serve.most(troubles, at, asked) > 0;
         self.queues()
-            .take_unwritten(|at| works(at, Asked::Removal) && works(at, Asked::Write));
+            .release(|at| works(at, StoreOperation::Removal) && works(at, StoreOperation::Write));
     }
 
     /// The partitions that a sweep looks at now. It looks at them again after a while, or earlier if it finds a reason.
-    fn to_sweep(&self, serve: Serve, now: Timestamp) -> Vec<Partition> {
+    fn to_sweep(&self, serve: SweepScope, now: Timestamp) -> Vec<Partition> {
         let context = &self.core.context;
         let mut partitions = Vec::new();
         for partition in context.home.mine.each() {
-            if serve == Serve::Working && !context.is_due(partition, now) {
+            if serve == SweepScope::Working && !context.is_due(partition, now) {
                 continue;
             }
-            let works = [Asked::Write, Asked::Removal]
+            let works = [StoreOperation::Write, StoreOperation::Removal]
                 .map(|asked| serve.most(&context.troubles, partition, asked) > 0);
-            let next = if works == [true, true] { APART } else { AGAIN };
+            let next = if works == [true, true] {
+                POLL_INTERVAL
+            } else {
+                RETRY_AFTER
+            };
             context.expect_only(partition, now + next);
             partitions.extend(works.contains(&true).then_some(partition));
         }
@@ -212,15 +216,15 @@ impl Engine {
     /// What is due in each partition.
     async fn find(
         &self,
-        which: Clockwork,
-        serve: Serve,
+        which: TimeIndex,
+        serve: SweepScope,
         partitions: &[Partition],
         now: Timestamp,
-    ) -> Result<Vec<Found>, StoreError> {
+    ) -> Result<Vec<DueWork>, StoreError> {
         let context = &self.core.context;
         let asked = match which {
-            Clockwork::Timers => Asked::Write,
-            Clockwork::Expiries => Asked::Removal,
+            TimeIndex::Timers => StoreOperation::Write,
+            TimeIndex::Expiries => StoreOperation::Removal,
         };
         let trusted = |partition| serve.most(&context.troubles, partition, asked);
         let partitions: Vec<_> = partitions
@@ -235,13 +239,13 @@ impl Engine {
         let most = SWEEP + self.queues().number_aside();
         let read = self
             .store()
-            .due(which, now + HORIZON, most, &partitions)
+            .due(which, now + LOOKAHEAD, most, &partitions)
             .await;
         read.iter()
             .zip(&partitions)
             .filter(|(read, _)| read.is_err())
             .for_each(|(_, &at)| {
-                context.expect_by(at, now + AGAIN);
+                context.expect_by(at, now + RETRY_AFTER);
             });
         let (read, _) = self.answered(&partitions, read)?;
         let mut all = Vec::with_capacity(read.len());
@@ -256,9 +260,9 @@ impl Engine {
             let number = due.iter().filter(|(_, at)| *at <= now).count();
             due.retain(|&(id, at)| at <= now && !self.queues().is_aside(id));
             if due.len() < number {
-                context.expect_by(partition, now + AGAIN);
+                context.expect_by(partition, now + RETRY_AFTER);
             }
-            all.push(Found {
+            all.push(DueWork {
                 partition,
                 which,
                 due,
@@ -295,7 +299,7 @@ impl Engine {
     /// # Errors
     /// The store cannot be read.
     pub async fn look_around(&self) -> Result<bool, StoreError> {
-        self.take_unwritten(Serve::Working);
+        self.take_unwritten(SweepScope::Working);
         let read = self.read_names().await;
         let most = (RANGES / usize::from(self.store().partitions())).max(1);
         // Jobs are looked for all the same if that failed: the names may be on a node that is gone.
@@ -308,9 +312,9 @@ impl Engine {
 
 /// What is due in one partition.
 #[derive(Debug)]
-struct Found {
+struct DueWork {
     partition: Partition,
-    which: Clockwork,
+    which: TimeIndex,
     due: Vec<(WorkflowId, Timestamp)>,
     /// How many of them to try.
     share: usize,
@@ -318,7 +322,7 @@ struct Found {
     is_full: bool,
 }
 
-impl Found {
+impl DueWork {
     /// Keeps its share. When that is not all, chance decides, so that one workflow that fails again and again does not keep the others of
     /// its partition waiting.
     fn choose(&mut self) {

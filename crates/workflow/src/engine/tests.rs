@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
+use super::actor::request::StartMode;
 use super::claim::Claim;
 use super::claim::claimed::Claimed;
 use super::claim::report::Report;
 use super::create::NewWorkflow;
-use super::desk::request::Begin;
 use super::list::query::Query;
-use super::queues::{Patience, Where};
-use super::snapshot::Reason;
+use super::queues::{ClaimMode, PartitionScope};
+use super::snapshot::WaitReason;
 use super::*;
 use crate::graph::Graph;
 use crate::graph::definition::{Definition, JobDefinition, LimitDefinition, Scope};
@@ -58,7 +58,7 @@ fn graph(jobs: &str) -> Graph {
 async fn create(engine: &Engine, jobs: &str) -> WorkflowId {
     let new = NewWorkflow {
         graph: graph(jobs),
-        begin: Begin::Now,
+        begin: StartMode::Now,
         created_at: None,
     };
     engine
@@ -189,7 +189,9 @@ async fn a_failure_blocks_what_follows_until_it_is_retried() {
     let b = snapshot.graph().find("b").unwrap();
     assert_eq!(
         snapshot.why_not_running(b),
-        Some(Reason::BlockedBy(vec![snapshot.graph().find("a").unwrap()]))
+        Some(WaitReason::BlockedBy(vec![
+            snapshot.graph().find("a").unwrap()
+        ]))
     );
     assert_eq!(
         engine.act(id, Action::RetryFailed, at(3)).await,
@@ -218,7 +220,7 @@ fn desks_are_served_on_the_threads_of_their_partitions() {
     let [one, other] = [(), ()].map(|()| Builder::new_current_thread().build().unwrap());
     let store = Store::Simulated(SimulatedStore::new(4));
     let threads =
-        [&one, &other].map(|runtime| Thread::new(store.again(), runtime.handle().clone()));
+        [&one, &other].map(|runtime| Thread::new(store.for_new_thread(), runtime.handle().clone()));
     let engine = one
         .block_on(Engine::start_on(threads.into(), EngineOptions::default()))
         .unwrap();
@@ -226,7 +228,7 @@ fn desks_are_served_on_the_threads_of_their_partitions() {
         served_since: at(0),
     };
     let ask = |partition| {
-        engine.ask(
+        engine.request(
             WorkflowId::new(at(0), Partition(partition), 1),
             tick(),
             at(0),
@@ -315,7 +317,7 @@ async fn a_queue_with_more_jobs_than_are_kept_is_known_when_it_was_read() {
         .unwrap();
         let new = NewWorkflow {
             graph,
-            begin: Begin::Now,
+            begin: StartMode::Now,
             created_at: None,
         };
         engine.create(vec![new], at(0)).await.remove(0).unwrap();
@@ -326,14 +328,14 @@ async fn a_queue_with_more_jobs_than_are_kept_is_known_when_it_was_read() {
     assert!(
         !engine
             .queues()
-            .incomplete(&names, Where::Anywhere, Patience::None)
+            .incomplete(&names, PartitionScope::All, ClaimMode::Immediate)
             .is_empty()
     );
     engine.refill(&names).await.unwrap();
     assert!(
         engine
             .queues()
-            .incomplete(&names, Where::Anywhere, Patience::None)
+            .incomplete(&names, PartitionScope::All, ClaimMode::Immediate)
             .is_empty()
     );
 }
@@ -351,7 +353,7 @@ async fn who_waits_leaves_most_of_a_queue_to_a_read_beside_its_claim() {
     };
     let new = NewWorkflow {
         graph: Graph::build(definition).unwrap(),
-        begin: Begin::Now,
+        begin: StartMode::Now,
         created_at: None,
     };
     server()
@@ -375,7 +377,7 @@ async fn who_waits_leaves_most_of_a_queue_to_a_read_beside_its_claim() {
     let arrival = engine.arrival_except(&last.queues, last.handlers.as_deref(), &[]);
     assert!(
         engine
-            .lease_except(&last, &[], Patience::Some, at(1))
+            .lease_except(&last, &[], ClaimMode::LongPoll, at(1))
             .await
             .unwrap()
             .is_empty()
@@ -384,14 +386,14 @@ async fn who_waits_leaves_most_of_a_queue_to_a_read_beside_its_claim() {
         .await
         .expect("it is called when the job was found");
     let leases = engine
-        .lease_except(&last, &[], Patience::Some, at(1))
+        .lease_except(&last, &[], ClaimMode::LongPoll, at(1))
         .await
         .unwrap();
     assert_eq!(engine.deliver(leases).await.unwrap().len(), 1);
     assert!(
         engine
             .queues()
-            .incomplete(&last.queues, Where::Anywhere, Patience::None)
+            .incomplete(&last.queues, PartitionScope::All, ClaimMode::Immediate)
             .is_empty()
     );
 }
@@ -405,7 +407,7 @@ async fn news_that_were_missed_open_sets_alone() {
         "[\"all\",\"a\"]\u{0}1".into(),
     );
     let queues = engine.queues();
-    let closing = || super::queues::closings::Closing {
+    let closing = || super::queues::blocked_limits::LimitBlock {
         until: at(100),
         room: None,
         turns_at: None,
@@ -413,7 +415,7 @@ async fn news_that_were_missed_open_sets_alone() {
     let lane = |limit: &Arc<str>| {
         (
             Arc::from("default"),
-            super::queues::lanes::LaneKey {
+            super::queues::ready_jobs::LaneKey {
                 limits: Arc::clone(limit),
                 handler: "h".into(),
             },
@@ -421,7 +423,7 @@ async fn news_that_were_missed_open_sets_alone() {
     };
     for limit in [&rate, &set] {
         let (queue, lane) = lane(limit);
-        queues.close((&queue, &lane), limit, closing(), queues.returned());
+        queues.block((&queue, &lane), limit, closing(), queues.returned());
     }
     let asked = queues.returned();
     queues.open_sets();
@@ -430,10 +432,10 @@ async fn news_that_were_missed_open_sets_alone() {
         Some(at(100)),
         "the rate limit is closed as before"
     );
-    queues.open("vendor\ntenant\ta\n");
+    queues.unblock("vendor\ntenant\ta\n");
     assert_eq!(queues.next_opening(), None);
     let (queue, lane) = lane(&set);
-    queues.close((&queue, &lane), &set, closing(), asked);
+    queues.block((&queue, &lane), &set, closing(), asked);
     assert_eq!(
         queues.next_opening(),
         None,

@@ -6,7 +6,7 @@ use hashbrown::HashMap;
 
 use super::definition::{Definition, JobDefinition, Retry};
 use super::error::{GraphError, MAX_JOBS, MAX_NAME, MAX_RETRIES, MAX_TAGS};
-use super::similar;
+use super::suggestion;
 use crate::id::JobIndex;
 
 /// Whether a definition keeps to all bounds, and names are names.
@@ -143,7 +143,7 @@ fn find(
 ) -> Result<JobIndex, GraphError> {
     places.get(name).copied().ok_or_else(|| {
         let known = jobs.iter().map(|job| &*job.name);
-        let similar = similar::most_similar(name, known).map(str::to_owned);
+        let similar = suggestion::most_similar(name, known).map(str::to_owned);
         GraphError::UnknownJob {
             path: path(),
             name: printable(name),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use super::terms::Subject;
+use super::policies::PolicyTarget;
 
 /// A workflow of so many jobs takes some 80 MiB of memory while it is worked on.
 pub const MAX_JOBS: usize = 131_072;
@@ -137,7 +137,7 @@ pub enum GraphError {
         /// Which job, such as `jobs[3]`.
         path: String,
         /// Which limit, and what is wrong with it.
-        given: Box<WrongTerms>,
+        given: Box<InvalidPolicy>,
     },
     /// A weight cannot be one.
     #[error("{path}: {wrong}")]
@@ -238,9 +238,9 @@ pub enum WrongLimit {
 /// A limit of a queue or a handler that cannot be kept for a job.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("the {subject} gives its jobs limits, and limits{at} cannot be kept: {wrong}")]
-pub struct WrongTerms {
+pub struct InvalidPolicy {
     /// Which queue or handler.
-    pub subject: Subject,
+    pub subject: PolicyTarget,
     /// Which of its limits, such as `[0].entries[1]`.
     pub at: String,
     /// What is wrong with it.

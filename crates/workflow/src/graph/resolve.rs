@@ -7,13 +7,13 @@ use serde_json::value::RawValue;
 use super::check::printable;
 use super::definition::{Definition, LimitDefinition};
 use super::error::{
-    GraphError, MAX_CONCURRENCY, MAX_HITS, MAX_LIMIT_ENTRIES, MAX_LIMIT_KEY, MAX_LIMIT_TEXT,
-    MAX_LIMITS, WrongLimit, WrongTerms,
+    GraphError, InvalidPolicy, MAX_CONCURRENCY, MAX_HITS, MAX_LIMIT_ENTRIES, MAX_LIMIT_KEY,
+    MAX_LIMIT_TEXT, MAX_LIMITS, WrongLimit,
 };
+use super::job_limits::JobLimits;
 use super::json::Json;
-use super::limited::Limited;
 use super::limits::{Limit, Limits};
-use super::terms::{Subject, Terms};
+use super::policies::{Policies, PolicyTarget};
 
 /// The most names in a path: what is looked at is read once for each of them.
 const MOST_NAMES: usize = 8;
@@ -21,8 +21,8 @@ const MOST_NAMES: usize = 8;
 /// The limits of all jobs, those of their queues and handlers in front. None: no job has any.
 pub(super) fn limits(
     definition: &Definition,
-    terms: &Terms,
-) -> Result<Option<Box<Limited>>, GraphError> {
+    terms: &Policies,
+) -> Result<Option<Box<JobLimits>>, GraphError> {
     if terms.have_no_limits() && definition.jobs.iter().all(|job| job.limits.is_empty()) {
         return Ok(None);
     }
@@ -53,7 +53,7 @@ pub(super) fn limits(
                 wrong,
             },
             (Some(subject), place, wrong) => {
-                let given = Box::new(WrongTerms {
+                let given = Box::new(InvalidPolicy {
                     subject,
                     at: place,
                     wrong,
@@ -65,11 +65,11 @@ pub(super) fn limits(
             }
         })
     });
-    Ok(Limited::new(each.collect::<Result<_, _>>()?))
+    Ok(JobLimits::new(each.collect::<Result<_, _>>()?))
 }
 
 /// Checks limits of a queue or a handler. What is at a path is not known yet.
-pub(super) fn check(subject: &Subject, limits: &[LimitDefinition]) -> Result<(), GraphError> {
+pub(super) fn check(subject: &PolicyTarget, limits: &[LimitDefinition]) -> Result<(), GraphError> {
     let mut resolver = Resolver {
         queue: subject.name(),
         sources: Sources::Unknown,
@@ -109,8 +109,8 @@ impl Resolver<'_> {
     fn of_job(
         &mut self,
         own: &[LimitDefinition],
-        given: &[(Subject, &[LimitDefinition])],
-    ) -> Result<Resolved, (Option<Subject>, String, WrongLimit)> {
+        given: &[(PolicyTarget, &[LimitDefinition])],
+    ) -> Result<Resolved, (Option<PolicyTarget>, String, WrongLimit)> {
         let mine = |(path, wrong)| (None, path, wrong);
         let number_given = given.iter().map(|(_, limits)| limits.len()).sum();
         let count = own.len() + number_given;

@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use super::Graph;
 use super::definition::{OnFailure, Retention};
+use super::job_limits::JobLimits;
 use super::jobs::{GraphJob, Jobs};
 use super::json::Json;
-use super::limited::Limited;
 use crate::id::JobIndex;
 use crate::state::Label;
 
@@ -60,7 +60,7 @@ impl TryFrom<ReadGraph> for Graph {
         let limited = if read.limits.is_empty() {
             None
         } else {
-            let limited = Limited::read(&read.limits, read.jobs.len());
+            let limited = JobLimits::read(&read.limits, read.jobs.len());
             Some(limited.ok_or("limits of jobs cannot be read")?)
         };
         Ok(Self {

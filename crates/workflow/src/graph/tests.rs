@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use super::definition::{LimitDefinition, Scope, TriggerRule};
 use super::error::{MAX_JOBS, MAX_NAME, MAX_TAGS};
 use super::*;
-use crate::record::codec::{decode, encode};
-use crate::record::format::Format;
+use crate::codec::format::Format;
+use crate::codec::record::{decode, encode};
 
 fn job(name: &str, after: &[&str]) -> JobDefinition {
     let after = after.iter().map(|&name| name.to_owned()).collect();

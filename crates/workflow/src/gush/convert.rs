@@ -7,8 +7,8 @@ use serde_json::value::RawValue;
 
 use super::job::{GushJob, seconds};
 use super::source::Read;
+use crate::engine::actor::request::StartMode;
 use crate::engine::create::NewWorkflow;
-use crate::engine::desk::request::Begin;
 use crate::graph::Graph;
 use crate::graph::definition::{Definition, JobDefinition};
 use crate::graph::error::{GraphError, MAX_DEPTH, MAX_OUTPUT, MAX_PARAMS};
@@ -73,7 +73,7 @@ pub(super) fn converted(id: &str, read: &Read, now: Timestamp) -> Result<NewWork
         ..Definition::default()
     };
     let created_at = read.created_at.or(started(jobs));
-    let begin = Begin::As(Box::new(imported(read, now)));
+    let begin = StartMode::As(Box::new(imported(read, now)));
     Ok(NewWorkflow {
         graph: Graph::build(definition)?,
         begin,
@@ -123,7 +123,7 @@ fn started(jobs: &[GushJob]) -> Option<Timestamp> {
 /// How many jobs a workflow has, and how many of them are ready here because they had not ended there.
 pub(super) fn sizes(new: &NewWorkflow) -> (u64, u64) {
     let unfinished = match &new.begin {
-        Begin::As(imported) => imported
+        StartMode::As(imported) => imported
             .jobs
             .iter()
             .filter(|job| job.state == JobState::Ready)

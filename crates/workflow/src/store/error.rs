@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::record::format::Format;
+use crate::codec::format::Format;
 
 /// The version of the layout of new stores. Older ones are read and written as they are.
 pub const SCHEMA_VERSION: u32 = Format::LATEST.schema();

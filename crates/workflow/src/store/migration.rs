@@ -6,15 +6,15 @@
 use bytes::Bytes;
 
 use super::Store;
-use super::announcement::ServerId;
-use super::ears::CallOut;
+use super::change_notice::ServerId;
 use super::error::StoreError;
-use super::query::{Head, RowSet};
+use super::query::{EncodedSummary, RowSet};
+use super::subscription::Broadcast;
+use crate::codec::change::{Applied, Change, ResultField, Stored};
+use crate::codec::format::Format;
+use crate::codec::record::decode;
+use crate::codec::rows::{Row, Section, workflow_of};
 use crate::id::{JobIndex, Partition, WorkflowId};
-use crate::record::change::{Applied, Change, ResultField, Stored};
-use crate::record::codec::decode;
-use crate::record::format::Format;
-use crate::record::rows::{Row, Section, workflow_of};
 use crate::state::AttemptError;
 use crate::time::Timestamp;
 use crate::workflow::Workflow;
@@ -90,7 +90,7 @@ impl Store {
             Self::Redis(store) => store.begin_migration().await?,
         }
         // Whoever hears it looks at what the store is. No server has this name.
-        self.call_out(ServerId(0), CallOut::Queues).await;
+        self.call_out(ServerId(0), Broadcast::Queues).await;
         Ok(())
     }
 
@@ -123,7 +123,7 @@ impl Store {
         let next = rows.last().filter(|_| rows.len() == PAGE).cloned();
         let mut ids: Vec<WorkflowId> = rows.iter().filter_map(|row| workflow_of(row)).collect();
         let heads = self.heads(&ids).await.into_iter();
-        let heads: Vec<Option<Head>> = heads.collect::<Result<_, _>>()?;
+        let heads: Vec<Option<EncodedSummary>> = heads.collect::<Result<_, _>>()?;
         let mut heads = heads.iter();
         ids.retain(|_| {
             heads
@@ -272,7 +272,7 @@ impl Store {
 
 /// Whether a workflow is in an earlier format. Its label is written when all of it is, and only then; that of a small workflow has a format
 /// that changes only then. Its meta tells of a server that had not noticed the migration yet.
-fn is_earlier(head: &Head) -> bool {
+fn is_earlier(head: &EncodedSummary) -> bool {
     let is_latest = |record: &[u8]| matches!(Format::of_record(record), Ok((Format::LATEST, _)));
     !is_latest(&head.label) || !is_latest(&head.meta)
 }

@@ -8,15 +8,15 @@ use std::str::FromStr;
 
 use super::error::StoreError;
 use super::{Store, each_of};
+use crate::codec::change::ResultField;
+use crate::codec::note::{LogLine, Progress, entry, lines};
+use crate::codec::record::{decode, encode};
 use crate::id::{JobIndex, WorkflowId};
-use crate::record::change::ResultField;
-use crate::record::codec::{decode, encode};
-use crate::record::note::{LogLine, Progress, entry, lines};
 use crate::time::Timestamp;
 
 /// The most bytes that are kept of a log.
 pub(crate) const MOST_BYTES: u64 = 64 << 10;
-/// The bytes from which on a piece is full: what is written again when a line is added. With [`MOST_BYTES`], 17 pieces at most.
+/// The bytes from which on a piece is full: what is written again when a line is added. With [`MAX_VALUE_BYTES`], 17 pieces at most.
 pub(super) const FULL: usize = 4 << 10;
 /// Pieces are numbered modulo this.
 pub(crate) const SLOTS: u8 = 32;

@@ -1,7 +1,7 @@
 //! What a store can be asked for: spans of rows, sets and registers.
 
+use crate::codec::rows::Row;
 use crate::id::WorkflowId;
-use crate::record::rows::Row;
 
 /// In which direction rows are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -15,8 +15,8 @@ pub enum Order {
 
 /// A range of index rows: those that begin with `prefix` and continue with an id in `from..to`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Span {
-    /// See [`crate::record::rows::Section`].
+pub struct RowRange {
+    /// See [`crate::codec::rows::Section`].
     pub prefix: Row,
     /// The first id, inclusive. None: the first one that exists.
     pub from: Option<WorkflowId>,
@@ -24,7 +24,7 @@ pub struct Span {
     pub to: Option<WorkflowId>,
 }
 
-impl Span {
+impl RowRange {
     /// The rows of a whole section.
     #[must_use]
     pub fn of(prefix: Row) -> Self {
@@ -57,7 +57,7 @@ impl Span {
 
 /// What a list shows of a workflow, still encoded: meta and label.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Head {
+pub struct EncodedSummary {
     /// See [`crate::Meta`].
     pub meta: Vec<u8>,
     /// See [`crate::Label`].
@@ -66,7 +66,7 @@ pub struct Head {
 
 /// Which of a partition's two sets ordered by time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Clockwork {
+pub enum TimeIndex {
     /// Workflows by the moment at which a sweep must look at them.
     Timers,
     /// Ended workflows, by the time at which they are removed.
@@ -81,7 +81,7 @@ pub enum RowSet {
     /// Index rows.
     Index,
     /// Timers or expiries; their rows are made by [`crate::due_row`].
-    Due(Clockwork),
+    Due(TimeIndex),
 }
 
 /// Small tables that all servers of a store share.

@@ -1,23 +1,23 @@
 //! Workflows in Redis. One script writes, so that a change is written completely or not at all. Everything else is reads, in one round
 //! trip each.
 
-mod board;
 mod call;
+mod chunked;
 pub(crate) mod durability;
-pub(crate) mod ears;
 mod excerpts;
-mod holders;
 mod identity;
 mod keys;
-mod lanes;
+mod lane_scan;
 mod notes;
 mod open;
-mod pieces;
+mod permits;
 mod probe;
 mod read;
 mod replicas;
 mod reply;
 mod servers;
+mod shared_tables;
+pub(crate) mod subscription;
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -25,18 +25,18 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 use tidegate_pipeline::{Batch, Client, Outcome};
 
-use self::call::Call;
-use self::ears::voice::Voice;
+use self::call::ScriptCall;
+pub(crate) use self::chunked::LARGE;
 use self::identity::Identity;
 use self::keys::{Keys, Set};
-pub(crate) use self::pieces::LARGE;
 use self::replicas::Replicas;
 use self::reply::{answer, reason, unavailable};
-use super::announcement::Announcer;
+use self::subscription::publish_support::PublishSupport;
+use super::change_notice::Notifier;
 use super::error::StoreError;
+use crate::codec::change::{Applied, Change};
+use crate::codec::format::{Format, Schema};
 use crate::id::Partition;
-use crate::record::change::{Applied, Change};
-use crate::record::format::{Format, Schema};
 
 /// Workflows in one Redis, or one Redis Cluster. Clones share the client.
 #[derive(Debug, Clone)]
@@ -53,7 +53,7 @@ pub struct RedisStore {
     /// None: a write is acknowledged when the primary has it.
     replicas: Option<Replicas>,
     /// How servers tell each other things.
-    voice: Arc<Voice>,
+    voice: Arc<PublishSupport>,
 }
 
 /// How to keep workflows in Redis.
@@ -123,7 +123,7 @@ impl RedisStore {
     pub(crate) fn again(&self) -> Self {
         let replicas = self.replicas.as_ref().map(Replicas::again);
         Self {
-            client: self.client.again(),
+            client: self.client.for_new_thread(),
             replicas,
             ..self.clone()
         }
@@ -159,13 +159,13 @@ impl RedisStore {
         &self,
         partition: Partition,
         changes: &[Change],
-        announcer: Option<&Announcer>,
+        announcer: Option<&Notifier>,
     ) -> Result<Vec<Applied>, StoreError> {
         self.must_fit()?;
         let Written {
             applied,
             suspicious,
-        } = if changes.iter().any(pieces::is_large) {
+        } = if changes.iter().any(chunked::is_large) {
             self.write_in_pieces(partition, changes, announcer).await?
         } else {
             self.write(partition, changes, announcer).await?
@@ -188,14 +188,14 @@ impl RedisStore {
         &self,
         partition: Partition,
         changes: &[Change],
-        announcer: Option<&Announcer>,
+        announcer: Option<&Notifier>,
     ) -> Result<Written, StoreError> {
         let mut calls = call::calls(&self.keys, changes);
         if let Some(announcer) = announcer {
             self.announce(partition, changes, announcer, &mut calls);
         }
-        let lengthened =
-            self.identity.lacks_long_row(partition) && calls.iter_mut().any(Call::lengthen_timers);
+        let lengthened = self.identity.lacks_long_row(partition)
+            && calls.iter_mut().any(ScriptCall::lengthen_timers);
         let sets = Set::ALL.map(|set| self.keys.set(partition, set));
         let Ran {
             outcomes,
@@ -231,7 +231,7 @@ impl RedisStore {
     /// Runs calls of the script.
     async fn run(
         &self,
-        calls: &[Call<'_>],
+        calls: &[ScriptCall<'_>],
         sets: &[String; Set::ALL.len()],
         deadline: Instant,
     ) -> Ran {
@@ -315,7 +315,7 @@ fn with_advice(reason: String) -> String {
 }
 
 /// The outcomes of all changes, if all calls were answered.
-fn applied(calls: &[Call<'_>], outcomes: &[Outcome]) -> Result<Vec<Applied>, StoreError> {
+fn applied(calls: &[ScriptCall<'_>], outcomes: &[Outcome]) -> Result<Vec<Applied>, StoreError> {
     match outcomes.iter().find(|outcome| outcome.reply().is_err()) {
         Some(failed) if outcomes.iter().all(wrote_nothing) => Err(unavailable(failed)),
         Some(failed) => {

@@ -118,7 +118,7 @@ impl Store {
     pub(crate) async fn look(&self) -> Result<Option<Looked>, StoreError> {
         match self {
             Self::Sqlite(_) => Ok(None),
-            Self::Redis(store) => store.look().await.map(Some),
+            Self::Redis(store) => store.verify().await.map(Some),
             #[cfg(feature = "test-util")]
             Self::Simulated(store) => store.look().await.map(Some),
         }

@@ -1,6 +1,6 @@
 //! What a server tells the others when a place is free for which one of them waits. As an announcement it may get lost.
 
-use super::announcement::ServerId;
+use super::change_notice::ServerId;
 
 /// The first byte. Earlier versions know nothing that begins with it.
 const VERSION: u8 = 2;

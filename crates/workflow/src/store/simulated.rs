@@ -15,21 +15,21 @@ pub use self::faults::{Call, DataLoss, Fault, InjectedFault};
 use self::servers::Ears;
 use self::tables::Tables;
 use super::Roll;
-use super::announcement::{Announcer, ServerId};
-use super::board::Board;
-use super::ears::Topic;
+use super::change_notice::{Notifier, ServerId};
 use super::error::StoreError;
 use super::probe::Probe;
+use super::shared_table::SharedTables;
+use super::subscription::Topic;
+use crate::codec::change::{Applied, Change};
+use crate::codec::format::Format;
 use crate::id::Partition;
-use crate::record::change::{Applied, Change};
-use crate::record::format::Format;
 
 /// Workflows in this process. Clones share them. They are lost when the last clone is dropped.
 #[derive(Debug, Clone)]
 pub struct SimulatedStore {
     partitions: u16,
     tables: Arc<Mutex<Tables>>,
-    pub(super) board: Board,
+    pub(super) board: SharedTables,
 }
 
 impl SimulatedStore {
@@ -39,7 +39,7 @@ impl SimulatedStore {
         Self {
             partitions,
             tables: Arc::default(),
-            board: Board::default(),
+            board: SharedTables::default(),
         }
     }
 
@@ -93,7 +93,7 @@ impl SimulatedStore {
         &self,
         partition: Partition,
         changes: &[Change],
-        announcer: Option<&Announcer>,
+        announcer: Option<&Notifier>,
     ) -> Result<Vec<Applied>, StoreError> {
         let announcement = announcer.and_then(|announcer| announcer.of(partition, changes));
         self.write(|tables| {

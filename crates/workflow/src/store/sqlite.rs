@@ -5,9 +5,9 @@ mod backup;
 mod column;
 mod depths;
 mod file;
-mod holders;
 mod lookups;
 mod notes;
+mod permits;
 mod presence;
 mod probe;
 mod read;
@@ -29,12 +29,12 @@ use self::worker::Worker;
 pub(super) use self::write::GROUP;
 use self::write::space::gives_back;
 use self::write::{Request, Written};
-use super::board::Board;
 use super::error::StoreError;
 use super::probe::Probe;
+use super::shared_table::SharedTables;
+use crate::codec::change::{Applied, Change};
+use crate::codec::format::{Format, Schema};
 use crate::id::{MAX_PARTITIONS, Partition};
-use crate::record::change::{Applied, Change};
-use crate::record::format::{Format, Schema};
 
 /// How many writes or reads may wait for their thread. Further callers wait for a free place.
 const QUEUE: usize = 1_024;
@@ -48,7 +48,7 @@ pub struct SqliteStore {
     partitions: u16,
     schema: Schema,
     threads: Arc<Threads>,
-    pub(super) board: Board,
+    pub(super) board: SharedTables,
 }
 
 /// How to keep workflows in SQLite.
@@ -194,7 +194,7 @@ impl SqliteStore {
             partitions,
             schema,
             threads: Arc::new(threads),
-            board: Board::default(),
+            board: SharedTables::default(),
         })
     }
 

@@ -9,7 +9,7 @@ use crate::id::JobIndex;
 use crate::state::{JobState, LeaseEnd, Rerun, RetentionDefaults, Status};
 use crate::time::Timestamp;
 use crate::workflow::Workflow;
-use crate::workflow::progress::Prospect;
+use crate::workflow::reachability::Reachability;
 
 const ENDED: &str = ": it has ended";
 const BLOCKED: &str = ": retry what failed, or skip this job";
@@ -92,7 +92,7 @@ fn runs_since(workflow: &Workflow, index: JobIndex, moment: Timestamp) -> bool {
     match job.state {
         state if state.is_over() => job.finished_at.is_some_and(|end| end > moment),
         // It is not about to run. If it has run before, it may have been restarted, and what failed before it has failed since then.
-        JobState::Waiting if workflow.prospect(index) != Prospect::Open => {
+        JobState::Waiting if workflow.prospect(index) != Reachability::Open => {
             job.fence > 0 && workflow.meta().finished_at.is_none_or(|end| end > moment)
         }
         // A job that is to run again has no moment at which it became ready until it is.
@@ -188,7 +188,7 @@ pub(super) fn restart(
         let repeated = chosen < jobs.len();
         let stuck = again[..chosen]
             .iter()
-            .find(|&&job| !repeated && workflow.prospect(job) != Prospect::Open);
+            .find(|&&job| !repeated && workflow.prospect(job) != Reachability::Open);
         return stuck.map_or(Ok(Effect::Already), |&job| {
             Err(wrong_job(workflow, "restart", job, BLOCKED))
         });

@@ -5,7 +5,7 @@ use thiserror::Error;
 use crate::id::JobIndex;
 use crate::state::{Job, JobState, LeaseEnd, Status};
 use crate::workflow::Workflow;
-use crate::workflow::progress::Prospect;
+use crate::workflow::reachability::Reachability;
 
 /// Why an event was refused. Nothing has changed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -102,8 +102,8 @@ pub(super) fn wrong_job(
     advice: &'static str,
 ) -> Refusal {
     let state = match (workflow.job(index).state, workflow.prospect(index)) {
-        (JobState::Waiting, Prospect::Doomed) => "doomed",
-        (JobState::Waiting, Prospect::Blocked) => "blocked",
+        (JobState::Waiting, Reachability::Unreachable) => "doomed",
+        (JobState::Waiting, Reachability::Blocked) => "blocked",
         (state, _) => state.word(),
     };
     Refusal::WrongJobState {

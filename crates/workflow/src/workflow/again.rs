@@ -1,14 +1,14 @@
 //! Jobs that run again: those that an operator opens again, and those whose rule lets them run after that.
 
 use super::Workflow;
-use super::progress::{News, Verdict};
+use super::reachability::{ParentOutcome, RuleResult};
 use crate::graph::definition::TriggerRule;
 use crate::id::JobIndex;
 use crate::state::{JobState, LeaseEnd, Rerun};
 use crate::time::Timestamp;
 
 /// What the jobs after each job know of it.
-pub(crate) type AllNews = Box<[Option<News>]>;
+pub(crate) type AllNews = Box<[Option<ParentOutcome>]>;
 
 /// How a job before another one has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,8 +24,8 @@ enum ParentChange {
 }
 
 impl ParentChange {
-    fn between(before: Option<News>, now: Option<News>) -> Option<Self> {
-        let failed = |news: Option<News>| news.is_some_and(News::is_failure);
+    fn between(before: Option<ParentOutcome>, now: Option<ParentOutcome>) -> Option<Self> {
+        let failed = |news: Option<ParentOutcome>| news.is_some_and(ParentOutcome::is_failure);
         match (before, now) {
             (Some(_), None) if failed(before) => Some(Self::OpenedAfterFailure),
             (Some(_), None) => Some(Self::Opened),
@@ -49,7 +49,7 @@ impl Workflow {
 
     /// As [`Workflow::advance`], after an action of an operator: jobs that react to failures are to react again. `before` is what was known
     /// before the action.
-    pub(crate) fn advance_since(&mut self, before: &[Option<News>], now: Timestamp) {
+    pub(crate) fn advance_since(&mut self, before: &[Option<ParentOutcome>], now: Timestamp) {
         self.advance_with(before, &[], now);
     }
 
@@ -110,7 +110,12 @@ impl Workflow {
     }
 
     /// Lets `reacting` run again, and all jobs that ran after them.
-    fn advance_with(&mut self, before: &[Option<News>], reacting: &[JobIndex], now: Timestamp) {
+    fn advance_with(
+        &mut self,
+        before: &[Option<ParentOutcome>],
+        reacting: &[JobIndex],
+        now: Timestamp,
+    ) {
         let mut reacts = vec![false; self.jobs.len()];
         for &job in reacting {
             self.set_back_by_rule(job, now);
@@ -126,7 +131,7 @@ impl Workflow {
     fn follow(
         &mut self,
         job: JobIndex,
-        before: &[Option<News>],
+        before: &[Option<ParentOutcome>],
         reacts: &mut [bool],
         now: Timestamp,
     ) {
@@ -185,12 +190,15 @@ impl Workflow {
         let job = self.job(index);
         match (job.state, self.verdict(index)) {
             (JobState::Skipped, _) if job.rerun == Rerun::ByHand => {}
-            (JobState::Waiting | JobState::Skipped, Verdict::Run) => self.activate(index, now),
-            (JobState::Waiting | JobState::Scheduled { .. } | JobState::Ready, Verdict::Skip) => {
+            (JobState::Waiting | JobState::Skipped, RuleResult::Run) => self.activate(index, now),
+            (
+                JobState::Waiting | JobState::Scheduled { .. } | JobState::Ready,
+                RuleResult::Skip,
+            ) => {
                 self.set_state(index, JobState::Skipped, now);
             }
-            (JobState::Skipped, Verdict::Skip)
-            | (JobState::Scheduled { .. } | JobState::Ready, Verdict::Run) => {}
+            (JobState::Skipped, RuleResult::Skip)
+            | (JobState::Scheduled { .. } | JobState::Ready, RuleResult::Run) => {}
             (JobState::Skipped | JobState::Scheduled { .. } | JobState::Ready, _) => {
                 self.set_state(index, JobState::Waiting, now);
             }

@@ -1,8 +1,8 @@
 //! When jobs of a workflow change by themselves: retries, ends of leases and timeouts.
 
 use super::Workflow;
+use crate::codec::lease::LeaseRef;
 use crate::id::JobIndex;
-use crate::record::lease::LeaseRef;
 use crate::state::{Job, JobState, LeaseEnd};
 use crate::time::Timestamp;
 

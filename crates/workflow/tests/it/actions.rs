@@ -4,8 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use tidegate_workflow::{
-    Acted, Action, Begin, Claimed, Condition, Definition, Engine, EngineError, Rerun, RestartScope,
-    Retention, Status, Store, TriggerRule, WorkflowId,
+    Action, ActionResult, Claimed, Condition, Definition, Engine, EngineError, Rerun, RestartScope,
+    Retention, StartMode, Status, Store, TriggerRule, WorkflowId,
 };
 
 use crate::support::{
@@ -118,9 +118,9 @@ async fn fail_first(engine: &Engine, id: WorkflowId) {
 
 async fn with_status(engine: &Engine, status: &str) -> WorkflowId {
     let begin = if status == "pending" {
-        Begin::Later
+        StartMode::Later
     } else {
-        Begin::Now
+        StartMode::Now
     };
     let id = create_of(engine, definition("x"), begin).await;
     match status {
@@ -152,9 +152,9 @@ fn definition_for(job: &str) -> Definition {
 
 async fn with_job(engine: &Engine, job: &str) -> WorkflowId {
     let begin = if job == "not started" {
-        Begin::Later
+        StartMode::Later
     } else {
-        Begin::Now
+        StartMode::Now
     };
     let id = create_of(engine, definition_for(job), begin).await;
     match job {
@@ -188,9 +188,9 @@ async fn state_of_job(engine: &Engine, id: WorkflowId) -> &'static str {
 }
 
 /// What an action answered, and the state after it.
-fn cell(acted: Result<Acted, EngineError>, after: &str) -> String {
+fn cell(acted: Result<ActionResult, EngineError>, after: &str) -> String {
     match acted {
-        Ok(Acted { already: true, .. }) => "already".to_owned(),
+        Ok(ActionResult { already: true, .. }) => "already".to_owned(),
         Ok(_) => format!("done: {after}"),
         Err(EngineError::Refused(refusal)) => {
             let text = refusal.to_string();
@@ -203,7 +203,11 @@ fn cell(acted: Result<Acted, EngineError>, after: &str) -> String {
     }
 }
 
-async fn act(engine: &Engine, id: WorkflowId, action: &Action) -> Result<Acted, EngineError> {
+async fn act(
+    engine: &Engine,
+    id: WorkflowId,
+    action: &Action,
+) -> Result<ActionResult, EngineError> {
     engine
         .act_if(id, action.clone(), Condition::default(), at(3))
         .await

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidegate_workflow::{
-    Action, AttemptEnd, AttemptOutcome, Attempts, Begin, Engine, EngineOptions, Failure, OnFailure,
-    Outcome, Retry, RetryWish, Store,
+    Action, AttemptEnd, AttemptOutcome, Attempts, Engine, EngineOptions, Failure, OnFailure,
+    Outcome, Retry, RetryWish, StartMode, Store,
 };
 
 use crate::support::{at, claim, create_of, definition, report, succeed, take};
@@ -68,7 +68,7 @@ async fn each_attempt_that_ends_is_told_once(store: Store) {
         ..Retry::default()
     };
     wanted.jobs[1].timeout = Some(Duration::from_secs(20));
-    create_of(&engine, wanted, Begin::Now).await;
+    create_of(&engine, wanted, StartMode::Now).await;
     let only = async |seconds: u64| take(&other, seconds).await.remove(0).lease;
     let lease = only(1).await;
     assert_eq!(taken(&told), [""; 0]);
@@ -110,7 +110,7 @@ async fn what_ends_others_tells_of_them(store: Store) {
     let (engine, told) = watched(&store).await;
     let mut wanted = definition("a b c");
     wanted.on_failure = OnFailure::FailFast;
-    create_of(&engine, wanted, Begin::Now).await;
+    create_of(&engine, wanted, StartMode::Now).await;
     let leases = take(&engine, 1).await;
     report(&engine, leases[0].lease, crate::support::failure(), 2)
         .await
@@ -133,7 +133,7 @@ async fn what_ends_others_tells_of_them(store: Store) {
         ),
         (3, 2)
     );
-    let id = create_of(&engine, definition("a b<a"), Begin::Now).await;
+    let id = create_of(&engine, definition("a b<a"), StartMode::Now).await;
     take(&engine, 3).await;
     engine.sweep(at(60)).await.unwrap();
     assert_eq!(taken(&told), ["a 1/1 expired 57"]);
@@ -147,10 +147,15 @@ async fn what_ends_others_tells_of_them(store: Store) {
 
 async fn what_reaches_no_worker_is_no_attempt(store: Store) {
     let (engine, told) = watched(&store).await;
-    create_of(&engine, definition("a"), Begin::Now).await;
+    create_of(&engine, definition("a"), StartMode::Now).await;
     engine.look_around().await.unwrap();
     let leases = engine
-        .lease_except(&claim(1), &[], tidegate_workflow::Patience::None, at(1))
+        .lease_except(
+            &claim(1),
+            &[],
+            tidegate_workflow::ClaimMode::Immediate,
+            at(1),
+        )
         .await
         .unwrap();
     drop(leases);

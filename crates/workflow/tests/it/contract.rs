@@ -8,11 +8,11 @@ pub(crate) mod ready;
 pub(crate) mod rows;
 pub(crate) mod writes;
 
-use tidegate_workflow::change::{Applied, Birth, Change, Delete, Put, StoredState, Write};
-use tidegate_workflow::rows::{ReadyEntry, Row, Section, queue_rows};
+use tidegate_workflow::change::{Applied, Change, CreationRecord, Delete, Put, StoredState, Write};
+use tidegate_workflow::rows::{ReadyJob, Row, Section, queue_rows};
 use tidegate_workflow::{
-    Clockwork, Head, JobIndex, Partition, RowSet, SimulatedStore, Span, SqliteOptions, SqliteStore,
-    Status, Store, StoreError, Timestamp, WorkflowId,
+    EncodedSummary, JobIndex, Partition, RowRange, RowSet, SimulatedStore, SqliteOptions,
+    SqliteStore, Status, Store, StoreError, TimeIndex, Timestamp, WorkflowId,
 };
 
 /// Stores under test are made with this number of partitions.
@@ -129,8 +129,8 @@ fn meta(text: &str) -> Vec<u8> {
     [text.as_bytes(), BINARY].concat()
 }
 
-pub(crate) fn birth(key: Option<&str>) -> Birth {
-    Birth {
+pub(crate) fn birth(key: Option<&str>) -> CreationRecord {
+    CreationRecord {
         graph: meta("graph"),
         label: meta("label"),
         idempotency_key: key.map(str::to_owned),
@@ -180,7 +180,7 @@ pub(crate) fn ready_row(queue: &str, since: u64, workflow: WorkflowId, job: u32)
     let handler = "h".to_owned();
     let limit_key = String::new();
     let queue = queue.to_owned();
-    ReadyEntry {
+    ReadyJob {
         queue,
         handler,
         limit_key,
@@ -245,7 +245,7 @@ async fn all_rows(store: &Store, set: RowSet) -> Vec<Row> {
 /// What is due in all partitions, at most `limit` of each.
 pub(crate) async fn due_of_each(
     store: &Store,
-    which: Clockwork,
+    which: TimeIndex,
     until: u64,
     limit: usize,
 ) -> Result<Vec<(WorkflowId, Timestamp)>, StoreError> {
@@ -278,7 +278,7 @@ pub(crate) async fn ready_of_each(
 }
 
 /// The number of rows of each span in all partitions together.
-pub(crate) async fn count_all(store: &Store, spans: &[Span]) -> Result<Vec<u64>, StoreError> {
+pub(crate) async fn count_all(store: &Store, spans: &[RowRange]) -> Result<Vec<u64>, StoreError> {
     let counts = store
         .count(spans, &partitions())
         .await
@@ -315,11 +315,11 @@ pub(crate) async fn depth_of_all(
 pub(crate) async fn heads_of(
     store: &Store,
     ids: &[WorkflowId],
-) -> Result<Vec<Option<Head>>, StoreError> {
+) -> Result<Vec<Option<EncodedSummary>>, StoreError> {
     store.heads(ids).await.into_iter().collect()
 }
 
-async fn due(store: &Store, which: Clockwork, until: u64) -> Vec<(WorkflowId, Timestamp)> {
+async fn due(store: &Store, which: TimeIndex, until: u64) -> Vec<(WorkflowId, Timestamp)> {
     let mut due = due_of_each(store, which, until, 100).await.unwrap();
     due.sort();
     due
@@ -332,13 +332,13 @@ async fn assert_empty(store: &Store, ids: &[WorkflowId]) {
     for set in [
         RowSet::Ready,
         RowSet::Index,
-        RowSet::Due(Clockwork::Timers),
-        RowSet::Due(Clockwork::Expiries),
+        RowSet::Due(TimeIndex::Timers),
+        RowSet::Due(TimeIndex::Expiries),
     ] {
         assert_eq!(all_rows(store, set).await, Vec::<Row>::new(), "{set:?}");
     }
-    let spans =
-        [Section::All, Section::Status(Status::Running)].map(|section| Span::of(section.prefix()));
+    let spans = [Section::All, Section::Status(Status::Running)]
+        .map(|section| RowRange::of(section.prefix()));
     assert_eq!(count_all(store, &spans).await, Ok(vec![0, 0]));
     assert_eq!(
         depth_of_all(store, &[queue_rows("default")]).await.unwrap(),

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use tidegate_pipeline::test_util::{RedisCluster, RedisServer};
 use tidegate_pipeline::{Address, Client, Config};
 use tidegate_workflow::{
-    Begin, Engine, JobState, RedisOptions, RedisStore, SqliteOptions, SqliteStore, Store, Timestamp,
+    Engine, JobState, RedisOptions, RedisStore, SqliteOptions, SqliteStore, StartMode, Store,
+    Timestamp,
 };
 
 use crate::model::check::whole_store;
@@ -137,7 +138,7 @@ async fn check_told(engine: &Engine, told: &Told) {
     // Whoever creates again because the answer was lost finds what there is.
     for (key, id) in told.created.iter().rev().take(20) {
         let again = engine
-            .create(vec![new(workflow(key.clone()), Begin::Now)], at(0))
+            .create(vec![new(workflow(key.clone()), StartMode::Now)], at(0))
             .await
             .remove(0)
             .unwrap();

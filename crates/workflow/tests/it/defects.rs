@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use tidegate_workflow::change::{Birth, Change, Put, Write};
+use tidegate_workflow::change::{Change, CreationRecord, Put, Write};
 use tidegate_workflow::rows::Section;
 use tidegate_workflow::{
-    Action, Begin, Definition, EngineError, Graph, GraphError, JobState, Partition, Query, Refusal,
-    Retention, Retry, Status, Store, WorkflowId,
+    Action, Definition, EngineError, Graph, GraphError, JobState, Partition, Query, Refusal,
+    Retention, Retry, StartMode, Status, Store, WorkflowId,
 };
 
 use crate::support::{
@@ -39,7 +39,7 @@ async fn d1_a_job_that_is_retried_is_not_over(store: Store) {
         backoff: Duration::ZERO,
         ..Retry::default()
     };
-    let id = create_of(&engine, definition, Begin::Now).await;
+    let id = create_of(&engine, definition, StartMode::Now).await;
     let both = take(&engine, 1).await;
     let (a, b) = (
         both.iter()
@@ -76,7 +76,7 @@ async fn d1_a_job_that_is_retried_is_not_over(store: Store) {
 async fn d2_to_start_or_stop_never_undoes_what_a_job_did(store: Store) {
     let first = server(&store).await;
     let second = server(&store).await;
-    let id = create(&first, "a b", Begin::Now).await;
+    let id = create(&first, "a b", StartMode::Now).await;
     let claimed = take(&second, 1).await;
     // The first server still remembers both as ready.
     succeed(&second, claimed[0].lease, 2).await.unwrap();
@@ -107,7 +107,7 @@ async fn d2_to_start_or_stop_never_undoes_what_a_job_did(store: Store) {
 
 async fn d3_what_creates_says_what_it_created_and_leaves_nothing_when_it_fails(store: Store) {
     let engine = server(&store).await;
-    let id = create(&engine, "a", Begin::Later).await;
+    let id = create(&engine, "a", StartMode::Later).await;
     assert_eq!(
         engine.show(id).await.unwrap().meta().status,
         Status::Pending
@@ -118,10 +118,10 @@ async fn d3_what_creates_says_what_it_created_and_leaves_nothing_when_it_fails(s
     );
     let mut other = definition("a b");
     other.idempotency_key = Some("key".to_owned());
-    create_of(&engine, other.clone(), Begin::Now).await;
+    create_of(&engine, other.clone(), StartMode::Now).await;
     other.jobs.pop();
     let refused = engine
-        .create(vec![new(other, Begin::Now)], at(2))
+        .create(vec![new(other, StartMode::Now)], at(2))
         .await
         .remove(0);
     assert!(
@@ -144,7 +144,7 @@ async fn d3_what_creates_says_what_it_created_and_leaves_nothing_when_it_fails(s
 
 async fn d4_a_pause_stops_what_has_not_begun_and_shows(store: Store) {
     let engine = server(&store).await;
-    let id = create(&engine, "a b c<a", Begin::Now).await;
+    let id = create(&engine, "a b c<a", StartMode::Now).await;
     let a = engine.claim(&claim(1), at(1)).await.unwrap().remove(0);
     assert_eq!(
         engine.act(id, Action::Pause, at(2)).await,
@@ -170,7 +170,7 @@ async fn d4_a_pause_stops_what_has_not_begun_and_shows(store: Store) {
 
 async fn d5_a_server_that_dies_after_a_report_leaves_no_job_behind(store: Store) {
     let chain = "a b<a c<b d<c";
-    let id = create(&server(&store).await, chain, Begin::Now).await;
+    let id = create(&server(&store).await, chain, StartMode::Now).await;
     for (step, name) in ["a", "b", "c", "d"].into_iter().enumerate() {
         // Each server lives for one claim or one report: what it knew is gone, and no repair has run.
         let claimed = server(&store)
@@ -199,7 +199,7 @@ async fn d6_many_parents_at_the_same_moment_need_no_lock_and_no_other_queue(stor
     let parents: Vec<String> = (0..PARENTS).map(|parent| format!("p{parent}")).collect();
     let mut definition = definition(&format!("{} join<{}", parents.join(" "), parents.join(",")));
     definition.jobs[PARENTS].queue = "joins".to_owned();
-    create_of(&servers[0], definition, Begin::Now).await;
+    create_of(&servers[0], definition, StartMode::Now).await;
     let claimed = take(&servers[0], 1).await;
     assert_eq!(claimed.len(), PARENTS);
     let mut reports = tokio::task::JoinSet::new();
@@ -233,7 +233,7 @@ async fn d7_a_fan_in_is_counted_once_however_long_it_takes(store: Store) {
     const HOUR: u64 = 3_600;
     let first = server(&store).await;
     let second = server(&store).await;
-    create(&first, "a b join<a,b", Begin::Now).await;
+    create(&first, "a b join<a,b", StartMode::Now).await;
     let both = take(&first, 1).await;
     let expires = at(9 * HOUR);
     let extended = first
@@ -255,7 +255,7 @@ async fn d7_a_fan_in_is_counted_once_however_long_it_takes(store: Store) {
 
 async fn d8_jobs_of_one_handler_are_told_apart(store: Store) {
     let engine = server(&store).await;
-    create(&engine, "first second after_second<second", Begin::Now).await;
+    create(&engine, "first second after_second<second", StartMode::Now).await;
     let both = take(&engine, 1).await;
     let named = |name: &str| {
         both.iter()
@@ -282,7 +282,7 @@ async fn d9_every_job_of_a_large_workflow_is_found(store: Store) {
     const JOBS: usize = 3_000;
     let engine = server(&store).await;
     let jobs: Vec<String> = (0..JOBS).map(|job| format!("job{job}")).collect();
-    let id = create(&engine, &jobs.join(" "), Begin::Later).await;
+    let id = create(&engine, &jobs.join(" "), StartMode::Later).await;
     for job in jobs.iter().step_by(97) {
         assert_eq!(
             engine.act(id, Action::SkipJob(job.clone()), at(1)).await,
@@ -320,7 +320,7 @@ async fn d11_nothing_that_runs_is_removed(store: Store) {
     let engine = server(&store).await;
     let mut definition = definition("a b<a");
     definition.retention = Some(Retention::For(Duration::from_secs(10)));
-    let id = create_of(&engine, definition, Begin::Now).await;
+    let id = create_of(&engine, definition, StartMode::Now).await;
     let a = take(&engine, 1).await.remove(0);
     succeed(&engine, a.lease, 2).await.unwrap();
     engine.sweep(at(YEAR)).await.unwrap();
@@ -354,11 +354,11 @@ async fn d11_nothing_that_runs_is_removed(store: Store) {
 
 async fn d12_one_workflow_that_is_gone_hides_no_others(store: Store) {
     let engine = server(&store).await;
-    let id = create(&engine, "a", Begin::Now).await;
+    let id = create(&engine, "a", StartMode::Now).await;
     // An index row without a workflow, and a workflow that cannot be read: no engine writes either.
     let gone = WorkflowId::new(at(1), Partition(0), 1);
     let broken = WorkflowId::new(at(1), Partition(0), 2);
-    let birth = Birth {
+    let birth = CreationRecord {
         graph: vec![255; 9],
         label: vec![255; 9],
         idempotency_key: None,
@@ -397,7 +397,7 @@ async fn d12_one_workflow_that_is_gone_hides_no_others(store: Store) {
 async fn d13_to_start_or_create_twice_is_to_do_it_once(store: Store) {
     let first = server(&store).await;
     let second = server(&store).await;
-    let id = create(&first, "a b", Begin::Later).await;
+    let id = create(&first, "a b", StartMode::Later).await;
     let (one, other) = tokio::join!(
         first.act(id, Action::Start, at(1)),
         second.act(id, Action::Start, at(1))
@@ -417,7 +417,7 @@ async fn d13_to_start_or_create_twice_is_to_do_it_once(store: Store) {
     keyed.idempotency_key = Some("order 7".to_owned());
     let twice = |engine: &tidegate_workflow::Engine| {
         let engine = engine.clone();
-        let new = vec![new(keyed.clone(), Begin::Now)];
+        let new = vec![new(keyed.clone(), StartMode::Now)];
         async move { engine.create(new, at(3)).await.remove(0).unwrap() }
     };
     let (one, other) = tokio::join!(twice(&first), twice(&second));
@@ -433,7 +433,7 @@ async fn d13_to_start_or_create_twice_is_to_do_it_once(store: Store) {
 
 async fn d14_a_worker_that_dies_gives_its_job_back(store: Store) {
     let engine = server(&store).await;
-    let id = create(&engine, "a b<a", Begin::Now).await;
+    let id = create(&engine, "a b<a", StartMode::Now).await;
     for loss in 1..=4 {
         let claimed = take(&engine, loss * 100).await;
         assert_eq!((names(&claimed), claimed[0].attempt), (vec!["a"], 1));
@@ -463,7 +463,7 @@ async fn d14_a_worker_that_dies_gives_its_job_back(store: Store) {
 
 async fn d15_a_join_runs_once(store: Store) {
     let servers = [server(&store).await, server(&store).await];
-    create(&servers[0], "a b c join<a,b,c", Begin::Now).await;
+    create(&servers[0], "a b c join<a,b,c", StartMode::Now).await;
     let parents = take(&servers[0], 1).await;
     // Each reporter asks for more in the same call, and all of them at the same moment.
     let mut reports = tokio::task::JoinSet::new();

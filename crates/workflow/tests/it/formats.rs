@@ -11,9 +11,9 @@ use tempfile::TempDir;
 use tidegate_pipeline::Client;
 use tidegate_pipeline::test_util::RedisServer;
 use tidegate_workflow::{
-    Action, Begin, Claim, Engine, EngineError, Format, JobIndex, LeaseRef, LimitDefinition,
-    Outcome, Partition, RedisOptions, RedisStore, Register, RowSet, Scope, Snapshot, SqliteOptions,
-    SqliteStore, Status, Store, Timestamp, WorkflowId,
+    Action, Claim, Engine, EngineError, Format, JobIndex, LeaseRef, LimitDefinition, Outcome,
+    Partition, RedisOptions, RedisStore, Register, RowSet, Scope, Snapshot, SqliteOptions,
+    SqliteStore, StartMode, Status, Store, Timestamp, WorkflowId,
 };
 
 use crate::model::check::whole_store;
@@ -251,14 +251,14 @@ async fn check(store: Store, expected: &Value) {
     check_states(&engine, expected).await;
     check_format(&store, Format::LATEST).await;
     whole_store(&engine).await;
-    let new = create(&engine, "a b<a", Begin::Now).await;
+    let new = create(&engine, "a b<a", StartMode::Now).await;
     let mut limited = definition("a b");
     limited.jobs[1].limits = vec![LimitDefinition::Concurrency {
         most: 2,
         of: Scope::Workflow,
         entries: Vec::new(),
     }];
-    create_of(&engine, limited, Begin::Now).await;
+    create_of(&engine, limited, StartMode::Now).await;
     goes_on(&engine, expected).await;
     assert_eq!(
         engine.show(new).await.unwrap().meta().status,

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use tidegate_pipeline::Client;
 use tidegate_pipeline::test_util::RedisServer;
 use tidegate_workflow::{
-    AboutServer, Asks, Begin, Claimed, Engine, JobState, Partition, Patience, RedisOptions,
-    RedisStore, Retry, SimulatedStore, Store, Timestamp, WorkflowId,
+    ClaimMode, Claimed, Engine, HeartbeatQuery, JobState, Partition, RedisOptions, RedisStore,
+    Retry, ServerDescription, SimulatedStore, StartMode, Store, Timestamp, WorkflowId,
 };
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -52,7 +52,11 @@ impl Server {
         let listener = engine.clone();
         let listens = tokio::spawn(async move { listener.listen(|| at(0)).await });
         engine
-            .beat(&AboutServer::default(), at(0), Asks::Nothing)
+            .heartbeat(
+                &ServerDescription::default(),
+                at(0),
+                HeartbeatQuery::MembersOnly,
+            )
             .await
             .unwrap();
         Self { engine, listens }
@@ -60,7 +64,11 @@ impl Server {
 
     async fn beat(&self, now: Timestamp) {
         self.engine
-            .beat(&AboutServer::default(), now, Asks::Nothing)
+            .heartbeat(
+                &ServerDescription::default(),
+                now,
+                HeartbeatQuery::MembersOnly,
+            )
             .await
             .unwrap();
     }
@@ -71,7 +79,7 @@ impl Server {
             .iter()
             .find(|server| server.id == self.engine.server())
             .unwrap();
-        own.homes.iter().copied().collect()
+        own.partitions.iter().copied().collect()
     }
 }
 
@@ -85,7 +93,7 @@ async fn servers(store: &Store, number: usize) -> Vec<Server> {
         server.beat(at(0)).await;
     }
     for server in &servers {
-        until(|| server.engine.hears_others()).await;
+        until(|| server.engine.receives_notifications()).await;
     }
     servers
 }
@@ -105,7 +113,7 @@ async fn work(engine: &Engine) -> Vec<Claimed> {
         let arrival = engine.arrival(&claim.queues);
         // As servers do for a worker that waits.
         let leases = engine
-            .lease_except(&claim, &[], Patience::Some, at(1))
+            .lease_except(&claim, &[], ClaimMode::LongPoll, at(1))
             .await
             .unwrap();
         if !leases.is_empty() {
@@ -127,7 +135,7 @@ async fn create_at(
         one.idempotency_key = Some(format!("{priority} {key}"));
         one.jobs[0].priority = priority;
         one.jobs[0].retry = retry;
-        let id = create_of(engine, one, Begin::Later).await;
+        let id = create_of(engine, one, StartMode::Later).await;
         if wanted(id.partition()) {
             engine
                 .act(id, tidegate_workflow::Action::Start, at(0))
@@ -146,7 +154,13 @@ async fn partitions_are_shared_out_and_workflows_are_made_at_home(store: Store) 
     assert!(homes[0].is_disjoint(&homes[1]));
     for (server, homes) in servers.iter().zip(&homes) {
         for _ in 0..10 {
-            assert!(homes.contains(&create(&server.engine, "a", Begin::Later).await.partition()));
+            assert!(
+                homes.contains(
+                    &create(&server.engine, "a", StartMode::Later)
+                        .await
+                        .partition()
+                )
+            );
         }
     }
 }
@@ -158,8 +172,8 @@ async fn a_worker_hears_of_a_job_that_another_server_made_ready(store: Store) {
         for waits in &servers {
             let engine = waits.engine.clone();
             let worker = tokio::spawn(async move { work(&engine).await });
-            until(|| waits.engine.hears_others()).await;
-            let id = create(&maker.engine, "a", Begin::Now).await;
+            until(|| waits.engine.receives_notifications()).await;
+            let id = create(&maker.engine, "a", StartMode::Now).await;
             let claimed = timeout(SOON, worker)
                 .await
                 .expect("it hears of the job")
@@ -176,15 +190,15 @@ async fn what_another_server_took_is_not_tried(store: Store) {
     let [home, other] = &servers[..] else {
         unreachable!()
     };
-    until(|| home.engine.hears_others()).await;
-    create(&home.engine, "a", Begin::Now).await;
+    until(|| home.engine.receives_notifications()).await;
+    create(&home.engine, "a", StartMode::Now).await;
     assert_eq!(other.engine.claim(&claim(1), at(0)).await.unwrap().len(), 1);
     // It hears of this after that.
     let after = ["after".to_owned()];
     let arrival = home.engine.arrival(&after);
     let mut next = definition("b");
     next.jobs[0].queue = "after".to_owned();
-    create_of(&other.engine, next, Begin::Now).await;
+    create_of(&other.engine, next, StartMode::Now).await;
     timeout(SOON, arrival).await.expect("it hears of the job");
     assert!(
         home.engine
@@ -200,14 +214,18 @@ async fn what_was_lost_is_found_by_a_look(store: Store) {
     let servers = servers(&store, 2).await;
     let engine = servers[1].engine.clone();
     let worker = tokio::spawn(async move { work(&engine).await });
-    until(|| servers[1].engine.hears_others()).await;
+    until(|| servers[1].engine.receives_notifications()).await;
     // Nobody is told of what it does.
     let silent = server(&store).await;
     silent
-        .beat(&AboutServer::default(), at(10_000), Asks::Nothing)
+        .heartbeat(
+            &ServerDescription::default(),
+            at(10_000),
+            HeartbeatQuery::MembersOnly,
+        )
         .await
         .unwrap();
-    create(&silent, "a", Begin::Now).await;
+    create(&silent, "a", StartMode::Now).await;
     until(|| !worker.is_finished()).await;
     servers[1].engine.look_around().await.unwrap();
     assert_eq!(timeout(SOON, worker).await.unwrap().unwrap().len(), 1);
@@ -219,7 +237,7 @@ async fn an_urgent_job_elsewhere_goes_before_all_that_is_here(store: Store) {
     let here = &servers[0];
     let there = &servers[1];
     for _ in 0..20 {
-        create(&here.engine, "usual", Begin::Now).await;
+        create(&here.engine, "usual", StartMode::Now).await;
     }
     assert_eq!(here.engine.claim(&claim(1), at(1)).await.unwrap().len(), 1);
     let homes = there.homes();
@@ -254,9 +272,9 @@ async fn an_old_job_elsewhere_goes_before_what_is_here(store: Store) {
     let servers = servers(&store, 2).await;
     let here = &servers[0].engine;
     let there = &servers[1].engine;
-    let old = create(there, "old", Begin::Now).await;
+    let old = create(there, "old", StartMode::Now).await;
     for _ in 0..5 {
-        let new = crate::support::new(definition("new"), Begin::Now);
+        let new = crate::support::new(definition("new"), StartMode::Now);
         here.create(vec![new], at(3)).await.remove(0).unwrap();
     }
     assert_eq!(
@@ -308,7 +326,7 @@ async fn a_server_that_is_silent_loses_its_homes_and_harms_nothing(store: Store)
     let servers = servers(&store, 2).await;
     let lives = &servers[0];
     let frozen = &servers[1];
-    let id = create(&frozen.engine, "a", Begin::Now).await;
+    let id = create(&frozen.engine, "a", StartMode::Now).await;
     let lease = frozen
         .engine
         .claim(&claim(1), at(1))
@@ -341,7 +359,7 @@ async fn a_server_that_is_silent_loses_its_homes_and_harms_nothing(store: Store)
 
 async fn a_pause_is_heard_of(store: Store) {
     let servers = servers(&store, 2).await;
-    create(&servers[0].engine, "a", Begin::Now).await;
+    create(&servers[0].engine, "a", StartMode::Now).await;
     servers[0]
         .engine
         .set_queue_paused("default", tidegate_workflow::Paused::Yes)
@@ -377,10 +395,10 @@ async fn servers_that_may_not_talk_find_out_by_looking() {
     let other = Server::start(&stores[1]).await;
     one.beat(at(0)).await;
     assert!(
-        !one.engine.hears_others() && !other.engine.hears_others(),
+        !one.engine.receives_notifications() && !other.engine.receives_notifications(),
         "so the server looks more often"
     );
-    create(&one.engine, "a", Begin::Now).await;
+    create(&one.engine, "a", StartMode::Now).await;
     assert_eq!(other.engine.claim(&claim(1), at(1)).await.unwrap().len(), 1);
 }
 
@@ -405,7 +423,7 @@ async fn what_another_server_served_is_no_gap(store: Store) {
     let second = Server::start(&store).await;
     first.engine.begin_serving(at(0));
     first.beat(at(0)).await;
-    let id = create(&first.engine, "a", Begin::Now).await;
+    let id = create(&first.engine, "a", StartMode::Now).await;
     assert_eq!(take(&first.engine, 1).await.len(), 1);
     second.engine.begin_serving(at(20));
     second.beat(at(20)).await;

@@ -8,8 +8,8 @@ pub(crate) mod windows;
 use std::time::Duration;
 
 use tidegate_workflow::{
-    Action, Begin, Claim, Claimed, Definition, Engine, JobDefinition, Json, LimitDefinition,
-    Outcome, Patience, Report, Scope, Store, Subject, WorkflowId,
+    Action, Claim, ClaimMode, Claimed, Definition, Engine, JobDefinition, Json, LimitDefinition,
+    Outcome, PolicyTarget, Report, Scope, StartMode, Store, WorkflowId,
 };
 
 use crate::support::{LEASE, at, claim, create_of, names, report, succeed, take};
@@ -65,7 +65,7 @@ fn of_tenant(tenant: &str, jobs: usize, limits: Vec<LimitDefinition>) -> Definit
 }
 
 async fn put(engine: &Engine, definition: Definition) -> WorkflowId {
-    create_of(engine, definition, Begin::Now).await
+    create_of(engine, definition, StartMode::Now).await
 }
 
 async fn claimed(engine: &Engine, limit: usize, seconds: u64) -> Vec<Claimed> {
@@ -237,7 +237,7 @@ async fn workers_are_woken_when_a_window_turns(store: Store) {
     let opening = tokio::spawn({
         let engine = engine.clone();
         let now = now.clone();
-        async move { engine.open_limits(now, || false).await }
+        async move { engine.unblock_loop(now, || false).await }
     });
     put(&engine, units("a", 6)).await;
     assert_eq!(engine.claim(&claim(10), now()).await.unwrap().len(), 2);
@@ -334,7 +334,7 @@ async fn a_job_that_needs_many_units_is_not_starved_by_small_ones(store: Store) 
 async fn the_concurrency_of_jobs_that_wait_is_lowered_and_raised_again(store: Store) {
     let engine = Windows::new(&[]).server(&store).await;
     put(&engine, running("a", 20, 5)).await;
-    let subject = Subject::Handler("handler".to_owned());
+    let subject = PolicyTarget::Handler("handler".to_owned());
     let entries = vec![("tenant".to_owned(), "$.tenant".to_owned())];
     let limit = |most| LimitDefinition::Concurrency {
         most,
@@ -364,7 +364,7 @@ async fn the_concurrency_of_jobs_that_wait_is_lowered_and_raised_again(store: St
         entries: entries.clone(),
     };
     engine
-        .set_limits(&Subject::Handler("other".to_owned()), &[limit(1)])
+        .set_limits(&PolicyTarget::Handler("other".to_owned()), &[limit(1)])
         .await
         .unwrap();
     engine

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tidegate_workflow::{
-    Begin, Call, Definition, Engine, Fault, Filter, InjectedFault, JobDefinition, NewWorkflow,
-    Paused, Register, Retention, SimulatedStore, Store,
+    Call, Definition, Engine, Fault, Filter, InjectedFault, JobDefinition, NewWorkflow, Paused,
+    Register, Retention, SimulatedStore, StartMode, Store,
 };
 
 use crate::support::{at, claim, new, server, succeed};
@@ -34,7 +34,7 @@ fn named(name: &str, queue: &str, retention: Retention) -> NewWorkflow {
         ..Definition::default()
     };
     wanted.retention = Some(retention);
-    new(wanted, Begin::Now)
+    new(wanted, StartMode::Now)
 }
 
 async fn create_at(engine: &Engine, new: NewWorkflow, seconds: u64) {
@@ -101,7 +101,7 @@ async fn queues_are_read_in_pages(store: Store) {
         ..Definition::default()
     };
     engine
-        .create(vec![new(wanted, Begin::Now)], at(0))
+        .create(vec![new(wanted, StartMode::Now)], at(0))
         .await
         .remove(0)
         .unwrap();
@@ -216,7 +216,7 @@ async fn a_queue_stays_as_long_as_a_workflow_may_name_it(store: Store) {
             ..JobDefinition::new("second", "handler")
         },
     ];
-    create_at(&engine, new(wanted, Begin::Now), 0).await;
+    create_at(&engine, new(wanted, StartMode::Now), 0).await;
     look_after_names(&engine, LATER).await;
     assert_eq!(
         queues(&store).await,

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use tidegate_workflow::{
-    Action, Begin, Call, Engine, EngineError, Fault, JobIndex, LeaseRef, Note, Partition, Refusal,
-    SimulatedStore, Store, WorkflowId,
+    Action, Call, Engine, EngineError, Fault, JobIndex, LeaseRef, Note, Partition, Refusal,
+    SimulatedStore, StartMode, Store, WorkflowId,
 };
 
 use crate::support::{at, create, failure, report, server, succeed, take};
@@ -74,7 +74,7 @@ const JOBS: [&str; 2] = ["a b", "a b c d e f g h i j"];
 async fn whoever_has_the_lease_may_say_how_far_it_is(store: Store) {
     let engine = server(&store).await;
     for jobs in JOBS {
-        let id = create(&engine, jobs, Begin::Now).await;
+        let id = create(&engine, jobs, StartMode::Now).await;
         let claimed = take(&engine, 0).await;
         let a = claimed[0].lease;
         let b = claimed[1].lease;
@@ -134,7 +134,7 @@ async fn whoever_has_the_lease_may_say_how_far_it_is(store: Store) {
 async fn a_lost_lease_says_nothing_more(store: Store) {
     let engine = server(&store).await;
     for jobs in JOBS {
-        let id = create(&engine, jobs, Begin::Now).await;
+        let id = create(&engine, jobs, StartMode::Now).await;
         let claimed = take(&engine, 0).await;
         let a = &claimed[0];
         let b = &claimed[1];
@@ -161,7 +161,7 @@ async fn attempts_are_told_apart(store: Store) {
     let engine = server(&store).await;
     let mut definition = crate::support::definition("a");
     definition.jobs[0].retry.limit = 1;
-    let id = crate::support::create_of(&engine, definition, Begin::Now).await;
+    let id = crate::support::create_of(&engine, definition, StartMode::Now).await;
     let first = take(&engine, 0).await.remove(0);
     say(&engine, first.lease, 90, "first").await.unwrap();
     report(&engine, first.lease, failure(), 1).await.unwrap();
@@ -182,7 +182,7 @@ async fn attempts_are_told_apart(store: Store) {
 
 async fn notes_go_with_their_workflow(store: Store) {
     let engine = server(&store).await;
-    let id = create(&engine, "a", Begin::Now).await;
+    let id = create(&engine, "a", StartMode::Now).await;
     let claimed = take(&engine, 0).await.remove(0);
     say(&engine, claimed.lease, 1, "a").await.unwrap();
     succeed(&engine, claimed.lease, 1).await.unwrap();
@@ -203,7 +203,7 @@ async fn a_lease_is_known_to_all_servers(store: Store) {
     let here = server(&store).await;
     let there = server(&store).await;
     for jobs in JOBS {
-        let id = create(&here, jobs, Begin::Now).await;
+        let id = create(&here, jobs, StartMode::Now).await;
         // Both have it in memory.
         let claimed = take(&there, 0).await;
         assert!(here.show(id).await.is_ok());
@@ -223,7 +223,7 @@ async fn a_lease_is_known_to_all_servers(store: Store) {
 async fn a_store_that_fails_loses_notes_and_nothing_else() {
     let store = SimulatedStore::new(4);
     let engine = server(&Store::Simulated(store.clone())).await;
-    let id = create(&engine, "a", Begin::Now).await;
+    let id = create(&engine, "a", StartMode::Now).await;
     let lease = take(&engine, 0).await.remove(0).lease;
     for failing in [Call::Write, Call::Read] {
         let fails = Arc::new(AtomicBool::new(true));
@@ -250,7 +250,7 @@ async fn jobs_without_notes_cost_no_call() {
     let before = store.calls();
     assert_eq!(engine.note(Vec::new(), at(0)).await, []);
     assert_eq!(store.calls(), before);
-    create(&engine, "a b c", Begin::Now).await;
+    create(&engine, "a b c", StartMode::Now).await;
     let leases: Vec<LeaseRef> = take(&engine, 0)
         .await
         .iter()

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tidegate_workflow::{
-    Action, Begin, Claim, Definition, Filter, JobDefinition, Json, Paused, Reason, RestartScope,
-    Retry, Status,
+    Action, Claim, Definition, Filter, JobDefinition, Json, Paused, RestartScope, Retry, StartMode,
+    Status, WaitReason,
 };
 
 use super::support::*;
@@ -13,7 +13,7 @@ use super::support::*;
 async fn a_worker_that_leaves_while_the_store_is_read_leaves_the_job() {
     let (store, _redis) = redis().await;
     let engine = server(&store).await;
-    create(&engine, "a", Begin::Now).await;
+    create(&engine, "a", StartMode::Now).await;
     let wanted = claim(1_000);
     tokio::select! {
         biased;
@@ -48,7 +48,7 @@ async fn what_follows_a_job_is_settled_in_one_pass() {
     // Once, each skipped job cost a look at all others: minutes.
     let (store, ()) = simulated().await;
     let engine = server(&store).await;
-    let id = create_of(&engine, chain(20_000), Begin::Now).await;
+    let id = create_of(&engine, chain(20_000), StartMode::Now).await;
     let skip = engine.act(id, Action::SkipJob("0".to_owned()), at(1));
     let skipped = tokio::time::timeout(Duration::from_secs(20), skip).await;
     assert_eq!(skipped, Ok(Ok(Status::Succeeded)));
@@ -88,7 +88,7 @@ async fn numbers_count_each_workflow_once_whatever_the_filter() {
         ("two", "red"),
         ("two", "red"),
     ] {
-        create_of(&engine, of(name, tag), Begin::Now).await;
+        create_of(&engine, of(name, tag), StartMode::Now).await;
     }
     let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
     let filter = |name: &str, tag: &str, statuses: &[Status]| Filter {
@@ -141,24 +141,24 @@ async fn each_state_says_why_its_job_does_not_run() {
         backoff: Duration::from_secs(5),
         ..Retry::default()
     };
-    let id = create_of(&engine, wanted, Begin::Later).await;
+    let id = create_of(&engine, wanted, StartMode::Later).await;
     let why = async |name: &str| {
         let snapshot = engine.show(id).await.unwrap();
         snapshot.why_not_running(snapshot.graph().find(name).unwrap())
     };
     let graph = engine.show(id).await.unwrap().graph().clone();
     let job = |name: &str| graph.find(name).unwrap();
-    assert_eq!(why("a").await, Some(Reason::NotStarted));
+    assert_eq!(why("a").await, Some(WaitReason::NotStarted));
     engine.sweep(at(1)).await.unwrap();
     engine.act(id, Action::Start, at(1)).await.unwrap();
-    assert_eq!(why("a").await, Some(Reason::NoWorker));
-    assert_eq!(why("c").await, Some(Reason::WaitsFor(vec![job("b")])));
-    assert_eq!(why("late").await, Some(Reason::Until(at(61))));
+    assert_eq!(why("a").await, Some(WaitReason::NoWorker));
+    assert_eq!(why("c").await, Some(WaitReason::WaitsFor(vec![job("b")])));
+    assert_eq!(why("late").await, Some(WaitReason::Until(at(61))));
     let set_paused = async |paused| engine.set_queue_paused("default", paused).await.unwrap();
     set_paused(Paused::Yes).await;
-    assert_eq!(why("a").await, Some(Reason::QueuePaused));
+    assert_eq!(why("a").await, Some(WaitReason::QueuePaused));
     engine.act(id, Action::Pause, at(1)).await.unwrap();
-    assert_eq!(why("a").await, Some(Reason::WorkflowPaused));
+    assert_eq!(why("a").await, Some(WaitReason::WorkflowPaused));
     engine.act(id, Action::Resume, at(1)).await.unwrap();
     set_paused(Paused::No).await;
     let taken = engine.claim(&claim(1), at(2)).await.unwrap();
@@ -166,18 +166,18 @@ async fn each_state_says_why_its_job_does_not_run() {
     assert_eq!(why("a").await, None, "it runs");
     assert_eq!(
         why("again").await,
-        Some(Reason::InQueue),
+        Some(WaitReason::InQueue),
         "the worker is busy, and will come again"
     );
     let retried = engine.claim(&claim(1), at(2)).await.unwrap();
     report(&engine, retried[0].lease, failure(), 3)
         .await
         .unwrap();
-    assert_eq!(why("again").await, Some(Reason::Until(at(8))));
+    assert_eq!(why("again").await, Some(WaitReason::Until(at(8))));
     engine.sweep(at(300)).await.unwrap();
     assert_eq!(
         why("again").await,
-        Some(Reason::NoWorker),
+        Some(WaitReason::NoWorker),
         "nobody has asked for long"
     );
     let lost = engine.claim(&claim(9), at(301)).await.unwrap();
@@ -187,8 +187,8 @@ async fn each_state_says_why_its_job_does_not_run() {
         .unwrap();
     report(&engine, a.lease, failure(), 302).await.unwrap();
     assert_eq!(why("a").await, None, "it is over");
-    assert_eq!(why("b").await, Some(Reason::BlockedBy(vec![job("a")])));
-    assert_eq!(why("c").await, Some(Reason::BlockedBy(vec![job("b")])));
+    assert_eq!(why("b").await, Some(WaitReason::BlockedBy(vec![job("a")])));
+    assert_eq!(why("c").await, Some(WaitReason::BlockedBy(vec![job("b")])));
 }
 
 #[tokio::test]
@@ -196,7 +196,7 @@ async fn a_clock_that_is_set_back_delays_and_loses_nothing() {
     let (store, ()) = simulated().await;
     let engine = server(&store).await;
     let hour = 3_600;
-    let old = create(&engine, "a b<a", Begin::Now).await;
+    let old = create(&engine, "a b<a", StartMode::Now).await;
     let held = engine.claim(&claim(1), at(2 * hour)).await.unwrap();
     // An hour back: the lease goes on, can be extended, and its report counts.
     assert!(!engine.sweep(at(hour)).await.unwrap());
@@ -231,7 +231,7 @@ async fn a_server_that_stood_still_for_an_hour_takes_late_reports_or_hands_out_a
     let engine = server(&store).await;
     let mut wanted = definition("slow quick");
     wanted.jobs[1].timeout = Some(Duration::from_secs(60));
-    let id = create_of(&engine, wanted, Begin::Now).await;
+    let id = create_of(&engine, wanted, StartMode::Now).await;
     let held = engine.claim(&claim(9), at(1)).await.unwrap();
     let of = |name: &str| {
         held.iter()
@@ -275,7 +275,7 @@ async fn many_queues_are_entered_together_and_listed() {
     // Once, each queue was entered for itself after a look at all others.
     let created = tokio::time::timeout(
         Duration::from_secs(20),
-        create_of(&engine, wanted, Begin::Now),
+        create_of(&engine, wanted, StartMode::Now),
     )
     .await;
     assert!(created.is_ok());
@@ -313,7 +313,7 @@ async fn a_claim_carries_no_more_than_fits_and_the_rest_is_claimed_next() {
             jobs,
             ..Definition::default()
         },
-        Begin::Now,
+        StartMode::Now,
     )
     .await;
     let first = engine.claim(&claim(JOBS), at(1)).await.unwrap();
@@ -351,7 +351,7 @@ async fn a_join_of_more_than_fits_is_handed_out_and_says_what_is_missing() {
     create(
         &engine,
         &format!("{} join<{}", parents.join(" "), parents.join(",")),
-        Begin::Now,
+        StartMode::Now,
     )
     .await;
     let output = text(1 << 20);

@@ -6,12 +6,12 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tidegate_pipeline::test_util::RedisServer;
-use tidegate_workflow::change::{Birth, Change, Moved, Put, RowChange, Write};
-use tidegate_workflow::rows::{ReadyEntry, queue_rows};
+use tidegate_workflow::change::{Change, CreationRecord, Put, RowChange, TimerMove, Write};
+use tidegate_workflow::rows::{ReadyJob, queue_rows};
 use tidegate_workflow::{
-    Action, Begin, Call, Claim, Claimed, Clockwork, DataLoss, Engine, EngineError, Fault, JobIndex,
-    JobState, NewWorkflow, Outcome, Partition, Report, Retry, RowSet, SimulatedStore, Status,
-    Store, StoreError, WorkflowId,
+    Action, Call, Claim, Claimed, DataLoss, Engine, EngineError, Fault, JobIndex, JobState,
+    NewWorkflow, Outcome, Partition, Report, Retry, RowSet, SimulatedStore, StartMode, Status,
+    Store, StoreError, TimeIndex, WorkflowId,
 };
 use tokio::task::yield_now;
 use tokio::time::timeout;
@@ -64,7 +64,7 @@ async fn a_new_job_reaches_a_server_whose_jobs_were_all_taken_elsewhere(store: S
     let jobs: Vec<String> = (0..JOBS).map(|job| format!("j{job}")).collect();
     for others in [0, 1, 3, 7] {
         let first = server(&store).await;
-        create(&first, &jobs.join(" "), Begin::Now).await;
+        create(&first, &jobs.join(" "), StartMode::Now).await;
         let mut servers = Vec::new();
         for _ in 0..others {
             servers.push(server(&store).await);
@@ -78,7 +78,7 @@ async fn a_new_job_reaches_a_server_whose_jobs_were_all_taken_elsewhere(store: S
         let queues = queues();
         let waits = claim(1);
         let arrival = first.arrival(&queues);
-        let id = create(maker, "late", Begin::Now).await;
+        let id = create(maker, "late", StartMode::Now).await;
         first.look_around().await.unwrap();
         assert!(woken(arrival).await);
         let claimed = first.claim(&waits, at(2)).await.unwrap();
@@ -100,9 +100,9 @@ async fn a_claim_goes_on_until_the_store_has_no_more() {
     let first = server(&store).await;
     let second = server(&store).await;
     let jobs: Vec<String> = (0..3_000).map(|job| format!("j{job}")).collect();
-    create(&first, &jobs.join(" "), Begin::Now).await;
+    create(&first, &jobs.join(" "), StartMode::Now).await;
     assert_eq!(drain(&second).await, 3_000);
-    let id = create(&first, "late", Begin::Now).await;
+    let id = create(&first, "late", StartMode::Now).await;
     let claimed = first.claim(&claim(1), at(2)).await.unwrap();
     assert_eq!(
         claimed
@@ -127,7 +127,7 @@ async fn a_worker_that_gives_a_job_back_gets_another(store: Store) {
     let engine = server(&store).await;
     let mut urgent = definition("urgent");
     urgent.jobs[0].priority = 9;
-    create_of(&engine, urgent, Begin::Now).await;
+    create_of(&engine, urgent, StartMode::Now).await;
     let first = engine.claim(&claim(1), at(1)).await.unwrap().remove(0);
     let (reported, none) = engine
         .report(vec![give_back(&first)], Some(&claim(1)), at(2))
@@ -139,7 +139,7 @@ async fn a_worker_that_gives_a_job_back_gets_another(store: Store) {
     );
     let again = engine.claim(&claim(1), at(3)).await.unwrap();
     assert_eq!(names(&again), ["urgent"], "its next call may get it");
-    create(&engine, "other", Begin::Now).await;
+    create(&engine, "other", StartMode::Now).await;
     let (_, other) = engine
         .report(vec![give_back(&again[0])], Some(&claim(1)), at(4))
         .await;
@@ -153,7 +153,7 @@ async fn a_worker_that_gives_a_job_back_gets_another(store: Store) {
 
 async fn who_waits_for_others_is_not_woken_by_what_it_gave_back(store: Store) {
     let engine = server(&store).await;
-    create(&engine, "a", Begin::Now).await;
+    create(&engine, "a", StartMode::Now).await;
     let claimed = engine.claim(&claim(1), at(1)).await.unwrap().remove(0);
     let queues = queues();
     let giver = engine.arrival_except(&queues, None, &[claimed.lease]);
@@ -173,7 +173,7 @@ async fn who_waits_for_others_is_not_woken_by_what_it_gave_back(store: Store) {
             .is_empty()
     );
     assert_eq!(names(&engine.claim(&claim(1), at(2)).await.unwrap()), ["a"]);
-    create(&engine, "b", Begin::Now).await;
+    create(&engine, "b", StartMode::Now).await;
     assert!(woken(giver).await, "another job is work for it");
 }
 
@@ -190,7 +190,7 @@ fn leases(claimed: &[Claimed]) -> Vec<String> {
 async fn a_report_that_is_repeated_gets_the_same_jobs(store: Store) {
     let first = server(&store).await;
     let second = server(&store).await;
-    create(&first, "a b<a c<a d<b", Begin::Now).await;
+    create(&first, "a b<a c<a d<b", StartMode::Now).await;
     let a = take(&first, 1).await.remove(0);
     let report_a = || {
         vec![Report {
@@ -251,7 +251,7 @@ async fn a_retry_at_once_waits_behind_the_others_of_its_queue(store: Store) {
         backoff: Duration::ZERO,
         ..Retry::default()
     };
-    create_of(&engine, definition, Begin::Now).await;
+    create_of(&engine, definition, StartMode::Now).await;
     let a = engine.claim(&claim(1), at(1)).await.unwrap().remove(0);
     assert_eq!(a.job().name, "a");
     let fails = |lease| {
@@ -285,7 +285,7 @@ async fn a_retry_at_once_waits_behind_the_others_of_its_queue(store: Store) {
 async fn a_job_whose_claim_failed_reaches_another_worker() {
     let store = SimulatedStore::new(1);
     let engine = server(&Store::Simulated(store.clone())).await;
-    create(&engine, "a", Begin::Now).await;
+    create(&engine, "a", StartMode::Now).await;
     let mut faults = vec![Fault::Refused];
     store.inject(move |call| {
         if call == Call::Read {
@@ -320,7 +320,7 @@ async fn jobs_handed_over_are_given_back_when_the_caller_leaves_during_the_claim
     for turns in 0..8 {
         let mut left = 0;
         for polls in 1.. {
-            let id = create(&engine, "a b<a", Begin::Now).await;
+            let id = create(&engine, "a b<a", StartMode::Now).await;
             let a = take(&engine, 1)
                 .await
                 .into_iter()

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate_workflow::{
-    Action, Begin, Definition, EngineError, Paused, Report, Retention, SimulatedStore, Store,
+    Action, Definition, EngineError, Paused, Report, Retention, SimulatedStore, StartMode, Store,
 };
 
 use crate::support::{at, claim, create, definition, new, redis, server, succeed, success, take};
@@ -13,7 +13,7 @@ use crate::support::{at, claim, create, definition, new, redis, server, succeed,
 async fn a_purge_does_not_take_what_was_extended_meanwhile() {
     let check = async |keep: Retention, is_kept: bool| {
         let engine = server(&Store::Simulated(SimulatedStore::new(1))).await;
-        let id = create(&engine, "a", Begin::Now).await;
+        let id = create(&engine, "a", StartMode::Now).await;
         succeed(&engine, take(&engine, 1).await.remove(0).lease, 2)
             .await
             .unwrap();
@@ -41,7 +41,7 @@ async fn a_purge_does_not_take_what_was_extended_meanwhile() {
 #[tokio::test]
 async fn a_report_hands_nothing_over_from_a_queue_that_was_paused_meanwhile() {
     let engine = server(&Store::Simulated(SimulatedStore::new(1))).await;
-    create(&engine, "a b<a", Begin::Now).await;
+    create(&engine, "a b<a", StartMode::Now).await;
     let lease = take(&engine, 1).await.remove(0).lease;
     engine
         .set_queue_paused("default", Paused::Yes)
@@ -75,7 +75,7 @@ async fn a_key_that_becomes_free_meanwhile_is_taken() {
                 idempotency_key: Some("key".to_owned()),
                 ..definition("a")
             },
-            Begin::Later,
+            StartMode::Later,
         )
     };
     for _ in 0..200 {

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use tidegate_workflow::change::{Birth, Change, Put, Write};
+use tidegate_workflow::change::{Change, CreationRecord, Put, Write};
 use tidegate_workflow::rows::Section;
 use tidegate_workflow::{
-    Action, Begin, Engine, EngineError, JobIndex, JobState, Json, LeaseRef, Partition, Paused,
-    Query, Refusal, RestartScope, SimulatedStore, Status, Store, StoreError, WorkflowId,
+    Action, Engine, EngineError, JobIndex, JobState, Json, LeaseRef, Partition, Paused, Query,
+    Refusal, RestartScope, SimulatedStore, StartMode, Status, Store, StoreError, WorkflowId,
 };
 use tokio::time::timeout;
 
@@ -25,7 +25,7 @@ async fn servers() -> (Engine, Engine) {
 #[tokio::test]
 async fn a_server_that_remembers_an_older_state_takes_a_report() {
     let (first, second) = servers().await;
-    let id = create(&second, "a", Begin::Now).await;
+    let id = create(&second, "a", StartMode::Now).await;
     let claimed = take(&first, 1).await;
     assert_eq!(
         succeed(&second, claimed[0].lease, 2).await,
@@ -41,7 +41,7 @@ async fn a_server_that_remembers_an_older_state_takes_a_report() {
 #[tokio::test]
 async fn a_server_that_remembers_a_pause_pauses_again() {
     let (first, second) = servers().await;
-    let id = create(&first, "a", Begin::Now).await;
+    let id = create(&first, "a", StartMode::Now).await;
     first.act(id, Action::Pause, at(1)).await.unwrap();
     second.act(id, Action::Resume, at(2)).await.unwrap();
     assert_eq!(
@@ -55,7 +55,7 @@ async fn a_server_that_remembers_a_pause_pauses_again() {
 #[tokio::test]
 async fn a_job_gets_the_latest_output_of_a_parent_that_ran_again_elsewhere() {
     let (first, second) = servers().await;
-    let id = create(&first, "a b<a", Begin::Now).await;
+    let id = create(&first, "a b<a", StartMode::Now).await;
     let a = take(&first, 1).await.remove(0);
     report(&first, a.lease, success("\"old\""), 2)
         .await
@@ -79,7 +79,7 @@ async fn a_job_gets_the_latest_output_of_a_parent_that_ran_again_elsewhere() {
 #[tokio::test]
 async fn a_report_without_a_token_is_refused() {
     let (engine, _) = servers().await;
-    let workflow = create(&engine, "a", Begin::Now).await;
+    let workflow = create(&engine, "a", StartMode::Now).await;
     let lease = LeaseRef {
         workflow,
         job: JobIndex(0),
@@ -99,7 +99,7 @@ async fn a_report_without_a_token_is_refused() {
 #[tokio::test]
 async fn nothing_happens_to_a_workflow_after_its_removal() {
     let (engine, _) = servers().await;
-    let id = create(&engine, "a", Begin::Later).await;
+    let id = create(&engine, "a", StartMode::Later).await;
     let (removed, started) = tokio::join!(
         engine.act(id, Action::Delete, at(1)),
         engine.act(id, Action::Start, at(1))
@@ -112,7 +112,7 @@ async fn nothing_happens_to_a_workflow_after_its_removal() {
 #[tokio::test]
 async fn an_output_outlives_the_restart_before_it() {
     let (engine, _) = servers().await;
-    let id = create(&engine, "a", Begin::Now).await;
+    let id = create(&engine, "a", StartMode::Now).await;
     let claimed = take(&engine, 1).await;
     succeed(&engine, claimed[0].lease, 2).await.unwrap();
     let restart = Action::Restart {
@@ -137,7 +137,7 @@ async fn an_output_outlives_the_restart_before_it() {
 #[tokio::test]
 async fn all_servers_hear_that_a_queue_is_paused() {
     let (first, second) = servers().await;
-    create(&first, "a", Begin::Now).await;
+    create(&first, "a", StartMode::Now).await;
     first
         .set_queue_paused("default", Paused::Yes)
         .await
@@ -153,7 +153,7 @@ async fn work_of_other_servers_wakes_all_who_can_do_it() {
     let (first, second) = servers().await;
     let queues = vec!["default".to_owned()];
     let waiting = [second.arrival(&queues), second.arrival(&queues)];
-    create(&first, "a b", Begin::Now).await;
+    create(&first, "a b", StartMode::Now).await;
     assert_eq!(
         second.look_around().await,
         Ok(true),
@@ -172,7 +172,7 @@ async fn work_of_other_servers_wakes_all_who_can_do_it() {
 #[tokio::test]
 async fn a_claim_that_nobody_waits_for_is_given_back_at_once() {
     let (engine, _) = servers().await;
-    let id = create(&engine, "a b", Begin::Now).await;
+    let id = create(&engine, "a b", StartMode::Now).await;
     let impatient = claim(9);
     tokio::select! {
         biased;
@@ -204,8 +204,8 @@ async fn a_claim_that_nobody_waits_for_is_given_back_at_once() {
 #[tokio::test]
 async fn a_job_whose_claim_nobody_waited_for_keeps_its_place() {
     let (engine, _) = servers().await;
-    let oldest = create(&engine, "a", Begin::Later).await;
-    let next = create(&engine, "a", Begin::Later).await;
+    let oldest = create(&engine, "a", StartMode::Later).await;
+    let next = create(&engine, "a", StartMode::Later).await;
     engine.act(oldest, Action::Start, at(1)).await.unwrap();
     engine.act(next, Action::Start, at(2)).await.unwrap();
     let impatient = claim(1);
@@ -245,7 +245,7 @@ fn a_server_outlives_one_of_its_runtimes() {
     let second = runtime();
     let (engine, id) = first.block_on(async {
         let (engine, _) = servers().await;
-        let id = create(&engine, "a", Begin::Now).await;
+        let id = create(&engine, "a", StartMode::Now).await;
         tokio::select! {
             biased;
             _ = engine.act(id, Action::Pause, at(1)) => panic!("it was to wait"),
@@ -267,10 +267,10 @@ fn a_server_outlives_one_of_its_runtimes() {
 #[tokio::test]
 async fn what_cannot_be_read_is_said_to_be_so_and_hides_nothing_else() {
     let (engine, _) = servers().await;
-    let sound = create(&engine, "a", Begin::Now).await;
+    let sound = create(&engine, "a", StartMode::Now).await;
     let id = WorkflowId::new(at(9), Partition(0), 1);
     let rubbish = vec![255; 9];
-    let birth = Birth {
+    let birth = CreationRecord {
         graph: rubbish.clone(),
         label: rubbish.clone(),
         idempotency_key: None,
@@ -322,10 +322,10 @@ async fn after_a_pause_the_most_urgent_job_goes_first_whoever_made_it() {
         .await
         .unwrap();
     engine.look_around().await.unwrap();
-    create(&engine, "known", Begin::Now).await;
+    create(&engine, "known", StartMode::Now).await;
     let mut urgent = definition("urgent");
     urgent.jobs[0].priority = 1;
-    create_of(&other, urgent, Begin::Now).await;
+    create_of(&other, urgent, StartMode::Now).await;
     other.set_queue_paused("default", Paused::No).await.unwrap();
     let arrival = engine.arrival(&queues);
     engine.look_around().await.unwrap();
@@ -347,10 +347,10 @@ async fn whoever_resumes_a_queue_hands_out_the_most_urgent_job_first() {
         .set_queue_paused("default", Paused::Yes)
         .await
         .unwrap();
-    create(&engine, "known", Begin::Now).await;
+    create(&engine, "known", StartMode::Now).await;
     let mut urgent = definition("urgent");
     urgent.jobs[0].priority = 1;
-    create_of(&other, urgent, Begin::Now).await;
+    create_of(&other, urgent, StartMode::Now).await;
     let arrival = engine.arrival(&queues);
     engine
         .set_queue_paused("default", Paused::No)
@@ -369,7 +369,7 @@ async fn whoever_resumes_a_queue_hands_out_the_most_urgent_job_first() {
 #[tokio::test]
 async fn a_key_names_a_workflow_that_starts_in_the_same_way() {
     let (engine, _) = servers().await;
-    let create = async |key: &str, begin: Begin| {
+    let create = async |key: &str, begin: StartMode| {
         let definition = tidegate_workflow::Definition {
             idempotency_key: Some(key.to_owned()),
             ..definition("a")
@@ -379,16 +379,16 @@ async fn a_key_names_a_workflow_that_starts_in_the_same_way() {
             .await
             .remove(0)
     };
-    let waiting = create("manual", Begin::Later).await.unwrap();
-    assert!(create("manual", Begin::Later).await.unwrap().existing);
+    let waiting = create("manual", StartMode::Later).await.unwrap();
+    assert!(create("manual", StartMode::Later).await.unwrap().existing);
     assert!(matches!(
-        create("manual", Begin::Now).await,
+        create("manual", StartMode::Now).await,
         Err(EngineError::KeyMismatch { .. })
     ));
-    create("now", Begin::Now).await.unwrap();
-    assert!(create("now", Begin::Now).await.unwrap().existing);
+    create("now", StartMode::Now).await.unwrap();
+    assert!(create("now", StartMode::Now).await.unwrap().existing);
     assert!(matches!(
-        create("now", Begin::Later).await,
+        create("now", StartMode::Later).await,
         Err(EngineError::KeyMismatch { .. })
     ));
     // Started later, it is what both asked for.
@@ -396,5 +396,5 @@ async fn a_key_names_a_workflow_that_starts_in_the_same_way() {
         .act(waiting.workflow, Action::Start, at(2))
         .await
         .unwrap();
-    assert!(create("manual", Begin::Later).await.unwrap().existing);
+    assert!(create("manual", StartMode::Later).await.unwrap().existing);
 }

@@ -6,9 +6,9 @@ mod repeated;
 use std::time::Duration;
 
 use tidegate_workflow::{
-    Action, Begin, Claimed, Condition, Definition, Engine, EngineError, Failure, Input, JobIndex,
-    JobState, Json, LeaseRef, Outcome, Reason, Refusal, Report, RestartScope, Retry, RetryWish,
-    Status, Store, TriggerRule, WorkflowId,
+    Action, Claimed, Condition, Definition, Engine, EngineError, Failure, Input, JobIndex,
+    JobState, Json, LeaseRef, Outcome, Refusal, Report, RestartScope, Retry, RetryWish, StartMode,
+    Status, Store, TriggerRule, WaitReason, WorkflowId,
 };
 
 use crate::support::{
@@ -62,7 +62,7 @@ async fn run(engine: &Engine, name: &str, output: &str, seconds: u64) -> Claimed
     claimed.into_iter().next().unwrap()
 }
 
-async fn reason(engine: &Engine, id: WorkflowId, job: u32) -> Option<Reason> {
+async fn reason(engine: &Engine, id: WorkflowId, job: u32) -> Option<WaitReason> {
     engine
         .show(id)
         .await
@@ -74,7 +74,7 @@ async fn a_restart_makes_what_comes_after_wait_again(store: Store) {
     let engine = server(&store).await;
     let mut wanted = definition("a b<a c<a d<b");
     wanted.jobs[2].wait = Duration::from_secs(60);
-    let id = create_of(&engine, wanted, Begin::Now).await;
+    let id = create_of(&engine, wanted, StartMode::Now).await;
     run(&engine, "a", "1", 1).await;
     let before = engine.show(id).await.unwrap();
     assert_eq!(
@@ -101,7 +101,7 @@ async fn fail_only(engine: &Engine, claimed: u64, failed: u64) {
 
 async fn a_restart_of_what_is_blocked_needs_what_failed(store: Store) {
     let engine = server(&store).await;
-    let id = create_of(&engine, definition("bad last<bad"), Begin::Now).await;
+    let id = create_of(&engine, definition("bad last<bad"), StartMode::Now).await;
     let already = async |action: Action, seen: u64, now: u64| {
         let acted = engine.act_if(id, action, as_of(seen), at(now)).await;
         assert_eq!(acted.map(|acted| acted.already), Ok(true));
@@ -161,7 +161,7 @@ async fn a_restart_of_what_is_blocked_needs_what_failed(store: Store) {
 
 async fn a_job_that_runs_during_a_restart_ends_with_what_it_was_given(store: Store) {
     let engine = server(&store).await;
-    let id = create_of(&engine, definition("a b<a c<b"), Begin::Now).await;
+    let id = create_of(&engine, definition("a b<a c<b"), StartMode::Now).await;
     run(&engine, "a", "1", 1).await;
     let b = take(&engine, 2).await.remove(0);
     engine.act(id, restart("a"), at(3)).await.unwrap();
@@ -172,7 +172,7 @@ async fn a_job_that_runs_during_a_restart_ends_with_what_it_was_given(store: Sto
 
 async fn a_job_that_lost_its_worker_during_a_restart_waits_for_it(store: Store) {
     let engine = server(&store).await;
-    let id = create_of(&engine, definition("a b<a"), Begin::Now).await;
+    let id = create_of(&engine, definition("a b<a"), StartMode::Now).await;
     run(&engine, "a", "1", 1).await;
     assert_eq!(names(&take(&engine, 2).await), ["b"]);
     engine.act(id, restart("a"), at(3)).await.unwrap();
@@ -198,25 +198,25 @@ async fn all_done_waits_for_the_end_of_every_ancestor(store: Store) {
         "cleanup",
         TriggerRule::AllDone,
     );
-    let id = create_of(&engine, wanted, Begin::Now).await;
+    let id = create_of(&engine, wanted, StartMode::Now).await;
     let both = take(&engine, 1).await;
     report(&engine, one(&both, "bad").lease, failure(), 2)
         .await
         .unwrap();
     assert!(take(&engine, 3).await.is_empty(), "slow is still running");
-    let doomed = Reason::Doomed {
+    let doomed = WaitReason::Doomed {
         by: vec![JobIndex(0)],
         waits_for: vec![JobIndex(1)],
     };
     assert_eq!(reason(&engine, id, 2).await, Some(doomed));
     assert_eq!(
         reason(&engine, id, 3).await,
-        Some(Reason::WaitsFor(vec![JobIndex(2)]))
+        Some(WaitReason::WaitsFor(vec![JobIndex(2)]))
     );
     succeed(&engine, one(&both, "slow").lease, 4).await.unwrap();
     assert_eq!(
         reason(&engine, id, 2).await,
-        Some(Reason::BlockedBy(vec![JobIndex(0)]))
+        Some(WaitReason::BlockedBy(vec![JobIndex(0)]))
     );
     run(&engine, "cleanup", "0", 5).await;
     assert_eq!(engine.show(id).await.unwrap().meta().status, Status::Failed);
@@ -229,7 +229,7 @@ async fn an_alarm_rings_before_the_others_have_ended(store: Store) {
         "alarm",
         TriggerRule::AnyFailed,
     );
-    let id = create_of(&engine, wanted, Begin::Now).await;
+    let id = create_of(&engine, wanted, StartMode::Now).await;
     let both = take(&engine, 1).await;
     report(&engine, one(&both, "bad").lease, failure(), 2)
         .await
@@ -258,7 +258,7 @@ async fn a_retry_gives_hope_to_what_was_doomed(store: Store) {
     let id = create_of(
         &engine,
         definition("bad slow join<bad,slow last<join"),
-        Begin::Now,
+        StartMode::Now,
     )
     .await;
     let both = take(&engine, 1).await;
@@ -270,7 +270,7 @@ async fn a_retry_gives_hope_to_what_was_doomed(store: Store) {
         "so is what comes after what is doomed"
     );
     engine.act(id, Action::RetryFailed, at(3)).await.unwrap();
-    let waits = Reason::WaitsFor(vec![JobIndex(0), JobIndex(1)]);
+    let waits = WaitReason::WaitsFor(vec![JobIndex(0), JobIndex(1)]);
     assert_eq!(reason(&engine, id, 2).await, Some(waits));
     run(&engine, "bad", "1", 4).await;
     succeed(&engine, one(&both, "slow").lease, 5).await.unwrap();
@@ -300,7 +300,7 @@ async fn only(engine: &Engine, seconds: u64) -> Claimed {
 async fn parts_of_a_workflow_are_as_the_whole(store: Store) {
     let engine = server(&store).await;
     let jobs = "a b c<a,b d<c e<b f g<d,f";
-    let id = create(&engine, jobs, Begin::Now).await;
+    let id = create(&engine, jobs, StartMode::Now).await;
     let check = async || {
         let whole = engine.show(id).await.unwrap();
         let outline = engine.outline(id).await.unwrap();

@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
 use tempfile::TempDir;
-use tidegate_workflow::change::{Applied, Birth, Change, Put, ResultField, Write};
+use tidegate_workflow::change::{Applied, Change, CreationRecord, Put, ResultField, Write};
 use tidegate_workflow::{
-    Clockwork, JobIndex, Partition, Register, SCHEMA_VERSION, SqliteOptions, SqliteStore, Store,
-    StoreError, Timestamp, WorkflowId,
+    JobIndex, Partition, Register, SCHEMA_VERSION, SqliteOptions, SqliteStore, Store, StoreError,
+    TimeIndex, Timestamp, WorkflowId,
 };
 
 use crate::contract::PARTITIONS;
@@ -40,7 +40,7 @@ fn id(number: u64) -> WorkflowId {
 fn create(id: WorkflowId) -> Change {
     let put = Put {
         meta: b"meta".to_vec(),
-        birth: Some(Birth::default()),
+        birth: Some(CreationRecord::default()),
         ..Put::default()
     };
     Change {
@@ -304,7 +304,7 @@ async fn a_file_that_was_removed_or_replaced_takes_no_writes_until_it_is_back() 
         );
         let due = store
             .due(
-                Clockwork::Timers,
+                TimeIndex::Timers,
                 Timestamp::from_micros(0),
                 1,
                 &[Partition(0)],

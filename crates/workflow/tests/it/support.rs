@@ -6,10 +6,10 @@ use tempfile::TempDir;
 use tidegate_pipeline::Client;
 use tidegate_pipeline::test_util::RedisServer;
 use tidegate_workflow::{
-    Begin, Claim, Claimed, Definition, Engine, EngineError, EngineOptions, Failure, Graph,
-    JobDefinition, JobState, Json, LeaseRef, NewWorkflow, Outcome, RedisOptions, RedisStore,
-    Report, Reported, RetryWish, SimulatedStore, Snapshot, SqliteOptions, SqliteStore, Store,
-    Timestamp, WorkflowId,
+    Claim, Claimed, Definition, Engine, EngineError, EngineOptions, Failure, Graph, JobDefinition,
+    JobState, Json, LeaseRef, NewWorkflow, Outcome, RedisOptions, RedisStore, Report, Reported,
+    RetryWish, SimulatedStore, Snapshot, SqliteOptions, SqliteStore, StartMode, Store, Timestamp,
+    WorkflowId,
 };
 
 /// Tests of these behaviours over every store: functions of the module that take a store.
@@ -92,7 +92,7 @@ pub(crate) fn definition(jobs: &str) -> Definition {
     }
 }
 
-pub(crate) fn new(definition: Definition, begin: Begin) -> NewWorkflow {
+pub(crate) fn new(definition: Definition, begin: StartMode) -> NewWorkflow {
     NewWorkflow {
         graph: Graph::build(definition).unwrap(),
         begin,
@@ -100,11 +100,15 @@ pub(crate) fn new(definition: Definition, begin: Begin) -> NewWorkflow {
     }
 }
 
-pub(crate) async fn create(engine: &Engine, jobs: &str, begin: Begin) -> WorkflowId {
+pub(crate) async fn create(engine: &Engine, jobs: &str, begin: StartMode) -> WorkflowId {
     create_of(engine, definition(jobs), begin).await
 }
 
-pub(crate) async fn create_of(engine: &Engine, definition: Definition, begin: Begin) -> WorkflowId {
+pub(crate) async fn create_of(
+    engine: &Engine,
+    definition: Definition,
+    begin: StartMode,
+) -> WorkflowId {
     engine
         .create(vec![new(definition, begin)], at(0))
         .await

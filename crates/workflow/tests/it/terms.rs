@@ -1,8 +1,9 @@
 //! Terms of queues and handlers: limits that their jobs get, and weights of keys.
 
 use tidegate_workflow::{
-    Begin, DataLoss, Definition, Engine, EngineError, Graph, GraphError, JobDefinition, Json,
-    LimitDefinition, MAX_WEIGHTS, NewWorkflow, Scope, SimulatedStore, Store, Subject, Weight,
+    DataLoss, Definition, Engine, EngineError, Graph, GraphError, JobDefinition, Json,
+    LimitDefinition, MAX_WEIGHTS, NewWorkflow, PolicyTarget, Scope, SimulatedStore, StartMode,
+    Store, Weight,
 };
 
 use crate::support::{at, claim, create_of, server};
@@ -16,12 +17,12 @@ on_every_store! {
 
 const PARAMS: &str = r#"{"tenant":"acme"}"#;
 
-fn mail() -> Subject {
-    Subject::Queue("mail".to_owned())
+fn mail() -> PolicyTarget {
+    PolicyTarget::Queue("mail".to_owned())
 }
 
-fn charge() -> Subject {
-    Subject::Handler("charge".to_owned())
+fn charge() -> PolicyTarget {
+    PolicyTarget::Handler("charge".to_owned())
 }
 
 fn entries(value: &str) -> Vec<(String, String)> {
@@ -85,7 +86,7 @@ async fn jobs_get_the_limits_of_their_queue_and_handler_in_front(store: Store) {
         .unwrap();
     engine
         .set_limits(
-            &Subject::Queue("other".to_owned()),
+            &PolicyTarget::Queue("other".to_owned()),
             &[running(1, Scope::All)],
         )
         .await
@@ -120,7 +121,7 @@ async fn a_workflow_keeps_the_limits_that_it_was_created_with(store: Store) {
         let graph = built(&engine, keyed(limits)).unwrap();
         let new = NewWorkflow {
             graph,
-            begin: Begin::Now,
+            begin: StartMode::Now,
             created_at: None,
         };
         engine.create(vec![new], at(0)).await.remove(0)
@@ -245,7 +246,7 @@ async fn keys_are_served_by_their_weights(store: Store) {
             jobs,
             ..Definition::default()
         },
-        Begin::Now,
+        StartMode::Now,
     )
     .await;
     // Weights were there before the keys.
@@ -301,7 +302,7 @@ async fn wrong_limits_are_refused_with_their_place() {
             .await
             .starts_with("limits[0].entries[0]: '$.a..b' is not a path")
     );
-    let long = Subject::Handler("x".repeat(201));
+    let long = PolicyTarget::Handler("x".repeat(201));
     let error = engine.set_limits(&long, &[]).await.unwrap_err().to_string();
     assert!(
         error.starts_with("name: a name must have 1 to 200 bytes"),
@@ -362,7 +363,7 @@ async fn terms_are_bounded_together() {
     let engine = server(&Store::Simulated(SimulatedStore::new(4))).await;
     let set = async |at: usize| {
         engine
-            .set_limits(&Subject::Queue(format!("q{at}")), &[units("a", 1)])
+            .set_limits(&PolicyTarget::Queue(format!("q{at}")), &[units("a", 1)])
             .await
     };
     for at in 0..1_000 {
@@ -374,7 +375,7 @@ async fn terms_are_bounded_together() {
         Err(EngineError::TooManyTerms { .. })
     ));
     engine
-        .set_limits(&Subject::Queue("q7".to_owned()), &[])
+        .set_limits(&PolicyTarget::Queue("q7".to_owned()), &[])
         .await
         .unwrap();
     set(1_000).await.unwrap();

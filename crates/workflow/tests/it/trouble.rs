@@ -10,8 +10,8 @@ use std::time::Duration;
 use tidegate_pipeline::test_util::{RedisCluster, RedisServer};
 use tidegate_pipeline::{Client, Config};
 use tidegate_workflow::{
-    Action, Begin, Call, Definition, Engine, EngineError, Fault, Filter, Page, Partition, Query,
-    RedisOptions, RedisStore, Retention, SimulatedStore, Store, StoreError, WorkflowId,
+    Action, Call, Definition, Engine, EngineError, Fault, Filter, Page, Partition, Query,
+    RedisOptions, RedisStore, Retention, SimulatedStore, StartMode, Store, StoreError, WorkflowId,
 };
 
 use crate::support::{
@@ -22,7 +22,7 @@ use crate::support::{
 /// Workflows whose only job is leased, so that a sweep after the lease has something to write.
 async fn leased(engine: &Engine, number: usize) {
     for _ in 0..number {
-        create(engine, "a", Begin::Now).await;
+        create(engine, "a", StartMode::Now).await;
     }
     assert_eq!(
         engine.claim(&claim(number), at(0)).await.unwrap().len(),
@@ -128,7 +128,7 @@ async fn what_looked_stale_while_nothing_could_be_written_is_served_when_the_sto
     let (store, ()) = simulated().await;
     let engine = server(&store).await;
     let other = server(&store).await;
-    let id = create(&engine, "a b", Begin::Now).await;
+    let id = create(&engine, "a b", StartMode::Now).await;
     assert_eq!(names(&engine.claim(&claim(1), at(1)).await.unwrap()), ["a"]);
     other.act(id, Action::Pause, at(2)).await.unwrap();
     assert!(engine.claim(&claim(1), at(3)).await.unwrap().is_empty());
@@ -159,13 +159,13 @@ async fn a_write_of_anybody_shows_that_writes_work() {
     let (store, ()) = simulated().await;
     let engine = server(&store).await;
     // Its names are known from now on.
-    create(&engine, "a", Begin::Later).await;
+    create(&engine, "a", StartMode::Later).await;
     let writes = refusing(&store);
     writes.refused.store(true, Relaxed);
     for _ in 0..200 {
         let refused = engine
             .create(
-                vec![crate::support::new(definition("a"), Begin::Later)],
+                vec![crate::support::new(definition("a"), StartMode::Later)],
                 at(0),
             )
             .await
@@ -180,7 +180,7 @@ async fn a_write_of_anybody_shows_that_writes_work() {
             idempotency_key: Some(key.to_string()),
             ..definition("a")
         };
-        create_of(&engine, definition, Begin::Later).await;
+        create_of(&engine, definition, StartMode::Later).await;
     }
     assert!(engine.troubles().is_empty());
 }
@@ -192,7 +192,7 @@ async fn ended(engine: &Engine) -> WorkflowId {
         retention,
         ..definition("a")
     };
-    let id = create_of(engine, definition, Begin::Now).await;
+    let id = create_of(engine, definition, StartMode::Now).await;
     let lease = engine
         .claim(&claim(1), at(0))
         .await
@@ -270,7 +270,7 @@ async fn a_script_that_stops_half_way_is_trouble_and_is_not_asked_for_again() {
 async fn a_store_that_never_says_yes_is_the_reason_and_not_other_servers() {
     let (store, ()) = simulated().await;
     let engine = server(&store).await;
-    create(&engine, "a", Begin::Later).await;
+    create(&engine, "a", StartMode::Later).await;
     let Store::Simulated(simulated) = &store else {
         panic!("a simulated store")
     };
@@ -283,7 +283,7 @@ async fn a_store_that_never_says_yes_is_the_reason_and_not_other_servers() {
     });
     let refused = engine
         .create(
-            vec![crate::support::new(definition("a"), Begin::Later)],
+            vec![crate::support::new(definition("a"), StartMode::Later)],
             at(0),
         )
         .await
@@ -302,7 +302,7 @@ async fn a_full_redis_hands_out_no_job_whose_result_it_would_refuse() {
     let (store, redis) = redis().await;
     let engine = server(&store).await;
     for _ in 0..10 {
-        create(&engine, "a b c", Begin::Now).await;
+        create(&engine, "a b c", StartMode::Now).await;
     }
     // Leases of their workflows exist already, and later ones need no timer.
     assert_eq!(engine.claim(&claim(10), at(0)).await.unwrap().len(), 10);
@@ -321,7 +321,7 @@ async fn ready_rows_of_jobs_that_are_not_ready_go_and_starve_nobody() {
     let (store, redis) = redis().await;
     let engine = server(&store).await;
     for _ in 0..30 {
-        create(&engine, "a b<a", Begin::Now).await;
+        create(&engine, "a b<a", StartMode::Now).await;
     }
     let keys = redis.raw("KEYS *:rq");
     let tags: Vec<&str> = keys
@@ -340,7 +340,7 @@ async fn ready_rows_of_jobs_that_are_not_ready_go_and_starve_nobody() {
     tags.iter()
         .for_each(|tag| drop(redis.raw(&format!("RENAME {tag}copy {tag}rq"))));
     let next = server(&store).await;
-    create(&next, "new", Begin::Now).await;
+    create(&next, "new", StartMode::Now).await;
     let mut names = Vec::new();
     for _ in 0..60 {
         let claimed = next.claim(&claim(1), at(5)).await.unwrap();
@@ -363,7 +363,7 @@ async fn jobs_survive_a_claim_that_stopped_half_way_and_the_end_of_its_server() 
         let (store, redis) = redis().await;
         let engine = server(&store).await;
         for _ in 0..40 {
-            create(&engine, "a", Begin::Now).await;
+            create(&engine, "a", StartMode::Now).await;
         }
         let keys = redis.raw("KEYS *:ix");
         let tags: Vec<&str> = keys

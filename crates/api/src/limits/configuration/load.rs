@@ -6,7 +6,7 @@ use tidegate_ratelimit::Configuration;
 use utoipa::ToSchema;
 
 use super::loads::{ConfigurationSource, Loads, Mistake, Refused};
-use crate::edge::time::Rfc3339;
+use crate::http::time::Rfc3339;
 use crate::limits::moment;
 
 /// Where the configuration comes from, what is in force, and what is wrong.

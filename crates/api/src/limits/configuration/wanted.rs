@@ -2,8 +2,8 @@
 
 use tidegate_ratelimit::{Domain, Level};
 
-use crate::edge::problem::{Code, Problem};
-use crate::edge::query::Query;
+use crate::http::problem::{Code, Problem};
+use crate::http::query::Query;
 
 /// Most domains and descriptors of an answer.
 const MOST_ITEMS: usize = 1_000;

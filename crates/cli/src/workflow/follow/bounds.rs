@@ -6,9 +6,9 @@ use clap::{Args, ValueHint};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, timeout_at};
 
-use crate::ask::address::Target;
-use crate::ask::exit::{Exit, Failure};
-use crate::screen::moment::span_of;
+use crate::client::address::Target;
+use crate::client::exit::{Exit, Failure};
+use crate::output::moment::span_of;
 
 /// A wait without end.
 const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86_400);
@@ -17,7 +17,7 @@ const FIRST: Duration = Duration::from_secs(1);
 
 /// How long to wait.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Until {
+pub(crate) struct WaitOptions {
     /// Wait this long at most, such as 10m; then the exit code is 3
     #[arg(long, value_name = "SPAN", value_parser = span_of, value_hint = ValueHint::Other)]
     timeout: Option<Duration>,
@@ -25,15 +25,15 @@ pub(crate) struct Until {
 
 /// The bounds of one command. They begin before its first request, because a server may accept a connection and say nothing.
 /// What is done within them is boxed, because futures of requests are large.
-pub(crate) struct Bounds {
+pub(crate) struct WaitLimit {
     start: Instant,
     timeout: Duration,
     interrupt: Signal,
 }
 
-impl Bounds {
+impl WaitLimit {
     /// Begins now. From here on Ctrl-C ends only what is done within the bounds.
-    pub(crate) fn new(until: &Until) -> Self {
+    pub(crate) fn new(until: &WaitOptions) -> Self {
         let interrupt =
             signal(SignalKind::interrupt()).expect("a handler for this signal can be installed");
         Self {

@@ -6,21 +6,21 @@ use std::time::Duration;
 use serde::Deserialize;
 use tokio::time::{Instant, sleep};
 
-use crate::ask::address::escaped;
-use crate::ask::events::{Event, Events};
-use crate::ask::exit::{Exit, Failure};
-use crate::ask::remote::{Ask, Remote};
-use crate::ask::which::path;
-use crate::ask::wire::{Job, Page, Summary};
-use crate::screen::Screen;
-use crate::screen::bar::Bar;
-use crate::screen::moment::Moment;
-use crate::screen::printable::printable;
+use crate::client::address::escaped;
+use crate::client::events::{Event, Events};
+use crate::client::exit::{Exit, Failure};
+use crate::client::model::{Job, Page, Summary};
+use crate::client::remote::{Ask, Remote};
+use crate::client::which::path;
+use crate::output::Screen;
+use crate::output::bar::Bar;
+use crate::output::moment::Moment;
+use crate::output::printable::printable;
 
 /// The pause between two reads, when there are no events.
 const LOOK: Duration = Duration::from_secs(1);
 /// How long a server may be unreachable, for example during an update.
-const AWAY: Duration = Duration::from_secs(60);
+const RECONNECT_TIME: Duration = Duration::from_secs(60);
 /// Longest silence of a stream of events. The server says every 15 s that it is still there; twice that may be late.
 const SILENCE: Duration = Duration::from_secs(40);
 /// Failed jobs that are named; the rest is counted.
@@ -152,7 +152,7 @@ impl<'a> Follower<'a> {
             Err(failure) if failure.exit == Exit::Unavailable => {
                 self.is_down();
                 match self.link {
-                    Link::Down(since) if since.elapsed() >= AWAY => Err(failure),
+                    Link::Down(since) if since.elapsed() >= RECONNECT_TIME => Err(failure),
                     _ => Ok(()),
                 }
             }
@@ -202,7 +202,7 @@ impl<'a> Follower<'a> {
             let server = self.remote.shown();
             self.remark(&format!(
                 "the connection to {server} was lost; trying to reconnect for {} s",
-                AWAY.as_secs()
+                RECONNECT_TIME.as_secs()
             ));
         }
     }
@@ -273,8 +273,8 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     use super::*;
-    use crate::ask::address::Target;
-    use crate::ask::environment::{Colour, Glyphs, Locale};
+    use crate::client::address::Target;
+    use crate::client::environment::{Colour, Glyphs, Locale};
 
     const NEW: &str = r#"{"id":"x","name":"n","status":"running","created_at":"2026-11-21T12:00:00Z","job_counts":{}}"#;
     const JOB: &str = r#"{"name":"a","handler":"h","queue":"q","state":"failed","attempt":1}"#;

@@ -24,7 +24,7 @@ struct FakeHost {
     detached: Mutex<Option<Arc<str>>>,
 }
 
-impl Host for Arc<FakeHost> {
+impl LinkOwner for Arc<FakeHost> {
     fn name(&self) -> &Arc<str> {
         &self.name
     }
@@ -37,7 +37,7 @@ impl Host for Arc<FakeHost> {
         &self.counters
     }
 
-    fn take(&self, _turn: &Turn<'_>, _groups: &mut Vec<Group>) -> Result<(), CloseReason> {
+    fn take(&self, _turn: &LinkReport<'_>, _groups: &mut Vec<Group>) -> Result<(), CloseReason> {
         self.close.map_or(Ok(()), Err)
     }
 

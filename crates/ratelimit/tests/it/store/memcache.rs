@@ -71,7 +71,7 @@ async fn counters_have_the_names_of_the_reference() {
         descriptor("hour=x"),
     ];
     answer(&limiter, &asked).await;
-    client.settle().await;
+    client.flush().await;
     let names: Vec<String> = server.keys().into_iter().map(|(name, _)| name).collect();
     let expected = [
         "p:test-domain_files_files/*_950400",
@@ -106,15 +106,15 @@ async fn a_request_is_decided_on_what_was_there_and_charged_afterwards() {
             .all(|one| matches!(one[..], [(Pass | OverLimit, 0)])),
         "{both:?}"
     );
-    one.client.settle().await;
-    other.client.settle().await;
+    one.client.flush().await;
+    other.client.flush().await;
     assert_eq!(
         server.value("test-domain_minute_x_999960").as_deref(),
         Some("20")
     );
     let third = check_at(&one.limiter, NOW, &request(&[descriptor("minute=x")])).await;
     assert_eq!(numbers(&third.facts.tallies[0]), [1, 1, 0, 0, 0, 0, 0]);
-    one.client.settle().await;
+    one.client.flush().await;
     assert_eq!(
         server.value("test-domain_minute_x_999960").as_deref(),
         Some("21"),
@@ -140,7 +140,7 @@ async fn a_counter_over_its_limit_in_the_local_cache_is_neither_read_nor_charged
         outline(&answer(&limiter, &[with_hits("minute=x", 5)]).await),
         [(OverLimit, 0)]
     );
-    client.settle().await;
+    client.flush().await;
     assert_eq!(
         (client.stats().keys_requested, client.stats().changes),
         (1, 1)
@@ -166,7 +166,7 @@ async fn lifetimes_are_the_window_and_a_jitter() {
         .collect();
     let before = i64::try_from(now()).unwrap();
     answer(&limiter, &asked).await;
-    client.settle().await;
+    client.flush().await;
     let lifetimes: Vec<i64> = server
         .keys()
         .into_iter()
@@ -208,7 +208,7 @@ async fn limits_of_a_month_and_a_year_count() {
                 .collect();
             assert_eq!(codes, [code, code], "{used} with jitter {jitter}");
         }
-        client.settle().await;
+        client.flush().await;
         assert_eq!(client.stats().failed_changes, 0);
     }
 }
@@ -229,7 +229,7 @@ async fn a_key_that_memcached_does_not_take_counts_and_spoils_no_other() {
             [(Pass, left), (Pass, left), (Pass, left)]
         );
     }
-    client.settle().await;
+    client.flush().await;
     let digests = server
         .keys()
         .into_iter()
@@ -247,7 +247,7 @@ async fn without_memcached_calls_pass_and_hits_count_as_asked_for() {
         .map(|user| with_hits(&format!("minute={user}"), 8))
         .collect();
     answer(&limiter, &asked).await;
-    client.settle().await;
+    client.flush().await;
     let lost: Vec<bool> = (0..8)
         .map(|user| {
             servers[0]
@@ -310,7 +310,7 @@ async fn no_number_of_hits_lowers_a_counter() {
             [(OverLimit, 0)]
         );
     }
-    client.settle().await;
+    client.flush().await;
     assert_eq!(
         server.value("test-domain_minute_x_999960").as_deref(),
         Some("1099511627776")
@@ -322,7 +322,7 @@ async fn no_number_of_hits_lowers_a_counter() {
             [(OverLimit, 0)],
             "{value}"
         );
-        client.settle().await;
+        client.flush().await;
         assert_eq!(
             server.value("test-domain_minute_x_999960").as_deref(),
             Some(value)
@@ -351,7 +351,7 @@ async fn what_is_no_number_counts_as_zero() {
             (Pass, 9)
         );
     }
-    client.settle().await;
+    client.flush().await;
     assert_eq!(
         server.value("test-domain_hour_y_997200").as_deref(),
         Some("3"),
@@ -368,6 +368,6 @@ async fn a_refund_makes_no_counter() {
         outline(&answer(&limiter, &[refund("minute=x", 3)]).await),
         [(Pass, 10)]
     );
-    client.settle().await;
+    client.flush().await;
     assert_eq!(server.keys(), []);
 }

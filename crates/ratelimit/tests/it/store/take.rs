@@ -369,12 +369,12 @@ async fn a_take_that_is_dropped_leaves_the_hits_that_were_asked_for() {
     let mut facts = tidegate_ratelimit::TakeFacts::default();
     {
         let limits = job.units();
-        let wanted = [tidegate_ratelimit::Wanted {
+        let wanted = [tidegate_ratelimit::AcquireRequest {
             limits: &limits,
             times: job.times,
         }];
         let now = tidegate_ratelimit::Timestamp(NOW * 1_000_000);
-        let taken = limiter.take(
+        let taken = limiter.acquire(
             &wanted,
             now,
             Instant::now() + Duration::from_secs(60),

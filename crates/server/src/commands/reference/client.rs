@@ -13,16 +13,16 @@ use tonic_prost::ProstCodec;
 use super::flags::{Flag, Given, Kind};
 use super::prototext::{line, quoted};
 use super::{FAILED, Failed, MISTAKE, fail, say};
-use crate::certificates::{NamedFile, Pair, PeerTls};
-use crate::edge::dial::{End, Noise, Peer, failure, host_and_port};
-use crate::edge::runtime::runtime;
-use crate::operate::traces::OneCall;
+use crate::net::dial::{End, OverheadBytes, Peer, failure, host_and_port};
+use crate::net::runtime::runtime;
 use crate::rls::json::dynamic;
 use crate::rls::proto::envoy::extensions::common::ratelimit::v3::{
     RateLimitDescriptor, rate_limit_descriptor::Entry,
 };
 use crate::rls::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use crate::settings::Traces;
+use crate::telemetry::traces::OneCall;
+use crate::tls::{NamedFile, Pair, PeerTls};
 
 const METHOD: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 /// The longest wait for an answer. The reference waits for ever.
@@ -253,7 +253,7 @@ async fn ask_traced(
 }
 
 async fn ask(peer: &Peer, request: Request<RateLimitRequest>) -> Result<RateLimitResponse, Status> {
-    let noise = Noise::beside(ANSWER);
+    let noise = OverheadBytes::beside(ANSWER);
     let mut caller = peer
         .connect(None, noise)
         .await

@@ -7,7 +7,7 @@ use tidegate_ratelimit::{ConfigError, Configuration, SameDomain, Source};
 
 use super::flags::{Flag, Given, Kind};
 use super::{Failed, fail, go_error, say};
-use crate::configure::read_regular;
+use crate::reload::read_regular;
 
 const FOLDER: &str = "config_dir";
 const MERGE: &str = "merge_domain_configs";

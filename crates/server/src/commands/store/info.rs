@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 use tidegate_cli::{Cell, Failure, Screen, Table, counted};
-use tidegate_workflow::{Durability, LivingServer, NodeDurability, Space, Status, Store as Opened};
+use tidegate_workflow::{Durability, Member, NodeDurability, Space, Status, Store as Opened};
 
-use super::{Here, migrate};
+use super::{OpenStore, migrate};
 
 /// A store, and the servers that use it.
 pub(super) struct Info {
@@ -20,11 +20,11 @@ pub(super) struct Info {
     durability: Durability,
     /// In microseconds, how far the clock of this machine is ahead of the store's.
     skew: Option<i64>,
-    servers: Vec<LivingServer>,
+    servers: Vec<Member>,
 }
 
 impl Info {
-    pub(super) async fn read(here: &Here) -> Result<Self, Failure> {
+    pub(super) async fn read(here: &OpenStore) -> Result<Self, Failure> {
         let engine = &here.engine;
         let store = engine.store();
         let workflows = here.counts().await?;
@@ -58,7 +58,7 @@ impl Info {
         })
     }
 
-    pub(super) fn json(&self, here: &Here) -> Value {
+    pub(super) fn json(&self, here: &OpenStore) -> Value {
         let workflows: serde_json::Map<_, _> = self
             .workflows
             .iter()
@@ -77,7 +77,7 @@ impl Info {
     }
 
     /// A line for each fact, and a table of the workflows.
-    pub(super) fn text(&self, here: &Here, screen: &Screen) -> String {
+    pub(super) fn text(&self, here: &OpenStore, screen: &Screen) -> String {
         let mut text = String::new();
         let mut line = |name: &str, fact: String| text += &format!("{name:<11} {fact}\n");
         line("store", here.shown.clone());
@@ -148,17 +148,20 @@ fn schema_line(schema: u32, earlier: u64) -> String {
     }
 }
 
-fn server_json(server: &LivingServer) -> serde_json::Value {
+fn server_json(server: &Member) -> serde_json::Value {
     json!({
         "id": server.id.to_string(), "version": server.about.version, "address": server.about.address,
-        "home_partitions": server.homes.iter().map(|partition| partition.0).collect::<Vec<_>>(),
+        "home_partitions": server.partitions.iter().map(|partition| partition.0).collect::<Vec<_>>(),
     })
 }
 
 /// A server that uses the store, for people.
-fn server_line(server: &LivingServer) -> String {
-    let LivingServer {
-        id, about, homes, ..
+fn server_line(server: &Member) -> String {
+    let Member {
+        id,
+        about,
+        partitions: homes,
+        ..
     } = server;
     let homes: Vec<String> = homes
         .iter()

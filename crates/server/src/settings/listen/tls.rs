@@ -1,7 +1,7 @@
 //! TLS of the gRPC port and of the API: files that are read now, so that every mistake is told at start.
 
-use crate::certificates::{Clients, NamedFile, Pair, PortTls};
 use crate::settings::read::Values;
+use crate::tls::{Clients, NamedFile, Pair, PortTls};
 
 const USE: &str = "GRPC_SERVER_USE_TLS";
 const GRPC: Names = Names {

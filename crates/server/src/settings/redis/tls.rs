@@ -2,8 +2,8 @@
 
 use tidegate_pipeline::{Connector, Verification};
 
-use crate::certificates::{NamedFile, Pair, StoreFiles, StoreTls};
 use crate::settings::read::Values;
+use crate::tls::{NamedFile, Pair, StoreFiles, StoreTls};
 
 /// The variables of one kind of server.
 pub(in crate::settings) struct Names {

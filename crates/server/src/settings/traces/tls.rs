@@ -1,8 +1,8 @@
 //! TLS to the collector.
 
 use super::{TraceProtocol, given};
-use crate::certificates::{NamedFile, Pair, PeerTls};
 use crate::settings::read::Values;
+use crate::tls::{NamedFile, Pair, PeerTls};
 
 const AUTHORITY: [&str; 2] = [
     "OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE",

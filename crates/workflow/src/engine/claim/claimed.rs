@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::codec::lease::LeaseRef;
 use crate::graph::Graph;
 use crate::id::JobIndex;
-use crate::record::lease::LeaseRef;
 use crate::state::AttemptError;
 use crate::time::Timestamp;
 

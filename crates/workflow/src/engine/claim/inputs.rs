@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use super::claimed::{Claimed, Input};
-use super::leases::{Leases, written, written_byte};
+use super::leases::{LeasedBatch, written, written_byte};
+use crate::codec::change::ResultField;
+use crate::codec::lease::LeaseRef;
+use crate::codec::record::decode;
 use crate::engine::Engine;
-use crate::engine::desk::answer::{ERROR_BYTES, Leased, Returned};
+use crate::engine::actor::answer::{ERROR_BYTES, Leased, Returned};
 use crate::engine::error::EngineError;
 use crate::id::{JobIndex, WorkflowId};
-use crate::record::change::ResultField;
-use crate::record::codec::decode;
-use crate::record::lease::LeaseRef;
 use crate::state::AttemptError;
 
 /// Outputs and errors of jobs.
@@ -26,7 +26,7 @@ impl Engine {
     ///
     /// # Cancellation
     /// When the future is dropped, the jobs are given back at once.
-    pub async fn deliver(&self, leases: Leases) -> Result<Vec<Claimed>, EngineError> {
+    pub async fn deliver(&self, leases: LeasedBatch) -> Result<Vec<Claimed>, EngineError> {
         let mut missing: BTreeMap<WorkflowId, Vec<ResultField>> = BTreeMap::new();
         for (id, leased, _) in &leases.jobs {
             for field in leased.inputs.iter().flat_map(Returned::missing) {
@@ -65,7 +65,7 @@ impl Engine {
             job,
             token,
         };
-        if let Some(charged) = undelivered.settle() {
+        if let Some(charged) = undelivered.mark_delivered() {
             self.core
                 .unbegun
                 .keep(lease, charged, expires, self.queues().now());

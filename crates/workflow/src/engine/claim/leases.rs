@@ -1,16 +1,16 @@
 //! Leased jobs whose inputs were not read yet: as many as one answer may contain, and how large it can be.
 
-use crate::engine::desk::answer::{Leased, Returned};
+use crate::engine::actor::answer::{Leased, Returned};
 use crate::graph::Graph;
 use crate::id::{JobIndex, WorkflowId};
 
 /// The most bytes of params, outputs and errors in one answer. Without a bound, a thousand jobs with large inputs, or a join of many
 /// jobs, would fill the memory of the server and of the worker.
-const MOST_BYTES: usize = 32 << 20;
+const MAX_VALUE_BYTES: usize = 32 << 20;
 /// The most bytes of names and of what is written around them. A thousand jobs after a thousand jobs each name a million.
 const MOST_NAMES: usize = 16 << 20;
 /// What a job takes besides names and values: lease, times, numbers, and the keys of these.
-const AROUND_JOB: usize = 512;
+const JOB_OVERHEAD: usize = 512;
 /// What an input takes besides names and values.
 const AROUND_INPUT: usize = 128;
 /// What the name of a parent takes whose output is left out.
@@ -18,7 +18,7 @@ const AROUND_NAME: usize = 3;
 
 /// Leased jobs that are not on their way to the worker yet. They are given back when this is dropped.
 #[derive(Debug, Default)]
-pub struct Leases {
+pub struct LeasedBatch {
     /// Each with the parents whose output is left out.
     pub(super) jobs: Vec<(WorkflowId, Leased, Vec<JobIndex>)>,
     /// Bytes of params, outputs and errors, at most.
@@ -29,7 +29,7 @@ pub struct Leases {
     full: bool,
 }
 
-impl Leases {
+impl LeasedBatch {
     pub(super) fn of(leased: Vec<(WorkflowId, Leased)>) -> Self {
         let mut leases = Self::default();
         leases.add(leased);
@@ -76,14 +76,14 @@ impl Leases {
                     break;
                 }
                 self.take(values, names);
-                omitted = self.take_some(&mut leased);
+                omitted = self.include_some_inputs(&mut leased);
             }
             self.jobs.push((id, leased, omitted));
         }
     }
 
     /// Keeps the inputs that fit. Returns the parents of the others, whose names are told in any case.
-    fn take_some(&mut self, leased: &mut Leased) -> Vec<JobIndex> {
+    fn include_some_inputs(&mut self, leased: &mut Leased) -> Vec<JobIndex> {
         let mut omitted = Vec::new();
         let Leased { inputs, graph, .. } = leased;
         inputs.retain(|input| {
@@ -105,7 +105,7 @@ impl Leases {
     }
 
     fn has_room(&self, values: usize, names: usize) -> bool {
-        self.values + values <= MOST_BYTES && self.names + names <= MOST_NAMES
+        self.values + values <= MAX_VALUE_BYTES && self.names + names <= MOST_NAMES
     }
 
     fn take(&mut self, values: usize, names: usize) {
@@ -134,7 +134,7 @@ fn of_job(leased: &Leased) -> (usize, usize) {
     ];
     (
         params,
-        AROUND_JOB + names.map(|name| written(name)).iter().sum::<usize>(),
+        JOB_OVERHEAD + names.map(|name| written(name)).iter().sum::<usize>(),
     )
 }
 

@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use hashbrown::HashSet;
 
-use super::{REFILL, REFRESH, elsewhere};
+use super::{REFILL, REFRESH, remote};
+use crate::codec::rows::{ReadyRow, Row, lane_rows, queue_rows};
 use crate::engine::Engine;
-use crate::engine::queues::lanes::LaneKey;
-use crate::engine::queues::reading::{Found, Looked, Read};
-use crate::engine::queues::{Patience, ToRead, Where};
+use crate::engine::queues::ready_jobs::LaneKey;
+use crate::engine::queues::refill::{LanesRead, PartitionRows, RefillRows};
+use crate::engine::queues::{ClaimMode, PartitionScope, RefillTarget};
 use crate::id::Partition;
-use crate::record::rows::{ReadyRow, Row, lane_rows, queue_rows};
 use crate::store::error::StoreError;
-use crate::store::lanes::Walk;
+use crate::store::lane_scan::LaneScan;
 
 /// How many of each queue, when a worker asks for many queues.
 const LEAST: usize = 32;
@@ -30,19 +30,19 @@ const LANES_BESIDE: usize = 16;
 
 /// Which ready rows are read, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reads {
+enum RefillDepth {
     All,
     /// The same, in small pieces one after the other: nobody waits for them.
-    Beside,
+    Background,
     /// The first of each partition alone.
     First,
     /// Without the first of each partition.
-    Beyond,
+    PastBacklog,
 }
 
 /// What a read found.
 #[derive(Debug, Default)]
-struct Done {
+struct RefillSummary {
     /// How many jobs were not known.
     new: usize,
     /// How many rows were left to their homes.
@@ -54,13 +54,13 @@ struct Done {
 impl Engine {
     /// Reads ready rows of queues whose rows may not all be in memory. Returns how many jobs were not known.
     pub(crate) async fn refill(&self, queues: &[String]) -> Result<usize, StoreError> {
-        let queues: Vec<ToRead> = queues.iter().cloned().map(ToRead::from).collect();
+        let queues: Vec<RefillTarget> = queues.iter().cloned().map(RefillTarget::from).collect();
         self.refill_up_to(&queues, REFILL).await
     }
 
     pub(super) async fn refill_up_to(
         &self,
-        queues: &[ToRead],
+        queues: &[RefillTarget],
         most: usize,
     ) -> Result<usize, StoreError> {
         self.refill_in(
@@ -74,30 +74,37 @@ impl Engine {
     /// Reads ready rows of queues, at most so many of each of these partitions. Returns how many jobs were not known.
     pub(crate) async fn refill_in(
         &self,
-        queues: &[ToRead],
+        queues: &[RefillTarget],
         wanted: &[Partition],
         most: usize,
     ) -> Result<usize, StoreError> {
-        Ok(self.read_ready(queues, wanted, most, Reads::All).await?.new)
+        Ok(self
+            .read_ready(queues, wanted, most, RefillDepth::All)
+            .await?
+            .new)
     }
 
     /// [`Engine::refill_in`] for a claim. One that is patient reads only the first rows of a queue: the others are read beside it.
     pub(super) async fn refill_with(
         &self,
-        patience: Patience,
-        queues: &[ToRead],
+        patience: ClaimMode,
+        queues: &[RefillTarget],
         wanted: &[Partition],
         most: usize,
     ) -> Result<(), StoreError> {
-        let (whole, lanes): (Vec<ToRead>, _) = queues
+        let (whole, lanes): (Vec<RefillTarget>, _) = queues
             .iter()
             .cloned()
             .partition(|to_read| to_read.lanes.is_none());
-        self.read_ready(&lanes, wanted, most, Reads::All).await?;
+        self.read_ready(&lanes, wanted, most, RefillDepth::All)
+            .await?;
         match patience {
-            Patience::None => self.read_ready(&whole, wanted, most, Reads::All).await?,
-            Patience::Some => {
-                self.read_ready(&whole, wanted, REFRESH, Reads::First)
+            ClaimMode::Immediate => {
+                self.read_ready(&whole, wanted, most, RefillDepth::All)
+                    .await?
+            }
+            ClaimMode::LongPoll => {
+                self.read_ready(&whole, wanted, REFRESH, RefillDepth::First)
                     .await?
             }
         };
@@ -109,12 +116,12 @@ impl Engine {
         &self,
         names: Vec<String>,
     ) -> Result<usize, StoreError> {
-        let queues: Vec<ToRead> = names.iter().cloned().map(ToRead::from).collect();
+        let queues: Vec<RefillTarget> = names.iter().cloned().map(RefillTarget::from).collect();
         let all: Vec<Partition> = self.store().all_partitions().collect();
         let found = self
-            .read_ready(&queues, &all, REFRESH, Reads::First)
+            .read_ready(&queues, &all, REFRESH, RefillDepth::First)
             .await?;
-        self.refill_beside(&found.cut, Where::Anywhere);
+        self.refill_beside(&found.cut, PartitionScope::All);
         Ok(found.new)
     }
 
@@ -122,28 +129,30 @@ impl Engine {
     /// many jobs were not known.
     pub(in crate::engine) async fn refill_news(
         &self,
-        queues: Vec<ToRead>,
+        queues: Vec<RefillTarget>,
         wanted: &[Partition],
     ) -> Result<usize, StoreError> {
-        let (whole, lanes): (Vec<ToRead>, Vec<ToRead>) = queues
+        let (whole, lanes): (Vec<RefillTarget>, Vec<RefillTarget>) = queues
             .into_iter()
             .partition(|to_read| to_read.lanes.is_none());
-        let of_lanes = self.read_ready(&lanes, wanted, REFRESH, Reads::All).await?;
+        let of_lanes = self
+            .read_ready(&lanes, wanted, REFRESH, RefillDepth::All)
+            .await?;
         let first = self
-            .read_ready(&whole, wanted, REFRESH, Reads::First)
+            .read_ready(&whole, wanted, REFRESH, RefillDepth::First)
             .await?;
         // What became ready may be behind the first rows of those that have more. Of the others all is known there.
         self.queues().look_again(&first.cut);
-        self.refill_beside(&first.cut, Where::Anywhere);
+        self.refill_beside(&first.cut, PartitionScope::All);
         Ok(of_lanes.new + first.new)
     }
 
     /// Reads those of these queues of which nobody has known all for a while, in small pieces, so that those who want something else are not
     /// kept waiting. What is found wakes those who wait.
-    pub(super) fn refill_beside(&self, names: &[String], place: Where) {
+    pub(super) fn refill_beside(&self, names: &[String], place: PartitionScope) {
         let queues = self.queues().overdue(names, place);
         if !queues.is_empty() {
-            let beside = Beside {
+            let beside = BackgroundRefill {
                 engine: self.clone(),
                 queues,
             };
@@ -152,7 +161,7 @@ impl Engine {
                 // What cannot be read now is read by a claim later.
                 let _later = beside
                     .engine
-                    .read_ready(&beside.queues, &all, REFRESH, Reads::Beside)
+                    .read_ready(&beside.queues, &all, REFRESH, RefillDepth::Background)
                     .await;
             });
         }
@@ -161,29 +170,29 @@ impl Engine {
     /// The same without the first rows of each partition. Returns how many of these there are.
     pub(super) async fn refill_beyond(
         &self,
-        queues: &[ToRead],
+        queues: &[RefillTarget],
         wanted: &[Partition],
         most: usize,
     ) -> Result<usize, StoreError> {
         Ok(self
-            .read_ready(queues, wanted, most, Reads::Beyond)
+            .read_ready(queues, wanted, most, RefillDepth::PastBacklog)
             .await?
             .left)
     }
 
     async fn read_ready(
         &self,
-        queues: &[ToRead],
+        queues: &[RefillTarget],
         wanted: &[Partition],
         most: usize,
-        reads: Reads,
-    ) -> Result<Done, StoreError> {
+        reads: RefillDepth,
+    ) -> Result<RefillSummary, StoreError> {
         if queues.is_empty() || wanted.is_empty() {
-            return Ok(Done::default());
+            return Ok(RefillSummary::default());
         }
         let names: Vec<String> = queues.iter().map(|to_read| to_read.queue.clone()).collect();
         let reading = self.queues().read(&names);
-        let asked = Asked::of(queues, most, self.queues().passed_over(&names));
+        let asked = RefillQuery::of(queues, most, self.queues().passed_over(&names));
         let (mut partitions, _) = self.readable();
         partitions.retain(|partition| wanted.contains(partition));
         let mut found = self.nothing_found(queues, wanted);
@@ -195,7 +204,8 @@ impl Engine {
             self.read_further_lanes(&asked, &partitions, reads, &mut found)
                 .await?;
         }
-        let is_cut = |found: &Found| found.partitions.iter().flatten().any(Read::is_cut);
+        let is_cut =
+            |found: &RefillRows| found.partitions.iter().flatten().any(PartitionRows::is_cut);
         let cut = names
             .iter()
             .zip(&found)
@@ -204,7 +214,7 @@ impl Engine {
             .collect();
         let refilled = reading.finish(found);
         self.bury_rows(refilled.stale).await;
-        Ok(Done {
+        Ok(RefillSummary {
             new: refilled.new.len(),
             left,
             cut,
@@ -213,15 +223,15 @@ impl Engine {
 
     /// The result of a read in which no partition answers. What is remembered of these partitions cannot be claimed, and is read again
     /// when they do.
-    fn nothing_found(&self, queues: &[ToRead], wanted: &[Partition]) -> Vec<Found> {
+    fn nothing_found(&self, queues: &[RefillTarget], wanted: &[Partition]) -> Vec<RefillRows> {
         let partitions = || {
             (0..self.store().partitions())
-                .map(|at| wanted.contains(&Partition(at)).then(Read::default))
+                .map(|at| wanted.contains(&Partition(at)).then(PartitionRows::default))
                 .collect()
         };
         let skipped = self.queues().closed_lanes(queues).into_iter();
         skipped
-            .map(|skipped| Found {
+            .map(|skipped| RefillRows {
                 partitions: partitions(),
                 skipped,
             })
@@ -231,10 +241,10 @@ impl Engine {
     /// Reads the first rows of each partition. Returns how many of them are left to their homes.
     async fn read_first_rows(
         &self,
-        asked: &Asked<'_>,
+        asked: &RefillQuery<'_>,
         partitions: &[Partition],
-        reads: Reads,
-        found: &mut [Found],
+        reads: RefillDepth,
+        found: &mut [RefillRows],
     ) -> Result<usize, StoreError> {
         let rows = self
             .store()
@@ -244,7 +254,7 @@ impl Engine {
         let mut left = 0;
         for (partition, rows) in answered {
             for (mut read, found) in asked.reads(rows).into_iter().zip(&mut *found) {
-                if reads == Reads::Beyond {
+                if reads == RefillDepth::PastBacklog {
                     left += leave_first(&mut read);
                 }
                 found.partitions[usize::from(partition.0)] = Some(read);
@@ -256,15 +266,15 @@ impl Engine {
     /// Reads the lanes behind the first rows, call by call.
     async fn read_further_lanes(
         &self,
-        asked: &Asked<'_>,
+        asked: &RefillQuery<'_>,
         partitions: &[Partition],
-        reads: Reads,
-        found: &mut [Found],
+        reads: RefillDepth,
+        found: &mut [RefillRows],
     ) -> Result<(), StoreError> {
         let (at_once, lanes, calls) = match reads {
-            Reads::All => (partitions.len(), LANES, CALLS),
-            Reads::Beside => (1, LANES_BESIDE, CALLS * LANES / LANES_BESIDE),
-            Reads::First | Reads::Beyond => return Ok(()),
+            RefillDepth::All => (partitions.len(), LANES, CALLS),
+            RefillDepth::Background => (1, LANES_BESIDE, CALLS * LANES / LANES_BESIDE),
+            RefillDepth::First | RefillDepth::PastBacklog => return Ok(()),
         };
         for partitions in partitions.chunks(at_once) {
             for _ in 0..calls {
@@ -282,17 +292,17 @@ impl Engine {
     /// Reads the lanes that come after the last row where a queue has more rows than were asked for. Returns whether there may be more.
     async fn read_other_lanes(
         &self,
-        asked: &Asked<'_>,
+        asked: &RefillQuery<'_>,
         partitions: &[Partition],
         most: usize,
-        found: &mut [Found],
+        found: &mut [RefillRows],
     ) -> Result<bool, StoreError> {
         let mut after: BTreeMap<Partition, Vec<(usize, Row)>> = BTreeMap::new();
         for (at, (to_read, found)) in asked.queues.iter().zip(&*found).enumerate() {
             for (partition, read) in (0..).map(Partition).zip(&found.partitions) {
-                if let Some(Read {
+                if let Some(PartitionRows {
                     rows,
-                    lanes: Looked::UpTo(last),
+                    lanes: LanesRead::UpTo(last),
                     ..
                 }) = read
                     && rows.len() >= asked.limit
@@ -309,12 +319,15 @@ impl Engine {
             return Ok(false);
         }
         let each = (EACH_LANE / usize::from(self.store().partitions())).max(EACH_LANE_OF_ONE);
-        let wanted: Vec<(Partition, Vec<Walk>)> = after
+        let wanted: Vec<(Partition, Vec<LaneScan>)> = after
             .iter()
             .map(|(at, lanes)| {
                 (
                     *at,
-                    lanes.iter().map(|(_, lane)| Walk::behind(lane)).collect(),
+                    lanes
+                        .iter()
+                        .map(|(_, lane)| LaneScan::behind(lane))
+                        .collect(),
                 )
             })
             .collect();
@@ -323,7 +336,7 @@ impl Engine {
         for ((partition, places), lanes) in after.into_iter().zip(read) {
             for ((at, _), (rows, all)) in places.into_iter().zip(lanes?) {
                 more |= !all && !rows.is_empty();
-                let Found {
+                let RefillRows {
                     partitions,
                     skipped,
                 } = &mut found[at];
@@ -337,20 +350,20 @@ impl Engine {
 }
 
 /// Queues that are read beside the claims. When this is dropped, whoever left them to it reads again what was not found.
-struct Beside {
+struct BackgroundRefill {
     engine: Engine,
-    queues: Vec<ToRead>,
+    queues: Vec<RefillTarget>,
 }
 
-impl Drop for Beside {
+impl Drop for BackgroundRefill {
     fn drop(&mut self) {
         self.engine.queues().end_beside(&self.queues);
     }
 }
 
 /// What is asked of each partition.
-struct Asked<'a> {
-    queues: &'a [ToRead],
+struct RefillQuery<'a> {
+    queues: &'a [RefillTarget],
     /// Of each queue, or of each of its lanes.
     prefixes: Vec<Row>,
     /// How many prefixes each queue has, and which lanes they are of.
@@ -358,11 +371,11 @@ struct Asked<'a> {
     limit: usize,
 }
 
-impl<'a> Asked<'a> {
-    fn of(queues: &'a [ToRead], most: usize, passed_over: usize) -> Self {
+impl<'a> RefillQuery<'a> {
+    fn of(queues: &'a [RefillTarget], most: usize, passed_over: usize) -> Self {
         let mut prefixes = Vec::new();
         let mut lanes = Vec::new();
-        for ToRead { queue, lanes: only } in queues {
+        for RefillTarget { queue, lanes: only } in queues {
             match only {
                 None => prefixes.push(queue_rows(queue)),
                 Some(only) => prefixes.extend(
@@ -383,14 +396,14 @@ impl<'a> Asked<'a> {
     }
 
     /// What was found of each queue in one partition.
-    fn reads(&self, rows: Vec<Vec<Row>>) -> Vec<Read> {
+    fn reads(&self, rows: Vec<Vec<Row>>) -> Vec<PartitionRows> {
         let mut rows = rows.into_iter();
         let read = |lanes: &Option<Arc<[LaneKey]>>| match lanes {
             None => self.whole(rows.next().unwrap_or_default()),
             Some(lanes) => {
-                let mut read = Read {
-                    lanes: Looked::Only(Arc::clone(lanes)),
-                    ..Read::default()
+                let mut read = PartitionRows {
+                    lanes: LanesRead::Only(Arc::clone(lanes)),
+                    ..PartitionRows::default()
                 };
                 for (lane, rows) in lanes.iter().zip(rows.by_ref()) {
                     if rows.len() >= self.limit {
@@ -404,26 +417,26 @@ impl<'a> Asked<'a> {
         self.lanes.iter().map(read).collect()
     }
 
-    fn whole(&self, rows: Vec<Row>) -> Read {
+    fn whole(&self, rows: Vec<Row>) -> PartitionRows {
         let last = rows
             .last()
             .filter(|_| rows.len() >= self.limit)
             .and_then(|row| lane_of(row));
         match last {
-            None => Read {
+            None => PartitionRows {
                 rows,
-                ..Read::default()
+                ..PartitionRows::default()
             },
-            Some(last) => Read {
+            Some(last) => PartitionRows {
                 more: HashSet::from([last.clone()]),
-                lanes: Looked::UpTo(last),
+                lanes: LanesRead::UpTo(last),
                 rows,
             },
         }
     }
 }
 
-impl Read {
+impl PartitionRows {
     /// Rows of lanes that come after those that were read, at most so many of each, and whether these are all lanes. Those of the lanes that are
     /// skipped are left out.
     fn add_lanes(&mut self, rows: Vec<Row>, all: bool, each: usize, skipped: &HashSet<LaneKey>) {
@@ -443,20 +456,20 @@ impl Read {
             last = Some((lane, number));
         }
         self.lanes = match last {
-            _ if all => Looked::All,
-            Some((last, _)) => Looked::UpTo(last),
+            _ if all => LanesRead::All,
+            Some((last, _)) => LanesRead::UpTo(last),
             None => std::mem::take(&mut self.lanes),
         };
     }
 }
 
 /// Leaves the first rows of a read to the home of their partition. Returns how many these are.
-fn leave_first(read: &mut Read) -> usize {
+fn leave_first(read: &mut PartitionRows) -> usize {
     let more = read.rows.iter().filter_map(|row| lane_of(row)).collect();
-    let (rows, left) = elsewhere::beyond(std::mem::take(&mut read.rows));
-    *read = Read {
+    let (rows, left) = remote::beyond(std::mem::take(&mut read.rows));
+    *read = PartitionRows {
         rows,
-        lanes: Looked::Some,
+        lanes: LanesRead::Some,
         more,
     };
     left

@@ -7,17 +7,17 @@ use hashbrown::HashSet;
 
 use super::Claim;
 use super::claimed::Claimed;
-use super::leases::Leases;
+use super::leases::LeasedBatch;
+use crate::codec::lease::LeaseRef;
 use crate::engine::Engine;
-use crate::engine::desk::answer::{Answer, Leased};
-use crate::engine::desk::request::{HandOver, Request};
+use crate::engine::actor::answer::{Answer, Leased};
+use crate::engine::actor::request::{ClaimOnReport, Request};
 use crate::engine::error::EngineError;
-use crate::engine::queues::Patience;
-use crate::engine::queues::except::Except;
+use crate::engine::queues::ClaimMode;
+use crate::engine::queues::excluded_jobs::ExcludedJobs;
 use crate::id::WorkflowId;
-use crate::record::lease::LeaseRef;
 use crate::state::{JobState, Status};
-use crate::store::holders::Extended;
+use crate::store::permits::Extended;
 use crate::time::Timestamp;
 use crate::transition::event::Intent;
 use crate::transition::outcome::Outcome;
@@ -55,12 +55,12 @@ impl Reported {
     }
 }
 
-impl HandOver {
+impl ClaimOnReport {
     /// What a worker claims together with its reports.
     fn of(claim: &Claim, reports: &[Report]) -> Self {
         Self {
             reported: reports.iter().map(|report| report.lease).collect(),
-            except: Except::of(&given_back(reports)),
+            except: ExcludedJobs::of(&given_back(reports)),
             queues: claim.queues.clone(),
             handlers: claim.handlers.clone(),
             worker: claim.worker.as_str().into(),
@@ -103,7 +103,7 @@ impl Engine {
         Vec<Result<Reported, EngineError>>,
         Result<Vec<Claimed>, EngineError>,
     ) {
-        let then = then.map(|claim| (claim, Patience::None));
+        let then = then.map(|claim| (claim, ClaimMode::Immediate));
         let (reported, leases) = self.report_and_lease(reports, then, now).await;
         let claimed = match leases {
             Ok(leases) => self.deliver(leases).await,
@@ -116,11 +116,11 @@ impl Engine {
     pub async fn report_and_lease(
         &self,
         mut reports: Vec<Report>,
-        then: Option<(&Claim, Patience)>,
+        then: Option<(&Claim, ClaimMode)>,
         now: Timestamp,
     ) -> (
         Vec<Result<Reported, EngineError>>,
-        Result<Leases, EngineError>,
+        Result<LeasedBatch, EngineError>,
     ) {
         let throttled = self.throttled(&mut reports).await;
         let each: Vec<LeaseRef> = reports.iter().map(|report| report.lease).collect();
@@ -128,7 +128,7 @@ impl Engine {
             .iter()
             .map(|report| report.outcome == Outcome::NotBegun)
             .collect();
-        let hand_over = then.map(|(claim, _)| Arc::new(HandOver::of(claim, &reports)));
+        let hand_over = then.map(|(claim, _)| Arc::new(ClaimOnReport::of(claim, &reports)));
         let ids: Vec<WorkflowId> = reports.iter().map(|report| report.lease.workflow).collect();
         let mut seen = HashSet::new();
         let requests = reports.into_iter().map(|Report { lease, outcome }| {
@@ -153,7 +153,7 @@ impl Engine {
         let mut reported = Vec::with_capacity(ids.len());
         for (id, answer) in ids
             .into_iter()
-            .zip(self.ask_all(requests.collect(), now).await)
+            .zip(self.request_all(requests.collect(), now).await)
         {
             reported.push(answer.map(|mut answer| {
                 leased.extend(answer.leased.drain(..).map(|leased| (id, leased)));
@@ -180,13 +180,13 @@ impl Engine {
     async fn leases_after(
         &self,
         leased: Vec<(WorkflowId, Leased)>,
-        then: Option<((&Claim, Patience), Arc<HandOver>)>,
+        then: Option<((&Claim, ClaimMode), Arc<ClaimOnReport>)>,
         now: Timestamp,
-    ) -> Result<Leases, EngineError> {
+    ) -> Result<LeasedBatch, EngineError> {
         let Some(((claim, patience), hand_over)) = then else {
-            return Ok(Leases::default());
+            return Ok(LeasedBatch::default());
         };
-        let mut leases = Leases::of(leased);
+        let mut leases = LeasedBatch::of(leased);
         let limit = hand_over.left.load(Relaxed);
         if limit > 0 && !leases.is_full() {
             match self
@@ -253,7 +253,7 @@ impl Engine {
                 },
             )
         });
-        let mut answers = self.ask_all(requests.collect(), now).await.into_iter();
+        let mut answers = self.request_all(requests.collect(), now).await.into_iter();
         let answer = |place: Result<Extended, EngineError>| {
             place?;
             answers

@@ -11,7 +11,7 @@ use crate::state::Status;
 
 /// What a workflow has become.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Notice {
+pub struct VersionChange {
     /// Its version now. 0: it was removed.
     pub version: u64,
     /// Its status now. None: it was removed.
@@ -23,30 +23,30 @@ pub struct Notice {
 pub(crate) struct Watchers {
     /// The number of workflows in `each`. As long as there is none, a change costs one load.
     number: AtomicUsize,
-    each: Mutex<HashMap<WorkflowId, watch::Sender<Option<Notice>>>>,
+    each: Mutex<HashMap<WorkflowId, watch::Sender<Option<VersionChange>>>>,
 }
 
 /// One who watches a workflow, until this is dropped.
 #[derive(Debug)]
-pub struct Watching {
+pub struct WatchGuard {
     watchers: Arc<Watchers>,
     workflow: WorkflowId,
-    notices: watch::Receiver<Option<Notice>>,
+    notices: watch::Receiver<Option<VersionChange>>,
 }
 
 impl Watchers {
-    fn each(&self) -> MutexGuard<'_, HashMap<WorkflowId, watch::Sender<Option<Notice>>>> {
+    fn each(&self) -> MutexGuard<'_, HashMap<WorkflowId, watch::Sender<Option<VersionChange>>>> {
         self.each.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(in crate::engine) fn watch(self: &Arc<Self>, workflow: WorkflowId) -> Watching {
+    pub(in crate::engine) fn watch(self: &Arc<Self>, workflow: WorkflowId) -> WatchGuard {
         let mut each = self.each();
         let notices = each
             .entry(workflow)
             .or_insert_with(|| watch::Sender::new(None))
             .subscribe();
         self.number.store(each.len(), Relaxed);
-        Watching {
+        WatchGuard {
             watchers: Arc::clone(self),
             workflow,
             notices,
@@ -54,7 +54,7 @@ impl Watchers {
     }
 
     /// Tells those who watch this workflow.
-    pub(in crate::engine) fn tell(&self, workflow: WorkflowId, notice: Notice) {
+    pub(in crate::engine) fn tell(&self, workflow: WorkflowId, notice: VersionChange) {
         if self.number.load(Relaxed) > 0
             && let Some(notices) = self.each().get(&workflow)
         {
@@ -63,12 +63,12 @@ impl Watchers {
     }
 }
 
-impl Watching {
+impl WatchGuard {
     /// What the workflow has become since the last call. What this server's own calls do is told at once, what other servers do never.
     ///
     /// # Cancellation
     /// Nothing is lost when the future is dropped.
-    pub async fn next(&mut self) -> Notice {
+    pub async fn next(&mut self) -> VersionChange {
         loop {
             if self.notices.changed().await.is_err() {
                 return std::future::pending().await;
@@ -80,7 +80,7 @@ impl Watching {
     }
 }
 
-impl Drop for Watching {
+impl Drop for WatchGuard {
     fn drop(&mut self) {
         let mut each = self.watchers.each();
         // This one still counts.
@@ -108,7 +108,7 @@ mod tests {
         let mut first = watchers.watch(one);
         let second = watchers.watch(one);
         let others = watchers.watch(other);
-        let notice = |version| Notice {
+        let notice = |version| VersionChange {
             version,
             status: Some(Status::Running),
         };

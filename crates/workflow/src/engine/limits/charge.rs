@@ -5,33 +5,33 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 
-use super::look::patience;
+use super::status::patience;
 use super::unbegun::Charged;
-use super::units::{Granted, NoRoom, Receipt, Units, Wanted};
+use super::unit_counter::{LimitExhausted, Receipt, UnitGrant, UnitRequest, Units};
 use super::{name_of, name_of_set};
+use crate::codec::lease::LeaseRef;
 use crate::engine::Engine;
-use crate::engine::claim::settling::Settling;
-use crate::engine::claim::told::Told;
-use crate::engine::desk::answer::Answer;
-use crate::engine::desk::play::new_token;
+use crate::engine::actor::answer::Answer;
+use crate::engine::actor::apply::new_token;
+use crate::engine::claim::call_clock::CallClock;
+use crate::engine::claim::pending_claims::PendingClaims;
 use crate::engine::error::EngineError;
-use crate::engine::queues::Taken;
-use crate::engine::queues::closings::Closing;
+use crate::engine::queues::DequeuedJob;
+use crate::engine::queues::blocked_limits::LimitBlock;
 use crate::graph::limits::{Limit, Limits};
-use crate::record::lease::LeaseRef;
 use crate::store::error::StoreError;
-use crate::store::holders::{Held, Hold};
+use crate::store::permits::{PermitGrant, PermitRequest};
 use crate::time::Timestamp;
 
 /// When a limit is asked again that could not be asked.
-pub(super) const AGAIN: Duration = Duration::from_secs(1);
+pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// A set without places is asked again after this time at the latest: what is heard of places that are free may get lost, and so may the store.
-const LONGEST: Duration = Duration::from_secs(15);
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(15);
 
 /// A rate limit without room, by what it answered when it was asked at that time.
-pub(super) fn without_units(no_room: NoRoom, asked: Timestamp) -> Closing {
+pub(super) fn without_units(no_room: LimitExhausted, asked: Timestamp) -> LimitBlock {
     let until = asked + no_room.again.unwrap_or_else(|| patience(no_room.after));
-    Closing {
+    LimitBlock {
         until,
         room: None,
         turns_at: Some(asked + no_room.after),
@@ -44,22 +44,22 @@ pub(in crate::engine) struct Charge {
     engine: Engine,
     /// The tokens of their leases, in the order of the jobs.
     tokens: Vec<u64>,
-    parts: Vec<Part>,
+    parts: Vec<LimitCharge>,
     /// How many jobs had no room.
     pub(in crate::engine) denied: usize,
-    asked: Asked,
+    asked: Submission,
 }
 
 /// Whether the desks were asked for the jobs. If they were, the jobs may be leased although the caller has left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Asked {
+enum Submission {
     NotYet,
     Yes,
 }
 
 /// What was taken for jobs with the same limits.
 #[derive(Debug)]
-struct Part {
+struct LimitCharge {
     limits: Arc<Limits>,
     /// Which of the jobs.
     jobs: Vec<usize>,
@@ -75,10 +75,10 @@ struct SetAnswer {
     set: String,
     /// The name of the limit.
     limit: Arc<str>,
-    held: Result<Held, StoreError>,
+    held: Result<PermitGrant, StoreError>,
 }
 
-impl Part {
+impl LimitCharge {
     fn new(limits: Arc<Limits>) -> Self {
         Self {
             limits,
@@ -101,7 +101,7 @@ impl Part {
     }
 
     /// The job whose queue and lane stand for all: their limits are equal.
-    fn first<'t>(&self, taken: &'t [Taken]) -> &'t Taken {
+    fn first<'t>(&self, taken: &'t [DequeuedJob]) -> &'t DequeuedJob {
         &taken[self.jobs[0]]
     }
 
@@ -129,21 +129,23 @@ impl Engine {
     /// some.
     pub(in crate::engine) async fn charge(
         &self,
-        taken: &mut Settling<'_>,
+        taken: &mut PendingClaims<'_>,
         lease: Duration,
-        told: Told,
+        told: CallClock,
     ) -> Charge {
         let mut charge = Charge {
             engine: self.clone(),
             tokens: Vec::new(),
             parts: Vec::new(),
             denied: 0,
-            asked: Asked::NotYet,
+            asked: Submission::NotYet,
         };
         charge.begin(taken.jobs());
         if !charge.parts.is_empty() {
             let asked = self.queues().returned();
-            charge.hold(taken.jobs(), lease, told, asked).await;
+            charge
+                .acquire_permits(taken.jobs(), lease, told, asked)
+                .await;
             charge.take_units(taken.jobs(), told, asked).await;
             charge.leave_others(taken);
         }
@@ -167,15 +169,17 @@ pub(super) fn has_places(token: u64) -> bool {
 }
 
 /// How long a set gives no places after an answer of the store. `None` if it has some left.
-fn closed_for(engine: &Engine, held: &Result<Held, StoreError>) -> Option<Duration> {
-    let Ok(held) = held else { return Some(AGAIN) };
-    // A server that does not hear of places that others free has to look.
-    let longest = if engine.hears_of_places() {
-        LONGEST
-    } else {
-        AGAIN
+fn closed_for(engine: &Engine, held: &Result<PermitGrant, StoreError>) -> Option<Duration> {
+    let Ok(held) = held else {
+        return Some(RETRY_AFTER);
     };
-    (held.free == 0).then(|| held.next.unwrap_or(AGAIN).min(longest))
+    // A server that does not hear of places that others free has to look.
+    let longest = if engine.receives_releases() {
+        MAX_RETRY_AFTER
+    } else {
+        RETRY_AFTER
+    };
+    (held.free == 0).then(|| held.next.unwrap_or(RETRY_AFTER).min(longest))
 }
 
 fn token(places: bool) -> u64 {
@@ -191,19 +195,19 @@ impl Charge {
 
     /// From here on the desks are asked for the jobs.
     pub(in crate::engine) fn asked(mut self) -> Self {
-        self.asked = Asked::Yes;
+        self.asked = Submission::Yes;
         self
     }
 
     /// Sorts the jobs by their limits.
-    fn begin(&mut self, taken: &[Taken]) {
+    fn begin(&mut self, taken: &[DequeuedJob]) {
         let mut places: HashMap<&str, usize> = HashMap::new();
         for (at, job) in taken.iter().enumerate() {
             let key = &job.lane.limits;
             let part = (!key.is_empty()).then(|| {
                 let next = || {
                     self.parts
-                        .push(Part::new(self.engine.queues().limits_of(job)));
+                        .push(LimitCharge::new(self.engine.queues().limits_of(job)));
                     self.parts.len() - 1
                 };
                 let part = *places.entry(&**key).or_insert_with(next);
@@ -227,8 +231,14 @@ impl Charge {
     }
 
     /// Takes places.
-    async fn hold(&mut self, taken: &[Taken], lease: Duration, told: Told, asked: u64) {
-        let answers = self.hold_sets(taken, lease, told.then()).await;
+    async fn acquire_permits(
+        &mut self,
+        taken: &[DequeuedJob],
+        lease: Duration,
+        told: CallClock,
+        asked: u64,
+    ) {
+        let answers = self.hold_sets(taken, lease, told.started_at()).await;
         let mut granted: Vec<usize> = self.parts.iter().map(|part| part.jobs.len()).collect();
         let mut unknown = Vec::new();
         for answer in answers {
@@ -246,7 +256,7 @@ impl Charge {
             granted[answer.part] = granted[answer.part].min(number);
             part.held.push((answer.set, number));
             if let Some(after) = closed_for {
-                let closing = Closing {
+                let closing = LimitBlock {
                     until: told.now() + after,
                     room: Some(1),
                     turns_at: None,
@@ -262,16 +272,21 @@ impl Charge {
     }
 
     /// Asks the store for places in all sets.
-    async fn hold_sets(&self, taken: &[Taken], lease: Duration, now: Timestamp) -> Vec<SetAnswer> {
+    async fn hold_sets(
+        &self,
+        taken: &[DequeuedJob],
+        lease: Duration,
+        now: Timestamp,
+    ) -> Vec<SetAnswer> {
         let terms = self.engine.terms();
         let mut holds = Vec::new();
         let mut limits = Vec::new();
         for (at, part) in self.parts.iter().enumerate() {
-            let Taken { queue, lane, .. } = part.first(taken);
+            let DequeuedJob { queue, lane, .. } = part.first(taken);
             for (set, own) in part.sets() {
                 let most = terms.lowest_concurrency(Some(queue), Some(&lane.handler), set, own);
                 let leases = &part.leases;
-                holds.push(Hold { set, most, leases });
+                holds.push(PermitRequest { set, most, leases });
                 limits.push((at, name_of_set(set, own)));
             }
         }
@@ -292,8 +307,8 @@ impl Charge {
     }
 
     /// Takes units of rate limits.
-    async fn take_units(&mut self, taken: &[Taken], told: Told, asked: u64) {
-        let wants = |part: &Part| part.has_units() && !part.leases.is_empty();
+    async fn take_units(&mut self, taken: &[DequeuedJob], told: CallClock, asked: u64) {
+        let wants = |part: &LimitCharge| part.has_units() && !part.leases.is_empty();
         let parts: Vec<usize> = (0..self.parts.len())
             .filter(|&part| wants(&self.parts[part]))
             .collect();
@@ -301,18 +316,18 @@ impl Charge {
             return;
         };
         let wanted = parts.iter().map(|&part| {
-            let Part { limits, leases, .. } = &self.parts[part];
-            Wanted {
+            let LimitCharge { limits, leases, .. } = &self.parts[part];
+            UnitRequest {
                 limits: Arc::clone(limits),
                 jobs: leases.len() as u32,
             }
         });
         // An earlier moment would open limits before their windows turn, and all who wait would ask in vain.
         let asking = told.now();
-        let granted = units.take(wanted.collect()).await;
+        let granted = units.acquire(wanted.collect()).await;
         for (
             part,
-            Granted {
+            UnitGrant {
                 jobs,
                 receipt,
                 no_room,
@@ -339,10 +354,10 @@ impl Charge {
         !self.parts.is_empty()
     }
 
-    fn close(&self, taken: &Taken, limit: &Arc<str>, closing: Closing, asked: u64) {
+    fn close(&self, taken: &DequeuedJob, limit: &Arc<str>, closing: LimitBlock, asked: u64) {
         self.engine
             .queues()
-            .close((&taken.queue, &taken.lane), limit, closing, asked);
+            .block((&taken.queue, &taken.lane), limit, closing, asked);
     }
 
     /// Frees what was taken for all but the first jobs of a part. Their units are not among what was granted.
@@ -357,7 +372,7 @@ impl Charge {
     }
 
     /// Puts the jobs back for which there was no room.
-    fn leave_others(&mut self, taken: &mut Settling<'_>) {
+    fn leave_others(&mut self, taken: &mut PendingClaims<'_>) {
         if self.denied == 0 {
             return;
         }
@@ -427,7 +442,7 @@ impl Charge {
 /// What was taken for jobs that nobody was asked to lease is given back.
 impl Drop for Charge {
     fn drop(&mut self) {
-        if self.asked == Asked::Yes {
+        if self.asked == Submission::Yes {
             return;
         }
         for part in &mut self.parts {
@@ -457,7 +472,7 @@ impl Engine {
                     .each()
                     .iter()
                     .filter(|limit| matches!(limit, Limit::Units { .. }));
-                counted.for_each(|limit| task.queues().open(&name_of(limit)));
+                counted.for_each(|limit| task.queues().unblock(&name_of(limit)));
             }
         });
     }

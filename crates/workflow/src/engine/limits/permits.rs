@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::charge::{AGAIN, has_places};
+use super::charge::{RETRY_AFTER, has_places};
+use crate::codec::lease::LeaseRef;
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
-use crate::record::lease::LeaseRef;
-use crate::store::holders::Extended;
+use crate::store::permits::Extended;
 use crate::time::Timestamp;
 
 /// How often it is tried to free a place: for ten minutes.
-const RELEASES: u32 = 600;
+const MAX_RELEASE_ATTEMPTS: u32 = 600;
 
 impl Engine {
     /// Lets the places of leases last as long as the leases are to.
@@ -104,7 +104,7 @@ impl Engine {
             .iter()
             .map(|(set, lease)| (set.as_str(), *lease))
             .collect();
-        for tries in 1..=RELEASES {
+        for tries in 1..=MAX_RELEASE_ATTEMPTS {
             let released = self
                 .store()
                 .release(&each, self.server(), self.queues().now())
@@ -112,15 +112,15 @@ impl Engine {
             let mut failed = Vec::new();
             for ((set, lease), released) in each.into_iter().zip(released) {
                 match released {
-                    Ok(_) => self.queues().open(set),
+                    Ok(_) => self.queues().unblock(set),
                     Err(_) => failed.push((set, lease)),
                 }
             }
-            if failed.is_empty() || tries == RELEASES || self.core.tasks.is_closed() {
+            if failed.is_empty() || tries == MAX_RELEASE_ATTEMPTS || self.core.tasks.is_closed() {
                 return;
             }
             each = failed;
-            tokio::time::sleep(AGAIN).await;
+            tokio::time::sleep(RETRY_AFTER).await;
         }
     }
 }

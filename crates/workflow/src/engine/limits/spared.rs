@@ -6,11 +6,11 @@ use std::time::Duration;
 use hashbrown::HashSet;
 
 use super::charge::has_places;
+use crate::codec::lease::LeaseRef;
 use crate::engine::Engine;
 use crate::graph::limits::Limit;
 use crate::id::Partition;
-use crate::record::lease::LeaseRef;
-use crate::store::holders::Hold;
+use crate::store::permits::PermitRequest;
 use crate::time::Timestamp;
 
 impl Engine {
@@ -49,12 +49,12 @@ impl Engine {
             .map(|(_, until)| until.since(now))
             .max()
             .unwrap_or(Duration::ZERO);
-        let holds = sets.iter().map(|((set, most), leases)| Hold {
+        let holds = sets.iter().map(|((set, most), leases)| PermitRequest {
             set,
             most: *most,
             leases,
         });
-        let holds: Vec<Hold<'_>> = holds.collect();
+        let holds: Vec<PermitRequest<'_>> = holds.collect();
         for (hold, held) in holds
             .iter()
             .zip(self.store().hold(&holds, self.server(), now, longest).await)

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::codec::lease::LeaseRef;
 use crate::engine::Engine;
 use crate::engine::claim::report::Report;
 use crate::graph::limits::{Limit, Limits};
-use crate::record::lease::LeaseRef;
 use crate::transition::outcome::Outcome;
 
 /// The job itself is left alone for so long, in which its key is closed.

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 
-use super::units::Receipt;
+use super::unit_counter::Receipt;
+use crate::codec::lease::LeaseRef;
 use crate::engine::Engine;
 use crate::engine::claim::report::Reported;
 use crate::engine::error::EngineError;
 use crate::graph::limits::Limits;
-use crate::record::lease::LeaseRef;
 use crate::state::LeaseEnd;
 use crate::time::Timestamp;
 use crate::transition::refusal::Refusal;

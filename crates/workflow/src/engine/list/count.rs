@@ -9,7 +9,7 @@ use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::partial::{Missing, Partial};
 use crate::state::Status;
-use crate::store::query::{Register, Span};
+use crate::store::query::{Register, RowRange};
 
 /// How many names are counted with one call of the store.
 const COUNTED: usize = 64;
@@ -54,7 +54,7 @@ impl Engine {
                 missing,
             });
         }
-        let spans: Vec<Span> = statuses
+        let spans: Vec<RowRange> = statuses
             .iter()
             .flat_map(|&status| filter.only(status))
             .collect();

@@ -1,9 +1,9 @@
 //! Which workflows a list contains, and in which order.
 
+use crate::codec::rows::Section;
 use crate::id::{IdPrefix, WorkflowId};
-use crate::record::rows::Section;
 use crate::state::{Label, Status};
-use crate::store::query::{Order, Span};
+use crate::store::query::{Order, RowRange};
 use crate::time::Timestamp;
 
 /// Which workflows.
@@ -57,7 +57,7 @@ impl Filter {
         Status::ALL.into_iter().filter(wanted).collect()
     }
 
-    pub(super) fn spans(&self, order: Order, after: Option<Cursor>) -> Vec<Span> {
+    pub(super) fn spans(&self, order: Order, after: Option<Cursor>) -> Vec<RowRange> {
         let mut from = self.created_from.map(WorkflowId::first_at);
         let mut to = self.created_to.map(WorkflowId::first_at);
         if let Some(prefix) = self.id_prefix {
@@ -74,7 +74,7 @@ impl Filter {
         }
         self.sections()
             .into_iter()
-            .map(|section| Span {
+            .map(|section| RowRange {
                 prefix: section.prefix(),
                 from,
                 to,
@@ -83,7 +83,7 @@ impl Filter {
     }
 
     /// The spans of the index for one status.
-    pub(super) fn only(&self, status: Status) -> Vec<Span> {
+    pub(super) fn only(&self, status: Status) -> Vec<RowRange> {
         Self {
             statuses: vec![status],
             ..self.clone()

@@ -1,13 +1,13 @@
 //! The states of queues, for people.
 
+use crate::codec::rows::{ReadyJob, queue_rows};
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::partial::Partial;
 use crate::engine::queues::Paused;
-use crate::record::rows::{ReadyEntry, queue_rows};
-use crate::store::ears::CallOut;
 use crate::store::error::StoreError;
 use crate::store::query::Register;
+use crate::store::subscription::Broadcast;
 use crate::time::Timestamp;
 
 /// How many queues are read at once where all are wanted.
@@ -93,7 +93,7 @@ impl Engine {
         let state = |(at, (name, value)): (usize, (String, String))| {
             let each = || depths.iter().map(|(_, depths)| &depths[at]);
             let oldest = each()
-                .filter_map(|(_, row)| Some(ReadyEntry::read(row.as_ref()?)?.since))
+                .filter_map(|(_, row)| Some(ReadyJob::read(row.as_ref()?)?.since))
                 .min();
             let waiting_workers = self.queues().waiting_workers(&name);
             let ready = each().map(|(ready, _)| ready).sum();
@@ -154,7 +154,9 @@ impl Engine {
             .enter(Register::Queues, name, Some(paused.value()))
             .await?;
         self.queues().set_paused(name, paused);
-        self.store().call_out(self.server(), CallOut::Queues).await;
+        self.store()
+            .call_out(self.server(), Broadcast::Queues)
+            .await;
         // Those who wait are woken by what is read. If that fails, the next sweep does it.
         let _later = self.refill(&self.queues().failed()).await;
         Ok(())

@@ -3,14 +3,14 @@
 use hashbrown::HashMap;
 
 use super::listed;
+use crate::codec::due::read_due_row;
+use crate::codec::rows::Row;
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::graph::Graph;
 use crate::id::{Partition, WorkflowId};
-use crate::record::due::read_due_row;
-use crate::record::rows::Row;
 use crate::state::{Job, JobState};
-use crate::store::query::{Clockwork, RowSet};
+use crate::store::query::{RowSet, TimeIndex};
 use crate::workflow::Workflow;
 
 /// How many workflows with a timer are looked at with one call.
@@ -97,7 +97,7 @@ impl Engine {
     ) -> Result<Vec<Row>, EngineError> {
         Ok(self
             .store()
-            .rows(partition, RowSet::Due(Clockwork::Timers), after, limit)
+            .rows(partition, RowSet::Due(TimeIndex::Timers), after, limit)
             .await?)
     }
 

@@ -1,13 +1,13 @@
 //! Which jobs wait under which limits, for people. The key of a job is all of its limits together.
 
+use crate::codec::rows::{ReadyJob, ReadyRow, Row, lane_of};
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
-use crate::engine::limits::look::Look;
+use crate::engine::limits::status::Look;
 use crate::engine::partial::{Missing, Partial};
 use crate::graph::limits::Limits;
 use crate::id::Partition;
-use crate::record::rows::{ReadyEntry, ReadyRow, Row, lane_of};
-use crate::store::lanes::Walk;
+use crate::store::lane_scan::LaneScan;
 use crate::time::Timestamp;
 
 /// How often each partition is read for one page, when most lanes are of jobs without limits.
@@ -65,7 +65,7 @@ impl Engine {
         let mut from = after.map(<[u8]>::to_vec);
         let mut lanes = Vec::new();
         for _ in 0..ROUNDS {
-            let walk = queue.map_or_else(Walk::of_all, Walk::of_queue);
+            let walk = queue.map_or_else(LaneScan::of_all, LaneScan::of_queue);
             let walk = from.iter().fold(walk, |walk, lane| walk.after(lane));
             let found = self
                 .limited_lanes(&walk, limit + 1 - lanes.len(), &partitions, &mut missing)
@@ -89,12 +89,12 @@ impl Engine {
 
     async fn limited_lanes(
         &self,
-        walk: &Walk,
+        walk: &LaneScan,
         number: usize,
         partitions: &[Partition],
         missing: &mut Missing,
     ) -> Result<Lanes, EngineError> {
-        let wanted: Vec<(Partition, Vec<Walk>)> = partitions
+        let wanted: Vec<(Partition, Vec<LaneScan>)> = partitions
             .iter()
             .map(|at| (*at, vec![walk.clone()]))
             .collect();
@@ -134,7 +134,7 @@ impl Engine {
         let mut found = Vec::new();
         for at in 0..lanes.len() {
             let each = || depths.iter().map(|(_, depths)| &depths[at]);
-            let first = || each().filter_map(|(_, row)| ReadyEntry::read(row.as_ref()?));
+            let first = || each().filter_map(|(_, row)| ReadyJob::read(row.as_ref()?));
             // None: they were all taken in the meantime.
             let Some(one) = first().next() else { continue };
             // Nobody but another version writes what cannot be read.
@@ -151,7 +151,7 @@ impl Engine {
         let limits: Vec<&Limits> = found.iter().map(|(_, limits, ..)| limits).collect();
         let looks = self.look(&limits, TOLD, now).await?;
         let key = |((one, limits, waiting, oldest), look)| {
-            let ReadyEntry { queue, handler, .. } = one;
+            let ReadyJob { queue, handler, .. } = one;
             WaitingKey {
                 queue,
                 handler,

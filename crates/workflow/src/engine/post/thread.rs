@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 
-use crate::engine::limits::units::Units;
+use crate::engine::limits::unit_counter::Units;
 use crate::store::Store;
 
 /// A thread of the engine. The desks of its partitions are served there, over its own connections to the store.

@@ -4,29 +4,29 @@ use std::sync::Arc;
 
 use hashbrown::HashSet;
 
-use super::closings::{Closing, Opened};
-use super::lanes::LaneKey;
-use super::{Queues, ToRead};
+use super::blocked_limits::{LimitBlock, Opened};
+use super::ready_jobs::LaneKey;
+use super::{QueueCache, RefillTarget};
 use crate::graph::limits::Limits;
 use crate::time::Timestamp;
 
-impl Queues {
-    /// A number to be given to [`Queues::close`]: units that return from now on count.
+impl QueueCache {
+    /// A number to be given to [`QueueCache::block`]: units that return from now on count.
     pub(crate) fn returned(&self) -> u64 {
         self.closings().returned()
     }
 
     /// A limit has no room, as an answer says that was asked for after `asked`. Jobs with this key wait for it; those of other keys under the same limit do, too, when they are looked at.
-    pub(crate) fn close(
+    pub(crate) fn block(
         &self,
         (queue, lane): (&Arc<str>, &LaneKey),
         limit: &Arc<str>,
-        closing: Closing,
+        closing: LimitBlock,
         asked: u64,
     ) {
-        let mut each = self.each();
+        let mut each = self.lock();
         let mut closings = self.closings();
-        if !closings.close(limit, closing, asked) {
+        if !closings.block(limit, closing, asked) {
             return;
         }
         if let Some(known) = each.get_mut(&**queue) {
@@ -43,7 +43,7 @@ impl Queues {
         names: &[String],
         most: usize,
     ) -> Vec<(Arc<str>, LaneKey, Arc<Limits>)> {
-        let each = self.each();
+        let each = self.lock();
         let closings = self.closings();
         let mut next = Vec::new();
         for name in names {
@@ -70,9 +70,9 @@ impl Queues {
     }
 
     /// For each queue of which all lanes are to be read, those without room under a limit.
-    pub(crate) fn closed_lanes(&self, queues: &[ToRead]) -> Vec<HashSet<LaneKey>> {
-        let each = self.each();
-        let of = |to_read: &ToRead| match to_read.lanes {
+    pub(crate) fn closed_lanes(&self, queues: &[RefillTarget]) -> Vec<HashSet<LaneKey>> {
+        let each = self.lock();
+        let of = |to_read: &RefillTarget| match to_read.lanes {
             None => each
                 .get(&*to_read.queue)
                 .map(|queue| queue.lanes.closed_lanes())
@@ -83,8 +83,8 @@ impl Queues {
     }
 
     /// A unit returned to a limit, or it may have room for another reason: jobs that wait for it may be taken.
-    pub(crate) fn open(&self, limit: &str) {
-        let opened = self.closings().open(limit);
+    pub(crate) fn unblock(&self, limit: &str) {
+        let opened = self.closings().unblock(limit);
         self.open_parked(opened, |_| 1);
     }
 
@@ -113,8 +113,8 @@ impl Queues {
     }
 
     /// Opens keys, and wakes at most as many workers for each limit as it has room for jobs. All are open before the first worker looks.
-    fn open_parked(&self, opened: Vec<Opened>, room: impl Fn(&Closing) -> usize) {
-        let mut each = self.each();
+    fn open_parked(&self, opened: Vec<Opened>, room: impl Fn(&LimitBlock) -> usize) {
+        let mut each = self.lock();
         let mut known = Vec::new();
         for Opened {
             closing,
@@ -141,7 +141,7 @@ impl Queues {
 
     /// Wakes one of those who wait for these queues, if there are jobs that may have room.
     pub(crate) fn pass_on(&self, names: &[String]) {
-        let mut each = self.each();
+        let mut each = self.lock();
         for name in names {
             if let Some(queue) = each.get_mut(name.as_str())
                 && !queue.paused
@@ -152,7 +152,7 @@ impl Queues {
         }
     }
 
-    /// When [`Queues::open_due`] has something to do.
+    /// When [`QueueCache::open_due`] has something to do.
     pub(crate) fn next_opening(&self) -> Option<Timestamp> {
         self.closings().next()
     }
@@ -162,7 +162,7 @@ impl Queues {
         self.closings().next_turn()
     }
 
-    /// Returns when [`Queues::next_opening`] may have become earlier. Only one task at a time may wait.
+    /// Returns when [`QueueCache::next_opening`] may have become earlier. Only one task at a time may wait.
     pub(crate) async fn closed(&self) {
         self.closed.notified().await;
     }

@@ -7,26 +7,26 @@ use std::sync::{Arc, Mutex};
 use hashbrown::{HashMap, HashSet};
 use tokio::sync::Notify;
 
-use super::aside::Aside;
-use super::except::Except;
-use super::lane::{Complete, Lane, More};
-use super::lanes::{LaneKey, Lanes, Room, Served};
-use super::lessee::{Handed, Lessee};
-use super::reading::{Began, Changes, Found, Read, Refilled};
-use super::rivals::Claims;
+use super::demand::RecentClaims;
+use super::excluded_jobs::ExcludedJobs;
+use super::lane::{Completeness, Lane, MoreRows};
+use super::quarantine::Quarantine;
+use super::ready_jobs::{LaneKey, Lanes, Room, Served};
+use super::refill::{ChangeLog, PartitionRows, RefillRows, RefillStart, Refilled};
+use super::waiting_claim::{Delivery, WaitingClaim};
 use super::weights::Weights;
-use crate::engine::home::mine::Mine;
+use crate::codec::rows::{ReadyKey, ReadyRow, Row};
+use crate::engine::membership::partitions::LocalPartitions;
 use crate::id::Partition;
-use crate::record::rows::{ReadyPlace, ReadyRow, Row};
 use crate::time::Timestamp;
 
 #[derive(Debug)]
 pub(super) struct Queue {
     pub(super) lanes: Lanes,
     /// Taken out to be claimed; a read of the store that began before must not bring them back.
-    pub(super) claimed: HashSet<ReadyPlace>,
+    pub(super) claimed: HashSet<ReadyKey>,
     /// Whether each job is known, or its lane as one that may have more.
-    pub(super) complete: Complete,
+    pub(super) complete: Completeness,
     pub(super) paused: bool,
     pub(super) waiting: VecDeque<Arc<Waiter>>,
     /// When a worker last asked for its jobs.
@@ -35,7 +35,7 @@ pub(super) struct Queue {
     pub(super) looked: Option<Timestamp>,
     pub(super) is_read: bool,
     /// What came and went during the reads that are under way.
-    pub(super) changes: Changes,
+    pub(super) changes: ChangeLog,
     /// Increases whenever the store may have a job that was dropped here: of a lane, which has the number, or of any.
     pub(super) doubts: u64,
     /// The number of the latest doubt that was not about one lane.
@@ -45,25 +45,25 @@ pub(super) struct Queue {
     /// How many rows of one partition the last read passed over.
     pub(super) passed: usize,
     /// How claims of jobs of other homes ended.
-    pub(super) claims: Claims,
+    pub(super) claims: RecentClaims,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Waiter {
     pub(super) notify: Notify,
     /// Jobs that this worker does not get.
-    pub(super) except: Except,
+    pub(super) except: ExcludedJobs,
     /// What it can run. None: everything.
     pub(super) handlers: Option<Vec<String>>,
     /// Whether it was woken, chosen, or has left.
     pub(super) done: AtomicBool,
     /// What it would claim, if it takes jobs as they become ready.
-    pub(super) lessee: Option<Lessee>,
+    pub(super) lessee: Option<WaitingClaim>,
     /// Whether it takes them already.
     pub(super) is_open: AtomicBool,
     /// Whether it was chosen for some.
     pub(super) is_chosen: AtomicBool,
-    pub(super) handed: Mutex<Handed>,
+    pub(super) handed: Mutex<Delivery>,
 }
 
 impl Waiter {
@@ -78,7 +78,7 @@ impl Waiter {
             .is_none_or(|known| known.iter().any(|known| known == handler))
     }
 
-    fn may_have(&self, head: &ReadyPlace, handler: &str) -> bool {
+    fn may_have(&self, head: &ReadyKey, handler: &str) -> bool {
         self.except.allows(head) && self.can_run(handler)
     }
 
@@ -97,18 +97,18 @@ impl Queue {
         Self {
             lanes: Lanes::new(room, weights),
             claimed: HashSet::new(),
-            complete: Complete::default(),
+            complete: Completeness::default(),
             paused: false,
             waiting: VecDeque::new(),
             asked: None,
             looked: None,
             is_read: false,
-            changes: Changes::default(),
+            changes: ChangeLog::default(),
             doubts: 0,
             doubted: 0,
             failed: false,
             passed: 0,
-            claims: Claims::default(),
+            claims: RecentClaims::default(),
         }
     }
 
@@ -122,18 +122,24 @@ impl Queue {
     }
 
     /// Adds a job.
-    pub(super) fn insert(&mut self, key: &LaneKey, head: ReadyPlace, mine: &Mine, now: Timestamp) {
+    pub(super) fn insert(
+        &mut self,
+        key: &LaneKey,
+        head: ReadyKey,
+        mine: &LocalPartitions,
+        now: Timestamp,
+    ) {
         self.changes.note(head);
         self.add(key, head, mine, now);
     }
 
     /// A job for which nobody waits here is left to its home. Until it is read, nobody knows here whether it is still there.
-    pub(super) fn leave(&mut self, key: &LaneKey, head: ReadyPlace, mine: &Mine) {
+    pub(super) fn leave(&mut self, key: &LaneKey, head: ReadyKey, mine: &LocalPartitions) {
         self.changes.note(head);
         self.doubt_lane(key, head.workflow().partition(), mine);
     }
 
-    fn add(&mut self, key: &LaneKey, head: ReadyPlace, mine: &Mine, now: Timestamp) {
+    fn add(&mut self, key: &LaneKey, head: ReadyKey, mine: &LocalPartitions, now: Timestamp) {
         if !self.lanes.insert(key, head, mine, now) {
             // Another one of the lane was forgotten, which is noted there. Without room for its key it is found when there is some.
             self.note_doubt(key, |_| {});
@@ -141,9 +147,9 @@ impl Queue {
     }
 
     /// Sorts what is known again after other partitions have come home.
-    pub(super) fn sort_out(&mut self, mine: &Mine) {
+    pub(super) fn sort_out(&mut self, mine: &LocalPartitions) {
         self.lanes.change_all(|_, lane| lane.heads.sort_out(mine));
-        self.doubt();
+        self.mark_incomplete();
     }
 
     /// Forgets a job that is not ready any more. Most of these were just taken, so their lanes do not have them.
@@ -156,21 +162,21 @@ impl Queue {
     }
 
     /// Forgets a job that is not ready any more.
-    pub(super) fn remove(&mut self, key: &LaneKey, head: &ReadyPlace) {
+    pub(super) fn remove(&mut self, key: &LaneKey, head: &ReadyKey) {
         self.changes.note(*head);
         self.lanes.remove(key, head);
         self.claimed.remove(head);
     }
 
     /// The store may have a job that is not known here.
-    pub(super) fn doubt(&mut self) {
+    pub(super) fn mark_incomplete(&mut self) {
         self.doubts += 1;
         self.doubted = self.doubts;
-        self.complete = Complete::default();
+        self.complete = Completeness::default();
     }
 
     /// The store may have jobs that others told nobody of.
-    pub(super) fn age(&mut self) {
+    pub(super) fn mark_old(&mut self) {
         self.doubts += 1;
         self.doubted = self.doubts;
         self.complete.is_old = true;
@@ -185,28 +191,38 @@ impl Queue {
             doubt(lane);
         });
         if noted.is_none() {
-            self.doubt();
+            self.mark_incomplete();
         }
     }
 
     /// The store may have a job of a lane in a partition that is not known here.
-    pub(super) fn doubt_lane(&mut self, key: &LaneKey, partition: Partition, mine: &Mine) {
-        self.note_doubt(key, |lane| lane.doubt(partition, mine));
+    pub(super) fn doubt_lane(
+        &mut self,
+        key: &LaneKey,
+        partition: Partition,
+        mine: &LocalPartitions,
+    ) {
+        self.note_doubt(key, |lane| lane.mark_incomplete(partition, mine));
     }
 
     /// A job of a lane was not there, or not for sure: others may be gone, too.
-    pub(super) fn distrust(&mut self, key: &LaneKey, partition: Partition, mine: &Mine) {
+    pub(super) fn mark_stale(
+        &mut self,
+        key: &LaneKey,
+        partition: Partition,
+        mine: &LocalPartitions,
+    ) {
         self.doubt_lane(key, partition, mine);
         self.lanes.change(key, |lane| lane.stale = true);
     }
 
     /// The store may have a job of a lane, wherever, that is not known here.
     pub(super) fn doubt_everywhere(&mut self, key: &LaneKey) {
-        self.note_doubt(key, |lane| lane.more = More::ALL);
+        self.note_doubt(key, |lane| lane.more = MoreRows::ALL);
     }
 
     /// Moves a job to those that are being claimed.
-    pub(super) fn take(&mut self, key: &LaneKey, head: ReadyPlace) {
+    pub(super) fn take(&mut self, key: &LaneKey, head: ReadyKey) {
         self.changes.note(head);
         self.lanes.remove(key, &head);
         self.lanes.serve(&key.limits, Served::Yes);
@@ -216,9 +232,9 @@ impl Queue {
     /// Makes the jobs known here those that a read found, wherever it looked. What came or went here since it began is newer.
     pub(super) fn reconcile(
         &mut self,
-        began: Began,
-        found: &Found,
-        (aside, mine): (&mut Aside, &Mine),
+        began: RefillStart,
+        found: &RefillRows,
+        (aside, mine): (&mut Quarantine, &LocalPartitions),
         now: Timestamp,
     ) -> Refilled {
         let newer = self.changes.end(began.change);
@@ -248,7 +264,7 @@ impl Queue {
                 lane.heads.note_read(now);
             });
             if certain.is_none() {
-                self.doubt();
+                self.mark_incomplete();
                 continue;
             }
             for (partition, head, row) in rows {
@@ -276,7 +292,10 @@ impl Queue {
     }
 
     /// The rows that were found, by lane: partition, place, row.
-    fn sorted<'f>(&self, found: &'f Found) -> HashMap<LaneKey, Vec<(usize, ReadyPlace, &'f Row)>> {
+    fn sorted<'f>(
+        &self,
+        found: &'f RefillRows,
+    ) -> HashMap<LaneKey, Vec<(usize, ReadyKey, &'f Row)>> {
         let mut by_lane: HashMap<LaneKey, Vec<_>> = HashMap::new();
         for (at, read) in found.partitions.iter().enumerate() {
             let rows = read.iter().flat_map(|read| &read.rows);
@@ -291,11 +310,11 @@ impl Queue {
     }
 
     /// Notes whether there may be others than those that a read found.
-    fn note_complete(&mut self, found: &Found, mine: &Mine, now: Timestamp) {
+    fn note_complete(&mut self, found: &RefillRows, mine: &LocalPartitions, now: Timestamp) {
         let all = |here: bool| {
             let mut partitions = (0_u16..).map(Partition).zip(&found.partitions);
             partitions.all(|(at, read)| {
-                mine.has(at) != here || read.as_ref().is_some_and(Read::has_all_lanes)
+                mine.contains(at) != here || read.as_ref().is_some_and(PartitionRows::has_all_lanes)
             })
         };
         let here = all(true);
@@ -310,7 +329,7 @@ impl Queue {
     }
 
     /// Wakes a worker that may have this job.
-    pub(super) fn wake_for(&mut self, key: &LaneKey, head: &ReadyPlace) {
+    pub(super) fn wake_for(&mut self, key: &LaneKey, head: &ReadyKey) {
         if self.lanes.is_open(&key.limits) {
             self.wake(|_, waiter| waiter.may_have(head, &key.handler));
         }
@@ -356,7 +375,7 @@ impl Queue {
 
     /// Wakes as many workers as there are jobs. Those that do not want all of them are asked for the new ones only: whoever came
     /// looked at the others.
-    pub(super) fn wake_all(&mut self, new: &[ReadyPlace]) {
+    pub(super) fn wake_all(&mut self, new: &[ReadyKey]) {
         let lanes = &self.lanes;
         let mut left = self.lanes.open();
         if self.paused || left == 0 {

@@ -3,32 +3,32 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use super::Queues;
-use super::except::Except;
-use super::lessee::Lessee;
+use super::QueueCache;
+use super::excluded_jobs::ExcludedJobs;
 use super::queue::Waiter;
-use crate::engine::desk::answer::Leased;
+use super::waiting_claim::WaitingClaim;
+use crate::engine::actor::answer::Leased;
 use crate::id::WorkflowId;
 
 /// A worker that waits for work. When this is dropped, it no longer waits.
 #[derive(Debug)]
 pub(crate) struct Waiting<'a> {
-    queues: &'a Queues,
+    queues: &'a QueueCache,
     names: &'a [String],
     waiter: Arc<Waiter>,
     /// Whether it counts as one that takes jobs.
     takes: bool,
 }
 
-impl Queues {
+impl QueueCache {
     /// Starts to wait for any job of these handlers, or of all, but those of `except`. Jobs that arrive before the call of [`Waiting::arrived`] are not
     /// missed. With a `lessee`, jobs that become ready during that call may come leased.
     pub(crate) fn wait<'a>(
         &'a self,
         names: &'a [String],
         handlers: Option<&[String]>,
-        except: Except,
-        lessee: Option<Lessee>,
+        except: ExcludedJobs,
+        lessee: Option<WaitingClaim>,
     ) -> Waiting<'a> {
         let handlers = handlers.map(<[String]>::to_vec);
         let waiter = Arc::new(Waiter {
@@ -37,7 +37,7 @@ impl Queues {
             lessee,
             ..Waiter::default()
         });
-        let mut each = self.each();
+        let mut each = self.lock();
         for name in names {
             let queue = self.entry(&mut each, name);
             queue.asked = Some(self.now());

@@ -4,9 +4,9 @@ use std::sync::{Arc, PoisonError};
 
 use hashbrown::HashMap;
 
-use super::Queues;
+use super::QueueCache;
 use crate::graph::limits::Limits;
-use crate::graph::terms::Weight;
+use crate::graph::policies::Weight;
 
 /// The weights of one queue.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -54,10 +54,10 @@ impl Weights {
     }
 }
 
-impl Queues {
+impl QueueCache {
     /// From now on the keys of queues weigh so, also those that come later. Queues that are not named have no weights.
     pub(crate) fn set_weights(&self, weights: &HashMap<String, Vec<Weight>>) {
-        let mut each = self.each();
+        let mut each = self.lock();
         let mut known = self.weights.lock().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::take(&mut *known);
         for (name, weights) in weights {
@@ -94,7 +94,7 @@ impl Queues {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::queues::lanes::{Lanes, Room};
+    use crate::engine::queues::ready_jobs::{Lanes, Room};
 
     fn weight(entries: &[(&str, &str)], weight: u32) -> Weight {
         let entries = entries
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn weights_hold_for_keys_that_come_later() {
-        let key = |tenant: &str| crate::engine::queues::lanes::LaneKey {
+        let key = |tenant: &str| crate::engine::queues::ready_jobs::LaneKey {
             limits: format!(r#"[["vendor",1,"tenant","{tenant}"]]"#).into(),
             handler: "h".into(),
         };

@@ -4,18 +4,18 @@ use std::sync::Arc;
 
 use hashbrown::{HashMap, HashSet};
 
-use super::{Excerpt, JobResult, Outline, Shown, Snapshot};
+use super::{JobResult, PartialSnapshot, Snapshot, SnapshotSource, WorkflowSummary};
+use crate::codec::change::ResultField;
+use crate::codec::record::decode;
 use crate::engine::Engine;
 use crate::engine::error::EngineError;
 use crate::engine::list::{Listed, listed};
-use crate::engine::post::apart::Place;
+use crate::engine::post::run_blocking::LargeReadPermit;
 use crate::graph::Graph;
 use crate::id::{JobIndex, WorkflowId};
-use crate::record::change::ResultField;
-use crate::record::codec::decode;
 use crate::state::{AttemptError, Job, JobState, Meta};
 use crate::store::error::StoreError;
-use crate::store::query::Head;
+use crate::store::query::EncodedSummary;
 use crate::workflow::Workflow;
 
 /// The bytes of a graph from which on it takes longer than a millisecond to read.
@@ -32,7 +32,7 @@ impl Engine {
     /// It does not exist, or cannot be read.
     pub async fn show(&self, id: WorkflowId) -> Result<Snapshot, EngineError> {
         let place = if self.is_large(id).await? {
-            Some(self.place().await)
+            Some(self.large_read_permit().await)
         } else {
             None
         };
@@ -57,7 +57,7 @@ impl Engine {
             workflow.map(|workflow| (queues(&workflow.graph), workflow))
         };
         let (names, workflow) = if large {
-            self.apart(read).await?
+            self.run_blocking(read).await?
         } else {
             read()?
         };
@@ -66,7 +66,7 @@ impl Engine {
         }
         Ok(Snapshot {
             place,
-            ..self.snapshot(Shown::All(Box::new(workflow)), &names)
+            ..self.snapshot(SnapshotSource::All(Box::new(workflow)), &names)
         })
     }
 
@@ -82,7 +82,7 @@ impl Engine {
         Ok(size > LARGE as u64)
     }
 
-    fn snapshot(&self, shown: Shown, queues: &[String]) -> Snapshot {
+    fn snapshot(&self, shown: SnapshotSource, queues: &[String]) -> Snapshot {
         let (paused_queues, served_queues) = self.queues().paused_and_served(queues);
         Snapshot {
             shown,
@@ -143,7 +143,7 @@ impl Engine {
             .collect();
         let queues: Vec<String> = queues.into_iter().map(str::to_owned).collect();
         let unknown = Job::default();
-        let shown = Shown::Some(Box::new(Excerpt {
+        let shown = SnapshotSource::Some(Box::new(PartialSnapshot {
             id,
             graph,
             meta,
@@ -161,7 +161,7 @@ impl Engine {
     pub(in crate::engine) async fn graph(
         &self,
         id: WorkflowId,
-    ) -> Result<Option<(Arc<Graph>, Option<Place>)>, EngineError> {
+    ) -> Result<Option<(Arc<Graph>, Option<LargeReadPermit>)>, EngineError> {
         if !self.has_partition(id) {
             return Ok(None);
         }
@@ -169,7 +169,7 @@ impl Engine {
             return Ok(Some((graph, None)));
         }
         let place = if self.is_large(id).await? {
-            Some(self.place().await)
+            Some(self.large_read_permit().await)
         } else {
             None
         };
@@ -181,7 +181,7 @@ impl Engine {
             decode(&stored, || format!("the graph of workflow {id}"))
         };
         let graph = if large {
-            self.apart(read).await?
+            self.run_blocking(read).await?
         } else {
             read()?
         };
@@ -194,15 +194,15 @@ impl Engine {
     ///
     /// # Errors
     /// It does not exist, or cannot be read.
-    pub async fn outline(&self, id: WorkflowId) -> Result<Outline, EngineError> {
+    pub async fn outline(&self, id: WorkflowId) -> Result<WorkflowSummary, EngineError> {
         let listed = listed(id, &self.head(id).await?)?;
         if let Some(blocked) = listed.meta.blocked() {
-            return Ok(Outline { listed, blocked });
+            return Ok(WorkflowSummary { listed, blocked });
         }
         let snapshot = self.show(id).await?;
         let label = listed.label;
         let meta = snapshot.meta().clone();
-        Ok(Outline {
+        Ok(WorkflowSummary {
             listed: Listed {
                 workflow: id,
                 label,
@@ -222,7 +222,10 @@ impl Engine {
         })?)
     }
 
-    pub(in crate::engine) async fn head(&self, id: WorkflowId) -> Result<Head, EngineError> {
+    pub(in crate::engine) async fn head(
+        &self,
+        id: WorkflowId,
+    ) -> Result<EncodedSummary, EngineError> {
         let head = if self.has_partition(id) {
             self.store().heads(&[id]).await.pop().transpose()?.flatten()
         } else {

@@ -2,11 +2,11 @@
 
 use hashbrown::HashMap;
 
+use crate::codec::change::Delete;
 use crate::engine::Engine;
-use crate::engine::desk::request::Request;
+use crate::engine::actor::request::Request;
 use crate::engine::error::EngineError;
 use crate::id::WorkflowId;
-use crate::record::change::Delete;
 use crate::time::Timestamp;
 
 impl Engine {
@@ -27,7 +27,7 @@ impl Engine {
         if let Some(desk) = self.core.desks.get(usize::from(workflow.partition().0)) {
             desk.torn.note_rows(workflow, &strays.ready, &strays.index);
         }
-        match self.ask(workflow, Request::Mend, now).await {
+        match self.request(workflow, Request::Mend, now).await {
             Err(EngineError::NoWorkflow { .. }) => {
                 self.remove_left(HashMap::from([(workflow, strays)])).await;
                 Ok(())
@@ -48,6 +48,8 @@ impl Engine {
         workflow: WorkflowId,
         now: Timestamp,
     ) -> Result<(), EngineError> {
-        self.ask(workflow, Request::MendKey, now).await.map(drop)
+        self.request(workflow, Request::MendKey, now)
+            .await
+            .map(drop)
     }
 }

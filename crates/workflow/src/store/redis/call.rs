@@ -9,11 +9,11 @@ use hashbrown::HashSet;
 
 pub(super) use self::answer::{was_empty, was_not_told};
 pub(super) use self::operations::state_fields;
-pub(super) use self::piece::{Piece, pack};
+pub(super) use self::piece::{ScriptArg, pack};
 use super::keys::{Keys, META, Part, Set};
+use crate::codec::change::{Change, Stamp, Write};
+use crate::codec::rows::Row;
 use crate::id::WorkflowId;
-use crate::record::change::{Change, Stamp, Write};
-use crate::record::rows::Row;
 
 /// The script.
 pub(super) const SCRIPT: &str = include_str!("apply.lua");
@@ -31,7 +31,7 @@ const LONG_ROW: &[u8] = b"longer than 64 bytes, so that Redis does not look at a
 
 /// The operations of the script, by their number there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Command {
+enum Opcode {
     PutFields = 1,
     RemoveFields = 2,
     Remove = 3,
@@ -39,7 +39,7 @@ enum Command {
     RemoveRows = 5,
 }
 
-impl Command {
+impl Opcode {
     fn removes(self) -> bool {
         matches!(self, Self::RemoveFields | Self::Remove | Self::RemoveRows)
     }
@@ -49,7 +49,7 @@ impl Command {
 #[derive(Debug)]
 struct Operation {
     change: usize,
-    command: Command,
+    command: Opcode,
     /// Its key, as a position among the keys after those of the states.
     key: usize,
     arguments: usize,
@@ -61,7 +61,7 @@ struct StringWrite<'a> {
     change: usize,
     /// Its key, as a position among the keys after those of the states.
     key: usize,
-    value: Piece<'a>,
+    value: ScriptArg<'a>,
 }
 
 /// A change that needs a key to be free.
@@ -91,22 +91,22 @@ struct AnnounceCommand {
 
 /// Writes of single changes, with their arguments.
 #[derive(Debug, Default)]
-struct Own<'a> {
+struct SingleWrites<'a> {
     operations: Vec<Operation>,
-    arguments: Vec<Piece<'a>>,
+    arguments: Vec<ScriptArg<'a>>,
 }
 
 /// A write that several changes share: rows to add to a set, or to remove.
 #[derive(Debug, Default)]
 struct Rows<'a> {
-    pieces: Vec<Piece<'a>>,
+    pieces: Vec<ScriptArg<'a>>,
     /// The changes that take part in it, each with its number of arguments.
     shares: Vec<(usize, usize)>,
 }
 
 /// One call of the script.
 #[derive(Debug, Default)]
-pub(super) struct Call<'a> {
+pub(super) struct ScriptCall<'a> {
     /// Whether all states are those of small workflows, or none is.
     small: bool,
     /// Whether what is expected of a state is a field that it has.
@@ -117,14 +117,14 @@ pub(super) struct Call<'a> {
     states: Vec<String>,
     /// For each change, how many of `fields` are its own.
     counts: Vec<usize>,
-    fields: Vec<Piece<'a>>,
+    fields: Vec<ScriptArg<'a>>,
     strings: Vec<StringWrite<'a>>,
     /// Keys after those of the states.
     others: Vec<String>,
     claims: Vec<KeyClaim>,
     since: Vec<ExpectedWrite>,
     /// What adds, and what removes.
-    own: [Own<'a>; 2],
+    own: [SingleWrites<'a>; 2],
     /// By set, in the order of the keys.
     removed: [Rows<'a>; Set::ALL.len()],
     added: [Rows<'a>; Set::ALL.len()],
@@ -136,19 +136,19 @@ pub(super) struct Call<'a> {
 
 /// Divides changes into calls. A call never has two changes of the same workflow or idempotency key, because the script checks all
 /// changes before it writes.
-pub(super) fn calls<'a>(keys: &Keys, changes: &'a [Change]) -> Vec<Call<'a>> {
-    let mut calls: Vec<Call<'a>> = Vec::new();
+pub(super) fn calls<'a>(keys: &Keys, changes: &'a [Change]) -> Vec<ScriptCall<'a>> {
+    let mut calls: Vec<ScriptCall<'a>> = Vec::new();
     for small in [true, false] {
         let each = changes.iter().enumerate();
         for (place, change) in each.filter(|(_, change)| change.small == small) {
             if !calls.last().is_some_and(|call| call.has_room_for(change)) {
-                calls.push(Call::with_room_for(small, changes.len()));
+                calls.push(ScriptCall::with_room_for(small, changes.len()));
             }
             let call = calls.last_mut().expect("there is one with room");
             call.add(keys, place, change);
         }
     }
-    calls.iter_mut().for_each(Call::ask_for_room);
+    calls.iter_mut().for_each(ScriptCall::ask_for_room);
     calls
 }
 
@@ -160,7 +160,7 @@ fn idempotency_key(change: &Change) -> Option<&str> {
     }
 }
 
-impl<'a> Call<'a> {
+impl<'a> ScriptCall<'a> {
     /// For so many changes, or many of them.
     fn with_room_for(small: bool, changes: usize) -> Self {
         let most = changes.min(MANY);
@@ -229,12 +229,12 @@ impl<'a> Call<'a> {
         };
         let rows = add
             .iter()
-            .flat_map(|row| [Piece::Bytes(b"0"), Piece::Bytes(row)]);
+            .flat_map(|row| [ScriptArg::Bytes(b"0"), ScriptArg::Bytes(row)]);
         share(&mut call.added[set as usize], 0, rows);
         share(
             &mut call.removed[set as usize],
             0,
-            remove.iter().map(|row| Piece::Bytes(row)),
+            remove.iter().map(|row| ScriptArg::Bytes(row)),
         );
         call.counts.push(0);
         call
@@ -250,19 +250,19 @@ impl<'a> Call<'a> {
             places: vec![0],
             ..Self::default()
         };
-        let nothing = || Piece::Bytes(b"");
+        let nothing = || ScriptArg::Bytes(b"");
         call.claims.push(KeyClaim { change: 0, key: 0 });
         call.string(string.clone(), nothing());
         call.own(
-            Command::PutFields,
+            Opcode::PutFields,
             hash.clone(),
-            [Piece::Bytes(META), nothing()],
+            [ScriptArg::Bytes(META), nothing()],
         );
-        call.own(Command::Remove, hash.clone(), []);
-        call.own(Command::Remove, string, []);
-        call.own(Command::RemoveFields, hash.clone(), [Piece::Bytes(META)]);
+        call.own(Opcode::Remove, hash.clone(), []);
+        call.own(Opcode::Remove, string, []);
+        call.own(Opcode::RemoveFields, hash.clone(), [ScriptArg::Bytes(META)]);
         // As if it had been staged: the hash takes its own place.
-        call.fields.push(Piece::Integer(
+        call.fields.push(ScriptArg::Integer(
             (Set::ALL.len() + 2 + call.others.len()) as u64,
         ));
         call.others.push(hash);
@@ -270,7 +270,7 @@ impl<'a> Call<'a> {
             share(
                 &mut call.added[set as usize],
                 0,
-                [Piece::Bytes(b"XX"), Piece::Integer(0), nothing()],
+                [ScriptArg::Bytes(b"XX"), ScriptArg::Integer(0), nothing()],
             );
             share(&mut call.removed[set as usize], 0, [nothing()]);
         }
@@ -286,7 +286,11 @@ impl<'a> Call<'a> {
         let removes = self.removed.iter().any(|rows| !rows.pieces.is_empty());
         let change = self.counts.iter().position(|&fields| fields > 0);
         if let Some(change) = change.filter(|_| removes && !adds) {
-            let nothing = [Piece::Bytes(b"XX"), Piece::Integer(0), Piece::Bytes(b"")];
+            let nothing = [
+                ScriptArg::Bytes(b"XX"),
+                ScriptArg::Integer(0),
+                ScriptArg::Bytes(b""),
+            ];
             share(&mut self.added[Set::Timers as usize], change, nothing);
         }
     }
@@ -300,7 +304,7 @@ impl<'a> Call<'a> {
         share(
             timers,
             change,
-            [Piece::Bytes(b"-1"), Piece::Bytes(LONG_ROW)],
+            [ScriptArg::Bytes(b"-1"), ScriptArg::Bytes(LONG_ROW)],
         );
         true
     }
@@ -325,7 +329,7 @@ impl<'a> Call<'a> {
     }
 }
 
-fn share<'a>(rows: &mut Rows<'a>, change: usize, pieces: impl IntoIterator<Item = Piece<'a>>) {
+fn share<'a>(rows: &mut Rows<'a>, change: usize, pieces: impl IntoIterator<Item = ScriptArg<'a>>) {
     let before = rows.pieces.len();
     rows.pieces.extend(pieces);
     let count = rows.pieces.len() - before;

@@ -6,8 +6,8 @@ use super::RedisStore;
 use super::keys::META;
 use super::read::state_of;
 use super::reply::{self, stored};
+use crate::codec::change::StoredState;
 use crate::id::{JobIndex, WorkflowId};
-use crate::record::change::StoredState;
 use crate::store::error::StoreError;
 
 impl RedisStore {

@@ -25,7 +25,7 @@ use crate::store::register::Looked;
 /// The field of the facts that has the id.
 const ID: &[u8] = b"id";
 /// How long a write waits for a look. The id may be on a node that does not answer, which must not keep the others waiting.
-const PATIENCE: Duration = Duration::from_secs(1);
+const VERIFY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What this process remembers of the store that it opened.
 #[derive(Debug)]
@@ -136,7 +136,7 @@ impl RedisStore {
     }
 
     /// Looks whether Redis still has the store, and writes its facts again if it has not. One round trip, if nothing is missing.
-    pub(crate) async fn look(&self) -> Result<Looked, StoreError> {
+    pub(crate) async fn verify(&self) -> Result<Looked, StoreError> {
         let deadline = Instant::now() + self.timeout;
         let key = Keys::meta(self.keys.prefix());
         let mut batch = Batch::new();
@@ -218,7 +218,7 @@ impl RedisStore {
     /// # Errors
     /// The store is another one.
     pub(super) async fn look_at_once(&self) -> Result<(), StoreError> {
-        let _ = timeout(PATIENCE, self.look()).await;
+        let _ = timeout(VERIFY_TIMEOUT, self.verify()).await;
         self.must_fit()
     }
 

@@ -1,10 +1,10 @@
 //! The names of keys. All keys of a partition have the same hash tag, so they are on one node and one script may write them all.
 
+use crate::codec::change::ResultField;
 use crate::id::{JobIndex, Partition, WorkflowId};
-use crate::record::change::ResultField;
-use crate::store::announcement::Audience;
-use crate::store::board::Sheet;
-use crate::store::query::{Clockwork, Register};
+use crate::store::change_notice::Audience;
+use crate::store::query::{Register, TimeIndex};
+use crate::store::shared_table::SharedTable;
 
 /// The most partitions: as many as there are tags.
 pub(super) const MAX_PARTITIONS: u16 = 256;
@@ -61,11 +61,11 @@ impl Set {
     }
 }
 
-impl From<Clockwork> for Set {
-    fn from(which: Clockwork) -> Self {
+impl From<TimeIndex> for Set {
+    fn from(which: TimeIndex) -> Self {
         match which {
-            Clockwork::Timers => Self::Timers,
-            Clockwork::Expiries => Self::Expiries,
+            TimeIndex::Timers => Self::Timers,
+            TimeIndex::Expiries => Self::Expiries,
         }
     }
 }
@@ -150,10 +150,10 @@ impl Keys {
     }
 
     /// The hash with notes of servers, on the same node.
-    pub(super) fn board(&self, sheet: Sheet) -> String {
+    pub(super) fn board(&self, sheet: SharedTable) -> String {
         let word = match sheet {
-            Sheet::Workers => "bw",
-            Sheet::Draining => "bd",
+            SharedTable::Workers => "bw",
+            SharedTable::Draining => "bd",
         };
         self.of(Partition(0), word.len()) + word
     }

@@ -11,7 +11,7 @@ use super::identity::{self, Identity};
 use super::keys::{self, Keys, Set};
 use super::reply::{self, answer, reason, unavailable, unexpected};
 use super::{RedisOptions, RedisStore, call};
-use crate::record::format::{Format, Schema};
+use crate::codec::format::{Format, Schema};
 use crate::store::error::StoreError;
 
 /// The fields of the facts about a store.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_pipeline::{Arg, Batch, Outcome};
 
-use super::call::Call;
+use super::call::ScriptCall;
 use super::keys::{META, Set};
 use super::reply::{answer, reason};
 use super::{Ran, RedisStore, with_advice};
@@ -31,7 +31,7 @@ impl RedisStore {
         };
         let deadline = Instant::now() + patience;
         let asked = self.client.send(question(&sets, &scratch), deadline);
-        let calls = [Call::probe(scratch.clone())];
+        let calls = [ScriptCall::probe(scratch.clone())];
         let (
             asked,
             Ran {

@@ -28,7 +28,7 @@ impl Replicas {
     pub(super) fn again(&self) -> Self {
         Self {
             number: self.number,
-            client: self.client.again(),
+            client: self.client.for_new_thread(),
         }
     }
 

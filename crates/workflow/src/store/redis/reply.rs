@@ -4,12 +4,12 @@ use bytes::Bytes;
 use tidegate_pipeline::{Outcome, Reply, ServerError};
 
 use super::keys::{self, META};
+use crate::codec::change::{NewerState, Stamp, StoredState};
+use crate::codec::compact_state;
+use crate::codec::rows;
 use crate::id::{JobIndex, WorkflowId};
-use crate::record::change::{Later, Stamp, StoredState};
-use crate::record::rows;
-use crate::record::small;
 use crate::store::error::StoreError;
-use crate::store::query::Head;
+use crate::store::query::EncodedSummary;
 use crate::time::Timestamp;
 
 /// An error for a reply of an unexpected type.
@@ -218,7 +218,10 @@ pub(super) fn state_of<'a>(
 }
 
 /// Version and writer of the latest write to the state at `key`, and the fields that were written after the expected one.
-pub(super) fn later(key: &str, reply: &[Result<Reply, ServerError>]) -> Result<Later, StoreError> {
+pub(super) fn later(
+    key: &str,
+    reply: &[Result<Reply, ServerError>],
+) -> Result<NewerState, StoreError> {
     let [
         Ok(Reply::Integer(version)),
         Ok(Reply::Integer(writer)),
@@ -249,7 +252,7 @@ pub(super) fn later(key: &str, reply: &[Result<Reply, ServerError>]) -> Result<L
             reason: "it has no field m".to_owned(),
         });
     }
-    Ok(Later { stamp, state })
+    Ok(NewerState { stamp, state })
 }
 
 /// The state of a small workflow; none when it is not there.
@@ -286,20 +289,20 @@ pub(super) fn excerpt(reply: &Reply, jobs: &[JobIndex]) -> Result<Option<StoredS
 }
 
 /// What a list shows of a small workflow.
-pub(super) fn small_head(reply: &Reply) -> Result<Option<Head>, StoreError> {
+pub(super) fn small_head(reply: &Reply) -> Result<Option<EncodedSummary>, StoreError> {
     let Some(value) = bytes(reply)? else {
         return Ok(None);
     };
-    let label =
-        small::label(value).ok_or_else(|| unexpected("the state of a small workflow", reply))?;
-    Ok(Some(Head {
+    let label = compact_state::label(value)
+        .ok_or_else(|| unexpected("the state of a small workflow", reply))?;
+    Ok(Some(EncodedSummary {
         meta: value.to_vec(),
         label,
     }))
 }
 
 /// Meta and the pieces of the label.
-pub(super) fn head(reply: &Reply) -> Result<Option<Head>, StoreError> {
+pub(super) fn head(reply: &Reply) -> Result<Option<EncodedSummary>, StoreError> {
     let values = array(reply)?;
     let values: Vec<Option<&Bytes>> = values.into_iter().map(bytes).collect::<Result<_, _>>()?;
     let Some((Some(meta), label)) = values.split_first() else {
@@ -310,7 +313,7 @@ pub(super) fn head(reply: &Reply) -> Result<Option<Head>, StoreError> {
         .flatten()
         .flat_map(|piece| piece.iter().copied())
         .collect();
-    Ok(Some(Head {
+    Ok(Some(EncodedSummary {
         meta: meta.to_vec(),
         label,
     }))

@@ -4,9 +4,9 @@ use tidegate_pipeline::{Arg, Batch};
 
 use super::RedisStore;
 use super::reply::{self, answer};
-use crate::engine::home::Asks;
+use crate::engine::membership::HeartbeatQuery;
 use crate::store::Roll;
-use crate::store::announcement::ServerId;
+use crate::store::change_notice::ServerId;
 use crate::store::error::StoreError;
 
 impl RedisStore {
@@ -15,7 +15,7 @@ impl RedisStore {
         &self,
         own: Option<(ServerId, &str)>,
         gone: &[ServerId],
-        asks: Asks,
+        asks: HeartbeatQuery,
     ) -> Result<Roll, StoreError> {
         let [key, _] = self.keys.servers();
         let key = Arg::Key(key.as_bytes());
@@ -38,7 +38,7 @@ impl RedisStore {
             unit = unit.repeatable("HDEL", &[key].into_iter().chain(fields).collect::<Vec<_>>());
         }
         unit = unit.repeatable("HGETALL", &[key]);
-        if asks == Asks::Time {
+        if asks == HeartbeatQuery::StoreTime {
             unit.repeatable("TIME", &[]);
         }
         let outcomes = self.send(batch).await;

@@ -7,13 +7,13 @@ use hashbrown::HashMap;
 
 use super::SimulatedStore;
 use super::servers::Servers;
+use crate::codec::lease::LeaseRef;
 use crate::id::Partition;
-use crate::record::lease::LeaseRef;
-use crate::store::announcement::{Audience, ServerId};
-use crate::store::ears::Topic;
+use crate::store::change_notice::{Audience, ServerId};
 use crate::store::error::StoreError;
-use crate::store::holders::{Extended, Hold, Holders, Standing, term};
+use crate::store::permits::{Extended, PermitCount, PermitHolders, PermitRequest, term};
 use crate::store::release::Release;
+use crate::store::subscription::Topic;
 use crate::time::Timestamp;
 
 /// All sets.
@@ -36,11 +36,11 @@ impl Sets {
 
     fn hold(
         &mut self,
-        hold: &Hold<'_>,
+        hold: &PermitRequest<'_>,
         by: ServerId,
         now: Timestamp,
         until: Timestamp,
-    ) -> Standing {
+    ) -> PermitCount {
         let holders = self.held.entry(hold.set.to_owned()).or_default();
         let mut granted = 0;
         for lease in hold.leases {
@@ -51,7 +51,7 @@ impl Sets {
             granted += 1;
         }
         let next = holders.values().min().map(|until| until.since(now));
-        let standing = Standing {
+        let standing = PermitCount {
             granted,
             number: number(holders),
             next,
@@ -89,7 +89,7 @@ impl Sets {
         self.held.get(set).map_or(0, number)
     }
 
-    fn list(&self, set: &str, now: Timestamp, limit: usize) -> Holders {
+    fn list(&self, set: &str, now: Timestamp, limit: usize) -> PermitHolders {
         let holders = self
             .held
             .get(set)
@@ -101,7 +101,7 @@ impl Sets {
         let number = u32::try_from(first.len()).unwrap_or(u32::MAX);
         first.sort_by_key(|(_, until)| *until);
         first.truncate(limit);
-        Holders { number, first }
+        PermitHolders { number, first }
     }
 }
 
@@ -128,11 +128,11 @@ fn tell(sets: &mut Sets, servers: &mut Servers, (partition, set): (Partition, &s
 impl SimulatedStore {
     pub(crate) async fn hold(
         &self,
-        holds: &[Hold<'_>],
+        holds: &[PermitRequest<'_>],
         by: ServerId,
         now: Timestamp,
         lease: Duration,
-    ) -> Result<Vec<Standing>, StoreError> {
+    ) -> Result<Vec<PermitCount>, StoreError> {
         let until = now + term(lease);
         self.write(|tables| {
             let sets = tables.holders.advance(now);
@@ -191,7 +191,7 @@ impl SimulatedStore {
         sets: &[&str],
         now: Timestamp,
         limit: usize,
-    ) -> Result<Vec<Holders>, StoreError> {
+    ) -> Result<Vec<PermitHolders>, StoreError> {
         let tables = self.read().await?;
         Ok(sets
             .iter()

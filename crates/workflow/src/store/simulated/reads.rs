@@ -7,13 +7,13 @@ use bytes::Bytes;
 
 use super::SimulatedStore;
 use super::tables::{Entry, Tables};
+use crate::codec::change::{ResultField, Stored, StoredState};
+use crate::codec::due::due_row;
+use crate::codec::rows::{Row, workflow_of};
 use crate::id::{JobIndex, Partition, WorkflowId};
-use crate::record::change::{ResultField, Stored, StoredState};
-use crate::record::due::due_row;
-use crate::record::rows::{Row, workflow_of};
 use crate::store::error::StoreError;
-use crate::store::lanes::{LaneRows, Walk, walk};
-use crate::store::query::{Clockwork, Head, Order, RowSet, Span};
+use crate::store::lane_scan::{LaneRows, LaneScan, walk};
+use crate::store::query::{EncodedSummary, Order, RowRange, RowSet, TimeIndex};
 use crate::time::Timestamp;
 
 impl SimulatedStore {
@@ -69,8 +69,11 @@ impl SimulatedStore {
         Ok(ids.iter().map(size).collect())
     }
 
-    pub(crate) async fn heads(&self, ids: &[WorkflowId]) -> Vec<Result<Option<Head>, StoreError>> {
-        let head = |entry: &Entry| Head {
+    pub(crate) async fn heads(
+        &self,
+        ids: &[WorkflowId],
+    ) -> Vec<Result<Option<EncodedSummary>, StoreError>> {
+        let head = |entry: &Entry| EncodedSummary {
             meta: entry.meta.clone(),
             label: entry.birth.label.clone(),
         };
@@ -108,7 +111,7 @@ impl SimulatedStore {
 
     pub(crate) async fn lanes(
         &self,
-        wanted: &[(Partition, Vec<Walk>)],
+        wanted: &[(Partition, Vec<LaneScan>)],
         each: usize,
         lanes: usize,
     ) -> Vec<Result<Vec<LaneRows>, StoreError>> {
@@ -138,7 +141,7 @@ impl SimulatedStore {
 
     pub(crate) async fn due(
         &self,
-        which: Clockwork,
+        which: TimeIndex,
         until: Timestamp,
         limit: usize,
         partitions: &[Partition],
@@ -154,11 +157,11 @@ impl SimulatedStore {
 
     pub(crate) async fn page(
         &self,
-        spans: &[(Partition, Span)],
+        spans: &[(Partition, RowRange)],
         order: Order,
         limit: usize,
     ) -> Vec<Result<Vec<WorkflowId>, StoreError>> {
-        let page = |tables: &Tables, (partition, span): &(Partition, Span)| {
+        let page = |tables: &Tables, (partition, span): &(Partition, RowRange)| {
             let rows = tables.span(*partition, span);
             let id =
                 |(_, row): &(Partition, Row)| workflow_of(row).expect("an index row ends in an id");
@@ -172,7 +175,7 @@ impl SimulatedStore {
 
     pub(crate) async fn count(
         &self,
-        spans: &[Span],
+        spans: &[RowRange],
         partitions: &[Partition],
     ) -> Vec<Result<Vec<u64>, StoreError>> {
         let count = |tables: &Tables, &at: &Partition| {

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::Notify;
 
 use crate::id::Partition;
-use crate::store::announcement::{Announcement, ServerId};
-use crate::store::ears::{Heard, Topic};
+use crate::store::change_notice::{ChangeNotice, ServerId};
+use crate::store::subscription::{StoreEvent, Topic};
 
 /// Who lives, and who listens.
 #[derive(Debug, Default)]
@@ -21,11 +21,11 @@ pub(super) struct Servers {
 #[derive(Debug, Default)]
 struct Listener {
     topics: Mutex<BTreeSet<Topic>>,
-    heard: Mutex<VecDeque<Heard>>,
+    heard: Mutex<VecDeque<StoreEvent>>,
     arrived: Notify,
 }
 
-/// See [`crate::store::ears::Ears`].
+/// See [`crate::store::subscription::Subscription`].
 #[derive(Debug)]
 pub(crate) struct Ears(Arc<Listener>);
 
@@ -42,7 +42,7 @@ impl Servers {
         Ears(listener)
     }
 
-    pub(super) fn announce(&mut self, partition: Partition, announcement: Option<Announcement>) {
+    pub(super) fn announce(&mut self, partition: Partition, announcement: Option<ChangeNotice>) {
         if let Some(said) = announcement {
             self.tell(Topic::Partition(partition, said.audience()), &said.write());
         }
@@ -53,7 +53,7 @@ impl Servers {
             self.lost -= 1;
             return;
         }
-        let Some(heard) = Heard::of(topic, message) else {
+        let Some(heard) = StoreEvent::of(topic, message) else {
             return;
         };
         for listener in self.listeners.iter().filter_map(Weak::upgrade) {
@@ -65,7 +65,7 @@ impl Servers {
 }
 
 impl Listener {
-    fn hear(&self, heard: Heard) {
+    fn hear(&self, heard: StoreEvent) {
         locked(&self.heard).push_back(heard);
         self.arrived.notify_one();
     }
@@ -77,10 +77,10 @@ impl Ears {
         let before = std::mem::replace(&mut *locked(&self.0.topics), wanted.clone());
         wanted
             .difference(&before)
-            .for_each(|topic| self.0.hear(Heard::Listening(*topic)));
+            .for_each(|topic| self.0.hear(StoreEvent::Subscribed(*topic)));
     }
 
-    pub(crate) async fn next(&mut self) -> Option<Heard> {
+    pub(crate) async fn next(&mut self) -> Option<StoreEvent> {
         loop {
             if let Some(heard) = locked(&self.0.heard).pop_front() {
                 return Some(heard);

@@ -10,13 +10,13 @@ use super::faults::Faults;
 use super::holders::Sets;
 use super::registers::Names;
 use super::servers::Servers;
-use crate::id::{JobIndex, Partition, WorkflowId};
-use crate::record::change::{
-    Applied, Birth, Change, Delete, Later, Moved, Put, ResultField, RowChange, Stamp, StoredState,
-    Write,
+use crate::codec::change::{
+    Applied, Change, CreationRecord, Delete, NewerState, Put, ResultField, RowChange, Stamp,
+    StoredState, TimerMove, Write,
 };
-use crate::record::rows::Row;
-use crate::store::query::{Clockwork, Span};
+use crate::codec::rows::Row;
+use crate::id::{JobIndex, Partition, WorkflowId};
+use crate::store::query::{RowRange, TimeIndex};
 use crate::time::Timestamp;
 
 /// How many writes of a workflow are noted: few, so that tests also meet those that are not.
@@ -45,7 +45,7 @@ pub(super) struct Tables {
 #[derive(Debug, Default)]
 pub(super) struct Entry {
     pub(super) meta: Vec<u8>,
-    pub(super) birth: Birth,
+    pub(super) birth: CreationRecord,
     pub(super) jobs: BTreeMap<JobIndex, Vec<u8>>,
     pub(super) results: BTreeMap<ResultField, Bytes>,
     timer: Option<Timestamp>,
@@ -89,7 +89,7 @@ impl Entry {
     }
 
     /// What has changed since the state that a change expects, if that is known.
-    fn later(&self, change: &Change) -> Option<Later> {
+    fn later(&self, change: &Change) -> Option<NewerState> {
         let Write::Put(put) = &change.write else {
             return None;
         };
@@ -106,7 +106,7 @@ impl Entry {
             .into_iter()
             .map(|job| (job, self.jobs[&job].clone()))
             .collect();
-        Some(Later {
+        Some(NewerState {
             stamp: self.trail[0].0,
             state: StoredState {
                 meta: self.meta.clone(),
@@ -120,12 +120,12 @@ impl Entry {
 impl Tables {
     pub(super) fn due_of(
         &self,
-        which: Clockwork,
+        which: TimeIndex,
         partition: Partition,
     ) -> impl Iterator<Item = &(Timestamp, WorkflowId)> {
         let set = match which {
-            Clockwork::Timers => &self.timers,
-            Clockwork::Expiries => &self.expiries,
+            TimeIndex::Timers => &self.timers,
+            TimeIndex::Expiries => &self.expiries,
         };
         set.iter()
             .filter(move |(_, id)| id.partition() == partition)
@@ -159,7 +159,7 @@ impl Tables {
     pub(super) fn span(
         &self,
         partition: Partition,
-        span: &Span,
+        span: &RowRange,
     ) -> impl DoubleEndedIterator<Item = &(Partition, Row)> {
         let from = (partition, span.start());
         let to = (partition, span.end());
@@ -223,8 +223,8 @@ impl Tables {
 
     fn delete(&mut self, partition: Partition, id: WorkflowId, delete: &Delete) {
         if let Some(mut entry) = self.workflows.remove(&id) {
-            moved(&mut self.timers, &mut entry.timer, Moved::Away, id);
-            moved(&mut self.expiries, &mut entry.expiry, Moved::Away, id);
+            moved(&mut self.timers, &mut entry.timer, TimerMove::Away, id);
+            moved(&mut self.expiries, &mut entry.expiry, TimerMove::Away, id);
         } else {
             // What is left of a workflow that is gone does not say when it was due.
             self.timers.retain(|(_, due)| *due != id);
@@ -245,13 +245,13 @@ impl Tables {
 fn moved(
     set: &mut BTreeSet<(Timestamp, WorkflowId)>,
     at: &mut Option<Timestamp>,
-    to: Moved,
+    to: TimerMove,
     id: WorkflowId,
 ) {
     let to = match to {
-        Moved::Unchanged => return,
-        Moved::To(moment) => Some(moment),
-        Moved::Away => None,
+        TimerMove::Unchanged => return,
+        TimerMove::To(moment) => Some(moment),
+        TimerMove::Away => None,
     };
     if let Some(old) = std::mem::replace(at, to) {
         set.remove(&(old, id));

@@ -1,6 +1,6 @@
 //! Times, results and registers as numbers in columns.
 
-use crate::record::change::ResultField;
+use crate::codec::change::ResultField;
 use crate::store::query::Register;
 use crate::time::Timestamp;
 

@@ -6,8 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use hashbrown::HashMap;
 use rusqlite::Connection;
 
+use crate::codec::rows::{Row, is_limited, lane_of};
 use crate::id::Partition;
-use crate::record::rows::{Row, is_limited, lane_of};
 use crate::store::error::StoreError;
 
 /// A partition, and the beginning of the rows of a queue or a lane there.

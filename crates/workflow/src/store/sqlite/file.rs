@@ -13,7 +13,7 @@ use rusqlite::{Connection, ErrorCode, OptionalExtension, TransactionBehavior};
 use tracing::info;
 
 use super::presence::Presence;
-use crate::record::format::{Format, Schema};
+use crate::codec::format::{Format, Schema};
 use crate::store::error::StoreError;
 
 /// The path that SQLite takes for a database in memory.

@@ -6,13 +6,13 @@ use bytes::Bytes;
 
 use super::write::Request;
 use super::{SqliteStore, read};
+use crate::codec::change::{ResultField, Stored, StoredState};
+use crate::codec::rows::Row;
 use crate::id::{JobIndex, Partition, WorkflowId};
-use crate::record::change::{ResultField, Stored, StoredState};
-use crate::record::rows::Row;
 use crate::store::each_of;
 use crate::store::error::StoreError;
-use crate::store::lanes::{LaneRows, Walk, walk};
-use crate::store::query::{Clockwork, Head, Order, RowSet, Span};
+use crate::store::lane_scan::{LaneRows, LaneScan, walk};
+use crate::store::query::{EncodedSummary, Order, RowRange, RowSet, TimeIndex};
 use crate::time::Timestamp;
 
 impl SqliteStore {
@@ -47,7 +47,10 @@ impl SqliteStore {
             .await
     }
 
-    pub(crate) async fn heads(&self, ids: &[WorkflowId]) -> Vec<Result<Option<Head>, StoreError>> {
+    pub(crate) async fn heads(
+        &self,
+        ids: &[WorkflowId],
+    ) -> Vec<Result<Option<EncodedSummary>, StoreError>> {
         let asked = ids.to_vec();
         let heads = self
             .lookup(move |connection| asked.iter().map(|id| read::head(connection, *id)).collect());
@@ -90,13 +93,13 @@ impl SqliteStore {
 
     pub(crate) async fn lanes(
         &self,
-        wanted: &[(Partition, Vec<Walk>)],
+        wanted: &[(Partition, Vec<LaneScan>)],
         each: usize,
         lanes: usize,
     ) -> Result<Vec<Vec<LaneRows>>, StoreError> {
         let wanted = wanted.to_vec();
         self.lookup(move |connection| {
-            let of = |(at, walks): &(Partition, Vec<Walk>)| {
+            let of = |(at, walks): &(Partition, Vec<LaneScan>)| {
                 let read = |from: &Row, to: &Row, limit| {
                     read::ready_from(connection, *at, from, to, limit)
                 };
@@ -112,7 +115,7 @@ impl SqliteStore {
 
     pub(crate) async fn due(
         &self,
-        which: Clockwork,
+        which: TimeIndex,
         until: Timestamp,
         limit: usize,
         partitions: &[Partition],
@@ -132,7 +135,7 @@ impl SqliteStore {
 
     pub(crate) async fn page(
         &self,
-        spans: &[(Partition, Span)],
+        spans: &[(Partition, RowRange)],
         order: Order,
         limit: usize,
     ) -> Vec<Result<Vec<WorkflowId>, StoreError>> {
@@ -148,7 +151,7 @@ impl SqliteStore {
 
     pub(crate) async fn count(
         &self,
-        spans: &[Span],
+        spans: &[RowRange],
         partitions: &[Partition],
     ) -> Vec<Result<Vec<u64>, StoreError>> {
         let spans = spans.to_vec();

@@ -4,12 +4,12 @@ use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Params, Row as SqlRow, params};
 
 use super::column::{field_number, micros, moment};
+use crate::codec::change::{ResultField, Stored, StoredState};
+use crate::codec::due::{due_row, read_due_row};
+use crate::codec::rows::{self, Row};
 use crate::id::{JobIndex, Partition, WorkflowId};
-use crate::record::change::{ResultField, Stored, StoredState};
-use crate::record::due::{due_row, read_due_row};
-use crate::record::rows::{self, Row};
 use crate::store::error::StoreError;
-use crate::store::query::{Clockwork, Head, Order, RowSet, Span};
+use crate::store::query::{EncodedSummary, Order, RowRange, RowSet, TimeIndex};
 use crate::time::Timestamp;
 
 /// Runs `read` in a transaction, so that it sees the store at one moment.
@@ -157,9 +157,12 @@ pub(super) fn size(connection: &Connection, id: WorkflowId) -> Result<u64, Store
     Ok(one(connection, sql, [id.bytes().as_slice()], number_of_rows)?.unwrap_or(0))
 }
 
-pub(super) fn head(connection: &Connection, id: WorkflowId) -> Result<Option<Head>, StoreError> {
+pub(super) fn head(
+    connection: &Connection,
+    id: WorkflowId,
+) -> Result<Option<EncodedSummary>, StoreError> {
     let head = |row: &SqlRow<'_>| {
-        Ok(Head {
+        Ok(EncodedSummary {
             meta: row.get(0)?,
             label: row.get(1)?,
         })
@@ -251,15 +254,15 @@ pub(super) fn ready_number(
 pub(super) fn due(
     connection: &Connection,
     partition: Partition,
-    which: Clockwork,
+    which: TimeIndex,
     until: Timestamp,
     limit: usize,
 ) -> Result<Vec<(WorkflowId, Timestamp)>, StoreError> {
     let sql = match which {
-        Clockwork::Timers => {
+        TimeIndex::Timers => {
             "SELECT id, at FROM timer WHERE partition = ?1 AND at <= ?2 ORDER BY at, id LIMIT ?3"
         }
-        Clockwork::Expiries => {
+        TimeIndex::Expiries => {
             "SELECT id, at FROM expiry WHERE partition = ?1 AND at <= ?2 ORDER BY at, id LIMIT ?3"
         }
     };
@@ -275,7 +278,7 @@ pub(super) fn due(
 pub(super) fn page(
     connection: &Connection,
     partition: Partition,
-    span: &Span,
+    span: &RowRange,
     order: Order,
     limit: usize,
 ) -> Result<Vec<WorkflowId>, StoreError> {
@@ -301,7 +304,7 @@ pub(super) fn page(
 pub(super) fn count(
     connection: &Connection,
     partition: Partition,
-    span: &Span,
+    span: &RowRange,
 ) -> Result<u64, StoreError> {
     let sql = "SELECT count(*) FROM index_row WHERE partition = ?1 AND entry >= ?2 AND entry < ?3";
     let number = one(
@@ -366,15 +369,15 @@ pub(super) fn states(
 fn due_rows(
     connection: &Connection,
     partition: Partition,
-    which: Clockwork,
+    which: TimeIndex,
     after: Option<&[u8]>,
     limit: usize,
 ) -> Result<Vec<Row>, StoreError> {
     let sql = match which {
-        Clockwork::Timers => {
+        TimeIndex::Timers => {
             "SELECT at, id FROM timer WHERE partition = ?1 AND (at, id) > (?2, ?3) ORDER BY at, id LIMIT ?4"
         }
-        Clockwork::Expiries => {
+        TimeIndex::Expiries => {
             "SELECT at, id FROM expiry WHERE partition = ?1 AND (at, id) > (?2, ?3) ORDER BY at, id LIMIT ?4"
         }
     };

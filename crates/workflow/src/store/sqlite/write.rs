@@ -14,18 +14,18 @@ use self::apply::Tables;
 use self::space::Space;
 use super::Read;
 use super::depths::{Added, Depths};
-use super::holders;
 use super::notes;
+use super::permits;
 use super::presence::Presence;
 use super::probe::{Probed, probe};
 use super::register;
 use super::worker::Jobs;
+use crate::codec::change::{Applied, Change, Write};
+use crate::codec::format::Format;
 use crate::id::Partition;
-use crate::record::change::{Applied, Change, Write};
-use crate::record::format::Format;
 use crate::store::error::StoreError;
-use crate::store::holders::Standing;
 use crate::store::notes::{Noted, Written as Note};
+use crate::store::permits::PermitCount;
 use crate::store::query::Register;
 
 /// The number of changes at which a transaction takes no more requests: about 50 ms of work. The first request of a group does not wait
@@ -45,8 +45,8 @@ pub(super) enum Request {
         answer: Answer<u64>,
     },
     Holders {
-        change: holders::Change,
-        answer: Answer<Vec<Standing>>,
+        change: permits::Change,
+        answer: Answer<Vec<PermitCount>>,
     },
     Notes {
         notes: Vec<Note>,
@@ -103,7 +103,7 @@ enum Done {
     Applied(Vec<Applied>),
     /// So many entries were removed.
     Registered(u64),
-    Held(Vec<Standing>),
+    Held(Vec<PermitCount>),
     Noted(Vec<Noted>),
     Entered,
     /// Nothing was written.
@@ -360,8 +360,8 @@ fn write(written: &mut Written<'_>, group: &[Request]) -> Result<Vec<Done>, Stor
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codec::change::{CreationRecord, Put};
     use crate::id::{JobIndex, WorkflowId};
-    use crate::record::change::{Birth, Put};
     use crate::store::sqlite::{file, read};
     use crate::time::Timestamp;
 
@@ -372,7 +372,7 @@ mod tests {
         let put = Put {
             meta,
             jobs,
-            birth: Some(Birth::default()),
+            birth: Some(CreationRecord::default()),
             ..Put::default()
         };
         Change {

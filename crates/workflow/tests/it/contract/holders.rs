@@ -6,8 +6,8 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use tidegate_workflow::{
-    Extended, Held, Hold, Holders, JobIndex, LeaseRef, Partition, ServerId, Store, Timestamp,
-    WorkflowId,
+    Extended, JobIndex, LeaseRef, Partition, PermitGrant, PermitHolders, PermitRequest, ServerId,
+    Store, Timestamp, WorkflowId,
 };
 use tokio::task::JoinSet;
 
@@ -43,8 +43,8 @@ async fn hold(
     most: u32,
     numbers: impl IntoIterator<Item = u32>,
     length: Duration,
-) -> Held {
-    let hold = Hold {
+) -> PermitGrant {
+    let hold = PermitRequest {
         set,
         most,
         leases: &leases(numbers),
@@ -70,7 +70,7 @@ async fn release(store: &Store, set: &str, numbers: impl IntoIterator<Item = u32
 }
 
 async fn holders(store: &Store, set: &str) -> HashSet<LeaseRef> {
-    let Holders { number, first } = store
+    let PermitHolders { number, first } = store
         .holders(&[set], now(), 100_000)
         .await
         .remove(0)
@@ -94,13 +94,13 @@ async fn await_place(store: &Store, set: &str, number: u32) {
 
 pub(crate) async fn places_go_to_the_first_up_to_the_most(store: Store) {
     let set = "vendor\u{1}a {b}";
-    let two = Held {
+    let two = PermitGrant {
         granted: 2,
         free: 1,
         next: None,
     };
     assert_eq!(hold(&store, set, 3, 0..2, LONG).await, two);
-    let Held {
+    let PermitGrant {
         granted,
         free,
         next: Some(next),
@@ -129,7 +129,7 @@ pub(crate) async fn places_go_to_the_first_up_to_the_most(store: Store) {
         leases(0..3).into_iter().collect()
     );
     assert_eq!(hold(&store, "other", 1, [9], LONG).await.granted, 1);
-    let none = Held {
+    let none = PermitGrant {
         granted: 0,
         free: 0,
         next: None,
@@ -141,9 +141,9 @@ pub(crate) async fn places_go_to_the_first_up_to_the_most(store: Store) {
     };
     assert_eq!(
         (one.number, one.first.len(), absent),
-        (3, 1, &Holders::default())
+        (3, 1, &PermitHolders::default())
     );
-    let number_alone = Holders {
+    let number_alone = PermitHolders {
         number: 3,
         first: Vec::new(),
     };
@@ -173,7 +173,7 @@ pub(crate) async fn many_sets_in_one_call_stand_alone(store: Store) {
     let wanted = leases(0..3);
     let holds: Vec<_> = (0..)
         .zip(&names)
-        .map(|(number, set)| Hold {
+        .map(|(number, set)| PermitRequest {
             set,
             most: number % 5,
             leases: &wanted,
@@ -212,7 +212,7 @@ pub(crate) async fn a_place_is_held_as_long_as_its_lease_and_ends_after_it(store
     for (set, number) in [("over", 0), ("extended", 1), ("shortened", 2)] {
         assert_eq!(hold(&store, set, 1, [number], length).await.granted, 1);
     }
-    let Held {
+    let PermitGrant {
         granted: 0,
         free: 0,
         next: Some(next),

@@ -2,7 +2,7 @@
 
 use tidegate_workflow::change::{Applied, Change, Delete, Put, ResultField, StoredState, Write};
 use tidegate_workflow::rows::{Row, Section};
-use tidegate_workflow::{Clockwork, JobIndex, Partition, RowSet, Status, Store, WorkflowId};
+use tidegate_workflow::{JobIndex, Partition, RowSet, Status, Store, TimeIndex, WorkflowId};
 
 use super::rows::added;
 use super::writes::{everything, read_elsewhere, results};
@@ -110,7 +110,7 @@ pub(crate) async fn small_and_other_workflows_change_together(store: Store) {
         [Applied::Done, Applied::Done, Applied::KeyTaken(a)]
     );
     assert_eq!(state(&store, b).await, None);
-    assert_eq!(due(&store, Clockwork::Timers, 100).await, [(a, micros(70))]);
+    assert_eq!(due(&store, TimeIndex::Timers, 100).await, [(a, micros(70))]);
     let first = whole("first", "a");
     let second = whole("second", "changed");
     let of_value = |value: &Vec<u8>| StoredState {

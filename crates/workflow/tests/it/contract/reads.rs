@@ -1,10 +1,10 @@
 //! What a store finds.
 
-use tidegate_workflow::change::{Moved, Put, ResultField, RowChange, Stored, StoredState};
+use tidegate_workflow::change::{Put, ResultField, RowChange, Stored, StoredState, TimerMove};
 use tidegate_workflow::rows::{Row, Section, queue_rows};
 use tidegate_workflow::{
-    Clockwork, Head, JobIndex, Order, Partition, Register, RowSet, Span, Status, Store, WorkflowId,
-    due_row,
+    EncodedSummary, JobIndex, Order, Partition, Register, RowRange, RowSet, Status, Store,
+    TimeIndex, WorkflowId, due_row,
 };
 
 use super::{
@@ -48,7 +48,7 @@ pub(super) async fn waiting(store: &Store, id: WorkflowId, rows: &[(&str, u64)])
 async fn page(
     store: &Store,
     partition: u16,
-    span: &Span,
+    span: &RowRange,
     order: Order,
     limit: usize,
 ) -> Vec<WorkflowId> {
@@ -78,7 +78,7 @@ pub(crate) async fn what_is_not_there_is_none(store: Store) {
 
 pub(crate) async fn an_empty_store_answers_everything(store: Store) {
     assert_eq!(store.partitions(), PARTITIONS);
-    let span = Span::of(Section::All.prefix());
+    let span = RowRange::of(Section::All.prefix());
     assert_eq!(store.load(&[]).await, Ok(Vec::new()));
     assert_eq!(heads_of(&store, &[]).await, Ok(Vec::new()));
     assert_eq!(store.results(&[]).await, Ok(Vec::new()));
@@ -88,7 +88,7 @@ pub(crate) async fn an_empty_store_answers_everything(store: Store) {
         Ok(vec![vec![Vec::new(); 4]])
     );
     assert_eq!(
-        due_of_each(&store, Clockwork::Timers, 1 << 53, 10).await,
+        due_of_each(&store, TimeIndex::Timers, 1 << 53, 10).await,
         Ok(Vec::new())
     );
     assert_eq!(store.page(&[], Order::NewestFirst, 10).await, Vec::new());
@@ -131,7 +131,7 @@ pub(crate) async fn loads_and_heads_keep_the_order_asked_for(store: Store) {
     ];
     assert_eq!(store.load(&asked).await.unwrap(), expected);
     let head = |text| {
-        Some(Head {
+        Some(EncodedSummary {
             meta: meta(text),
             label: meta("label"),
         })
@@ -149,7 +149,7 @@ pub(crate) async fn pages_run_in_both_orders(store: Store) {
     }
     let elsewhere = id(9, 2);
     listed(&store, elsewhere, "daily", Status::Running).await;
-    let all = Span::of(Section::All.prefix());
+    let all = RowRange::of(Section::All.prefix());
     let newest: Vec<_> = ids.iter().rev().copied().collect();
     assert_eq!(page(&store, 1, &all, Order::NewestFirst, 10).await, newest);
     assert_eq!(page(&store, 1, &all, Order::OldestFirst, 10).await, ids);
@@ -190,7 +190,7 @@ pub(crate) async fn spans_begin_inclusive_and_end_exclusive(store: Store) {
             (Some(2), Some(2), 2..2),
             (Some(3), Some(1), 3..3),
         ] {
-            let span = Span {
+            let span = RowRange {
                 prefix: prefix.clone(),
                 from: from.map(|at: usize| ids[at]),
                 to: to.map(|at: usize| ids[at]),
@@ -207,7 +207,7 @@ pub(crate) async fn spans_begin_inclusive_and_end_exclusive(store: Store) {
                 "{from:?} {to:?}"
             );
         }
-        let between = Span {
+        let between = RowRange {
             prefix,
             from: Some(id(2, 3)),
             to: Some(WorkflowId::first_at(micros(4_000))),
@@ -230,13 +230,13 @@ pub(crate) async fn sections_do_not_run_into_each_other(store: Store) {
         listed(&store, id(at, 0), name, status).await;
     }
     for (at, name, status) in named {
-        let span = Span::of(Section::Name(name, status).prefix());
+        let span = RowRange::of(Section::Name(name, status).prefix());
         assert_eq!(
             page(&store, 0, &span, Order::NewestFirst, 10).await,
             [id(at, 0)],
             "{name} {status:?}"
         );
-        let tagged = Span::of(Section::Tag(name, status).prefix());
+        let tagged = RowRange::of(Section::Tag(name, status).prefix());
         assert_eq!(
             count_all(&store, &[span, tagged]).await,
             Ok(vec![1, 0]),
@@ -260,7 +260,7 @@ pub(crate) async fn counts_are_over_all_partitions(store: Store) {
         Section::Name("daily", Status::Paused),
         Section::Name("daily", Status::Running),
     ];
-    let spans = spans.map(|section| Span::of(section.prefix()));
+    let spans = spans.map(|section| RowRange::of(section.prefix()));
     assert_eq!(count_all(&store, &spans).await, Ok(vec![10, 3, 0, 7]));
 }
 
@@ -282,23 +282,23 @@ pub(crate) async fn a_check_reads_every_row_in_pieces(store: Store) {
             ..Put::default()
         };
         let put = Put {
-            timer: Moved::To(moment),
-            expiry: Moved::To(moment),
+            timer: TimerMove::To(moment),
+            expiry: TimerMove::To(moment),
             ..put
         };
         done(&store, create(id, put)).await;
         expected.push([ready, index, due_row(moment, id), due_row(moment, id)]);
     }
     let put = Put {
-        timer: Moved::To(micros(1)),
+        timer: TimerMove::To(micros(1)),
         ..Put::default()
     };
     done(&store, create(id(99, 2), put)).await;
     let sets = [
         RowSet::Ready,
         RowSet::Index,
-        RowSet::Due(Clockwork::Timers),
-        RowSet::Due(Clockwork::Expiries),
+        RowSet::Due(TimeIndex::Timers),
+        RowSet::Due(TimeIndex::Expiries),
     ];
     for (at, set) in sets.into_iter().enumerate() {
         let mut found: Vec<Row> = Vec::new();

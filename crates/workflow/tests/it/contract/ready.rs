@@ -1,8 +1,8 @@
 //! What is found in queues and in sets ordered by time.
 
-use tidegate_workflow::change::{Delete, Moved, Put, RowChange};
-use tidegate_workflow::rows::{ReadyEntry, Row, queue_rows};
-use tidegate_workflow::{Clockwork, Partition, RowSet, Store};
+use tidegate_workflow::change::{Delete, Put, RowChange, TimerMove};
+use tidegate_workflow::rows::{ReadyJob, Row, queue_rows};
+use tidegate_workflow::{Partition, RowSet, Store, TimeIndex};
 
 use super::reads::waiting;
 use super::rows::added;
@@ -112,8 +112,8 @@ pub(crate) async fn ready_depth_follows_every_change(store: Store) {
 pub(crate) async fn ready_depth_counts_lanes_with_limits(store: Store) {
     let lane = |key: usize| format!("a\0h\u{1}[[{key},\"all\"]]\0").into_bytes();
     let row = |key, id, job| {
-        let entry = ReadyEntry::read(&ready_row("a", 1, id, job)).unwrap();
-        let entry = ReadyEntry {
+        let entry = ReadyJob::read(&ready_row("a", 1, id, job)).unwrap();
+        let entry = ReadyJob {
             handler: "h".to_owned(),
             limit_key: format!("[[{key},\"all\"]]"),
             ..entry
@@ -172,18 +172,18 @@ pub(crate) async fn due_workflows_come_earliest_first_up_to_the_limit_of_each_pa
 ) {
     for (at, timer) in [(1, 500), (2, 300), (3, 400), (4, 300)] {
         let put = Put {
-            timer: Moved::To(micros(timer)),
+            timer: TimerMove::To(micros(timer)),
             ..Put::default()
         };
         done(&store, create(id(at, 1), put)).await;
     }
     let put = Put {
-        timer: Moved::To(micros(100)),
+        timer: TimerMove::To(micros(100)),
         ..Put::default()
     };
     done(&store, create(id(5, 2), put)).await;
     let put = Put {
-        expiry: Moved::To(micros(100)),
+        expiry: TimerMove::To(micros(100)),
         ..Put::default()
     };
     done(&store, create(id(6, 2), put)).await;
@@ -197,7 +197,7 @@ pub(crate) async fn due_workflows_come_earliest_first_up_to_the_limit_of_each_pa
         (1_000, 1, 1, 1),
         (1_000, 10, 4, 1),
     ] {
-        let found = due_of_each(&store, Clockwork::Timers, until, limit)
+        let found = due_of_each(&store, TimeIndex::Timers, until, limit)
             .await
             .unwrap();
         let of = |partition| {
@@ -218,6 +218,6 @@ pub(crate) async fn due_workflows_come_earliest_first_up_to_the_limit_of_each_pa
         );
         assert_eq!(found.len(), in_first + in_second);
     }
-    let expiries = due_of_each(&store, Clockwork::Expiries, 1_000, 10).await;
+    let expiries = due_of_each(&store, TimeIndex::Expiries, 1_000, 10).await;
     assert_eq!(expiries, Ok(vec![(id(6, 2), micros(100))]));
 }

@@ -1,8 +1,8 @@
 //! What becomes of rows and times.
 
-use tidegate_workflow::change::{Moved, Put, RowChange, Times};
+use tidegate_workflow::change::{Put, RowChange, RowTimes, TimerMove};
 use tidegate_workflow::rows::Row;
-use tidegate_workflow::{Clockwork, RowSet, Store, WorkflowId, due_row};
+use tidegate_workflow::{RowSet, Store, TimeIndex, WorkflowId, due_row};
 
 use super::{all_rows, create, done, due, id, micros, ready_row, update};
 
@@ -69,7 +69,7 @@ pub(crate) async fn timers_and_expiries_move(store: Store) {
     // How a change says where they are before it: not at all, rightly, and wrongly.
     timers_and_expiries_move_from(&store, id(1, 3), |_| None).await;
     timers_and_expiries_move_from(&store, id(2, 3), Some).await;
-    let elsewhere = |was: Times| Times {
+    let elsewhere = |was: RowTimes| RowTimes {
         timer: was.timer.map(|_| micros(7)),
         expiry: was.expiry.map(|_| micros(8)),
     };
@@ -79,22 +79,22 @@ pub(crate) async fn timers_and_expiries_move(store: Store) {
 async fn timers_and_expiries_move_from(
     store: &Store,
     id: WorkflowId,
-    says: impl Fn(Times) -> Option<Times>,
+    says: impl Fn(RowTimes) -> Option<RowTimes>,
 ) {
     done(store, create(id, Put::default())).await;
-    let to = |at| Moved::To(micros(at));
+    let to = |at| TimerMove::To(micros(at));
     let late = u64::from(u32::MAX) << 20;
     // What to do with the timer and the expiry, and where they are then.
     let table = [
-        (Moved::Unchanged, Moved::Unchanged, None, None),
-        (to(50), Moved::Unchanged, Some(50), None),
-        (Moved::Unchanged, to(60), Some(50), Some(60)),
-        (to(40), Moved::Unchanged, Some(40), Some(60)),
+        (TimerMove::Unchanged, TimerMove::Unchanged, None, None),
+        (to(50), TimerMove::Unchanged, Some(50), None),
+        (TimerMove::Unchanged, to(60), Some(50), Some(60)),
+        (to(40), TimerMove::Unchanged, Some(40), Some(60)),
         (to(45), to(60), Some(45), Some(60)),
-        (Moved::Away, to(late), None, Some(late)),
-        (Moved::Away, Moved::Away, None, None),
+        (TimerMove::Away, to(late), None, Some(late)),
+        (TimerMove::Away, TimerMove::Away, None, None),
     ];
-    let mut times = Times::default();
+    let mut times = RowTimes::default();
     for (at, (timer, expiry, timer_at, expiry_at)) in table.into_iter().enumerate() {
         let from = if at == 0 {
             "first".to_owned()
@@ -108,13 +108,13 @@ async fn timers_and_expiries_move_from(
             ..Put::default()
         };
         done(store, update(id, &from, &(at + 1).to_string(), put)).await;
-        times = Times {
+        times = RowTimes {
             timer: timer_at.map(micros),
             expiry: expiry_at.map(micros),
         };
         for (which, expected) in [
-            (Clockwork::Timers, times.timer),
-            (Clockwork::Expiries, times.expiry),
+            (TimeIndex::Timers, times.timer),
+            (TimeIndex::Expiries, times.expiry),
         ] {
             let expected: Vec<_> = expected.map(|at| (id, at)).into_iter().collect();
             assert_eq!(

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use tidegate_workflow::change::{
-    Applied, Delete, Moved, Put, ResultField, Stamp, StoredState, Trail,
+    Applied, Delete, Put, ResultField, Stamp, StoredState, TimerMove, TrailEntry,
 };
 use tidegate_workflow::rows::Section;
 use tidegate_workflow::{JobIndex, Partition, Status, Store, WorkflowId};
@@ -24,8 +24,8 @@ pub(super) fn everything(id: WorkflowId) -> Put {
             index_row(Section::All, id),
             index_row(Section::Status(Status::Running), id),
         ]),
-        timer: Moved::To(micros(70)),
-        expiry: Moved::To(micros(80)),
+        timer: TimerMove::To(micros(70)),
+        expiry: TimerMove::To(micros(80)),
         ..Put::default()
     }
 }
@@ -100,12 +100,12 @@ pub(crate) async fn a_change_applies_only_to_the_state_it_expects(store: Store) 
 }
 
 /// The version with this number of a workflow with so many jobs, and the state that it is noted to follow.
-fn version(number: u64, jobs: usize) -> Option<Trail> {
+fn version(number: u64, jobs: usize) -> Option<TrailEntry> {
     let stamp = |version| Stamp {
         version,
         writer: version as u32 * 77,
     };
-    Some(Trail {
+    Some(TrailEntry {
         since: (number > 1).then(|| stamp(number - 1)),
         stamp: stamp(number),
         jobs,
@@ -185,7 +185,7 @@ async fn check_conflict(store: &Store, id: WorkflowId, jobs: u32, writes: u64) {
         "{jobs} jobs, {writes} writes"
     );
     // Another state with the same version is not the one that the trail begins at.
-    let other = Trail {
+    let other = TrailEntry {
         since: Some(Stamp {
             version: 1,
             writer: 1,

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tidegate_workflow::{
-    Begin, Claim, Claimed, Definition, Engine, EngineError, Failure, LeaseRef, Outcome, Report,
-    Retry, RetryWish, Store, Timestamp, WorkflowId,
+    Claim, Claimed, Definition, Engine, EngineError, Failure, LeaseRef, Outcome, Report, Retry,
+    RetryWish, StartMode, Store, Timestamp, WorkflowId,
 };
 use tokio::task::JoinSet;
 use tokio::time::interval;
@@ -132,7 +132,10 @@ async fn create(engine: Engine, clock: Clock, say: Say, name: String) {
         let created = loop {
             ticks.tick().await;
             match engine
-                .create(vec![new(workflow(key.clone()), Begin::Now)], clock.now())
+                .create(
+                    vec![new(workflow(key.clone()), StartMode::Now)],
+                    clock.now(),
+                )
                 .await
                 .remove(0)
             {

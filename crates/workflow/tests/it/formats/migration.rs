@@ -3,7 +3,7 @@
 use serde_json::Value;
 use tidegate_workflow::change::ResultField;
 use tidegate_workflow::{
-    Action, Begin, Engine, Format, JobIndex, Partition, Status, Store, WorkflowId,
+    Action, Engine, Format, JobIndex, Partition, StartMode, Status, Store, WorkflowId,
 };
 
 use super::{
@@ -84,22 +84,22 @@ async fn migrates_beside_a_server(store: Store, other: Store, expected: &Value) 
     downgrade(&store).await;
     let engine = server(&store).await;
     check_states(&engine, expected).await;
-    let before = create(&engine, "a b<a", Begin::Now).await;
-    let cancelled = create(&engine, "a b<a", Begin::Now).await;
+    let before = create(&engine, "a b<a", StartMode::Now).await;
+    let cancelled = create(&engine, "a b<a", StartMode::Now).await;
     check_format(&store, format_0()).await;
     other.begin_migration().await.unwrap();
     // The server has not noticed it yet: it goes on in the format that it knows, and reads both.
     assert!(rewrite(&other).await > 0);
     whole_store(&server(&other).await).await;
     check_states(&engine, expected).await;
-    create(&engine, "a b<a", Begin::Now).await;
+    create(&engine, "a b<a", StartMode::Now).await;
     act(&engine, before, Action::Pause).await;
     act(&engine, before, Action::Resume).await;
     act(&engine, cancelled, Action::Cancel).await;
     engine.look_around().await.unwrap();
     assert_eq!(store.format(), Format::LATEST);
     assert!(store.is_migrating());
-    let late = create(&engine, "a b<a", Begin::Now).await;
+    let late = create(&engine, "a b<a", StartMode::Now).await;
     // A file has one server, which is told at once. In Redis it wrote in the earlier format.
     let again = rewrite(&other).await > 0;
     assert_eq!(again, matches!(store, Store::Redis(_)));
@@ -196,7 +196,7 @@ async fn migrates_against_others(store: Store, commands: [Store; 2], expected: &
     let engine = server(&store).await;
     let mut ids = Vec::new();
     for _ in 0..20 {
-        ids.push(create(&engine, "a b<a", Begin::Now).await);
+        ids.push(create(&engine, "a b<a", StartMode::Now).await);
     }
     let [first, second] = &commands;
     first.begin_migration().await.unwrap();

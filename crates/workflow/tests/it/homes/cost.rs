@@ -16,7 +16,7 @@ async fn a_server_that_is_alone_costs_redis_nothing_more() {
     let (store, redis) = redis().await;
     let server = servers(&store, 1).await.remove(0);
     let told = asked(&redis, "spublish").await;
-    let _ = create(&server.engine, "a b c", Begin::Now).await;
+    let _ = create(&server.engine, "a b c", StartMode::Now).await;
     assert_eq!(asked(&redis, "spublish").await, told);
     assert_eq!(
         server.engine.claim(&claim(10), at(1)).await.unwrap().len(),
@@ -74,7 +74,7 @@ async fn a_job_is_no_reason_for_a_stampede() {
         });
     }
     for server in &servers {
-        until(|| server.engine.hears_others()).await;
+        until(|| server.engine.receives_notifications()).await;
     }
     tokio::time::sleep(Duration::from_millis(50)).await;
     let before = (
@@ -82,7 +82,7 @@ async fn a_job_is_no_reason_for_a_stampede() {
         asked(&redis, "zrange").await,
     );
     for job in 0..JOBS {
-        create(&servers[job % SERVERS].engine, "a", Begin::Now).await;
+        create(&servers[job % SERVERS].engine, "a", StartMode::Now).await;
         timeout(SOON, taken.recv()).await.unwrap();
     }
     let spent = (
@@ -115,7 +115,7 @@ async fn a_server_without_work_of_its_own_looks_at_a_few_partitions_first() {
     let store = Store::Redis(RedisStore::open(client, options).await.unwrap());
     let servers = servers(&store, 2).await;
     for _ in 0..100 {
-        create(&servers[0].engine, "a", Begin::Now).await;
+        create(&servers[0].engine, "a", StartMode::Now).await;
     }
     let before = asked(&redis, "zrange").await;
     assert_eq!(
@@ -143,7 +143,7 @@ async fn servers_do_not_compete_for_jobs_that_were_made_at_one_of_them() {
             .unwrap(),
     );
     let servers = servers(&store, 2).await;
-    let new = |_| crate::support::new(definition("a b<a"), Begin::Now);
+    let new = |_| crate::support::new(definition("a b<a"), StartMode::Now);
     let mut partitions = BTreeSet::new();
     for _ in 0..WORKFLOWS / 2 / 100 {
         for created in servers[0]
@@ -159,7 +159,7 @@ async fn servers_do_not_compete_for_jobs_that_were_made_at_one_of_them() {
         "a batch is for all"
     );
     for _ in 0..WORKFLOWS / 2 {
-        create(&servers[0].engine, "a b<a", Begin::Now).await;
+        create(&servers[0].engine, "a b<a", StartMode::Now).await;
     }
     let mut workers = tokio::task::JoinSet::new();
     for server in &servers {

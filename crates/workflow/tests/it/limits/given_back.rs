@@ -27,7 +27,7 @@ async fn what_is_taken_in_vain_is_given_back(store: Store) {
     // Who claims and leaves before the answer gives all back.
     put(&engine, units("a", 2)).await;
     let leases = engine
-        .lease_except(&claim(100), &[], Patience::None, at(2))
+        .lease_except(&claim(100), &[], ClaimMode::Immediate, at(2))
         .await
         .unwrap();
     assert_eq!(windows.taken("vendor/tenant=a"), 6);
@@ -45,7 +45,7 @@ async fn jobs_that_were_not_begun_give_back_what_was_taken_for_them(store: Store
     let ahead = claimed(&engine, 4, 1).await;
     let order: Vec<_> = ahead.iter().map(|job| job.lease.job).collect();
     assert_eq!(taken(), 4);
-    let later = crate::support::new(units("a", 1), Begin::Now);
+    let later = crate::support::new(units("a", 1), StartMode::Now);
     engine.create(vec![later], at(2)).await.remove(0).unwrap();
     let not_begun =
         async |job: &Claimed, seconds| report(&engine, job.lease, Outcome::NotBegun, seconds).await;

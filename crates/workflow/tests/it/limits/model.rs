@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use tidegate_workflow::{
-    AboutServer, Asks, Begin, Claim, Claimed, Definition, Engine, JobDefinition, JobIndex,
-    JobState, Limit, LimitDefinition, Outcome, Retention, Scope, Store, Timestamp, WorkflowId,
+    Claim, Claimed, Definition, Engine, HeartbeatQuery, JobDefinition, JobIndex, JobState, Limit,
+    LimitDefinition, Outcome, Retention, Scope, ServerDescription, StartMode, Store, Timestamp,
+    WorkflowId,
 };
 
 use tokio::task::JoinSet;
@@ -53,10 +54,10 @@ impl World {
         }
         for engine in engines.iter().chain(&engines) {
             engine
-                .beat(
-                    &AboutServer::default(),
+                .heartbeat(
+                    &ServerDescription::default(),
                     crate::support::at(0),
-                    Asks::Nothing,
+                    HeartbeatQuery::MembersOnly,
                 )
                 .await
                 .unwrap();
@@ -147,7 +148,7 @@ impl World {
         };
         let engine = self.engine();
         self.workflows
-            .push(create_of(&engine, definition, Begin::Now).await);
+            .push(create_of(&engine, definition, StartMode::Now).await);
     }
 
     fn claim(limit: usize) -> Claim {

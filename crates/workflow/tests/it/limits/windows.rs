@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tidegate_workflow::{
-    Engine, EngineOptions, Granted, Later, Limit, Limits, NoRoom, Receipt, Store, Thread,
-    Timestamp, Units, Wanted,
+    Engine, EngineOptions, Later, Limit, LimitExhausted, Limits, Receipt, Store, Thread, Timestamp,
+    UnitGrant, UnitRequest, Units,
 };
 use tokio::runtime::Handle;
 
@@ -97,7 +97,7 @@ impl Windows {
         self.state.lock().unwrap().calls
     }
 
-    fn take_one(state: &mut State, wanted: &Wanted) -> Granted {
+    fn take_one(state: &mut State, wanted: &UnitRequest) -> UnitGrant {
         let counted = |limit: &Limit| match limit {
             Limit::Units {
                 domain,
@@ -137,12 +137,12 @@ impl Windows {
         }
         let per_job = each.iter().flatten().count();
         let receipt: Receipt = Arc::new(Mutex::new((taken, per_job)));
-        let no_room = full.map(|limit| NoRoom {
+        let no_room = full.map(|limit| LimitExhausted {
             limit,
             after: state.left,
             again: None,
         });
-        Granted {
+        UnitGrant {
             jobs,
             receipt: Some(receipt),
             no_room,
@@ -159,7 +159,7 @@ fn name(domain: &str, entries: &[(String, String)]) -> String {
 }
 
 impl Units for Windows {
-    fn take(&self, wanted: Vec<Wanted>) -> Later<'_, Vec<Granted>> {
+    fn acquire(&self, wanted: Vec<UnitRequest>) -> Later<'_, Vec<UnitGrant>> {
         Box::pin(async move {
             let (granted, delay) = {
                 let mut state = self.state.lock().unwrap();

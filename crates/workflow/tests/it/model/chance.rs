@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_workflow::{Action, Begin, Outcome, Paused, WorkflowId};
+use tidegate_workflow::{Action, Outcome, Paused, StartMode, WorkflowId};
 
 use super::step::{Asked, Step, action, graph, outcome};
 use super::world::{SERVERS, World};
@@ -98,9 +98,9 @@ impl World {
     fn creation(&mut self) -> Step {
         let rng = &mut self.rng;
         let begin = if rng.u8(..4) == 0 {
-            Begin::Later
+            StartMode::Later
         } else {
-            Begin::Now
+            StartMode::Now
         };
         let known = (!self.keyed.is_empty() && rng.u8(..4) == 0)
             .then(|| self.keyed[rng.usize(..self.keyed.len())].clone());

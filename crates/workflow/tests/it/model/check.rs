@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tidegate_workflow::change::ResultField;
-use tidegate_workflow::rows::{ReadyEntry, Row};
+use tidegate_workflow::rows::{ReadyJob, Row};
 use tidegate_workflow::{
-    Clockwork, Engine, Job, JobIndex, JobState, Partition, Rerun, RowSet, Snapshot, Status, Store,
-    StoreError, Timestamp, WorkflowId, read_due_row,
+    Engine, Job, JobIndex, JobState, Partition, Rerun, RowSet, Snapshot, Status, Store, StoreError,
+    TimeIndex, Timestamp, WorkflowId, read_due_row,
 };
 
 use super::oracle::{Fate, fate};
@@ -45,7 +45,7 @@ pub(crate) async fn whole_store(engine: &Engine) -> Snapshots {
 pub(crate) async fn what_is_left(engine: &Engine, lost: &BTreeSet<WorkflowId>) -> Snapshots {
     let store = engine.store();
     let is_left =
-        |row: &Row| ReadyEntry::read(row).is_none_or(|entry| !lost.contains(&entry.workflow));
+        |row: &Row| ReadyJob::read(row).is_none_or(|entry| !lost.contains(&entry.workflow));
     let mut index = rows(store, RowSet::Index).await;
     index.retain(|row| {
         tidegate_workflow::rows::workflow_of(row).is_none_or(|id| !lost.contains(&id))
@@ -77,7 +77,7 @@ pub(crate) async fn what_is_left(engine: &Engine, lost: &BTreeSet<WorkflowId>) -
     );
     assert_eq!(sorted(vec![index]), sorted(expected), "index rows");
     check_ready(&snapshots, &ready_rows);
-    for which in [Clockwork::Timers, Clockwork::Expiries] {
+    for which in [TimeIndex::Timers, TimeIndex::Expiries] {
         check_due(store, which, &snapshots, lost).await;
     }
     snapshots
@@ -86,7 +86,7 @@ pub(crate) async fn what_is_left(engine: &Engine, lost: &BTreeSet<WorkflowId>) -
 /// The rows of workflows by time against their states.
 async fn check_due(
     store: &Store,
-    which: Clockwork,
+    which: TimeIndex,
     snapshots: &Snapshots,
     lost: &BTreeSet<WorkflowId>,
 ) {
@@ -99,8 +99,8 @@ async fn check_due(
     let unique: BTreeMap<WorkflowId, Timestamp> = due.iter().copied().collect();
     assert_eq!(unique.len(), due.len(), "a workflow is in {which:?} twice");
     let moment = |snapshot: &Snapshot| match which {
-        Clockwork::Timers => snapshot.meta().timer,
-        Clockwork::Expiries => snapshot.meta().expires_at,
+        TimeIndex::Timers => snapshot.meta().timer,
+        TimeIndex::Expiries => snapshot.meta().expires_at,
     };
     let expected: BTreeMap<WorkflowId, Timestamp> = snapshots
         .iter()
@@ -114,7 +114,7 @@ fn check_ready(snapshots: &Snapshots, rows: &[Row]) {
     let found: BTreeSet<(WorkflowId, JobIndex)> = rows
         .iter()
         .map(|row| {
-            let entry = ReadyEntry::read(row).unwrap();
+            let entry = ReadyJob::read(row).unwrap();
             let about = &snapshots[&entry.workflow].graph().jobs[entry.job.index()];
             assert_eq!(
                 (&entry.queue, entry.priority),

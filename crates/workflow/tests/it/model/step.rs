@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use tidegate_workflow::{
-    Action, Begin, Claim, Definition, Failure, Graph, JobDefinition, Json, LeaseRef, OnFailure,
-    Outcome, Paused, RestartScope, Retention, Retry, RetryWish, TriggerRule, WorkflowId,
+    Action, Claim, Definition, Failure, Graph, JobDefinition, Json, LeaseRef, OnFailure, Outcome,
+    Paused, RestartScope, Retention, Retry, RetryWish, StartMode, TriggerRule, WorkflowId,
 };
 
 pub(crate) const QUEUES: [&str; 2] = ["swift", "slow"];
@@ -15,7 +15,7 @@ pub(crate) const MOST_URGENT: u8 = 2;
 /// One thing that somebody does.
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
-    Create(Box<Graph>, Begin),
+    Create(Box<Graph>, StartMode),
     Claim(Asked),
     /// Looks at the store first, and takes all there is.
     ClaimAll(Asked),

@@ -5,9 +5,9 @@ mod check;
 use std::time::Duration;
 
 use tidegate_workflow::{
-    AboutServer, Action, Asks, Begin, Claimed, Created, Engine, EngineError, Graph, Job, JobState,
-    LeaseRef, NewWorkflow, Outcome, Report, Reported, Rerun, RestartScope, Snapshot, Status,
-    StoreError, Timestamp, WorkflowId,
+    Action, Claimed, Created, Engine, EngineError, Graph, HeartbeatQuery, Job, JobState, LeaseRef,
+    NewWorkflow, Outcome, Report, Reported, Rerun, RestartScope, ServerDescription, Snapshot,
+    StartMode, Status, StoreError, Timestamp, WorkflowId,
 };
 
 use super::check::Snapshots;
@@ -132,8 +132,9 @@ pub(crate) async fn run(engine: Engine, step: Step, now: Timestamp) -> Told {
         ),
         Step::Sweep => Told::Swept(engine.sweep(now).await.map_err(EngineError::from)),
         Step::Beat => {
+            let server = ServerDescription::default();
             let beat = engine
-                .beat(&AboutServer::default(), now, Asks::Nothing)
+                .heartbeat(&server, now, HeartbeatQuery::MembersOnly)
                 .await;
             Told::Beaten(beat.map(|_| ()).map_err(EngineError::from))
         }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use tidegate_workflow::{
-    Begin, Definition, Engine, Graph, JobDefinition, JobState, LeaseRef, Outcome, Paused,
+    Definition, Engine, Graph, JobDefinition, JobState, LeaseRef, Outcome, Paused, StartMode,
 };
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::timeout;
@@ -27,7 +27,7 @@ fn wanted() -> Step {
         jobs: vec![job],
         ..Definition::default()
     };
-    Step::Create(Box::new(Graph::build(definition).unwrap()), Begin::Now)
+    Step::Create(Box::new(Graph::build(definition).unwrap()), StartMode::Now)
 }
 
 impl World {
@@ -100,7 +100,7 @@ impl World {
 
 async fn until_it_hears_others(engine: &Engine) {
     let begin = Instant::now();
-    while !engine.hears_others() {
+    while !engine.receives_notifications() {
         assert!(begin.elapsed() < PATIENCE, "it does not hear the others");
         yield_now().await;
     }

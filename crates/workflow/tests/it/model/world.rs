@@ -3,10 +3,10 @@
 use std::collections::{BTreeSet, HashSet};
 
 use fastrand::Rng;
-use tidegate_workflow::rows::ReadyEntry;
+use tidegate_workflow::rows::ReadyJob;
 use tidegate_workflow::{
-    Action, Claimed, Clockwork, Engine, Graph, JobState, LeaseRef, OnFailure, Partition, Paused,
-    Rerun, RowSet, Snapshot, Status, Timestamp, WorkflowId, read_due_row,
+    Action, Claimed, Engine, Graph, JobState, LeaseRef, OnFailure, Partition, Paused, Rerun,
+    RowSet, Snapshot, Status, TimeIndex, Timestamp, WorkflowId, read_due_row,
 };
 use tokio::task::JoinSet;
 
@@ -357,9 +357,9 @@ impl World {
         let ready = rows(self.engines[0].store(), RowSet::Ready).await;
         let ready = ready
             .iter()
-            .map(|row| ReadyEntry::read(row).unwrap().workflow)
+            .map(|row| ReadyJob::read(row).unwrap().workflow)
             .find(stale);
-        let timers = rows(self.engines[0].store(), RowSet::Due(Clockwork::Timers)).await;
+        let timers = rows(self.engines[0].store(), RowSet::Due(TimeIndex::Timers)).await;
         let timers = timers
             .iter()
             .map(|row| read_due_row(row).unwrap().1)

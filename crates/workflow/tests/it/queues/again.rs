@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tidegate_workflow::{
-    Action, Begin, Engine, EngineError, JobState, LeaseRef, Outcome, Refusal, Report, Retry, Store,
-    WorkflowId, given_back,
+    Action, Engine, EngineError, JobState, LeaseRef, Outcome, Refusal, Report, Retry, StartMode,
+    Store, WorkflowId, given_back,
 };
 use tokio::time::timeout;
 
@@ -42,7 +42,7 @@ async fn reason(engine: &Engine, lease: LeaseRef, outcome: Outcome) -> &'static 
 async fn a_repeat_whose_caller_leaves_takes_no_job_from_its_worker(store: Store) {
     let engine = server(&store).await;
     let other = server(&store).await;
-    let id = create(&engine, "a b<a", Begin::Now).await;
+    let id = create(&engine, "a b<a", StartMode::Now).await;
     let a = take(&engine, 1).await.remove(0);
     let reports = || {
         vec![Report {
@@ -77,7 +77,7 @@ async fn a_repeat_whose_caller_leaves_takes_no_job_from_its_worker(store: Store)
 
 async fn a_caller_who_leaves_takes_no_job_from_whoever_repeated_the_report(store: Store) {
     let engine = server(&store).await;
-    let id = create(&engine, "a b<a", Begin::Now).await;
+    let id = create(&engine, "a b<a", StartMode::Now).await;
     let a = take(&engine, 1).await.remove(0);
     let reports = || {
         vec![Report {
@@ -111,7 +111,7 @@ async fn a_caller_who_leaves_takes_no_job_from_whoever_repeated_the_report(store
 /// A worker with a pool ran the next job three times at once.
 async fn a_report_that_is_twice_in_a_call_hands_over_once(store: Store) {
     let engine = server(&store).await;
-    create(&engine, "a b<a", Begin::Now).await;
+    create(&engine, "a b<a", StartMode::Now).await;
     let a = take(&engine, 1).await.remove(0);
     let reports = vec![
         Report {
@@ -135,7 +135,7 @@ async fn a_report_that_is_twice_in_a_call_hands_over_once(store: Store) {
         backoff: Duration::ZERO,
         ..Retry::default()
     };
-    create_of(&engine, wanted, Begin::Now).await;
+    create_of(&engine, wanted, StartMode::Now).await;
     let c = take(&engine, 3).await.remove(0);
     let reports = vec![
         Report {
@@ -163,7 +163,7 @@ async fn only_the_same_report_was_accepted_before(store: Store) {
     let all = [success("1"), failure(), back()];
     for (first, same) in [(0, vec![0]), (1, vec![1]), (2, vec![1, 2])] {
         let engine = server(&store).await;
-        create(&engine, "a", Begin::Now).await;
+        create(&engine, "a", StartMode::Now).await;
         let lease = take(&engine, 1).await.remove(0).lease;
         report(&engine, lease, all[first].clone(), 2).await.unwrap();
         for (at, outcome) in all.iter().enumerate() {
@@ -193,7 +193,7 @@ async fn only_the_same_report_was_accepted_before(store: Store) {
         backoff: Duration::ZERO,
         ..Retry::default()
     };
-    create_of(&engine, wanted, Begin::Now).await;
+    create_of(&engine, wanted, StartMode::Now).await;
     let a = take(&engine, 6).await.remove(0);
     let failed = vec![Report {
         lease: a.lease,
@@ -214,7 +214,7 @@ async fn only_the_same_report_was_accepted_before(store: Store) {
 /// The answer said when the lease would end, and it ended when the claim had said.
 async fn a_lease_ends_when_its_extension_says(store: Store) {
     let engine = server(&store).await;
-    let id = create(&engine, "a", Begin::Now).await;
+    let id = create(&engine, "a", StartMode::Now).await;
     let lease = take(&engine, 1).await.remove(0).lease;
     for expires in [at(60), at(6)] {
         assert_eq!(engine.extend(vec![(lease, expires)], at(1)).await, [Ok(())]);
@@ -232,7 +232,7 @@ async fn a_lease_ends_when_its_extension_says(store: Store) {
 
 async fn a_made_up_lease_was_never_given(store: Store) {
     let engine = server(&store).await;
-    create(&engine, "a", Begin::Now).await;
+    create(&engine, "a", StartMode::Now).await;
     let lease = take(&engine, 1).await.remove(0).lease;
     let made_up = LeaseRef {
         token: lease.token ^ 1,
@@ -246,7 +246,7 @@ async fn a_made_up_lease_was_never_given(store: Store) {
 /// The only worker idled beside the job until it had waited long enough for another one.
 async fn a_job_given_back_for_a_while_may_come_back_to_its_worker(store: Store) {
     let engine = server(&store).await;
-    create(&engine, "a b", Begin::Now).await;
+    create(&engine, "a b", StartMode::Now).await;
     let both = take(&engine, 1).await;
     let pause = Duration::from_secs(5);
     let reports = [

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_workflow::{Action, Begin, Engine, LeaseRef};
+use tidegate_workflow::{Action, Engine, LeaseRef, StartMode};
 use tokio::time::timeout;
 
 use super::orphans::commands;
@@ -28,7 +28,7 @@ async fn queues_that_no_job_names_cost_a_look_nothing() {
     assert_eq!(ranges(&redis, &engine).await, 0);
     let mut wanted = definition("a");
     wanted.jobs[0].queue = unknown[7].clone();
-    create_of(&other, wanted, Begin::Now).await;
+    create_of(&other, wanted, StartMode::Now).await;
     assert_eq!(ranges(&redis, &engine).await, 4, "one in each partition");
     assert!(woken(waits).await, "it has a job by now");
 }
@@ -46,7 +46,7 @@ async fn queues_take_turns_to_be_looked_at() {
         .iter_mut()
         .zip(&all)
         .for_each(|(job, queue)| job.queue.clone_from(queue));
-    let id = create_of(&other, wanted, Begin::Later).await;
+    let id = create_of(&other, wanted, StartMode::Later).await;
     let waits: Vec<_> = all.chunks(1).map(|queue| engine.arrival(queue)).collect();
     for _ in 0..4 {
         let read = ranges(&redis, &engine).await;
@@ -68,7 +68,7 @@ async fn workers_that_gave_many_jobs_back_hold_nobody_up() {
     let (store, ()) = simulated().await;
     let engine = server(&store).await;
     let jobs: Vec<String> = (0..JOBS).map(|job| format!("j{job}")).collect();
-    create(&engine, &jobs.join(" "), Begin::Now).await;
+    create(&engine, &jobs.join(" "), StartMode::Now).await;
     let claimed = take(&engine, 1).await;
     let leases: Vec<LeaseRef> = claimed.iter().map(|claimed| claimed.lease).collect();
     let queues = queues();
@@ -93,6 +93,6 @@ async fn workers_that_gave_many_jobs_back_hold_nobody_up() {
     };
     // It takes a second at most; it took minutes.
     timeout(Duration::from_secs(20), crowd).await.unwrap();
-    create(&engine, "new", Begin::Now).await;
+    create(&engine, "new", StartMode::Now).await;
     assert!(woken(waiting.remove(0)).await, "one may have the new job");
 }

@@ -4,8 +4,8 @@ use std::pin::Pin;
 use std::task::{Context, Waker};
 
 use tidegate_workflow::{
-    Action, Begin, Call, Claim, Claimed, Definition, Engine, EngineError, Fault, JobState, Leases,
-    Paused, Report, SimulatedStore, Status, Store,
+    Action, Call, Claim, Claimed, Definition, Engine, EngineError, Fault, JobState, LeasedBatch,
+    Paused, Report, SimulatedStore, StartMode, Status, Store,
 };
 
 use crate::support::{
@@ -24,7 +24,7 @@ on_every_store! {
     what_else_is_ready_fills_up_the_claim
 }
 
-type Arrival<'a> = Pin<Box<dyn Future<Output = Leases> + 'a>>;
+type Arrival<'a> = Pin<Box<dyn Future<Output = LeasedBatch> + 'a>>;
 
 fn still_waits(arrival: &mut Arrival<'_>) -> bool {
     arrival
@@ -40,7 +40,7 @@ fn waits<'a>(engine: &'a Engine, claim: &'a Claim) -> Arrival<'a> {
     arrival
 }
 
-async fn deliver(engine: &Engine, leases: Leases) -> Vec<Claimed> {
+async fn deliver(engine: &Engine, leases: LeasedBatch) -> Vec<Claimed> {
     engine.deliver(leases).await.unwrap()
 }
 
@@ -49,7 +49,7 @@ async fn a_new_job_comes_leased_to_a_worker_that_waits(store: Store) {
     let engine = server(&store).await;
     let asked = claim(1);
     let arrival = waits(&engine, &asked);
-    let id = create(&engine, "a", Begin::Now).await;
+    let id = create(&engine, "a", StartMode::Now).await;
     let claimed = deliver(&engine, arrival.await).await;
     assert_eq!((names(&claimed), claimed[0].attempt), (vec!["a"], 1));
     let snapshot = engine.show(id).await.unwrap();
@@ -70,7 +70,7 @@ async fn a_new_job_comes_leased_to_a_worker_that_waits(store: Store) {
 
 async fn what_follows_a_job_comes_leased_too_with_its_input(store: Store) {
     let engine = server(&store).await;
-    create(&engine, "a b<a", Begin::Now).await;
+    create(&engine, "a b<a", StartMode::Now).await;
     let first = take(&engine, 1).await.remove(0);
     let asked = claim(1);
     let arrival = waits(&engine, &asked);
@@ -87,7 +87,7 @@ async fn each_worker_that_waits_gets_one_job_before_any_gets_another(store: Stor
     let asked = claim(3);
     let first = waits(&engine, &asked);
     let second = waits(&engine, &asked);
-    create(&engine, "a b c d e f g", Begin::Now).await;
+    create(&engine, "a b c d e f g", StartMode::Now).await;
     let first = deliver(&engine, first.await).await;
     let second = deliver(&engine, second.await).await;
     assert_eq!(
@@ -109,14 +109,14 @@ async fn the_most_urgent_jobs_of_a_write_go_first(store: Store) {
         definition
     };
     let arrival = waits(&engine, &asked);
-    create_of(&engine, of_priority("a b c d"), Begin::Now).await;
+    create_of(&engine, of_priority("a b c d"), StartMode::Now).await;
     assert_eq!(names(&deliver(&engine, arrival.await).await), ["c", "d"]);
     take(&engine, 1).await;
     // What a report makes ready goes to whoever reports.
     create_of(
         &engine,
         of_priority("root x<root y<root z<root"),
-        Begin::Now,
+        StartMode::Now,
     )
     .await;
     let root = take(&engine, 2).await.remove(0);
@@ -132,7 +132,7 @@ async fn the_most_urgent_jobs_of_a_write_go_first(store: Store) {
     let urgent = |priority: u8| {
         let mut definition = definition(&format!("p{priority}"));
         definition.jobs[0].priority = priority;
-        new(definition, Begin::Now)
+        new(definition, StartMode::Now)
     };
     engine
         .create((0..8).map(urgent).collect(), at(5))
@@ -147,7 +147,7 @@ async fn who_leaves_with_a_job_gives_it_back(store: Store) {
     let asked = claim(1);
     let leaves = waits(&engine, &asked);
     let stays = waits(&engine, &asked);
-    create(&engine, "a", Begin::Now).await;
+    create(&engine, "a", StartMode::Now).await;
     drop(leaves);
     let claimed = deliver(&engine, stays.await).await;
     assert_eq!(names(&claimed), ["a"], "the other one has it");
@@ -167,7 +167,7 @@ async fn jobs_that_a_worker_may_not_have_go_through_the_queue(store: Store) {
     };
     let mut of_others = waits(&engine, &other);
     let away = waits(&engine, &elsewhere);
-    create(&engine, "a", Begin::Now).await;
+    create(&engine, "a", StartMode::Now).await;
     assert!(still_waits(&mut of_others));
     assert_eq!(names(&take(&engine, 1).await), ["a"]);
     // A queue that is paused, and a workflow that is.
@@ -177,11 +177,11 @@ async fn jobs_that_a_worker_may_not_have_go_through_the_queue(store: Store) {
         .unwrap();
     let mut paused = definition("b");
     paused.jobs[0].queue = "elsewhere".to_owned();
-    create_of(&engine, paused, Begin::Now).await;
+    create_of(&engine, paused, StartMode::Now).await;
     assert!(away.await.is_empty(), "the queue is paused");
     let asked = claim(1);
     let mut waits = waits(&engine, &asked);
-    let later = create(&engine, "c", Begin::Later).await;
+    let later = create(&engine, "c", StartMode::Later).await;
     assert!(still_waits(&mut waits), "it was not started");
     engine.act(later, Action::Start, at(2)).await.unwrap();
     assert_eq!(names(&deliver(&engine, waits.await).await), ["c"]);
@@ -194,10 +194,10 @@ async fn a_creation_that_was_there_before_leases_nothing(store: Store) {
         idempotency_key: Some("key".to_owned()),
         ..definition("a")
     };
-    let id = create_of(&first, keyed(), Begin::Now).await;
+    let id = create_of(&first, keyed(), StartMode::Now).await;
     let asked = claim(1);
     let arrival = waits(&second, &asked);
-    assert_eq!(create_of(&second, keyed(), Begin::Now).await, id);
+    assert_eq!(create_of(&second, keyed(), StartMode::Now).await, id);
     assert!(arrival.await.is_empty(), "it looks for itself");
     let claimed = take(&second, 1).await;
     assert_eq!(
@@ -214,7 +214,7 @@ async fn what_else_is_ready_fills_up_the_claim(store: Store) {
     let engine = server(&store).await;
     let asked = claim(3);
     let arrival = waits(&engine, &asked);
-    let jobs = ["a", "b", "c", "d"].map(|name| new(definition(name), Begin::Now));
+    let jobs = ["a", "b", "c", "d"].map(|name| new(definition(name), StartMode::Now));
     engine
         .create(jobs.into(), at(0))
         .await
@@ -230,7 +230,7 @@ async fn what_else_is_ready_fills_up_the_claim(store: Store) {
 async fn a_write_that_fails_leases_nothing() {
     let store = SimulatedStore::new(1);
     let engine = server(&Store::Simulated(store.clone())).await;
-    create(&engine, "known", Begin::Now).await;
+    create(&engine, "known", StartMode::Now).await;
     take(&engine, 0).await;
     let asked = claim(1);
     let arrival = waits(&engine, &asked);
@@ -242,14 +242,14 @@ async fn a_write_that_fails_leases_nothing() {
         }
     });
     let created = engine
-        .create(vec![new(definition("a"), Begin::Now)], at(0))
+        .create(vec![new(definition("a"), StartMode::Now)], at(0))
         .await
         .remove(0);
     assert!(matches!(created, Err(EngineError::Store(_))), "{created:?}");
     assert!(arrival.await.is_empty(), "it looks for itself");
     store.inject(|_| Fault::None);
     let arrival = engine.arrival(&asked.queues);
-    create(&engine, "b", Begin::Now).await;
+    create(&engine, "b", StartMode::Now).await;
     arrival.await;
     assert_eq!(names(&take(&engine, 1).await), ["b"]);
 }
@@ -259,7 +259,7 @@ async fn a_write_that_fails_leases_nothing() {
 async fn a_write_whose_answer_is_lost_leases_once() {
     let store = SimulatedStore::new(1);
     let engine = server(&Store::Simulated(store.clone())).await;
-    create(&engine, "known", Begin::Now).await;
+    create(&engine, "known", StartMode::Now).await;
     take(&engine, 0).await;
     let asked = claim(1);
     let arrival = waits(&engine, &asked);
@@ -271,7 +271,7 @@ async fn a_write_whose_answer_is_lost_leases_once() {
             Fault::None
         }
     });
-    let id = create(&engine, "a", Begin::Now).await;
+    let id = create(&engine, "a", StartMode::Now).await;
     let claimed = deliver(&engine, arrival.await).await;
     assert_eq!(
         (names(&claimed), claimed[0].lease.workflow),
@@ -288,12 +288,12 @@ async fn a_write_whose_answer_is_lost_leases_once() {
 async fn a_job_for_a_worker_that_waits_takes_one_script() {
     let (store, redis) = redis().await;
     let engine = server(&store).await;
-    create(&engine, "known", Begin::Now).await;
+    create(&engine, "known", StartMode::Now).await;
     take(&engine, 1).await;
     let asked = claim(1);
     let arrival = waits(&engine, &asked);
     let monitor = redis.monitor();
-    create(&engine, "a", Begin::Now).await;
+    create(&engine, "a", StartMode::Now).await;
     assert_eq!(deliver(&engine, arrival.await).await.len(), 1);
     let _ = redis.raw("ECHO end");
     let sent = monitor.commands_until("end");

@@ -8,7 +8,7 @@ on_every_store! {
 
 fn ready_row(workflow: WorkflowId) -> Vec<u8> {
     let queue = "default".to_owned();
-    ReadyEntry {
+    ReadyJob {
         queue,
         handler: "do".to_owned(),
         limit_key: String::new(),
@@ -25,7 +25,7 @@ async fn what_cannot_be_read_fails_for_itself_alone(store: Store) {
     let engine = server(&store).await;
     let broken = WorkflowId::new(at(0), Partition(0), 1);
     let rubbish = vec![255; 9];
-    let birth = Birth {
+    let birth = CreationRecord {
         graph: rubbish.clone(),
         label: rubbish.clone(),
         idempotency_key: None,
@@ -38,7 +38,7 @@ async fn what_cannot_be_read_fails_for_itself_alone(store: Store) {
         meta: rubbish,
         birth: Some(birth),
         ready,
-        timer: Moved::To(at(0)),
+        timer: TimerMove::To(at(0)),
         ..Put::default()
     };
     let change = Change {
@@ -48,7 +48,7 @@ async fn what_cannot_be_read_fails_for_itself_alone(store: Store) {
         write: Write::Put(Box::new(put)),
     };
     store.apply(Partition(0), &[change]).await.unwrap();
-    create(&engine, "a b", Begin::Now).await;
+    create(&engine, "a b", StartMode::Now).await;
     let both = [take(&engine, 1).await, take(&engine, 2).await].concat();
     assert_eq!(names(&both), ["a", "b"]);
     let queues = queues();
@@ -96,7 +96,7 @@ async fn ready_rows_without_their_workflow_are_removed() {
     let (store, redis) = redis().await;
     let engine = server(&store).await;
     for _ in 0..LOST {
-        create(&engine, "a", Begin::Now).await;
+        create(&engine, "a", StartMode::Now).await;
     }
     lose_workflows(&redis);
     let fresh = server(&store).await;
@@ -119,7 +119,7 @@ async fn ready_rows_without_their_workflow_are_removed() {
             .unwrap(),
         [(0, vec![])]
     );
-    create(&fresh, "real", Begin::Now).await;
+    create(&fresh, "real", StartMode::Now).await;
     assert_eq!(
         names(&take(&engine, 2).await),
         ["real"],
@@ -134,7 +134,7 @@ async fn many_small_workflows_of_another_server_are_read_with_few_commands() {
     let one = server(&store).await;
     let other = server(&store).await;
     let all: Vec<NewWorkflow> = (0..200)
-        .map(|_| new(definition("a b<a"), Begin::Now))
+        .map(|_| new(definition("a b<a"), StartMode::Now))
         .collect();
     assert!(one.create(all, at(0)).await.iter().all(Result::is_ok));
     other.look_around().await.unwrap();
@@ -152,7 +152,7 @@ async fn many_small_workflows_of_another_server_are_read_with_few_commands() {
 async fn timers_without_their_workflow_do_not_stop_others() {
     let (store, redis) = redis().await;
     let engine = server(&store).await;
-    let id = create(&engine, "a", Begin::Now).await;
+    let id = create(&engine, "a", StartMode::Now).await;
     let claimed = take(&engine, 0).await;
     let partition = id.partition();
     let keys = redis.raw("KEYS *:tm");
@@ -185,7 +185,7 @@ async fn timers_without_their_workflow_do_not_stop_others() {
         "the lease ended"
     );
     assert!(
-        due_of_each(&store, Clockwork::Timers, at(1_000).micros(), 1_000)
+        due_of_each(&store, TimeIndex::Timers, at(1_000).micros(), 1_000)
             .await
             .unwrap()
             .is_empty()
@@ -197,8 +197,8 @@ async fn timers_without_their_workflow_do_not_stop_others() {
 async fn a_workflow_that_was_lost_leaves_nothing() {
     let store = SimulatedStore::new(1);
     let engine = server(&Store::Simulated(store.clone())).await;
-    let lost = create(&engine, "a b", Begin::Now).await;
-    let ended = create(&engine, "c", Begin::Now).await;
+    let lost = create(&engine, "a b", StartMode::Now).await;
+    let ended = create(&engine, "c", StartMode::Now).await;
     for claimed in take(&engine, 1).await {
         if claimed.lease.workflow == ended {
             succeed(&engine, claimed.lease, 2).await.unwrap();
@@ -215,7 +215,7 @@ async fn a_workflow_that_was_lost_leaves_nothing() {
         fresh.sweep(at(100 * 86_400)).await.unwrap();
     }
     let store = Store::Simulated(store);
-    for which in [Clockwork::Timers, Clockwork::Expiries] {
+    for which in [TimeIndex::Timers, TimeIndex::Expiries] {
         assert!(
             due_of_each(&store, which, at(1_000 * 86_400).micros(), 9)
                 .await

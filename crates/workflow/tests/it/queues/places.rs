@@ -1,6 +1,6 @@
 //! Jobs at work whose number is bounded.
 
-use tidegate_workflow::{Begin, EngineError, LimitDefinition, Refusal, Scope, Store};
+use tidegate_workflow::{EngineError, LimitDefinition, Refusal, Scope, StartMode, Store};
 
 use crate::support::{LEASE, at, create_of, definition, server, succeed, take};
 
@@ -16,7 +16,7 @@ async fn a_lease_whose_place_is_gone_is_not_extended(store: Store) {
         of: Scope::Queue,
         entries: Vec::new(),
     }];
-    create_of(&engine, wanted, Begin::Now).await;
+    create_of(&engine, wanted, StartMode::Now).await;
     let claimed = take(&engine, 1).await;
     let leases = ["bounded", "free"].map(|name| {
         claimed

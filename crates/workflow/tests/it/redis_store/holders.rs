@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use tidegate_pipeline::test_util::{RedisCluster, RedisServer};
-use tidegate_workflow::{Hold, Store, StoreError};
+use tidegate_workflow::{PermitRequest, Store, StoreError};
 
 use super::open;
 use super::replicas::open_waiting;
@@ -19,7 +19,7 @@ async fn hold(
     numbers: std::ops::Range<u32>,
 ) -> Result<usize, StoreError> {
     let leases: Vec<_> = numbers.map(lease).collect();
-    let hold = Hold {
+    let hold = PermitRequest {
         set,
         most: 2,
         leases: &leases,
@@ -72,7 +72,7 @@ async fn many_sets_are_one_round_trip() {
     let leases = [lease(1), lease(2)];
     let holds: Vec<_> = names
         .iter()
-        .map(|set| Hold {
+        .map(|set| PermitRequest {
             set,
             most: 2,
             leases: &leases,
@@ -118,7 +118,7 @@ async fn a_place_that_no_replica_has_does_not_count() {
     let leases = [lease(1), lease(2), lease(3)];
     let holds: Vec<_> = names
         .iter()
-        .map(|set| Hold {
+        .map(|set| PermitRequest {
             set,
             most: 2,
             leases: &leases,
@@ -182,7 +182,7 @@ async fn without_time_the_clock_of_the_server_counts() {
         [at(61); 2]
     );
     let late = [lease(5), lease(6)];
-    let hold = Hold {
+    let hold = PermitRequest {
         set: "a",
         most: 2,
         leases: &late,

@@ -2,7 +2,7 @@
 
 use tidegate_pipeline::test_util::RedisServer;
 use tidegate_workflow::{
-    Begin, Definition, Engine, Graph, JobDefinition, JobIndex, LeaseRef, Report, Status,
+    Definition, Engine, Graph, JobDefinition, JobIndex, LeaseRef, Report, StartMode, Status,
 };
 
 use crate::support::{at, claim, create_of, redis, server, succeed, success};
@@ -32,7 +32,7 @@ async fn servers_that_write_one_large_workflow_in_turn_read_what_the_other_has_c
     const AT_ONCE: usize = 20;
     let (store, redis) = redis().await;
     let servers = [server(&store).await, server(&store).await];
-    let id = create_of(&servers[0], wide(JOBS), Begin::Now).await;
+    let id = create_of(&servers[0], wide(JOBS), StartMode::Now).await;
     let claimed = servers[0].claim(&claim(JOBS), at(1)).await.unwrap();
     let leases: Vec<LeaseRef> = claimed.iter().map(|claimed| claimed.lease).collect();
     assert_eq!(leases.len(), JOBS);
@@ -75,7 +75,7 @@ async fn what_is_shown_of_a_large_workflow_is_what_is_read_of_it() {
     let (store, redis) = redis().await;
     let one = server(&store).await;
     let other = server(&store).await;
-    let id = create_of(&one, wide(JOBS), Begin::Now).await;
+    let id = create_of(&one, wide(JOBS), StartMode::Now).await;
     let all = other.show(id).await.unwrap();
     let page = |graph: &Graph| {
         (0..graph.jobs.len() as u32)
@@ -120,7 +120,7 @@ async fn a_large_state_is_read_in_pieces_and_is_of_one_moment() {
     let (store, redis) = redis().await;
     let one = server(&store).await;
     let other = server(&store).await;
-    let id = create_of(&one, wide(JOBS), Begin::Now).await;
+    let id = create_of(&one, wide(JOBS), StartMode::Now).await;
     let before = whole_reads(&redis);
     let worker = async {
         let mut jobs = 0;
@@ -160,7 +160,7 @@ async fn a_server_that_knows_a_large_state_of_long_ago_reads_it_in_pieces() {
     let (store, redis) = redis().await;
     let one = server(&store).await;
     let other = server(&store).await;
-    let id = create_of(&one, wide(JOBS), Begin::Now).await;
+    let id = create_of(&one, wide(JOBS), StartMode::Now).await;
     let old = other.claim(&claim(10), at(1)).await.unwrap();
     let before = whole_reads(&redis);
     // More writes than the trail has, and then fewer.
@@ -190,7 +190,7 @@ async fn servers_that_write_one_large_workflow_at_the_same_time_are_all_served()
         server(&store).await,
         server(&store).await,
     ];
-    let id = create_of(&servers[0], wide(JOBS), Begin::Now).await;
+    let id = create_of(&servers[0], wide(JOBS), StartMode::Now).await;
     let before = whole_reads(&redis);
     let work = async |server: &Engine| {
         loop {
@@ -230,7 +230,7 @@ async fn a_graph_that_was_looked_at_is_remembered() {
     let (store, redis) = redis().await;
     let one = server(&store).await;
     let other = server(&store).await;
-    let id = create_of(&one, wide(3_000), Begin::Now).await;
+    let id = create_of(&one, wide(3_000), StartMode::Now).await;
     let page = |graph: &Graph| {
         (0..graph.jobs.len() as u32)
             .map(JobIndex)

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use tidegate_pipeline::Client;
 use tidegate_pipeline::test_util::{RedisCluster, RedisServer};
-use tidegate_workflow::change::{Delete, Moved, Put, ResultField};
+use tidegate_workflow::change::{Delete, Put, ResultField, TimerMove};
 use tidegate_workflow::rows::Section;
 use tidegate_workflow::{
-    Begin, Claim, Clockwork, Definition, Engine, EngineOptions, Graph, JobDefinition, JobIndex,
-    JobNote, Json, NewWorkflow, Noted, Order, Outcome, Partition, RedisOptions, Report, Span,
-    Store, WorkflowId,
+    Claim, Definition, Engine, EngineOptions, Graph, JobDefinition, JobIndex, JobNote, Json,
+    NewWorkflow, Noted, Order, Outcome, Partition, RedisOptions, Report, RowRange, StartMode,
+    Store, TimeIndex, WorkflowId,
 };
 
 use super::{open, open_with, open_with_client, options};
@@ -43,8 +43,8 @@ async fn a_workflow_has_few_keys_and_they_go_with_it() {
         jobs: vec![(JobIndex(12), b"state".to_vec())],
         index: added(vec![row.clone()]),
         ready: added(vec![ready_row("default", 1, id, 12)]),
-        timer: Moved::To(micros(1)),
-        expiry: Moved::To(micros(2)),
+        timer: TimerMove::To(micros(1)),
+        expiry: TimerMove::To(micros(2)),
         ..Put::default()
     };
     done(&store, create(id, put)).await;
@@ -157,7 +157,7 @@ async fn check_writes(store: &Store, client: &Client, nodes: u64, ids: &[Workflo
         let here = ids.iter().filter(|id| id.partition() == partition);
         let change = |&id| {
             let put = Put {
-                timer: Moved::To(micros(1)),
+                timer: TimerMove::To(micros(1)),
                 ..Put::default()
             };
             create(id, put)
@@ -181,12 +181,12 @@ async fn check_reads(store: &Store, client: &Client, nodes: u64, ids: &[Workflow
         .iter()
         .map(|&id| (id, vec![ResultField::Output(JobIndex(0))]))
         .collect();
-    let span = || Span::of(Section::All.prefix());
+    let span = || RowRange::of(Section::All.prefix());
     let spans: Vec<_> = (0..PARTITIONS).map(|at| (Partition(at), span())).collect();
-    let count = [span(), Span::of(b"s".to_vec())];
+    let count = [span(), RowRange::of(b"s".to_vec())];
     let prefixes = [b"a".to_vec(), b"b".to_vec()];
     let page = store.page(&spans, Order::NewestFirst, 100);
-    let due = due_of_each(store, Clockwork::Timers, 5, 100);
+    let due = due_of_each(store, TimeIndex::Timers, 5, 100);
     let numbers = [
         writes(client, store.load(ids)).await,
         writes(client, store.heads(ids)).await,
@@ -301,7 +301,7 @@ async fn finish(store: Store, workflows: usize) {
     let now = micros(1_795_000_000_123_456);
     let new = NewWorkflow {
         graph,
-        begin: Begin::Now,
+        begin: StartMode::Now,
         created_at: None,
     };
     let created = engine.create(vec![new; workflows], now).await;
@@ -366,13 +366,13 @@ async fn stores_of_one_redis_do_not_meet() {
     )
     .await;
     let put = Put {
-        timer: Moved::To(micros(1)),
+        timer: TimerMove::To(micros(1)),
         ..Put::default()
     };
     done(&store, create(id(1, 0), put)).await;
     assert_eq!(other.load(&[id(1, 0)]).await.unwrap(), [None]);
     assert_eq!(
-        due_of_each(&other, Clockwork::Timers, 9, 9).await.unwrap(),
+        due_of_each(&other, TimeIndex::Timers, 9, 9).await.unwrap(),
         []
     );
     assert_eq!((store.partitions(), other.partitions()), (PARTITIONS, 1));

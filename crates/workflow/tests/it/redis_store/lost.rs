@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate_pipeline::Client;
 use tidegate_pipeline::test_util::RedisServer;
 use tidegate_workflow::{
-    Begin, Engine, EngineError, Paused, RedisOptions, RedisStore, Register, Store, StoreError,
+    Engine, EngineError, Paused, RedisOptions, RedisStore, Register, StartMode, Store, StoreError,
 };
 
 use super::{open, open_with, options};
@@ -34,7 +34,7 @@ fn is_there(redis: &RedisServer, key: &str) -> bool {
 #[tokio::test]
 async fn what_redis_lost_of_the_store_itself_is_written_again() {
     let (engine, store, redis) = engine().await;
-    create(&engine, "a", Begin::Now).await;
+    create(&engine, "a", StartMode::Now).await;
     engine
         .set_queue_paused("default", Paused::Yes)
         .await
@@ -81,16 +81,16 @@ async fn what_is_acknowledged_after_a_loss_is_found_after_a_restart() {
     let (engine, _, redis) = engine().await;
     // Every partition has some.
     for _ in 0..100 {
-        create(&engine, "a", Begin::Now).await;
+        create(&engine, "a", StartMode::Now).await;
     }
     for _ in 0..10 {
         let _ = redis.raw("FLUSHALL");
-        let next = create(&engine, "a", Begin::Now).await;
+        let next = create(&engine, "a", StartMode::Now).await;
         let restarted = another(&redis, 1).await;
         assert_eq!(restarted.partitions(), PARTITIONS);
         assert!(restarted.load(&[next]).await.unwrap()[0].is_some());
         for _ in 0..100 {
-            create(&engine, "a", Begin::Now).await;
+            create(&engine, "a", StartMode::Now).await;
         }
     }
 }
@@ -101,7 +101,7 @@ async fn what_is_acknowledged_in_a_partition_that_was_never_used_is_found() {
     for _ in 0..8 {
         let (engine, _, redis) = engine().await;
         let _ = redis.raw("FLUSHALL");
-        let next = create(&engine, "a", Begin::Now).await;
+        let next = create(&engine, "a", StartMode::Now).await;
         let restarted = another(&redis, 1).await;
         assert_eq!(restarted.partitions(), PARTITIONS);
         assert!(restarted.load(&[next]).await.unwrap()[0].is_some());
@@ -115,7 +115,7 @@ async fn what_is_written_beside_the_store_of_another_server_is_not_acknowledged(
     let _ = redis.raw("FLUSHALL");
     let _other = another(&redis, 1).await;
     let answer = engine
-        .create(vec![new(definition("a"), Begin::Now)], at(1))
+        .create(vec![new(definition("a"), StartMode::Now)], at(1))
         .await
         .remove(0);
     assert!(
@@ -127,7 +127,7 @@ async fn what_is_written_beside_the_store_of_another_server_is_not_acknowledged(
 #[tokio::test]
 async fn a_report_that_finds_nothing_looks_whether_all_is_gone() {
     let (engine, _, redis) = engine().await;
-    let id = create(&engine, "a", Begin::Now).await;
+    let id = create(&engine, "a", StartMode::Now).await;
     let _ = redis.raw("FLUSHALL");
     let gone = engine
         .act(id, tidegate_workflow::Action::Pause, at(1))
@@ -139,7 +139,7 @@ async fn a_report_that_finds_nothing_looks_whether_all_is_gone() {
 #[tokio::test]
 async fn servers_that_make_a_lost_store_again_agree() {
     let (first, _, redis) = engine().await;
-    create(&first, "a", Begin::Now).await;
+    create(&first, "a", StartMode::Now).await;
     let second = engine_over(&another(&redis, PARTITIONS).await).await;
     for _ in 0..20 {
         let _ = redis.raw("FLUSHALL");
@@ -149,7 +149,7 @@ async fn servers_that_make_a_lost_store_again_agree() {
         let id = redis.raw("HGET tg:meta id");
         for engine in [&first, &second] {
             engine.look_around().await.unwrap();
-            create(engine, "a", Begin::Now).await;
+            create(engine, "a", StartMode::Now).await;
         }
         assert_eq!(redis.raw("HGET tg:meta id"), id);
     }
@@ -161,7 +161,7 @@ async fn a_store_that_another_server_made_with_other_partitions_is_not_written()
     let Store::Redis(redis_store) = &store else {
         unreachable!()
     };
-    create(&engine, "a", Begin::Now).await;
+    create(&engine, "a", StartMode::Now).await;
     let _ = redis.raw("FLUSHALL");
     let other = another(&redis, 1).await;
     assert!(!redis_store.is_replaced());
@@ -178,7 +178,7 @@ async fn a_store_that_another_server_made_with_other_partitions_is_not_written()
     );
     assert!(redis_store.is_replaced());
     let refused = engine
-        .create(vec![new(definition("a"), Begin::Now)], at(1))
+        .create(vec![new(definition("a"), StartMode::Now)], at(1))
         .await
         .remove(0);
     assert!(

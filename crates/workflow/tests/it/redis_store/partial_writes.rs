@@ -2,8 +2,8 @@
 
 use tidegate_pipeline::test_util::RedisServer;
 use tidegate_workflow::{
-    Action, Begin, Clockwork, Engine, EngineError, EngineOptions, Partition, RowSet, Status, Store,
-    StoreError, WorkflowId, due_row,
+    Action, Engine, EngineError, EngineOptions, Partition, RowSet, StartMode, Status, Store,
+    StoreError, TimeIndex, WorkflowId, due_row,
 };
 
 use super::open;
@@ -32,7 +32,7 @@ async fn check_rows(engine: &Engine, id: WorkflowId) {
     index.sort();
     assert_eq!(rows(engine.store(), RowSet::Ready).await, ready);
     assert_eq!(rows(engine.store(), RowSet::Index).await, index);
-    let timers = rows(engine.store(), RowSet::Due(Clockwork::Timers)).await;
+    let timers = rows(engine.store(), RowSet::Due(TimeIndex::Timers)).await;
     let expected: Vec<_> = shown
         .meta()
         .timer
@@ -52,7 +52,7 @@ async fn check_half_a_script(
     let engine = Engine::start(store, EngineOptions::default())
         .await
         .unwrap();
-    let id = support::create(&engine, "a b c<a", Begin::Now).await;
+    let id = support::create(&engine, "a b c<a", StartMode::Now).await;
     let before = engine.show(id).await.unwrap();
     breaks(&redis);
     let refused = |error: &EngineError| {
@@ -65,7 +65,7 @@ async fn check_half_a_script(
     refused(&claimed.unwrap_err());
     let mut keyed = support::definition("d");
     keyed.idempotency_key = Some("key".to_owned());
-    let creation = support::new(keyed.clone(), Begin::Now);
+    let creation = support::new(keyed.clone(), StartMode::Now);
     let created = engine
         .create(vec![creation.clone()], support::at(1))
         .await
@@ -149,7 +149,7 @@ async fn what_a_script_did_by_half_is_removed_with_the_workflow() {
     let engine = Engine::start(store.clone(), EngineOptions::default())
         .await
         .unwrap();
-    let id = support::create(&engine, "a b", Begin::Later).await;
+    let id = support::create(&engine, "a b", StartMode::Later).await;
     let acl = |rule: &str| {
         assert!(
             redis
@@ -173,7 +173,7 @@ async fn what_a_script_did_by_half_is_removed_with_the_workflow() {
         .act(id, Action::Delete, support::at(2))
         .await
         .unwrap();
-    for set in [RowSet::Ready, RowSet::Index, RowSet::Due(Clockwork::Timers)] {
+    for set in [RowSet::Ready, RowSet::Index, RowSet::Due(TimeIndex::Timers)] {
         assert_eq!(rows(&store, set).await, Vec::<Vec<u8>>::new(), "{set:?}");
     }
 }
@@ -192,8 +192,8 @@ async fn what_a_script_did_by_half_lacks_nothing_after_a_restart() {
         let engine = Engine::start(store.clone(), EngineOptions::default())
             .await
             .unwrap();
-        let id = support::create(&engine, "a b c<a", Begin::Now).await;
-        let old = support::create(&engine, "d", Begin::Later).await;
+        let id = support::create(&engine, "a b c<a", StartMode::Now).await;
+        let old = support::create(&engine, "d", StartMode::Later).await;
         let acl = |rule: &str| {
             assert!(
                 redis
@@ -258,7 +258,7 @@ async fn rows_that_a_workflow_does_not_have_are_removed_when_they_are_met() {
     let engine = Engine::start(store.clone(), EngineOptions::default())
         .await
         .unwrap();
-    let id = support::create(&engine, "a", Begin::Now).await;
+    let id = support::create(&engine, "a", StartMode::Now).await;
     let row = rows(&store, RowSet::Ready).await.remove(0);
     let claimed = engine
         .claim(&support::claim(1), support::at(1))

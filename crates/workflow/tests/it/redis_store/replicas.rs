@@ -6,8 +6,8 @@ use std::time::Duration;
 use tidegate_pipeline::test_util::RedisServer;
 use tidegate_pipeline::{Client, Config};
 use tidegate_workflow::{
-    Begin, Definition, Engine, EngineError, NewWorkflow, Paused, RedisOptions, RedisStore, Store,
-    StoreError, WorkflowId,
+    Definition, Engine, EngineError, NewWorkflow, Paused, RedisOptions, RedisStore, StartMode,
+    Store, StoreError, WorkflowId,
 };
 
 use super::open;
@@ -37,7 +37,7 @@ fn keyed(key: &str) -> NewWorkflow {
             idempotency_key: Some(key.to_owned()),
             ..definition("a")
         },
-        Begin::Now,
+        StartMode::Now,
     )
 }
 

@@ -30,7 +30,7 @@ async fn each_lease_has_a_higher_number(store: Store) {
         backoff: Duration::ZERO,
         ..Retry::default()
     };
-    let id = create_of(&engine, wanted, Begin::Now).await;
+    let id = create_of(&engine, wanted, StartMode::Now).await;
     let first = only(&engine, 1).await;
     report(
         &engine,
@@ -76,12 +76,12 @@ async fn a_lost_lease_says_why(store: Store) {
             },
         ),
     ] {
-        let id = create_of(&engine, definition("a"), Begin::Now).await;
+        let id = create_of(&engine, definition("a"), StartMode::Now).await;
         let lease = only(&engine, 1).await.lease;
         engine.act(id, action, at(2)).await.unwrap();
         assert_eq!(reason(lease).await, word);
     }
-    let id = create_of(&engine, definition("a"), Begin::Now).await;
+    let id = create_of(&engine, definition("a"), StartMode::Now).await;
     let lease = only(&engine, 1).await.lease;
     report(&engine, lease, failure(), 2).await.unwrap();
     engine.act(id, Action::RetryFailed, at(3)).await.unwrap();
@@ -93,7 +93,7 @@ async fn a_lost_lease_says_why(store: Store) {
     let mut wanted = definition("slow<fails fails");
     wanted.jobs[1].timeout = Some(Duration::from_secs(10));
     wanted.jobs[0].after.clear();
-    create_of(&engine, wanted, Begin::Now).await;
+    create_of(&engine, wanted, StartMode::Now).await;
     let both = take(&engine, 6).await;
     engine.sweep(at(100)).await.unwrap();
     assert_eq!(reason(one(&both, "fails").lease).await, "timed_out");
@@ -120,7 +120,7 @@ async fn a_job_that_runs_after_failures_is_told_of_them(store: Store) {
             .unwrap()
             .rule = rule;
     }
-    let id = create_of(&engine, wanted, Begin::Now).await;
+    let id = create_of(&engine, wanted, StartMode::Now).await;
     let first = take(&engine, 1).await;
     report(&engine, one(&first, "good").lease, success("[7]"), 2)
         .await
@@ -167,7 +167,7 @@ async fn a_job_is_told_what_is_doomed(store: Store) {
     create_of(
         &engine,
         with_rule(jobs, "alarm", TriggerRule::AnyFailed),
-        Begin::Now,
+        StartMode::Now,
     )
     .await;
     let first = take(&engine, 1).await;
@@ -195,7 +195,7 @@ async fn errors_of_many_parents_are_bounded(store: Store) {
         "join",
         TriggerRule::AllDone,
     );
-    create_of(&engine, wanted, Begin::Now).await;
+    create_of(&engine, wanted, StartMode::Now).await;
     let mut reports = Vec::new();
     while reports.len() < PARENTS {
         let claimed = take(&engine, 1).await;

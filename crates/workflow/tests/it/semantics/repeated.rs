@@ -14,7 +14,7 @@ on_every_store! {
 async fn a_retry_that_is_sent_twice_is_done_once(store: Store) {
     let engine = server(&store).await;
     let other = server(&store).await;
-    let id = create_of(&engine, definition("a b<a c"), Begin::Now).await;
+    let id = create_of(&engine, definition("a b<a c"), StartMode::Now).await;
     for (step, action) in [
         (0, Action::RetryFailed),
         (10, Action::RetryJob("a".to_owned())),
@@ -66,7 +66,7 @@ async fn a_retry_that_is_sent_twice_is_done_once(store: Store) {
 async fn a_retry_is_judged_by_the_state_that_it_changes(store: Store) {
     let engine = server(&store).await;
     let other = server(&store).await;
-    let id = create_of(&engine, definition("a b"), Begin::Now).await;
+    let id = create_of(&engine, definition("a b"), StartMode::Now).await;
     let both = take(&engine, 1).await;
     report(&engine, one(&both, "a").lease, failure(), 2)
         .await
@@ -100,7 +100,7 @@ async fn a_retry_is_judged_by_the_state_that_it_changes(store: Store) {
 async fn an_action_by_status_leaves_what_has_another_by_now(store: Store) {
     let engine = server(&store).await;
     let other = server(&store).await;
-    let id = create_of(&engine, definition("a"), Begin::Later).await;
+    let id = create_of(&engine, definition("a"), StartMode::Later).await;
     let pending = Condition {
         statuses: vec![Status::Pending],
         ..Condition::default()
@@ -128,7 +128,7 @@ async fn a_key_belongs_to_a_definition_however_it_is_spelled(store: Store) {
         wanted.globals = Some(Json::parse(globals).unwrap());
         wanted.jobs[0].params = Some(Json::parse(params).unwrap());
         engine
-            .create(vec![new(wanted, Begin::Now)], at(0))
+            .create(vec![new(wanted, StartMode::Now)], at(0))
             .await
             .remove(0)
             .map(|created| created.existing)
@@ -155,7 +155,7 @@ async fn a_key_belongs_to_a_definition_in_whatever_trace(store: Store) {
         wanted.idempotency_key = Some("key".to_owned());
         wanted.globals = globals.map(|globals| Json::parse(globals).unwrap());
         engine
-            .create(vec![new(wanted, Begin::Now)], at(0))
+            .create(vec![new(wanted, StartMode::Now)], at(0))
             .await
             .remove(0)
             .map(|created| created.existing)

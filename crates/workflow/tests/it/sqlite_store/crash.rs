@@ -6,11 +6,11 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use tidegate_workflow::change::{
-    Applied, Birth, Change, Delete, Moved, Put, ResultField, RowChange, Write,
+    Applied, Change, CreationRecord, Delete, Put, ResultField, RowChange, TimerMove, Write,
 };
-use tidegate_workflow::rows::{ReadyEntry, Row, Section};
+use tidegate_workflow::rows::{ReadyJob, Row, Section};
 use tidegate_workflow::{
-    Clockwork, JobIndex, Partition, RowSet, Store, Timestamp, WorkflowId, due_row,
+    JobIndex, Partition, RowSet, Store, TimeIndex, Timestamp, WorkflowId, due_row,
 };
 
 use super::open_at;
@@ -53,7 +53,7 @@ struct Expected {
 
 fn expected(id: WorkflowId, step: u8) -> Expected {
     let since = id.created_at() + std::time::Duration::from_micros(step.into());
-    let entry = ReadyEntry {
+    let entry = ReadyJob {
         queue: "q".to_owned(),
         handler: "h".to_owned(),
         limit_key: String::new(),
@@ -93,9 +93,9 @@ fn change(id: WorkflowId, step: u8) -> Change {
         let key = Some(id.to_string());
         Write::Put(Box::new(Put {
             meta: now.meta,
-            birth: (step == 0).then(|| Birth {
+            birth: (step == 0).then(|| CreationRecord {
                 idempotency_key: key,
-                ..Birth::default()
+                ..CreationRecord::default()
             }),
             jobs: vec![(JobIndex(0), vec![step])],
             results: vec![(ResultField::Output(JobIndex(0)), vec![step; 100])],
@@ -107,7 +107,7 @@ fn change(id: WorkflowId, step: u8) -> Change {
                 remove: index,
                 add: vec![now.index],
             },
-            timer: Moved::To(now.timer),
+            timer: TimerMove::To(now.timer),
             ..Put::default()
         }))
     };
@@ -236,7 +236,7 @@ async fn a_killed_server_loses_nothing_that_was_acknowledged() {
                 rows[2].push(due_row(expected.timer, id(number)));
             }
         }
-        let sets = [RowSet::Ready, RowSet::Index, RowSet::Due(Clockwork::Timers)];
+        let sets = [RowSet::Ready, RowSet::Index, RowSet::Due(TimeIndex::Timers)];
         for (set, mut rows) in sets.into_iter().zip(rows) {
             rows.sort();
             assert_eq!(

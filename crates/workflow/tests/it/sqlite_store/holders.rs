@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rusqlite::Connection;
-use tidegate_workflow::{Hold, LeaseRef, ServerId};
+use tidegate_workflow::{LeaseRef, PermitRequest, ServerId};
 
 use super::open_at;
 use crate::contract::holders::lease;
@@ -37,7 +37,7 @@ impl Drop for Giver {
 async fn give_until_killed(path: &Path) {
     let store = open_at(path).unwrap();
     for number in 0..50_000 {
-        let hold = Hold {
+        let hold = PermitRequest {
             set: "set",
             most: MOST,
             leases: &[lease(number)],
@@ -129,7 +129,7 @@ async fn holders_whose_time_is_over_leave_the_file() {
     let path = super::file(&directory);
     let store = open_at(&path).unwrap();
     for (set, seconds) in [("a", 0), ("b", 0), ("c", 62)] {
-        let hold = Hold {
+        let hold = PermitRequest {
             set,
             most: 1,
             leases: &[lease(1)],

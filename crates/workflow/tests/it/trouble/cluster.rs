@@ -22,7 +22,7 @@ async fn what_the_living_nodes_of_a_cluster_have_is_served_and_the_rest_is_named
     let store = RedisStore::open(client, options).await.unwrap();
     let engine = server(&Store::Redis(store)).await;
     for _ in 0..200 {
-        create(&engine, "a", Begin::Now).await;
+        create(&engine, "a", StartMode::Now).await;
     }
     let all = engine.count(&Filter::default()).await.unwrap();
     assert!(all.missing.is_empty());
@@ -47,7 +47,7 @@ async fn what_the_living_nodes_of_a_cluster_have_is_served_and_the_rest_is_named
     );
     // Creations go where they can, and the jobs there are handed out and reported.
     for _ in 0..30 {
-        let id = create(&engine, "a", Begin::Now).await;
+        let id = create(&engine, "a", StartMode::Now).await;
         assert!(lives(&id), "{id}");
     }
     work(&engine, page.items.len() + 30).await;
@@ -92,7 +92,7 @@ async fn create_with_keys(engine: &Engine, lives: impl Fn(&WorkflowId) -> bool) 
             idempotency_key: Some(key.to_string()),
             ..definition("a")
         };
-        let new = crate::support::new(definition, Begin::Now);
+        let new = crate::support::new(definition, StartMode::Now);
         match engine.create(vec![new], at(4)).await.remove(0) {
             Ok(created) => assert!(lives(&created.workflow)),
             Err(error) => {
@@ -134,12 +134,12 @@ async fn server_on(cluster: &RedisCluster, options: &RedisOptions) -> Engine {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_starts_beside_a_dead_node() {
     let (mut cluster, own, options) = cluster_with_registers_in_one_place().await;
-    create(&server_on(&cluster, &options).await, "a", Begin::Now).await;
+    create(&server_on(&cluster, &options).await, "a", StartMode::Now).await;
     cluster.server_mut((own + 1) % 3).kill();
     let next = server_on(&cluster, &options).await;
     let _ = next.sweep_working(at(0)).await;
     for _ in 0..20 {
-        create(&next, "a", Begin::Now).await;
+        create(&next, "a", StartMode::Now).await;
     }
     assert!(!next.queue_states().await.unwrap().missing.is_empty());
 }
@@ -148,12 +148,12 @@ async fn a_server_starts_beside_a_dead_node() {
 async fn queues_are_listed_without_the_node_with_registers() {
     let (mut cluster, own, options) = cluster_with_registers_in_one_place().await;
     let engine = server_on(&cluster, &options).await;
-    create(&engine, "a", Begin::Now).await;
+    create(&engine, "a", StartMode::Now).await;
     cluster.server_mut(own).kill();
     let _ = engine.sweep_working(at(0)).await;
     probe_all(&engine).await;
     for _ in 0..20 {
-        create(&engine, "a", Begin::Now).await;
+        create(&engine, "a", StartMode::Now).await;
     }
     let queues = engine.queue_states().await.unwrap();
     assert!(!queues.found.is_empty() && !queues.missing.is_empty());

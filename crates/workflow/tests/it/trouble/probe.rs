@@ -56,7 +56,7 @@ async fn a_probe_says_what_redis_refuses() {
 async fn a_probe_finds_keys_that_are_something_else() {
     for key in ["rq", "ix", "tm", "ex"] {
         let (store, server) = redis().await;
-        create(&crate::support::server(&store).await, "a", Begin::Now).await;
+        create(&crate::support::server(&store).await, "a", StartMode::Now).await;
         let keys = server.raw("KEYS *:ix");
         let tag = keys
             .lines()

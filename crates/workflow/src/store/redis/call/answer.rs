@@ -2,12 +2,12 @@
 
 use tidegate_pipeline::{Outcome, Reply};
 
-use super::Call;
-use crate::record::change::Applied;
+use super::ScriptCall;
+use crate::codec::change::Applied;
 use crate::store::error::StoreError;
 use crate::store::redis::reply::{self, unexpected};
 
-impl Call<'_> {
+impl ScriptCall<'_> {
     /// What became of each change, with its place among all changes.
     pub(in crate::store::redis) fn answer(
         &self,
@@ -53,11 +53,11 @@ impl Call<'_> {
 }
 
 /// What is added to the number of changes when others were not told of them.
-const NOT_TOLD: u64 = 1 << 20;
+const NOT_ANNOUNCED: u64 = 1 << 20;
 
 /// Whether Redis did not let a call tell others of what it wrote.
 pub(in crate::store::redis) fn was_not_told(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Reply(Reply::Integer(number)) if number.unsigned_abs() >= NOT_TOLD)
+    matches!(outcome, Outcome::Reply(Reply::Integer(number)) if number.unsigned_abs() >= NOT_ANNOUNCED)
 }
 
 /// Whether a call that created workflows found none in its partition.

@@ -2,13 +2,13 @@
 
 use tidegate_pipeline::{Arg, UnitBuilder};
 
-use super::{AnnounceCommand, Call, Command, Piece, Rows, pack};
-use crate::record::change::Stamp;
+use super::{AnnounceCommand, Opcode, Rows, ScriptArg, ScriptCall, pack};
+use crate::codec::change::Stamp;
 use crate::store::redis::keys::Set;
 
-impl<'a> Call<'a> {
+impl<'a> ScriptCall<'a> {
     /// The writes of rows that changes have in common, in the order of their arguments: key and rows.
-    fn rows(&self, command: Command) -> impl Iterator<Item = (usize, &Rows<'a>)> {
+    fn rows(&self, command: Opcode) -> impl Iterator<Item = (usize, &Rows<'a>)> {
         let sets = if command.removes() {
             &self.removed
         } else {
@@ -25,7 +25,7 @@ impl<'a> Call<'a> {
         let mut one_by_one = Vec::with_capacity(32);
         let mut adds = [0; 2];
         let [adding, removing] = &self.own;
-        for (own, command) in [(adding, Command::AddRows), (removing, Command::RemoveRows)] {
+        for (own, command) in [(adding, Opcode::AddRows), (removing, Opcode::RemoveRows)] {
             for own in &own.operations {
                 let operation = [own.command as usize, self.other(own.key), own.arguments];
                 together.extend(operation);
@@ -40,7 +40,7 @@ impl<'a> Call<'a> {
                     }),
                 );
             }
-            if command == Command::AddRows {
+            if command == Opcode::AddRows {
                 adds = [together.len() / 3, one_by_one.len() / 4];
             }
         }
@@ -100,12 +100,12 @@ impl<'a> Call<'a> {
         }
         args.extend(plans.iter().map(|plan| Arg::Bytes(plan)));
         args.extend(self.expected.iter().map(|meta| Arg::Bytes(meta)));
-        args.extend(self.fields.iter().map(Piece::arg));
+        args.extend(self.fields.iter().map(ScriptArg::arg));
         args.extend(self.strings.iter().map(|string| string.value.arg()));
-        for (own, command) in self.own.iter().zip([Command::AddRows, Command::RemoveRows]) {
-            args.extend(own.arguments.iter().map(Piece::arg));
+        for (own, command) in self.own.iter().zip([Opcode::AddRows, Opcode::RemoveRows]) {
+            args.extend(own.arguments.iter().map(ScriptArg::arg));
             self.rows(command)
-                .for_each(|(_, rows)| args.extend(rows.pieces.iter().map(Piece::arg)));
+                .for_each(|(_, rows)| args.extend(rows.pieces.iter().map(ScriptArg::arg)));
         }
         if let Some(AnnounceCommand {
             command,

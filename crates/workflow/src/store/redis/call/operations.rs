@@ -1,13 +1,15 @@
 //! What a change writes, as operations of a call.
 
-use super::{Call, Command, ExpectedWrite, KeyClaim, Operation, Piece, StringWrite, share};
+use super::{
+    ExpectedWrite, KeyClaim, Opcode, Operation, ScriptArg, ScriptCall, StringWrite, share,
+};
+use crate::codec::change::{self, CreationRecord, Delete, Put, TimerMove, TrailEntry};
+use crate::codec::rows::Row;
 use crate::id::WorkflowId;
-use crate::record::change::{self, Birth, Delete, Moved, Put, Trail};
-use crate::record::rows::Row;
+use crate::store::redis::chunked::trail::{self, MIN_TRAIL_JOBS};
 use crate::store::redis::keys::{self, Keys, META, Part, Set};
-use crate::store::redis::pieces::trail::{self, TRAILED};
 
-impl<'a> Call<'a> {
+impl<'a> ScriptCall<'a> {
     pub(super) fn put(&mut self, keys: &Keys, id: &'a WorkflowId, put: &'a Put) {
         match put.trail {
             Some(trail) if put.whole.is_some() => self.take_staged(keys, id, trail),
@@ -18,13 +20,13 @@ impl<'a> Call<'a> {
             let marks = put
                 .settled
                 .iter()
-                .map(|&writer| Piece::Text(keys::owing_field(writer)));
-            self.own(Command::RemoveFields, keys.part(*id, Part::State), marks);
+                .map(|&writer| ScriptArg::Text(keys::owing_field(writer)));
+            self.own(Opcode::RemoveFields, keys.part(*id, Part::State), marks);
         }
         if let Some(birth) = &put.birth {
             if !self.small && put.whole.is_none() {
                 for (field, value) in keys::label_fields(&birth.label) {
-                    self.field(Piece::Bytes(field), value);
+                    self.field(ScriptArg::Bytes(field), value);
                 }
             }
             self.birth(keys, id, birth);
@@ -36,7 +38,7 @@ impl<'a> Call<'a> {
             let rows = change
                 .add
                 .iter()
-                .flat_map(|row| [Piece::Bytes(b"0"), Piece::Bytes(row)]);
+                .flat_map(|row| [ScriptArg::Bytes(b"0"), ScriptArg::Bytes(row)]);
             share(&mut self.added[set as usize], self.counts.len(), rows);
         }
         self.move_row(Set::Timers, id, put.timer);
@@ -46,15 +48,15 @@ impl<'a> Call<'a> {
     /// The fields of a state. What is behind one of many jobs may ask for its trail.
     fn fields_of(&mut self, put: &'a Put) {
         let fields = state_fields(put);
-        self.bytes += fields.iter().map(Piece::len).sum::<usize>();
+        self.bytes += fields.iter().map(ScriptArg::len).sum::<usize>();
         self.fields.extend(fields);
         self.ask_for_trail(put);
     }
 
     fn ask_for_trail(&mut self, put: &Put) {
-        if let Some(Trail {
+        if let Some(TrailEntry {
             since: Some(since),
-            jobs: jobs @ TRAILED..,
+            jobs: jobs @ MIN_TRAIL_JOBS..,
             ..
         }) = put.trail
             && u32::try_from(since.version).is_ok()
@@ -68,20 +70,23 @@ impl<'a> Call<'a> {
     }
 
     /// Puts a state in place that was staged. The change is alone in its call.
-    fn take_staged(&mut self, keys: &Keys, id: &WorkflowId, Trail { stamp, .. }: Trail) {
+    fn take_staged(&mut self, keys: &Keys, id: &WorkflowId, TrailEntry { stamp, .. }: TrailEntry) {
         debug_assert!(self.counts.is_empty());
         let key = Set::ALL.len() + 1 + self.others.len() + 1;
         self.others.push(keys.staged(*id, stamp.writer));
-        self.fields.push(Piece::Integer(key as u64));
+        self.fields.push(ScriptArg::Integer(key as u64));
     }
 
     fn results(&mut self, keys: &Keys, id: &WorkflowId, put: &'a Put) {
         if !put.results.is_empty() {
             let result = |(field, value): &'a (_, Vec<u8>)| {
-                [Piece::Text(keys::result_field(*field)), Piece::Bytes(value)]
+                [
+                    ScriptArg::Text(keys::result_field(*field)),
+                    ScriptArg::Bytes(value),
+                ]
             };
             self.own(
-                Command::PutFields,
+                Opcode::PutFields,
                 keys.part(*id, Part::Results),
                 put.results.iter().flat_map(result),
             );
@@ -90,28 +95,28 @@ impl<'a> Call<'a> {
             let fields = put
                 .dropped_results
                 .iter()
-                .map(|&field| Piece::Text(keys::result_field(field)));
-            self.own(Command::RemoveFields, keys.part(*id, Part::Results), fields);
+                .map(|&field| ScriptArg::Text(keys::result_field(field)));
+            self.own(Opcode::RemoveFields, keys.part(*id, Part::Results), fields);
         }
     }
 
     /// Moves the workflow's row in a set ordered by time.
-    fn move_row(&mut self, set: Set, id: &'a WorkflowId, moved: Moved) {
-        let row = Piece::Bytes(id.bytes());
+    fn move_row(&mut self, set: Set, id: &'a WorkflowId, moved: TimerMove) {
+        let row = ScriptArg::Bytes(id.bytes());
         let change = self.current();
         match moved {
-            Moved::Unchanged => {}
-            Moved::To(at) => share(
+            TimerMove::Unchanged => {}
+            TimerMove::To(at) => share(
                 &mut self.added[set as usize],
                 change,
-                [Piece::Integer(at.micros()), row],
+                [ScriptArg::Integer(at.micros()), row],
             ),
-            Moved::Away => share(&mut self.removed[set as usize], change, [row]),
+            TimerMove::Away => share(&mut self.removed[set as usize], change, [row]),
         }
     }
 
-    fn birth(&mut self, keys: &Keys, id: &'a WorkflowId, birth: &'a Birth) {
-        self.string(keys.part(*id, Part::Graph), Piece::Bytes(&birth.graph));
+    fn birth(&mut self, keys: &Keys, id: &'a WorkflowId, birth: &'a CreationRecord) {
+        self.string(keys.part(*id, Part::Graph), ScriptArg::Bytes(&birth.graph));
         if let Some(name) = &birth.idempotency_key {
             self.claims.push(KeyClaim {
                 change: self.current(),
@@ -119,7 +124,7 @@ impl<'a> Call<'a> {
             });
             self.string(
                 keys.idempotency(id.partition(), name),
-                Piece::Text(id.to_string()),
+                ScriptArg::Text(id.to_string()),
             );
         }
     }
@@ -132,7 +137,7 @@ impl<'a> Call<'a> {
             .as_ref()
             .map(|name| keys.idempotency(id.partition(), name));
         for key in parts.into_iter().chain(claimed) {
-            self.own(Command::Remove, key, []);
+            self.own(Opcode::Remove, key, []);
         }
         self.remove_rows(Set::Ready, &delete.ready);
         self.remove_rows(Set::Index, &delete.index);
@@ -140,12 +145,12 @@ impl<'a> Call<'a> {
             share(
                 &mut self.removed[set as usize],
                 self.counts.len(),
-                [Piece::Bytes(id.bytes())],
+                [ScriptArg::Bytes(id.bytes())],
             );
         }
     }
 
-    pub(super) fn string(&mut self, key: String, value: Piece<'a>) {
+    pub(super) fn string(&mut self, key: String, value: ScriptArg<'a>) {
         self.bytes += value.len();
         self.strings.push(StringWrite {
             change: self.current(),
@@ -157,26 +162,26 @@ impl<'a> Call<'a> {
 
     fn value(&mut self, value: &'a [u8]) {
         self.bytes += value.len();
-        self.fields.push(Piece::Bytes(value));
+        self.fields.push(ScriptArg::Bytes(value));
     }
 
-    fn field(&mut self, name: Piece<'a>, value: &'a [u8]) {
+    fn field(&mut self, name: ScriptArg<'a>, value: &'a [u8]) {
         self.bytes += value.len();
-        self.fields.extend([name, Piece::Bytes(value)]);
+        self.fields.extend([name, ScriptArg::Bytes(value)]);
     }
 
     pub(super) fn own(
         &mut self,
-        command: Command,
+        command: Opcode,
         key: String,
-        pieces: impl IntoIterator<Item = Piece<'a>>,
+        pieces: impl IntoIterator<Item = ScriptArg<'a>>,
     ) {
         let change = self.current();
         let own = &mut self.own[usize::from(command.removes())];
         let before = own.arguments.len();
         own.arguments.extend(pieces);
         let added = &own.arguments[before..];
-        self.bytes += added.iter().map(Piece::len).sum::<usize>();
+        self.bytes += added.iter().map(ScriptArg::len).sum::<usize>();
         own.operations.push(Operation {
             change,
             command,
@@ -190,26 +195,26 @@ impl<'a> Call<'a> {
         share(
             &mut self.removed[set as usize],
             self.counts.len(),
-            rows.iter().map(|row| Piece::Bytes(row)),
+            rows.iter().map(|row| ScriptArg::Bytes(row)),
         );
     }
 }
 
 /// The fields of a state that a change writes, but for the label: meta, jobs, the place in the trail of a large one, and whether rows follow.
-pub(in crate::store::redis) fn state_fields(put: &Put) -> Vec<Piece<'_>> {
+pub(in crate::store::redis) fn state_fields(put: &Put) -> Vec<ScriptArg<'_>> {
     let mut fields = Vec::with_capacity(2 * put.jobs.len() + 4);
-    fields.extend([Piece::Bytes(META), Piece::Bytes(&put.meta)]);
+    fields.extend([ScriptArg::Bytes(META), ScriptArg::Bytes(&put.meta)]);
     fields.extend(
         put.jobs
             .iter()
-            .flat_map(|(job, state)| [Piece::Integer(job.0.into()), Piece::Bytes(state)]),
+            .flat_map(|(job, state)| [ScriptArg::Integer(job.0.into()), ScriptArg::Bytes(state)]),
     );
-    if let (Some(Trail { stamp, .. }), change::Rows::Follow) = (put.trail, put.rows) {
+    if let (Some(TrailEntry { stamp, .. }), change::Rows::Follow) = (put.trail, put.rows) {
         fields.extend([
-            Piece::Text(keys::owing_field(stamp.writer)),
-            Piece::Bytes(b""),
+            ScriptArg::Text(keys::owing_field(stamp.writer)),
+            ScriptArg::Bytes(b""),
         ]);
     }
-    fields.extend(trail::entry(put).into_iter().flatten());
+    fields.extend(trail::trail_field(put).into_iter().flatten());
     fields
 }

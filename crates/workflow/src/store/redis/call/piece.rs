@@ -4,14 +4,14 @@ use tidegate_pipeline::Arg;
 
 /// An argument of the script.
 #[derive(Debug)]
-pub(crate) enum Piece<'a> {
+pub(crate) enum ScriptArg<'a> {
     Bytes(&'a [u8]),
     Text(String),
     Packed(Vec<u8>),
     Integer(u64),
 }
 
-impl Piece<'_> {
+impl ScriptArg<'_> {
     pub(crate) fn arg(&self) -> Arg<'_> {
         match self {
             Self::Bytes(bytes) => Arg::Bytes(bytes),

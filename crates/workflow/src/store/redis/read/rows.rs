@@ -3,11 +3,11 @@
 use hashbrown::HashMap;
 use tidegate_pipeline::{Arg, Batch, Outcome};
 
+use crate::codec::due::{due_row, read_due_row};
+use crate::codec::rows::{Row, lane_of};
 use crate::id::{Partition, WorkflowId};
-use crate::record::due::{due_row, read_due_row};
-use crate::record::rows::{Row, lane_of};
 use crate::store::error::StoreError;
-use crate::store::query::{Clockwork, Order, RowSet, Span};
+use crate::store::query::{Order, RowRange, RowSet, TimeIndex};
 use crate::store::redis::RedisStore;
 use crate::store::redis::keys::Set;
 use crate::store::redis::reply::{self, answer, is_forbidden};
@@ -50,7 +50,7 @@ impl Between {
         }
     }
 
-    fn of(span: &Span) -> Self {
+    fn of(span: &RowRange) -> Self {
         Self {
             from: [b"[", span.start().as_slice()].concat(),
             to: [b"(", span.end().as_slice()].concat(),
@@ -126,7 +126,7 @@ impl RedisStore {
 
     pub(crate) async fn due(
         &self,
-        which: Clockwork,
+        which: TimeIndex,
         until: Timestamp,
         limit: usize,
         partitions: &[Partition],
@@ -146,7 +146,7 @@ impl RedisStore {
 
     pub(crate) async fn page(
         &self,
-        spans: &[(Partition, Span)],
+        spans: &[(Partition, RowRange)],
         order: Order,
         limit: usize,
     ) -> Vec<Result<Vec<WorkflowId>, StoreError>> {
@@ -164,7 +164,7 @@ impl RedisStore {
 
     pub(crate) async fn count(
         &self,
-        spans: &[Span],
+        spans: &[RowRange],
         partitions: &[Partition],
     ) -> Vec<Result<Vec<u64>, StoreError>> {
         if spans.is_empty() {
@@ -328,7 +328,7 @@ impl RedisStore {
     async fn due_rows(
         &self,
         partition: Partition,
-        which: Clockwork,
+        which: TimeIndex,
         after: Option<&[u8]>,
         limit: usize,
     ) -> Result<Vec<Row>, StoreError> {

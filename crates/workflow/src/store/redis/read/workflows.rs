@@ -6,14 +6,14 @@ use bytes::Bytes;
 use tidegate_pipeline::{Arg, Batch, Outcome, Reply};
 
 use super::state_of;
+use crate::codec::change::{ResultField, Stored};
+use crate::codec::compact_state;
 use crate::id::{Partition, WorkflowId};
-use crate::record::change::{ResultField, Stored};
-use crate::record::small;
 use crate::store::error::StoreError;
-use crate::store::query::Head;
+use crate::store::query::EncodedSummary;
 use crate::store::redis::RedisStore;
+use crate::store::redis::chunked::read::query;
 use crate::store::redis::keys::{self, LABEL, META, Part};
-use crate::store::redis::pieces::read::ask;
 use crate::store::redis::reply::{self, answer, stored};
 
 /// So many small workflows of a partition are read with one command, which costs less than one for each.
@@ -95,7 +95,7 @@ impl RedisStore {
                     .unit()
                     .repeatable("GET", &[Arg::Key(state.as_bytes())])
             } else {
-                ask(batch.unit(), state)
+                query(batch.unit(), state)
             };
             unit.repeatable("GET", &[Arg::Key(graph.as_bytes())]);
         }
@@ -155,7 +155,7 @@ impl RedisStore {
         let mut asked = outcomes.iter();
         let size = |id: &WorkflowId| {
             if id.is_small() {
-                return Ok(small::GRAPH as u64);
+                return Ok(compact_state::GRAPH as u64);
             }
             let outcome = asked.next().expect("all others were asked for");
             reply::count(stored(outcome, "a graph")?)
@@ -163,7 +163,10 @@ impl RedisStore {
         ids.iter().map(size).collect()
     }
 
-    pub(crate) async fn heads(&self, ids: &[WorkflowId]) -> Vec<Result<Option<Head>, StoreError>> {
+    pub(crate) async fn heads(
+        &self,
+        ids: &[WorkflowId],
+    ) -> Vec<Result<Option<EncodedSummary>, StoreError>> {
         let mut batch = Batch::new();
         for &id in ids {
             let key = self.keys.part(id, state_of(id));

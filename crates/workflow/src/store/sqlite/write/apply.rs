@@ -4,8 +4,10 @@ use rusqlite::{Connection, params};
 
 use super::kept::Kept;
 use super::sets::{Rows, Timed};
+use crate::codec::change::{
+    Applied, Change, CreationRecord, Delete, Put, RowTimes, TimerMove, Write,
+};
 use crate::id::{Partition, WorkflowId};
-use crate::record::change::{Applied, Birth, Change, Delete, Moved, Put, Times, Write};
 use crate::store::error::StoreError;
 use crate::store::sqlite::column::{field_number, micros};
 use crate::store::sqlite::depths::Added;
@@ -45,7 +47,7 @@ struct Moments {
 }
 
 impl Moments {
-    fn of(times: Times) -> Self {
+    fn of(times: RowTimes) -> Self {
         Self {
             timer: times.timer.map(micros),
             expiry: times.expiry.map(micros),
@@ -55,9 +57,9 @@ impl Moments {
     /// Those after a write.
     fn moved(self, put: &Put) -> Self {
         let moved = |old, to| match to {
-            Moved::Unchanged => old,
-            Moved::To(at) => Some(micros(at)),
-            Moved::Away => None,
+            TimerMove::Unchanged => old,
+            TimerMove::To(at) => Some(micros(at)),
+            TimerMove::Away => None,
         };
         Self {
             timer: moved(self.timer, put.timer),
@@ -170,7 +172,7 @@ impl<'c> Tables<'c> {
     }
 
     /// Writes a workflow that must not exist, without a look before.
-    fn create(&mut self, at: At, put: &Put, birth: &Birth) -> Result<Applied, StoreError> {
+    fn create(&mut self, at: At, put: &Put, birth: &CreationRecord) -> Result<Applied, StoreError> {
         let moments = Moments::default().moved(put);
         let row = params![
             at.id(),
@@ -191,14 +193,14 @@ impl<'c> Tables<'c> {
         &mut self,
         at: At,
         change: &Change,
-        was: Times,
+        was: RowTimes,
         put: &Put,
     ) -> Result<Applied, StoreError> {
         let id = at.id();
         let expected = change.expected.as_deref().unwrap_or_default();
         let was = Moments::of(was);
         let now = was.moved(put);
-        let stays = put.timer == Moved::Unchanged && put.expiry == Moved::Unchanged;
+        let stays = put.timer == TimerMove::Unchanged && put.expiry == TimerMove::Unchanged;
         let Self {
             put_meta: [begins, is],
             put_meta_and_times: [begins_timed, is_timed],
@@ -232,7 +234,7 @@ impl<'c> Tables<'c> {
         let id = at.id();
         let now = was.moved(put);
         match &put.birth {
-            Some(Birth { graph, label, .. }) => {
+            Some(CreationRecord { graph, label, .. }) => {
                 self.replace
                     .run(params![id, put.meta, label, now.timer, now.expiry])?;
                 self.put_graph.run(params![id, graph])?;
@@ -266,11 +268,11 @@ impl<'c> Tables<'c> {
         now: Moments,
         put: &Put,
     ) -> Result<Applied, StoreError> {
-        if put.timer != Moved::Unchanged {
+        if put.timer != TimerMove::Unchanged {
             self.timers
                 .shift(at.partition, at.workflow, was.timer, now.timer)?;
         }
-        if put.expiry != Moved::Unchanged {
+        if put.expiry != TimerMove::Unchanged {
             self.expiries
                 .shift(at.partition, at.workflow, was.expiry, now.expiry)?;
         }

@@ -3,9 +3,9 @@
 use rusqlite::{Connection, params};
 
 use super::kept::Kept;
+use crate::codec::change::RowChange;
+use crate::codec::rows::Row;
 use crate::id::{Partition, WorkflowId};
-use crate::record::change::RowChange;
-use crate::record::rows::Row;
 use crate::store::error::StoreError;
 
 /// Rows ordered by their bytes.

@@ -27,7 +27,7 @@ impl World {
         );
         match (step.deed(), told) {
             (Step::Create(graph, begin), Told::Created(created)) => {
-                self.check_created(before, (graph, *begin == Begin::Now), created)
+                self.check_created(before, (graph, *begin == StartMode::Now), created)
             }
             (Step::Report(lease, outcome, _), Told::Reported(reported, _)) => {
                 self.check_report(before, (*lease, outcome), reported);
@@ -70,7 +70,7 @@ impl World {
         let engine = &self.engines[self.at];
         let servers = engine.servers();
         let own = servers.iter().find(|server| server.id == engine.server());
-        own.is_none_or(|own| own.homes.contains(&id.partition()))
+        own.is_none_or(|own| own.partitions.contains(&id.partition()))
     }
 
     /// The jobs that a worker may have, the most urgent first.

@@ -1,0 +1,69 @@
+//! Readers take turns, however many there are and whatever they read: what they are told leaves most of the time to others.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The time of a text: it takes some 25 us of a processor, so 2,000 a second are 5 %.
+const TURN: Duration = Duration::from_micros(500);
+/// Bytes in a second, for all readers together: some 5 % of a processor, too.
+const BYTES: f64 = (32 << 20) as f64;
+
+/// When the next reader has its turn.
+#[derive(Debug)]
+pub(super) struct Pace {
+    small: Mutex<Instant>,
+    /// Of texts that take more than one turn. Small ones do not wait for these.
+    large: Mutex<Instant>,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        let now = || Mutex::new(Instant::now());
+        Self {
+            small: now(),
+            large: now(),
+        }
+    }
+}
+
+impl Pace {
+    /// When a reader may be given a text of so many bytes: now, if nobody else waits.
+    pub(super) fn reserve(&self, bytes: usize, now: Instant) -> Instant {
+        let takes = Duration::from_secs_f64(bytes as f64 / BYTES);
+        let next = if takes <= TURN {
+            &self.small
+        } else {
+            &self.large
+        };
+        let mut next = next.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = now.max(*next);
+        *next = turn + takes.max(TURN);
+        turn
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn who_is_alone_does_not_wait_and_many_wait_for_each_other() {
+        let pace = Pace::default();
+        let now = Instant::now() + Duration::from_secs(1);
+        assert_eq!(pace.reserve(100, now), now);
+        let last = (1..1_000).map(|_| pace.reserve(100, now)).max().unwrap();
+        assert_eq!(last - now, 999 * TURN);
+        assert_eq!(
+            pace.reserve(8 << 20, now),
+            now,
+            "those who read much are others"
+        );
+        assert_eq!(pace.reserve(8 << 20, now) - now, Duration::from_millis(250));
+        assert_eq!(
+            pace.reserve(100, now + Duration::from_secs(1)),
+            now + Duration::from_secs(1)
+        );
+    }
+}

@@ -1,0 +1,15 @@
+//! The HTTP edge: what a request is, who may ask, and the texts that go in and out. It knows no noun of the API.
+
+pub(crate) mod auth;
+pub(crate) mod body;
+pub(crate) mod enum_text;
+pub(crate) mod incomplete;
+pub(crate) mod json;
+pub(crate) mod problem;
+pub(crate) mod query;
+pub(crate) mod quota;
+pub(crate) mod request;
+pub(crate) mod request_id;
+pub(crate) mod route;
+pub(crate) mod time;
+pub(crate) mod tokens;

@@ -1,0 +1,180 @@
+//! Who may ask.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use axum::http::{HeaderMap, Method, header};
+use percent_encoding::percent_decode_str;
+
+use super::problem::{Code, Problem};
+use super::request::Access;
+use super::route::Route;
+use super::tokens::Role;
+
+/// The cookie in which a browser keeps its token.
+pub(crate) const COOKIE: &str = "tidegate";
+/// The header that says that a request comes from the page itself: pages of other sites cannot send it.
+const PAGE: &str = "tidegate-page";
+
+/// Lets a request pass, or says why not. Returns the name of its token, if one was needed.
+pub(crate) fn check(
+    access: &Access,
+    headers: &HeaderMap,
+    route: &Route,
+) -> Result<Option<Arc<str>>, Problem> {
+    let Some(needed) = route.role else {
+        return Ok(None);
+    };
+    check_browser(access, headers)?;
+    let Some(tokens) = &access.tokens else {
+        return Ok(None);
+    };
+    let Some(secret) = secret(headers) else {
+        return Err(Problem::new(
+            Code::Unauthorized,
+            "the header `Authorization: Bearer <token>` is required",
+        ));
+    };
+    if secret.by_cookie && route.method != Method::GET {
+        check_page(headers)?;
+    }
+    match tokens.find(&secret.text) {
+        None => Err(Problem::new(
+            Code::Unauthorized,
+            "the token is not known to this server",
+        )),
+        Some((role, name)) if role < needed => {
+            let role = role.word();
+            let needed = needed.word();
+            let detail = format!(
+                "the token of {name} has the role {role}; this call needs the role {needed}"
+            );
+            Err(Problem::new(Code::Forbidden, detail))
+        }
+        Some((_, name)) => Ok(Some(name)),
+    }
+}
+
+/// The role and name of who asks, by token or cookie.
+pub(crate) fn who(access: &Access, headers: &HeaderMap) -> Option<(Role, Arc<str>)> {
+    access.tokens.as_ref()?.find(&secret(headers)?.text)
+}
+
+/// A browser adds its cookie to whatever some page asks for. Only the page of this server can add a header to it.
+///
+/// # Errors
+/// The header is not there.
+pub(crate) fn check_page(headers: &HeaderMap) -> Result<(), Problem> {
+    if headers.contains_key(PAGE) {
+        return Ok(());
+    }
+    let detail = format!("this call needs the header `{PAGE}: 1`");
+    Err(Problem::new(Code::Forbidden, detail))
+}
+
+/// A token, and how it came.
+struct Secret<'a> {
+    text: Cow<'a, str>,
+    by_cookie: bool,
+}
+
+/// The token of a request. Who sends one with purpose does not mean the cookie.
+fn secret(headers: &HeaderMap) -> Option<Secret<'_>> {
+    if headers.contains_key(header::AUTHORIZATION) {
+        return bearer(headers).map(|token| Secret {
+            text: token.into(),
+            by_cookie: false,
+        });
+    }
+    let cookies = headers
+        .get_all(header::COOKIE)
+        .iter()
+        .filter_map(|cookies| cookies.to_str().ok());
+    let mut pairs = cookies
+        .flat_map(|cookies| cookies.split(';'))
+        .filter_map(|pair| pair.trim().split_once('='));
+    let (_, value) = pairs.find(|(name, _)| *name == COOKIE)?;
+    let text = percent_decode_str(value).decode_utf8().ok()?;
+    Some(Secret {
+        text,
+        by_cookie: true,
+    })
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let text = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = text.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+/// Without tokens, being on this machine is all that it takes, and pages of strangers are on it too, in the browser. They come
+/// with the name of their own site: as the origin, or as the host when their site's name was made to lead here.
+pub(crate) fn check_browser(access: &Access, headers: &HeaderMap) -> Result<(), Problem> {
+    let host = host(headers);
+    let origin = headers
+        .get(header::ORIGIN)
+        .map(|origin| origin.to_str().unwrap_or_default());
+    let origin = origin.map(|origin| {
+        origin
+            .split_once("://")
+            .map_or(origin, |(_, authority)| authority)
+    });
+    let is_host = |origin: &str| host.is_some_and(|host| origin.eq_ignore_ascii_case(host));
+    if access.tokens.is_none() && origin.is_some_and(|origin| !is_host(origin)) {
+        return Err(Problem::new(
+            Code::Forbidden,
+            "pages of other sites cannot use this API unless the server requires tokens",
+        ));
+    }
+    if access.tokens.is_none() && !access.anonymous && !host.is_some_and(is_local) {
+        let detail = "the header Host must be localhost or an IP address; set TIDEGATE_TOKENS_FILE to allow other names";
+        return Err(Problem::new(Code::Forbidden, detail));
+    }
+    Ok(())
+}
+
+/// The host that a request names. None: it names none, or several, of which others may read another one than the server.
+fn host(headers: &HeaderMap) -> Option<&str> {
+    let mut hosts = headers.get_all(header::HOST).iter();
+    let host = hosts.next()?.to_str().ok()?;
+    hosts.next().is_none().then_some(host)
+}
+
+/// Whether a host is a number, or this machine's own name for itself.
+fn is_local(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let bare = name.trim_start_matches('[').trim_end_matches(']');
+    name.eq_ignore_ascii_case("localhost") || bare.parse::<std::net::IpAddr>().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_numbers_and_localhost_are_local() {
+        for host in [
+            "localhost",
+            "LOCALHOST:7070",
+            "127.0.0.1:80",
+            "[::1]:7070",
+            "[::1]",
+            "10.0.0.7",
+        ] {
+            assert!(is_local(host), "{host}");
+        }
+        for host in [
+            "",
+            ":7070",
+            "evil.example",
+            "evil.example:7070",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example:1",
+        ] {
+            assert!(!is_local(host), "{host}");
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! The part of an address after the question mark, and the escapes of an address.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use percent_encoding::percent_decode_str;
+use tidegate_workflow::{IdPrefix, InvalidPrefix, Status, Timestamp};
+
+use super::problem::Problem;
+use super::time;
+use crate::duration_text;
+
+/// Most pairs: several times what any path has.
+const MOST_PAIRS: usize = 32;
+
+/// The pairs of a query, each to be taken once. What is left over is a mistake.
+#[derive(Debug)]
+pub(crate) struct Query {
+    pairs: Vec<(String, String)>,
+}
+
+impl Query {
+    pub(crate) fn new(text: Option<&str>) -> Result<Self, Problem> {
+        let mut pairs: Vec<(String, String)> = Vec::new();
+        for pair in text
+            .unwrap_or_default()
+            .split('&')
+            .filter(|pair| !pair.is_empty())
+        {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let read = |text: &str| {
+                let wrong = || Problem::field(name, "after decoding its %-escapes it is not UTF-8");
+                unescaped(&text.replace('+', " ")).ok_or_else(wrong)
+            };
+            let name = read(name)?;
+            let value = read(value)?;
+            if pairs.len() == MOST_PAIRS {
+                return Err(Problem::field(
+                    name,
+                    format!("there are more than {MOST_PAIRS} parameters"),
+                ));
+            }
+            if pairs.iter().any(|(known, _)| *known == name) {
+                return Err(Problem::field(name, "the parameter appears twice"));
+            }
+            pairs.push((name, value));
+        }
+        Ok(Self { pairs })
+    }
+
+    /// Takes a value; an empty one counts as not given.
+    pub(crate) fn take(&mut self, name: &str) -> Option<String> {
+        let at = self.pairs.iter().position(|(known, _)| known == name)?;
+        Some(self.pairs.swap_remove(at).1).filter(|value| !value.is_empty())
+    }
+
+    pub(crate) fn moment(&mut self, name: &str) -> Result<Option<Timestamp>, Problem> {
+        let wrong = || Problem::field(name, "expected a time such as 2026-11-21T12:00:00Z");
+        // The plus of a time zone that nobody has escaped arrives as a space.
+        let zoned = |text: String| match text.rsplit_once(' ') {
+            Some((moment, zone)) if moment.contains('T') => format!("{moment}+{zone}"),
+            _ => text,
+        };
+        self.take(name)
+            .map(|text| time::read(&zoned(text)).ok_or_else(wrong))
+            .transpose()
+    }
+
+    /// A time span.
+    pub(crate) fn span(&mut self, name: &str, most: Duration) -> Result<Option<Duration>, Problem> {
+        let Some(text) = self.take(name) else {
+            return Ok(None);
+        };
+        let read = duration_text::read(&text).filter(|span| *span <= most);
+        let most = most.as_secs();
+        let wrong = || {
+            Problem::field(
+                name,
+                format!("expected a time span with a unit, such as 30s, of at most {most}s"),
+            )
+        };
+        read.map(Some).ok_or_else(wrong)
+    }
+
+    /// The beginning of ids.
+    pub(crate) fn id_prefix(&mut self) -> Result<Option<IdPrefix>, Problem> {
+        let read = |text: String| {
+            text.parse()
+                .map_err(|error: InvalidPrefix| Problem::field("id_prefix", error.to_string()))
+        };
+        self.take("id_prefix").map(read).transpose()
+    }
+
+    /// A number of at most `most` things.
+    pub(crate) fn limit(&mut self, default: usize, most: usize) -> Result<usize, Problem> {
+        let Some(text) = self.take("limit") else {
+            return Ok(default);
+        };
+        let read = text
+            .parse()
+            .ok()
+            .filter(|number| (1..=most).contains(number));
+        read.ok_or_else(|| Problem::field("limit", format!("expected a number from 1 to {most}")))
+    }
+
+    pub(crate) fn statuses(&mut self) -> Result<Vec<Status>, Problem> {
+        let text = self.take("status");
+        text.iter()
+            .flat_map(|text| text.split(','))
+            .map(|word| status(word, "status"))
+            .collect()
+    }
+
+    pub(crate) fn end(self) -> Result<(), Problem> {
+        match self.pairs.into_iter().next() {
+            Some((name, _)) => Err(Problem::field(name, "this parameter is unknown")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The status that a word stands for.
+pub(crate) fn status(word: &str, path: &str) -> Result<Status, Problem> {
+    let known = Status::ALL.into_iter().find(|status| status.word() == word);
+    known.ok_or_else(|| {
+        let words = Status::ALL.map(Status::word).join(", ");
+        Problem::field(
+            path,
+            format!("'{word}' is not a status; expected one of {words}"),
+        )
+    })
+}
+
+/// Undoes %-escapes; none when what comes out is not text. A `%` that begins no escape stays, as the URL standard says.
+pub(crate) fn unescaped(text: &str) -> Option<String> {
+    percent_decode_str(text)
+        .decode_utf8()
+        .ok()
+        .map(Cow::into_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escapes_are_undone() {
+        for (text, expected) in [
+            ("a", Some("a")),
+            ("%C3%a9%20%25", Some("é %")),
+            ("a+b", Some("a+b")),
+            ("%", Some("%")),
+            ("%4", Some("%4")),
+            ("%+1", Some("%+1")),
+            ("%ff", None),
+        ] {
+            assert_eq!(unescaped(text).as_deref(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_plus_in_a_time_may_be_escaped_or_not() {
+        for text in [
+            "1970-01-02T01:00:00%2B01:00",
+            "1970-01-02T01:00:00+01:00",
+            "1970-01-02 00:00:00Z",
+        ] {
+            let moment = Query::new(Some(&format!("at={text}")))
+                .unwrap()
+                .moment("at")
+                .unwrap();
+            assert_eq!(
+                moment,
+                Some(Timestamp::from_micros(86_400_000_000)),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn every_pair_must_be_wanted_and_alone() {
+        let mut query = Query::new(Some("limit=7&tag=a+b%26c&status=&x=1")).unwrap();
+        assert_eq!(query.limit(100, 1_000).unwrap(), 7);
+        assert_eq!(query.take("tag").as_deref(), Some("a b&c"));
+        assert_eq!(query.statuses().unwrap(), []);
+        assert!(query.end().is_err());
+        assert!(Query::new(Some("status=,")).unwrap().statuses().is_err());
+        assert!(Query::new(Some("a=1&a=2")).is_err());
+        let pairs = |count: usize| (0..count).map(|at| format!("p{at}=&")).collect::<String>();
+        assert!(Query::new(Some(&pairs(MOST_PAIRS))).is_ok());
+        assert!(Query::new(Some(&pairs(MOST_PAIRS + 1))).is_err());
+        assert!(Query::new(None).unwrap().end().is_ok());
+    }
+}

@@ -1,0 +1,278 @@
+//! One request on its way to an answer, and what all requests share.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::http::HeaderMap;
+use axum::response::Response;
+use tidegate_workflow::{Engine, EngineError, Snapshot, Store, Timestamp, WorkflowId};
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::problem::{Code, Problem};
+use super::quota::{Caller, LARGE, QUOTA_TIMEOUT, Quota};
+use super::request_id::RequestId;
+use super::route::Matched;
+use super::tokens::Tokens;
+use crate::error_log::Lines;
+use crate::events::{FeedVersion, Feeds, WorkflowFeed};
+use crate::limits::RateLimits;
+use crate::limits::configuration::loads::{LimitUse, Loads};
+use crate::metrics::Activity;
+use crate::overview::{History, Totals};
+use crate::readiness::{Availability, ProbeCache};
+use crate::store_gate::StoreGate;
+use crate::traces::Traces;
+use crate::workers::WorkerRegistry;
+
+/// How often a workflow that somebody watches is looked at when other servers may change it.
+pub(crate) const LOOK: Duration = Duration::from_millis(250);
+
+/// Who may use the API, and how much one request may bring.
+#[derive(Debug, Clone)]
+pub struct Access {
+    /// Who may use it; none: everybody who reaches it.
+    pub tokens: Option<Tokens>,
+    /// Whether to serve without tokens whoever asks from wherever.
+    pub anonymous: bool,
+    /// Largest body, in bytes.
+    pub max_body: usize,
+    /// Most event streams at a time. One caller has at most a quarter of them.
+    pub max_streams: usize,
+}
+
+/// The address of the other side of a connection: whoever serves the API puts it among the extensions of a request.
+#[derive(Debug, Clone, Copy)]
+pub struct Peer(pub IpAddr);
+
+/// What readers share.
+#[derive(Debug, Clone)]
+pub(crate) struct Quotas {
+    /// Bytes of large answers.
+    pub(crate) answers: Arc<Quota>,
+    pub(crate) streams: Arc<Quota>,
+    /// Those of workers, apart: a fleet of one token is larger than what people look at.
+    pub(crate) worker_streams: Arc<Quota>,
+}
+
+impl Quotas {
+    pub(crate) fn new(access: &Access) -> Self {
+        let streams = access.max_streams;
+        Self {
+            answers: Quota::new("bytes of answers that were not read", LARGE, LARGE / 2),
+            streams: Quota::new("event streams", streams, streams.div_ceil(4)),
+            worker_streams: Quota::new("event streams of workers", 4 * streams, 4 * streams),
+        }
+    }
+}
+
+/// Tells what was counted of the limits with some slots, in their order.
+type LimitUses = dyn Fn(&[u32]) -> Vec<LimitUse> + Send + Sync;
+
+/// What the process that serves the API lends it.
+#[derive(Clone)]
+pub struct ServerHooks {
+    /// Its version.
+    pub version: &'static str,
+    /// The time of the store of workflows.
+    pub clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+    /// Moves that time ahead, and returns whether it could be moved so far. None: nobody moves it.
+    pub test_clock: Option<Arc<dyn Fn(Duration) -> bool + Send + Sync>>,
+    /// Whether the server as a whole is healthy.
+    pub serving: Arc<dyn Fn() -> bool + Send + Sync>,
+    /// Whether the store of counters counts, by the latest calls of rate limits.
+    pub counting: Arc<dyn Fn() -> Availability + Send + Sync>,
+    /// What its gateway has counted.
+    pub totals: Arc<dyn Fn() -> Totals + Send + Sync>,
+    /// Its last hour.
+    pub history: Arc<History>,
+    /// Its rate limits.
+    pub limits: RateLimits,
+    /// What became of the configuration of these limits.
+    pub loads: Arc<dyn Fn() -> Arc<Loads> + Send + Sync>,
+    /// What was counted of the limits with these slots, of a configuration that is held.
+    pub uses: Arc<LimitUses>,
+    /// What it does for traces.
+    pub traces: Traces,
+    /// Cancelled when the server drains: streams and waits end.
+    pub drain: CancellationToken,
+    /// Where tasks are spawned that outlive their request.
+    pub tasks: TaskTracker,
+}
+
+impl fmt::Debug for ServerHooks {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Host").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+impl ServerHooks {
+    /// A process that serves nothing but what a test asks for.
+    pub(crate) fn of_test(now: Timestamp) -> Self {
+        Self {
+            version: "test",
+            clock: Arc::new(move || now),
+            test_clock: None,
+            serving: Arc::new(|| true),
+            counting: Arc::new(|| Availability::Up),
+            totals: Arc::new(Totals::default),
+            history: Arc::default(),
+            limits: RateLimits::in_memory(),
+            loads: Arc::new(Arc::default),
+            uses: Arc::new(|slots| vec![LimitUse::default(); slots.len()]),
+            traces: Traces {
+                caller: |_| None,
+                exporter: None,
+            },
+            drain: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+        }
+    }
+}
+
+/// What all requests of a thread share. Clones share the rest, and are for other threads.
+#[derive(Debug, Clone)]
+pub(crate) struct AppState {
+    pub(crate) opening: Arc<StoreGate>,
+    pub(crate) access: Access,
+    pub(crate) activity: Arc<Activity>,
+    pub(crate) views: Arc<Feeds>,
+    pub(crate) rooms: Quotas,
+    pub(crate) failures: Arc<Lines>,
+    pub(crate) looks: Arc<ProbeCache>,
+    pub(crate) roll: Arc<WorkerRegistry>,
+    pub(crate) host: ServerHooks,
+    /// The engine for callers on this thread, once there is one.
+    engine: OnceLock<Engine>,
+    /// The number of the thread.
+    thread: usize,
+}
+
+/// One request.
+pub(crate) struct RequestContext<'a> {
+    pub(crate) api: &'a AppState,
+    pub(crate) matched: Matched<'a>,
+    pub(crate) query: Option<&'a str>,
+    pub(crate) headers: &'a HeaderMap,
+    /// The name of the token, if one was needed.
+    pub(crate) token: Option<&'a str>,
+    pub(crate) peer: Option<Peer>,
+    pub(crate) body: &'a Bytes,
+    pub(crate) id: &'a RequestId,
+}
+
+pub(crate) type Answer = Result<Response, Problem>;
+
+impl RequestContext<'_> {
+    /// Who asks.
+    pub(crate) fn caller(&self) -> Caller {
+        match self.token {
+            Some(name) => Caller::Token(name.to_owned()),
+            None => Caller::Peer(self.peer.map(|peer| peer.0)),
+        }
+    }
+
+    /// Reads the body; a large one apart, so that claims do not wait for it.
+    pub(crate) async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&[u8]) -> T + Send + 'static,
+    ) -> T {
+        /// It takes a millisecond to read.
+        const LARGE: usize = 128 * 1024;
+        if self.body.len() <= LARGE {
+            return read(self.body);
+        }
+        let body = self.body.clone();
+        self.api.engine().run_blocking(move || read(&body)).await
+    }
+
+    /// The workflow that the path names.
+    pub(crate) fn workflow(&self) -> Result<WorkflowId, Problem> {
+        let text = self.matched.name(0)?;
+        // Something that cannot be an id is not one of any workflow.
+        text.parse()
+            .map_err(|error| Problem::new(Code::WorkflowNotFound, format!("{error}")))
+    }
+}
+
+/// What may need to read a large workflow as a whole, of which there are few at a time.
+///
+/// # Errors
+/// That did not come to an end in time, or as it says itself.
+pub(crate) async fn in_time<T>(
+    read: impl Future<Output = Result<T, EngineError>>,
+) -> Result<T, Problem> {
+    let busy = |_| {
+        Problem::new(
+            Code::Overloaded,
+            "others look at large workflows, which are read two at a time: try again",
+        )
+    };
+    Ok(timeout(QUOTA_TIMEOUT, read).await.map_err(busy)??)
+}
+
+impl AppState {
+    pub(crate) fn new(access: Access, activity: Arc<Activity>, host: ServerHooks) -> Self {
+        let rooms = Quotas::new(&access);
+        Self {
+            opening: Arc::default(),
+            access,
+            activity,
+            views: Arc::default(),
+            rooms,
+            failures: Arc::default(),
+            looks: Arc::default(),
+            roll: Arc::default(),
+            host,
+            engine: OnceLock::new(),
+            thread: 0,
+        }
+    }
+
+    /// For requests on another thread.
+    pub(crate) fn on(&self, thread: usize) -> Self {
+        Self {
+            thread,
+            engine: OnceLock::new(),
+            ..self.clone()
+        }
+    }
+
+    /// The engine. Calls that need it begin when it is there.
+    pub(crate) fn engine(&self) -> &Engine {
+        let opened = || {
+            self.opening
+                .engine()
+                .expect("calls that need the engine wait until the store is open")
+        };
+        self.engine.get_or_init(|| opened().for_thread(self.thread))
+    }
+
+    /// A workflow as the store has it now.
+    ///
+    /// # Errors
+    /// It does not exist, cannot be read, or others looked at large ones all the time.
+    pub(crate) async fn show(&self, id: WorkflowId) -> Result<Snapshot, Problem> {
+        in_time(self.engine().show(id)).await
+    }
+
+    /// Follows a workflow until the receiver is dropped.
+    pub(crate) fn follow(
+        &self,
+        id: WorkflowId,
+    ) -> (Arc<WorkflowFeed>, watch::Receiver<FeedVersion>) {
+        // Others may change what is in Redis.
+        let look = matches!(self.engine().store(), Store::Redis(_)).then_some(LOOK);
+        self.views.follow(self.engine(), id, look, &self.host)
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        (self.host.clock)()
+    }
+}

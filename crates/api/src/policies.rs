@@ -1,0 +1,142 @@
+//! What queues and handlers give their jobs: limits, and weights of the keys of these.
+
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+use serde::{Deserialize, Serialize};
+use tidegate_workflow::{PolicyTarget, Weight};
+#[cfg(test)]
+use utoipa::ToSchema;
+
+use crate::http::body::{self, NoBody};
+use crate::http::json;
+use crate::http::request::{Answer, RequestContext};
+use crate::workflows::limits::{Entry, LimitBody, LimitShown};
+
+/// Limits that each job of a queue or a handler gets in front of its own.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(ToSchema), schema(as = LimitsDefinition))]
+pub(crate) struct LimitsBody {
+    #[serde(deserialize_with = "body::objects")]
+    #[cfg_attr(test, schema(max_items = 4))]
+    limits: Vec<LimitBody>,
+}
+
+/// How the keys of a queue weigh against each other.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(ToSchema), schema(as = WeightsDefinition))]
+pub(crate) struct WeightsBody {
+    #[serde(deserialize_with = "body::objects")]
+    #[cfg_attr(test, schema(max_items = 1000))]
+    weights: Vec<WeightBody>,
+}
+
+/// The weight of jobs of which one limit has all of these entries.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(ToSchema), schema(as = WeightDefinition))]
+struct WeightBody {
+    /// Pairs of a key and a value.
+    #[cfg_attr(test, schema(value_type = Vec<Vec<String>>, min_items = 1, max_items = 8))]
+    entries: Vec<Entry>,
+    /// How many of their jobs are handed out for each job of a key without a weight.
+    #[cfg_attr(test, schema(minimum = 1, maximum = 1000))]
+    weight: u32,
+}
+
+/// The limits of a queue or a handler.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema), schema(as = LimitsOf))]
+pub(crate) struct LimitsShown<'a> {
+    /// The queue or the handler.
+    name: &'a str,
+    limits: Vec<LimitShown>,
+}
+
+/// The weights of a queue.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema), schema(as = WeightsOf))]
+pub(crate) struct WeightsShown<'a> {
+    /// The queue.
+    name: &'a str,
+    weights: Vec<WeightShown>,
+}
+
+/// A weight.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(ToSchema), schema(as = Weight))]
+struct WeightShown {
+    /// Pairs of a key and a value.
+    #[cfg_attr(test, schema(value_type = Vec<Vec<String>>))]
+    entries: Vec<(String, String)>,
+    weight: u32,
+}
+
+/// Shows the limits of the queue or the handler that the path names.
+pub(crate) async fn show_limits(
+    ask: &RequestContext<'_>,
+    subject: fn(String) -> PolicyTarget,
+) -> Answer {
+    let name = ask.matched.name(0)?;
+    let terms = ask.api.engine().terms();
+    let limits = terms.limits(&subject(name.clone()));
+    let limits = limits.iter().cloned().map(LimitShown::of).collect();
+    Ok(json::ok(&LimitsShown {
+        name: &name,
+        limits,
+    }))
+}
+
+pub(crate) async fn set_limits(
+    ask: &RequestContext<'_>,
+    subject: fn(String) -> PolicyTarget,
+) -> Answer {
+    let name = ask.matched.name(0)?;
+    let LimitsBody { limits } = body::read(ask.body)?;
+    let limits = LimitBody::resolve_all(limits, &"limits")?;
+    ask.api.engine().set_limits(&subject(name), &limits).await?;
+    show_limits(ask, subject).await
+}
+
+pub(crate) async fn remove_limits(
+    ask: &RequestContext<'_>,
+    subject: fn(String) -> PolicyTarget,
+) -> Answer {
+    body::read_optional::<NoBody>(ask.body)?;
+    let name = ask.matched.name(0)?;
+    ask.api.engine().set_limits(&subject(name), &[]).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// Shows the weights of the queue that the path names.
+pub(crate) async fn show_weights(ask: &RequestContext<'_>) -> Answer {
+    let name = ask.matched.name(0)?;
+    let weight = |Weight { entries, weight }| WeightShown { entries, weight };
+    let terms = ask.api.engine().terms();
+    let weights = terms.weights(&name);
+    let weights = weights.iter().cloned().map(weight).collect();
+    Ok(json::ok(&WeightsShown {
+        name: &name,
+        weights,
+    }))
+}
+
+pub(crate) async fn set_weights(ask: &RequestContext<'_>) -> Answer {
+    let name = ask.matched.name(0)?;
+    let WeightsBody { weights } = body::read(ask.body)?;
+    let weight = |WeightBody { entries, weight }| Weight {
+        entries: Entry::pairs(entries),
+        weight,
+    };
+    let weights: Vec<Weight> = weights.into_iter().map(weight).collect();
+    ask.api.engine().set_weights(&name, &weights).await?;
+    show_weights(ask).await
+}
+
+pub(crate) async fn remove_weights(ask: &RequestContext<'_>) -> Answer {
+    body::read_optional::<NoBody>(ask.body)?;
+    let name = ask.matched.name(0)?;
+    ask.api.engine().set_weights(&name, &[]).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}

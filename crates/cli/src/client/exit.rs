@@ -1,0 +1,177 @@
+//! Exit codes, and the messages of failures.
+
+use std::fmt;
+use std::io::{self, IsTerminal as _, Write as _};
+use std::process::ExitCode;
+
+use crate::output::columns;
+use crate::output::printable::printable;
+use crate::output::table::wrapped;
+
+/// The codes with which the program ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// Done as asked.
+    Done = 0,
+    /// The workflow failed, a check found something, or the server could not run or is not healthy.
+    Failed = 1,
+    /// The workflow was cancelled.
+    Cancelled = 2,
+    /// The time to wait is over.
+    TimedOut = 3,
+    /// There is no such thing.
+    NotFound = 4,
+    /// The server refused.
+    Refused = 5,
+    // The next codes are those of sysexits.h.
+    /// Arguments, settings or files are wrong.
+    Usage = 64,
+    /// A server or a store does not answer.
+    Unavailable = 69,
+    /// The output cannot be written.
+    Output = 74,
+    // The last codes are those that shells give to a program that a signal (SIGINT, SIGPIPE) ended.
+    /// Interrupted while waiting.
+    Interrupted = 130,
+    /// Nobody reads the output any more.
+    Unread = 141,
+}
+
+impl Exit {
+    const ALL: [Self; 11] = [
+        Self::Done,
+        Self::Failed,
+        Self::Cancelled,
+        Self::TimedOut,
+        Self::NotFound,
+        Self::Refused,
+        Self::Usage,
+        Self::Unavailable,
+        Self::Output,
+        Self::Interrupted,
+        Self::Unread,
+    ];
+
+    const fn meaning(self) -> &'static str {
+        match self {
+            Self::Done => "it was done; if a workflow was waited for, it succeeded",
+            Self::Failed => {
+                "the workflow failed, a check found mistakes, or the server could not run or is not healthy"
+            }
+            Self::Cancelled => "the workflow was cancelled",
+            Self::TimedOut => "the workflow was not over within --timeout",
+            Self::NotFound => "there is no such workflow, job, queue or store",
+            Self::Refused => {
+                "the state of the workflow or job does not allow it, or the token does not"
+            }
+            Self::Usage => "an argument, a setting or a file is wrong",
+            Self::Unavailable => {
+                "cannot reach the server or the store, it has a fault, or it is not a Tidegate server"
+            }
+            Self::Output => "the output cannot be written",
+            Self::Interrupted => "you interrupted the wait; the workflow continues",
+            Self::Unread => "the reader of the output closed it",
+        }
+    }
+
+    /// A line for each code.
+    #[must_use]
+    pub fn listed() -> String {
+        Self::ALL
+            .map(|exit| format!("  {:>3}  {}\n", exit as u8, exit.meaning()))
+            .concat()
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// Why something was not done.
+#[derive(Debug)]
+pub struct Failure {
+    /// The code to end with.
+    pub exit: Exit,
+    /// What went wrong, and what to do.
+    pub text: String,
+    /// What the server calls it.
+    pub(crate) code: Option<String>,
+    /// Where in the request.
+    pub(crate) path: Option<String>,
+    /// The id of the request in the server's log.
+    pub(crate) request: Option<String>,
+}
+
+impl Failure {
+    /// A failure that ends the program with `exit`.
+    pub fn new(exit: Exit, text: impl Into<String>) -> Self {
+        Self {
+            exit,
+            text: text.into(),
+            code: None,
+            path: None,
+            request: None,
+        }
+    }
+
+    /// Arguments, settings or files are wrong.
+    pub fn usage(text: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, text)
+    }
+
+    /// A server or a store does not answer.
+    pub fn unavailable(text: impl Into<String>) -> Self {
+        Self::new(Exit::Unavailable, text)
+    }
+
+    /// What the server called it, and where it found it.
+    pub(crate) fn by_server(self, code: Option<String>, path: Option<String>) -> Self {
+        Self { code, path, ..self }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Line breaks are ours; names in the lines may come from anywhere.
+        let lines: Vec<String> = self.text.lines().map(printable).collect();
+        write!(f, "error: {}", lines.join("\n"))?;
+        let details = [
+            ("code", &self.code),
+            ("path", &self.path),
+            ("request", &self.request),
+        ];
+        for (name, value) in details
+            .into_iter()
+            .filter_map(|(name, value)| Some((name, value.as_ref()?)))
+        {
+            write!(f, "\n  {name}: {}", printable(value))?;
+        }
+        Ok(())
+    }
+}
+
+/// Tells a person why something was not done.
+pub fn complain(failure: &Failure) {
+    if failure.exit != Exit::Unread {
+        print_message(&failure.to_string());
+    }
+}
+
+/// Warns a person about something that was done. `text` may come from a server.
+pub(crate) fn warn(text: &str) {
+    print_message(&format!("warning: {}", printable(text)));
+}
+
+fn print_message(text: &str) {
+    let out = io::stderr();
+    let most = if out.is_terminal() {
+        columns(&out)
+    } else {
+        usize::MAX
+    };
+    let lines: Vec<String> = text.lines().flat_map(|line| wrapped(line, most)).collect();
+    // A failure to write this message cannot be reported.
+    let _ = writeln!(out.lock(), "{}", lines.join("\n"));
+}

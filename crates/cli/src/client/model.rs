@@ -1,0 +1,343 @@
+//! What the server answers, as far as people are shown it.
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::client::exit::{Exit, Failure};
+use crate::limit::LimitOfJob;
+use crate::output::counted::counted;
+use crate::output::moment::Moment;
+use crate::output::printable::printable;
+
+/// What a workflow can be.
+pub(crate) const STATUSES: [&str; 6] = [
+    "pending",
+    "running",
+    "paused",
+    "succeeded",
+    "failed",
+    "cancelled",
+];
+/// What a job can be.
+pub(crate) const STATES: [&str; 8] = [
+    "waiting",
+    "scheduled",
+    "ready",
+    "running",
+    "succeeded",
+    "failed",
+    "cancelled",
+    "skipped",
+];
+
+/// The partitions that are missing in an answer, because they do not answer.
+#[derive(Debug, Clone, Deserialize, Serialize)]
+pub(crate) struct Incomplete {
+    partitions: Vec<u16>,
+    reason: String,
+}
+
+impl Incomplete {
+    /// The failure of a command that showed or changed the rest.
+    pub(crate) fn failure(&self) -> Failure {
+        let partitions = counted(self.partitions.len() as u64, "partition");
+        let reason = printable(&self.reason);
+        Failure::unavailable(format!(
+            "this is not all: {partitions} of the store did not answer: {reason}"
+        ))
+    }
+
+    /// Done if nothing is missing, else [`Incomplete::failure`].
+    pub(crate) fn exit(incomplete: Option<&Self>) -> Result<Exit, Failure> {
+        incomplete.map_or(Ok(Exit::Done), |incomplete| Err(incomplete.failure()))
+    }
+}
+
+/// A workflow in a list, or as it is shown.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Summary {
+    pub(crate) id: String,
+    pub(crate) name: String,
+    #[serde(default)]
+    pub(crate) tags: Vec<String>,
+    pub(crate) status: String,
+    pub(crate) created_at: Moment,
+    pub(crate) started_at: Option<Moment>,
+    pub(crate) finished_at: Option<Moment>,
+    pub(crate) expires_at: Option<Moment>,
+    pub(crate) job_counts: Counts,
+    /// Only when they were asked for.
+    #[serde(default)]
+    pub(crate) jobs: Vec<Job>,
+}
+
+/// Jobs by state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Counts {
+    pub(crate) total: u64,
+    pub(crate) waiting: u64,
+    /// Those of the waiting that cannot run because of a failure, if the server says.
+    pub(crate) blocked: Option<u64>,
+    pub(crate) scheduled: u64,
+    pub(crate) ready: u64,
+    pub(crate) running: u64,
+    pub(crate) succeeded: u64,
+    pub(crate) failed: u64,
+    pub(crate) cancelled: u64,
+    pub(crate) skipped: u64,
+}
+
+/// One job.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Job {
+    pub(crate) name: String,
+    pub(crate) handler: String,
+    pub(crate) queue: String,
+    pub(crate) state: String,
+    pub(crate) attempt: u64,
+    #[serde(default)]
+    pub(crate) lost: u64,
+    #[serde(default)]
+    pub(crate) max_lost: u64,
+    #[serde(default)]
+    pub(crate) lost_total: u64,
+    #[serde(default)]
+    pub(crate) retries: u64,
+    #[serde(default)]
+    pub(crate) after: Vec<String>,
+    pub(crate) ready_at: Option<Moment>,
+    pub(crate) started_at: Option<Moment>,
+    pub(crate) finished_at: Option<Moment>,
+    pub(crate) worker: Option<String>,
+    pub(crate) why_not_running: Option<Why>,
+    #[serde(default)]
+    pub(crate) limits: Vec<LimitOfJob>,
+    // Only in full.
+    pub(crate) params: Option<Box<RawValue>>,
+    pub(crate) output: Option<Box<RawValue>>,
+    #[serde(default)]
+    pub(crate) errors: Vec<AttemptError>,
+    pub(crate) progress: Option<Progress>,
+}
+
+/// How far a job is, as its worker said last.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Progress {
+    pub(crate) percent: u64,
+    #[serde(default)]
+    pub(crate) text: String,
+    pub(crate) at: Moment,
+    pub(crate) attempt: u64,
+}
+
+/// A part of a log. Its lines stay JSON text.
+#[derive(Debug, Deserialize)]
+pub(crate) struct LogPage {
+    pub(crate) items: Vec<Box<RawValue>>,
+    /// Lines before these that are not kept any more.
+    #[serde(default)]
+    pub(crate) dropped: u64,
+    /// What the next part comes after.
+    pub(crate) next: String,
+}
+
+/// A line of a log.
+#[derive(Debug, Deserialize)]
+pub(crate) struct LogLine {
+    pub(crate) at: Moment,
+    pub(crate) attempt: u64,
+    pub(crate) text: String,
+}
+
+/// Why a job is not running.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Why {
+    pub(crate) text: String,
+}
+
+/// What went wrong in an attempt.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct AttemptError {
+    pub(crate) attempt: u64,
+    pub(crate) at: Moment,
+    pub(crate) worker: Option<String>,
+    pub(crate) kind: String,
+    pub(crate) message: String,
+    pub(crate) trace: Option<String>,
+}
+
+/// One page of a list. Its items stay JSON text.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Page {
+    pub(crate) items: Vec<Box<RawValue>>,
+    pub(crate) next_cursor: Option<String>,
+    pub(crate) incomplete: Option<Incomplete>,
+}
+
+/// The answer to an action on a workflow.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Acted {
+    pub(crate) id: String,
+    #[serde(default)]
+    pub(crate) name: Option<String>,
+    pub(crate) status: String,
+    #[serde(default)]
+    pub(crate) existing: bool,
+    #[serde(default)]
+    pub(crate) warnings: Vec<CreationWarning>,
+}
+
+/// A part of a workflow that has no effect.
+#[derive(Debug, Deserialize)]
+pub(crate) struct CreationWarning {
+    pub(crate) job: String,
+    pub(crate) text: String,
+}
+
+/// A queue.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Queue {
+    pub(crate) name: String,
+    pub(crate) paused: bool,
+    pub(crate) ready: u64,
+    pub(crate) oldest_ready_at: Option<Moment>,
+    pub(crate) waiting_workers: u64,
+}
+
+/// Why the server did not do as asked.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Problem {
+    #[serde(default)]
+    pub(crate) title: String,
+    #[serde(default)]
+    pub(crate) detail: String,
+    pub(crate) code: Option<String>,
+    pub(crate) path: Option<String>,
+    pub(crate) request_id: Option<String>,
+    /// The server knows that it did nothing.
+    #[serde(default)]
+    pub(crate) nothing_done: bool,
+}
+
+impl Summary {
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.status.as_str(), "succeeded" | "failed" | "cancelled")
+    }
+
+    /// Its jobs by state, such as `1 failed, 2 running`, of the states that `wanted` names.
+    pub(crate) fn listed(&self, wanted: impl Fn(&str) -> bool) -> String {
+        let wanted = self.present().filter(|(word, _)| wanted(word));
+        wanted
+            .map(|(word, number)| format!("{number} {word}"))
+            .collect::<Vec<_>>()
+            .join(", ")
+    }
+
+    /// Words and numbers of the states that there are, what matters most first. A job that is blocked will not run unless somebody does
+    /// something.
+    pub(crate) fn present(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let counts = &self.job_counts;
+        let blocked = counts
+            .blocked
+            .unwrap_or(if self.is_over() { counts.waiting } else { 0 });
+        let each = [
+            ("failed", counts.failed),
+            ("running", counts.running),
+            ("ready", counts.ready),
+            ("scheduled", counts.scheduled),
+            ("blocked", blocked),
+            ("waiting", counts.waiting.saturating_sub(blocked)),
+            ("cancelled", counts.cancelled),
+            ("skipped", counts.skipped),
+            ("succeeded", counts.succeeded),
+        ];
+        each.into_iter().filter(|&(_, number)| number > 0)
+    }
+
+    /// Such as `42%  2/7 succeeded, 1 failed, 3 running, 1 waiting`.
+    pub(crate) fn progress(&self) -> String {
+        let states = self.listed(|word| word != "succeeded");
+        let states = if states.is_empty() {
+            states
+        } else {
+            format!(", {states}")
+        };
+        let Counts {
+            succeeded, total, ..
+        } = self.job_counts;
+        format!(
+            "{}%  {succeeded}/{total} succeeded{states}",
+            self.job_counts.percent()
+        )
+    }
+
+    /// How long it ran, or has run by `now`.
+    pub(crate) fn duration(&self, now: Moment) -> Option<std::time::Duration> {
+        Some(self.finished_at.unwrap_or(now).since(self.started_at?))
+    }
+}
+
+impl Counts {
+    /// Jobs that ended, in any state.
+    fn over(&self) -> u64 {
+        // A server may say anything, and a sum too large must not end the program.
+        [self.failed, self.cancelled, self.skipped]
+            .into_iter()
+            .fold(self.succeeded, u64::saturating_add)
+    }
+
+    /// How much of the work is over, in percent; less than 100 until all is.
+    pub(crate) fn percent(&self) -> u64 {
+        self.over()
+            .saturating_mul(100)
+            .checked_div(self.total)
+            .unwrap_or(100)
+            .min(100)
+    }
+}
+
+impl Job {
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(
+            self.state.as_str(),
+            "succeeded" | "failed" | "cancelled" | "skipped"
+        )
+    }
+
+    /// How long its latest attempt took, or has taken by `now`.
+    pub(crate) fn duration(&self, now: Moment) -> Option<std::time::Duration> {
+        let end = match self.state.as_str() {
+            "running" => now,
+            _ => self.finished_at?,
+        };
+        Some(end.since(self.started_at?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_of_any_size_have_a_percentage() {
+        let check = |succeeded: u64, failed: u64, total: u64, over: u64, percent: u64| {
+            let counts = Counts {
+                succeeded,
+                failed,
+                total,
+                ..Counts::default()
+            };
+            assert_eq!(
+                (counts.over(), counts.percent()),
+                (over, percent),
+                "{counts:?}"
+            );
+        };
+        check(0, 0, 0, 0, 100);
+        check(2, 1, 7, 3, 42);
+        check(9, 0, 3, 9, 100);
+        check(u64::MAX, u64::MAX, 1, u64::MAX, 100);
+        check(u64::MAX, 0, u64::MAX, u64::MAX, 1);
+    }
+}

@@ -1,0 +1,108 @@
+//! Lists that the server gives in pages.
+
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+
+use super::address::Query;
+use super::exit::{Exit, Failure};
+use super::model::{Incomplete, Page};
+use super::remote::{Ask, Remote};
+use crate::output::{Listed, Screen};
+
+/// The largest page that the server gives.
+pub(crate) const PAGE: usize = 1_000;
+/// Empty pages one after the other: a server looks through some thousand workflows for each.
+const EMPTY: usize = 1_000;
+
+/// The items of the pages that were read.
+#[derive(Debug)]
+pub(crate) struct Pages {
+    items: Vec<Box<RawValue>>,
+    limit: usize,
+    has_more: bool,
+    incomplete: Option<Incomplete>,
+}
+
+/// Reads pages until there are `limit` items, or no more. Items that come meanwhile shift nothing.
+pub(crate) async fn pages(
+    path: &str,
+    query: &Query,
+    limit: usize,
+    remote: &Remote,
+) -> Result<Pages, Failure> {
+    pages_of(PAGE, path, query, limit, remote).await
+}
+
+/// [`pages`] of at most so many items.
+pub(crate) async fn pages_of(
+    most: usize,
+    path: &str,
+    query: &Query,
+    limit: usize,
+    remote: &Remote,
+) -> Result<Pages, Failure> {
+    let mut items = Vec::new();
+    let mut cursor = None::<String>;
+    let mut patience = Patience::default();
+    let mut incomplete = None;
+    while items.len() < limit {
+        let size = (limit - items.len()).min(most).to_string();
+        let page = query
+            .clone()
+            .with("limit", Some(size))
+            .with("cursor", cursor.as_ref());
+        let page: Page = remote.read(&Ask::get(page.of(path))).await?;
+        let found = page.items.len();
+        items.extend(page.items);
+        incomplete = page.incomplete.or(incomplete);
+        let last = std::mem::replace(&mut cursor, page.next_cursor);
+        if cursor.is_none() || (found == 0 && cursor == last) {
+            break;
+        }
+        patience.page(found)?;
+    }
+    Ok(Pages {
+        items,
+        limit,
+        has_more: cursor.is_some(),
+        incomplete,
+    })
+}
+
+impl Pages {
+    /// Prints the items. If there are more, it names the option that asks for them.
+    pub(crate) fn show<T: Listed + DeserializeOwned>(
+        &self,
+        option: &str,
+        remote: &Remote,
+        screen: &Screen,
+    ) -> Result<Exit, Failure> {
+        let higher = self.limit.saturating_mul(10);
+        let more = format!("there are more: --{option} {higher}");
+        let more = self.has_more.then_some(&*more);
+        screen.list(&self.items, more, |item| remote.parse::<T>(item))?;
+        Incomplete::exit(self.incomplete.as_ref())
+    }
+}
+
+/// Counts pages without items. Some are usual: for a name together with a tag, the server looks through all with the tag.
+#[derive(Debug, Default)]
+pub(crate) struct Patience {
+    empty: usize,
+}
+
+impl Patience {
+    /// Takes note of a page that is not the last.
+    ///
+    /// # Errors
+    /// There were so many empty ones that the end will not come. Stopping in silence would hide what comes after them.
+    pub(crate) fn page(&mut self, found: usize) -> Result<(), Failure> {
+        self.empty = if found == 0 { self.empty + 1 } else { 0 };
+        if self.empty < EMPTY {
+            return Ok(());
+        }
+        Err(Failure::unavailable(format!(
+            "the server gave {EMPTY} pages without items one after the other, and still no end"
+        )))
+    }
+}

@@ -1,0 +1,332 @@
+//! A client of a server's API.
+
+use std::path::Path;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tokio::time::timeout;
+
+use crate::client::address::Target;
+use crate::client::connect::{self, Connections};
+use crate::client::exit::{Exit, Failure};
+use crate::client::model::Problem;
+use crate::output::printable::printable;
+
+/// Longest wait for an answer to what the server does at once.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Largest answer that is held. The largest picture has 32 MiB, and a page less.
+const LARGEST: usize = 64 << 20;
+/// Largest answer that shows all of something: a workflow of the largest size, in full, is some 100 MB.
+const LARGEST_WHOLE: usize = 256 << 20;
+
+/// A server.
+#[derive(Debug)]
+pub(crate) struct Remote {
+    target: Target,
+    token: Option<HeaderValue>,
+    client: Connections,
+}
+
+/// Something to ask a server.
+#[derive(Debug)]
+pub(crate) struct Ask {
+    method: Method,
+    path: String,
+    body: Bytes,
+    /// Bytes of the answer.
+    most: usize,
+    effect: Effect,
+}
+
+/// What it means when nobody knows whether the server did it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Effect {
+    /// Nothing: it only reads.
+    Read,
+    /// It may have been done.
+    Write,
+    /// The same, but doing it again changes nothing.
+    Repeatable,
+}
+
+impl Effect {
+    /// The same when the server knows that it did nothing.
+    const fn nothing(self) -> &'static str {
+        match self {
+            Self::Read => "",
+            Self::Write | Self::Repeatable => {
+                "\n  Nothing was done: repeat it when the store is available"
+            }
+        }
+    }
+
+    /// What a person should know then, as a line of its own.
+    const fn doubt(self) -> &'static str {
+        match self {
+            Self::Read => "",
+            Self::Write => "\n  The request may have been carried out: look before you repeat it",
+            Self::Repeatable => {
+                "\n  The request may have been carried out; with its idempotency key it can be repeated safely"
+            }
+        }
+    }
+}
+
+impl Ask {
+    pub(crate) fn get(path: impl Into<String>) -> Self {
+        Self {
+            method: Method::GET,
+            path: path.into(),
+            body: Bytes::new(),
+            most: LARGEST,
+            effect: Effect::Read,
+        }
+    }
+
+    /// A workflow with all of its jobs, or a job with all of its errors.
+    pub(crate) fn whole(path: impl Into<String>) -> Self {
+        Self {
+            most: LARGEST_WHOLE,
+            ..Self::get(path)
+        }
+    }
+
+    pub(crate) fn delete(path: impl Into<String>) -> Self {
+        Self {
+            method: Method::DELETE,
+            effect: Effect::Write,
+            ..Self::get(path)
+        }
+    }
+
+    pub(crate) fn post(path: impl Into<String>, body: impl Into<Bytes>) -> Self {
+        Self {
+            method: Method::POST,
+            body: body.into(),
+            effect: Effect::Write,
+            ..Self::get(path)
+        }
+    }
+
+    pub(crate) fn put(path: impl Into<String>, body: impl Into<Bytes>) -> Self {
+        Self {
+            method: Method::PUT,
+            ..Self::post(path, body)
+        }
+    }
+
+    /// The same with an idempotency key in its body.
+    pub(crate) fn with_key(self) -> Self {
+        Self {
+            effect: Effect::Repeatable,
+            ..self
+        }
+    }
+
+    /// The same of a call that only asks.
+    pub(crate) fn without_effect(self) -> Self {
+        Self {
+            effect: Effect::Read,
+            ..self
+        }
+    }
+
+    /// A failure after which nobody knows whether it was done.
+    fn doubtful(&self, text: &str) -> Failure {
+        Failure::unavailable(format!("{text}{}", self.effect.doubt()))
+    }
+}
+
+impl Remote {
+    /// `authorities` are trusted besides the system's.
+    pub(crate) fn new(
+        target: Target,
+        token: Option<HeaderValue>,
+        authorities: Option<&Path>,
+    ) -> Result<Self, Failure> {
+        let client = connect::client(&target, authorities)?;
+        Ok(Self {
+            target,
+            token,
+            client,
+        })
+    }
+
+    /// Where it is.
+    pub(crate) fn shown(&self) -> &Target {
+        &self.target
+    }
+
+    /// Asks, and returns the text of the answer. If the future is dropped, the server may still do what was asked.
+    pub(crate) async fn text(&self, ask: &Ask) -> Result<String, Failure> {
+        let answer = async {
+            let response = self.send(ask, "application/json").await?;
+            self.received(ask, response).await
+        };
+        self.patiently(ask, answer).await
+    }
+
+    /// Asks, and reads the answer.
+    pub(crate) async fn read<T: DeserializeOwned>(&self, ask: &Ask) -> Result<T, Failure> {
+        let text = self.text(ask).await?;
+        self.parse(&text)
+            .map_err(|failure| ask.doubtful(&failure.text))
+    }
+
+    /// Reads an answer, or a part of it.
+    pub(crate) fn parse<'a, T: Deserialize<'a>>(&self, text: &'a str) -> Result<T, Failure> {
+        serde_json::from_str(text).map_err(|error| {
+            let shown = self.target.to_string();
+            Failure::unavailable(format!(
+                "what answers at {shown} is not a Tidegate server of this version: {error}"
+            ))
+        })
+    }
+
+    /// Asks for events, which come as long as the answer is read.
+    pub(crate) async fn stream(&self, path: &str) -> Result<Incoming, Failure> {
+        let ask = Ask::get(path);
+        let opened = async {
+            let response = self.send(&ask, "text/event-stream").await?;
+            // The body of the answer owns the connection from here on.
+            if response.status().is_success() {
+                Ok(response.into_body())
+            } else {
+                Err(self.refusal(&ask, response).await)
+            }
+        };
+        self.patiently(&ask, opened).await
+    }
+
+    async fn patiently<T>(
+        &self,
+        ask: &Ask,
+        answer: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        let late = |_| {
+            ask.doubtful(&format!(
+                "{} did not answer within {} s",
+                self.target,
+                PATIENCE.as_secs()
+            ))
+        };
+        timeout(PATIENCE, answer).await.map_err(late)?
+    }
+
+    async fn send(&self, ask: &Ask, accept: &'static str) -> Result<Response<Incoming>, Failure> {
+        let request = self.request(ask, accept)?;
+        self.client.request(request).await.map_err(|error| {
+            let text = connect::unreached(&self.target, &error);
+            if error.is_connect() {
+                Failure::unavailable(text)
+            } else {
+                ask.doubtful(&text)
+            }
+        })
+    }
+
+    fn request(&self, ask: &Ask, accept: &'static str) -> Result<Request<Full<Bytes>>, Failure> {
+        let request = Request::builder()
+            .method(ask.method.clone())
+            .uri(format!("{}{}", self.target, ask.path));
+        let mut request = request.header(ACCEPT, accept);
+        if !ask.body.is_empty() {
+            request = request.header(CONTENT_TYPE, "application/json");
+        }
+        if let Some(token) = &self.token {
+            request = request.header(AUTHORIZATION, token);
+        }
+        let wrong =
+            |error: http::Error| Failure::usage(format!("the request is not valid HTTP: {error}"));
+        request.body(Full::new(ask.body.clone())).map_err(wrong)
+    }
+
+    async fn received(&self, ask: &Ask, response: Response<Incoming>) -> Result<String, Failure> {
+        if !response.status().is_success() {
+            return Err(self.refusal(ask, response).await);
+        }
+        let bytes = Limited::new(response.into_body(), ask.most).collect().await;
+        let bytes = bytes.map_err(|error| {
+            if error.is::<LengthLimitError>() {
+                format!("is larger than {} MiB, and no more is read", ask.most >> 20)
+            } else {
+                format!("was cut off: {}", connect::reason(&*error))
+            }
+        });
+        let text = bytes.and_then(|bytes| {
+            String::from_utf8(bytes.to_bytes().into())
+                .map_err(|error| format!("is not text: {error}"))
+        });
+        text.map_err(|reason| ask.doubtful(&format!("the answer of {} {reason}", self.target)))
+    }
+
+    /// What the server says instead of an answer.
+    async fn refusal(&self, ask: &Ask, response: Response<Incoming>) -> Failure {
+        // Longest text that is of any use to a person.
+        const LONGEST: usize = 64 << 10;
+        let status = response.status();
+        let bytes = Limited::new(response.into_body(), LONGEST)
+            .collect()
+            .await
+            .map(|body| body.to_bytes())
+            .unwrap_or_default();
+        let Some(problem) = serde_json::from_slice::<Problem>(&bytes)
+            .ok()
+            .filter(|problem| problem.code.is_some())
+        else {
+            let text = format!(
+                "what answers at {} is not a Tidegate server: it says {status}",
+                self.target
+            );
+            // A proxy that waited in vain says so in its own words.
+            return if status.is_server_error() {
+                ask.doubtful(&text)
+            } else {
+                Failure::unavailable(text)
+            };
+        };
+        let mut text = self.reason(status, &problem);
+        match problem.code.as_deref() {
+            Some("store_unavailable") if problem.nothing_done => text += ask.effect.nothing(),
+            // A store that did not answer may have written.
+            Some("store_unavailable" | "internal") => text += ask.effect.doubt(),
+            _ => {}
+        }
+        let exit = exit(status);
+        let request = problem.request_id.filter(|_| exit == Exit::Unavailable);
+        Failure {
+            request,
+            ..Failure::new(exit, text).by_server(problem.code, problem.path)
+        }
+    }
+
+    /// What is wrong. It is one line, whatever names are in it.
+    fn reason(&self, status: StatusCode, Problem { title, detail, .. }: &Problem) -> String {
+        let text = printable(if detail.is_empty() { title } else { detail });
+        match (status, &self.token) {
+            (StatusCode::UNAUTHORIZED, None) => text + ". Give a token with TIDEGATE_TOKEN or --token-file",
+            (StatusCode::UNAUTHORIZED, Some(_)) => {
+                "the server does not know the token that was given; TIDEGATE_TOKEN or --token-file names another".into()
+            }
+            _ => text,
+        }
+    }
+}
+
+/// The rule of docs/cli.md: 64 for wrong input, 5 for a state or a token that does not allow it, 4 for what does not exist.
+fn exit(status: StatusCode) -> Exit {
+    match status {
+        StatusCode::NOT_FOUND => Exit::NotFound,
+        StatusCode::BAD_REQUEST
+        | StatusCode::PAYLOAD_TOO_LARGE
+        | StatusCode::UNPROCESSABLE_ENTITY => Exit::Usage,
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::CONFLICT => Exit::Refused,
+        _ => Exit::Unavailable,
+    }
+}

@@ -1,0 +1,160 @@
+//! Which workflow is meant: its id, the beginning of it, its key, or its name.
+
+use serde::Deserialize;
+
+use crate::client::address::{Query, escaped};
+use crate::client::exit::{Exit, Failure};
+use crate::client::remote::{Ask, Remote};
+use crate::output::printable::printable;
+
+/// Characters of an id, and the fewest that a short form has.
+const WHOLE: usize = 26;
+const FEWEST: usize = 4;
+/// Workflows that are named when several are meant.
+const NAMED: usize = 5;
+
+/// One workflow, as a person names it.
+#[derive(Debug, Clone)]
+pub(crate) struct Which(String);
+
+impl From<String> for Which {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct Found {
+    items: Vec<Item>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Item {
+    id: String,
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    status: String,
+}
+
+/// The path of a workflow.
+pub(crate) fn path(id: &str) -> String {
+    format!("/v1/workflows/{}", escaped(id))
+}
+
+impl Which {
+    /// The path of the workflow in the API.
+    pub(crate) async fn path(&self, remote: &Remote) -> Result<String, Failure> {
+        Ok(path(&self.id(remote).await?))
+    }
+
+    /// The id of the workflow. A whole id is not looked up.
+    pub(crate) async fn id(&self, remote: &Remote) -> Result<String, Failure> {
+        if let Some(key) = self.0.strip_prefix("key:") {
+            let query = Query::default().with("key", Some(key));
+            return Ok(remote
+                .read::<Item>(&Ask::get(query.of("/v1/workflows:byKey")))
+                .await?
+                .id);
+        }
+        if let Some(name) = self.0.strip_prefix("name:") {
+            let query = Query::default()
+                .with("name", Some(name))
+                .with("order", Some("newest"))
+                .with("limit", Some("1"));
+            let found = self.found(&query, remote).await?;
+            return found
+                .into_iter()
+                .next()
+                .map(|item| item.id)
+                .ok_or_else(|| self.missing());
+        }
+        if is_beginning(&self.0) {
+            return self.only(remote).await;
+        }
+        if !is_id(&self.0) {
+            return Err(self.missing());
+        }
+        Ok(self.0.clone())
+    }
+
+    async fn found(&self, query: &Query, remote: &Remote) -> Result<Vec<Item>, Failure> {
+        Ok(remote
+            .read::<Found>(&Ask::get(query.of("/v1/workflows")))
+            .await?
+            .items)
+    }
+
+    /// The one workflow whose id begins like this.
+    async fn only(&self, remote: &Remote) -> Result<String, Failure> {
+        let query = Query::default()
+            .with("id_prefix", Some(self.0.to_ascii_uppercase()))
+            .with("limit", Some((NAMED + 1).to_string()));
+        let mut found = self.found(&query, remote).await?;
+        match found.len() {
+            0 => Err(self.missing()),
+            1 => Ok(found.remove(0).id),
+            _ => Err(self.several(&found)),
+        }
+    }
+
+    fn missing(&self) -> Failure {
+        let text = match self.0.strip_prefix("name:") {
+            Some(name) => format!("there is no workflow with the name '{name}'"),
+            None => format!(
+                "no workflow id begins with '{0}' (at least {FEWEST} characters of 0-9 and A-Z); for a name, write name:{0}",
+                self.0
+            ),
+        };
+        Failure::new(Exit::NotFound, text).by_server(Some("workflow_not_found".to_owned()), None)
+    }
+
+    fn several(&self, found: &[Item]) -> Failure {
+        let line = |item: &Item| {
+            format!(
+                "\n  {}  {}  {}",
+                printable(&item.id),
+                printable(&item.name),
+                printable(&item.status)
+            )
+        };
+        let named: String = found.iter().take(NAMED).map(line).collect();
+        let more = if found.len() > NAMED {
+            "\n  and more"
+        } else {
+            ""
+        };
+        Failure::usage(format!(
+            "several workflows have ids that begin with '{}':{named}{more}",
+            self.0
+        ))
+    }
+}
+
+/// Whether a text can be the beginning of an id, and is not a whole one.
+fn is_beginning(text: &str) -> bool {
+    (FEWEST..WHOLE).contains(&text.len()) && text.chars().all(is_in_ids)
+}
+
+/// Whether a text can be a whole id.
+fn is_id(text: &str) -> bool {
+    text.len() == WHOLE && text.chars().all(is_in_ids)
+}
+
+/// Ids do not use the letters that look like digits.
+fn is_in_ids(c: char) -> bool {
+    c.is_ascii_alphanumeric() && !matches!(c.to_ascii_uppercase(), 'I' | 'L' | 'O' | 'U')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_beginning_of_an_id_is_told_from_other_texts() {
+        assert!(is_beginning("01M7") && is_beginning("01m7z85c8h"));
+        for text in ["01M", "nope", "../queues", "01M7Z85C8H08RJZ5Q5JGPKMY04", ""] {
+            assert!(!is_beginning(text), "{text}");
+        }
+    }
+}

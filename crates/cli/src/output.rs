@@ -1,0 +1,257 @@
+//! Where output goes, and what may be written there.
+
+pub(crate) mod bar;
+pub(crate) mod counted;
+pub(crate) mod file;
+pub(crate) mod moment;
+pub(crate) mod printable;
+pub(crate) mod table;
+mod yaml;
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::os::fd::AsFd;
+
+use clap::ValueEnum;
+use serde_json::value::RawValue;
+
+use crate::client::environment::{Colour, Glyphs, Locale};
+use crate::client::exit::{Exit, Failure};
+use printable::{escaped_json, indented, printable};
+
+/// The form of output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people.
+    Table,
+    /// Tables with all columns and exact times
+    Wide,
+    /// What the server answered; lists are arrays
+    Json,
+    /// The same as YAML
+    Yaml,
+    /// Only ids or names, one on a line
+    Name,
+}
+
+/// The width of an output that is not a terminal: larger than any line, and small enough that sums do not overflow.
+const ENDLESS: usize = u32::MAX as usize;
+/// The width of a terminal that does not report one.
+const USUAL: usize = 80;
+
+/// What a terminal can show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Terminal {
+    /// Columns.
+    pub(crate) width: usize,
+    pub(crate) glyphs: Glyphs,
+    pub(crate) colour: Colour,
+}
+
+/// Standard output.
+#[derive(Debug, Clone, Copy)]
+pub struct Screen {
+    pub(crate) format: Format,
+    /// The form that was asked for.
+    pub(crate) asked: Option<Format>,
+    pub(crate) terminal: Terminal,
+    /// Whether a person looks at it.
+    pub(crate) live: bool,
+}
+
+/// An item of a list.
+pub(crate) trait Listed: Sized {
+    /// What people are told of an empty list.
+    const NOTHING: &str;
+
+    /// What programs are told of the item: its id or its name.
+    fn name(&self) -> String;
+
+    /// What people are told of the items.
+    fn text(items: &[Self], screen: &Screen) -> String;
+}
+
+impl Screen {
+    /// Tables on a terminal and JSON elsewhere, unless asked otherwise.
+    pub(crate) fn new(asked: Option<Format>, locale: Locale) -> Self {
+        let out = io::stdout();
+        let live = out.is_terminal();
+        let format = asked.unwrap_or(if live { Format::Table } else { Format::Json });
+        let colour = if live { locale.colour } else { Colour::None };
+        // Wide tables are not wrapped either.
+        let width = if live && format != Format::Wide {
+            columns(&out)
+        } else {
+            ENDLESS
+        };
+        Self {
+            format,
+            asked,
+            terminal: Terminal {
+                width,
+                glyphs: locale.glyphs,
+                colour,
+            },
+            live,
+        }
+    }
+
+    /// Whether output is for people.
+    #[must_use]
+    pub fn is_table(&self) -> bool {
+        matches!(self.format, Format::Table | Format::Wide)
+    }
+
+    /// Prints an object: what the server said of it, its name, or what people are shown.
+    ///
+    /// # Errors
+    /// As of [`print()`], and those of `table`.
+    pub fn object(
+        &self,
+        json: &str,
+        name: &str,
+        table: impl FnOnce() -> Result<String, Failure>,
+    ) -> Result<(), Failure> {
+        match self.format {
+            Format::Table | Format::Wide => print(&table()?),
+            Format::Json => self.json(json),
+            Format::Yaml => print(&as_yaml(json)?),
+            Format::Name => self.line(&indented(name, 0)),
+        }
+    }
+
+    /// Prints a list, in the same ways. `more` says that there are other items. A program reads
+    /// standard output, so there it is left out and goes to standard error.
+    pub(crate) fn list<T: Listed>(
+        &self,
+        items: &[Box<RawValue>],
+        more: Option<&str>,
+        parse: impl Fn(&str) -> Result<T, Failure>,
+    ) -> Result<(), Failure> {
+        let parsed = items.iter().map(|item| parse(item.get()));
+        match self.format {
+            Format::Table | Format::Wide if items.is_empty() => print(T::NOTHING)?,
+            Format::Table | Format::Wide => {
+                print(&T::text(&parsed.collect::<Result<Vec<T>, _>>()?, self))?;
+            }
+            Format::Json => self.json(&array(items))?,
+            Format::Yaml => print(&as_yaml(&array(items))?)?,
+            Format::Name => {
+                let names = parsed.map(|item| Ok(printable(&item?.name()) + "\n"));
+                print(&names.collect::<Result<String, Failure>>()?)?;
+            }
+        }
+        match more {
+            None => Ok(()),
+            Some(more) if self.is_table() => self.line(&format!("{} {more}", self.dots())),
+            Some(more) => {
+                // The list is complete without this remark.
+                let _ = writeln!(io::stderr(), "{} {more}", self.dots());
+                Ok(())
+            }
+        }
+    }
+
+    pub(crate) fn is_name(&self) -> bool {
+        self.format == Format::Name
+    }
+
+    fn json(&self, json: &str) -> Result<(), Failure> {
+        serde_json::from_str::<&RawValue>(json)
+            .map_err(|error| Failure::unavailable(format!("the answer is not JSON: {error}")))?;
+        if self.live {
+            self.line(&escaped_json(json))
+        } else {
+            self.line(json)
+        }
+    }
+
+    pub(crate) fn is_wide(&self) -> bool {
+        self.format == Format::Wide
+    }
+
+    /// Writes a line, as [`print()`] does.
+    ///
+    /// # Errors
+    /// As of [`print()`].
+    pub fn line(&self, text: &str) -> Result<(), Failure> {
+        print(&format!("{text}\n"))
+    }
+
+    /// `text`, made safe, in the colour of the state or status that `word` names.
+    pub(crate) fn paint(&self, text: &str, word: &str) -> String {
+        let text = printable(text);
+        match (self.terminal.colour, colour(word)) {
+            (Colour::Ansi, Some(code)) => format!("\u{1b}[{code}m{text}\u{1b}[0m"),
+            _ => text,
+        }
+    }
+
+    /// The mark for something that was left out.
+    pub(crate) fn dots(&self) -> &'static str {
+        if self.terminal.glyphs == Glyphs::Unicode {
+            "…"
+        } else {
+            ".."
+        }
+    }
+}
+
+/// An array with an item on each line, so that it can be read and be cut by lines.
+fn array(items: &[Box<RawValue>]) -> String {
+    let items: Vec<&str> = items.iter().map(|item| item.get()).collect();
+    if items.is_empty() {
+        "[]".to_owned()
+    } else {
+        format!("[\n{}\n]", items.join(",\n"))
+    }
+}
+
+fn as_yaml(json: &str) -> Result<String, Failure> {
+    yaml::document(json).map_err(|error| {
+        Failure::unavailable(format!("the answer cannot be shown as YAML: {error}"))
+    })
+}
+
+/// The code of the colour of a state or status.
+fn colour(word: &str) -> Option<u8> {
+    Some(match word {
+        "succeeded" => 32,
+        "failed" => 31,
+        "running" => 33,
+        "ready" => 36,
+        "scheduled" | "paused" => 35,
+        "waiting" | "blocked" | "pending" | "cancelled" | "skipped" => 90,
+        _ => return None,
+    })
+}
+
+/// The columns of a terminal, as it is now.
+pub(crate) fn columns(out: &impl AsFd) -> usize {
+    let told = rustix::termios::tcgetwinsize(out)
+        .ok()
+        .map(|size| usize::from(size.ws_col));
+    told.filter(|&columns| columns > 0).unwrap_or(USUAL)
+}
+
+/// Writes to standard output. A reader that closed it ends the program without a message.
+///
+/// # Errors
+/// It cannot be written, or its reader closed it.
+pub fn print(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .map_err(|error| unwritten(&error))
+}
+
+/// The failure to write to standard output.
+#[must_use]
+pub fn unwritten(error: &io::Error) -> Failure {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe => Failure::new(Exit::Unread, "nobody reads the output any more"),
+        _ => Failure::new(
+            Exit::Output,
+            format!("the output cannot be written: {error}"),
+        ),
+    }
+}

@@ -1,0 +1,68 @@
+//! Progress on a terminal, on standard error: standard output is for the result.
+
+use std::io::{self, IsTerminal as _, Write as _};
+
+use crate::client::environment::Glyphs;
+use crate::client::model::Summary;
+use crate::output::table::cut;
+use crate::output::{Screen, columns};
+
+/// Marks of a bar.
+const MARKS: usize = 20;
+/// Goes to the start of the line and clears it.
+const CLEAR: &str = "\r\u{1b}[2K";
+
+/// One line that is written over and over, with remarks above it.
+#[derive(Debug)]
+pub(crate) struct Bar<'a> {
+    screen: &'a Screen,
+    shown: Option<String>,
+}
+
+impl<'a> Bar<'a> {
+    pub(crate) fn new(screen: &'a Screen) -> Self {
+        Self {
+            screen,
+            shown: None,
+        }
+    }
+
+    /// Draws it, if standard error is a terminal.
+    pub(crate) fn draw(&mut self, workflow: &Summary) {
+        let out = io::stderr();
+        if !out.is_terminal() {
+            return;
+        }
+        let filled = MARKS * workflow.job_counts.percent() as usize / 100;
+        let (full, empty) = if self.screen.terminal.glyphs == Glyphs::Unicode {
+            ("█", "░")
+        } else {
+            ("#", ".")
+        };
+        let bar = format!("{}{}", full.repeat(filled), empty.repeat(MARKS - filled));
+        let text = format!("{bar} {} {}", workflow.status, workflow.progress());
+        // A line that wraps cannot be overwritten. The terminal may be narrower now, so its width is read each time.
+        let text = cut(&text, columns(&out).saturating_sub(1), self.screen.dots());
+        let text = self.screen.paint(&text, &workflow.status);
+        // A failure to show progress must not end the wait.
+        let _ = write!(out.lock(), "{CLEAR}{text}");
+        self.shown = Some(text);
+    }
+
+    /// Writes a line that stays, above the bar if there is one.
+    pub(crate) fn remark(&self, text: &str) {
+        let (before, after) = self
+            .shown
+            .as_ref()
+            .map_or(("", ""), |shown| (CLEAR, shown.as_str()));
+        let _ = write!(io::stderr().lock(), "{before}{text}\n{after}");
+    }
+}
+
+impl Drop for Bar<'_> {
+    fn drop(&mut self) {
+        if self.shown.is_some() {
+            let _ = write!(io::stderr(), "{CLEAR}");
+        }
+    }
+}

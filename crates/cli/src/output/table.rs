@@ -1,0 +1,458 @@
+//! Tables. A text that is too wide for its column continues in the next line; nothing is left out.
+
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+
+use crate::client::environment::Colour;
+use crate::output::Screen;
+use crate::output::printable::printable;
+
+/// Spaces between two columns.
+const GAP: usize = 2;
+/// Spaces before a note, and the least width of a note.
+const INDENT: usize = 4;
+const LEAST_NOTE: usize = 20;
+/// The least width of a column of names, as long as the table fits, and when it does not.
+const LEAST: usize = 8;
+const NARROW: usize = 4;
+
+/// Rows under a head. A column without any text is left out.
+#[derive(Debug)]
+pub struct Table {
+    head: Vec<&'static str>,
+    rows: Vec<Row>,
+}
+
+#[derive(Debug)]
+struct Row {
+    cells: Vec<Cell>,
+    note: Vec<String>,
+}
+
+/// A text, and the word whose colour it has.
+#[derive(Debug, Clone, Default)]
+pub struct Cell {
+    lines: Vec<String>,
+    state: Option<String>,
+    wrap: Wrap,
+}
+
+/// When a cell is broken into lines because the screen is narrow, the first first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Wrap {
+    #[default]
+    Early,
+    /// A short text that is read as one, such as a status.
+    Late,
+    /// What is copied, such as an id.
+    Never,
+}
+
+impl<T: AsRef<str>> From<T> for Cell {
+    fn from(text: T) -> Self {
+        // A name with a line break in it must not look like two rows.
+        Self {
+            lines: vec![line(text.as_ref())],
+            state: None,
+            wrap: Wrap::Early,
+        }
+    }
+}
+
+impl Cell {
+    /// A text in the colour of a state.
+    #[must_use]
+    pub fn of_state(text: &str, state: &str) -> Self {
+        Self {
+            state: Some(state.to_owned()),
+            ..Self::short(text)
+        }
+    }
+
+    /// A short text that is broken only when nothing else can be.
+    pub(crate) fn short(text: &str) -> Self {
+        Self {
+            wrap: Wrap::Late,
+            ..Self::from(text)
+        }
+    }
+
+    /// A text whose line breaks stay.
+    pub(crate) fn lines(text: &str) -> Self {
+        Self {
+            lines: lines(text),
+            ..Self::default()
+        }
+    }
+
+    /// A text that is never broken.
+    pub(crate) fn whole(text: &str) -> Self {
+        Self {
+            wrap: Wrap::Never,
+            ..Self::from(text)
+        }
+    }
+
+    fn width(&self) -> usize {
+        self.lines
+            .iter()
+            .map(|line| line.width())
+            .max()
+            .unwrap_or(0)
+    }
+}
+
+fn lines(text: &str) -> Vec<String> {
+    text.lines().map(line).collect()
+}
+
+fn line(text: &str) -> String {
+    printable(&text.replace('\t', "    "))
+}
+
+impl Table {
+    /// A table with this head and no rows.
+    #[must_use]
+    pub fn new(head: &[&'static str]) -> Self {
+        Self {
+            head: head.to_vec(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// Adds a row, with a cell for each column.
+    pub fn row(&mut self, cells: Vec<Cell>) {
+        debug_assert_eq!(cells.len(), self.head.len());
+        self.rows.push(Row {
+            cells,
+            note: Vec::new(),
+        });
+    }
+
+    /// Puts a text below the last row, on lines of its own.
+    pub(crate) fn note(&mut self, text: &str) {
+        if let Some(row) = self.rows.last_mut() {
+            row.note = lines(text);
+        }
+    }
+
+    /// The text of the table, as wide as the screen allows.
+    #[must_use]
+    pub fn text(&self, screen: &Screen) -> String {
+        let used: Vec<usize> = (0..self.head.len())
+            .filter(|&at| self.rows.iter().any(|row| row.cells[at].width() > 0))
+            .collect();
+        let widths = self.widths(&used, screen.terminal.width);
+        let head: Vec<Cell> = used.iter().map(|&at| Cell::from(self.head[at])).collect();
+        let mut out = match screen.terminal.colour {
+            Colour::Ansi => format!(
+                "\u{1b}[1m{}\u{1b}[0m\n",
+                block(&head, &widths, screen).trim_end()
+            ),
+            Colour::None => block(&head, &widths, screen),
+        };
+        for row in &self.rows {
+            let cells: Vec<Cell> = used.iter().map(|&at| row.cells[at].clone()).collect();
+            out += &block(&cells, &widths, screen);
+            let most = screen.terminal.width.saturating_sub(INDENT).max(LEAST_NOTE);
+            for line in row.note.iter().flat_map(|line| wrapped(line, most)) {
+                out += &format!("{}{line}\n", " ".repeat(INDENT));
+            }
+        }
+        out
+    }
+
+    /// Each column as wide as its text, but the widest ones narrower when the screen is.
+    fn widths(&self, used: &[usize], most: usize) -> Vec<usize> {
+        let of = |at: usize| {
+            self.rows
+                .iter()
+                .map(|row| row.cells[at].width())
+                .max()
+                .unwrap_or(0)
+        };
+        let widths: Vec<usize> = used
+            .iter()
+            .map(|&at| of(at).max(self.head[at].width()))
+            .collect();
+        let room = most.saturating_sub(GAP * used.len().saturating_sub(1));
+        let narrowed = |(latest, least): (Wrap, usize)| {
+            let least = |at: usize| {
+                if self.wrap(at) <= latest {
+                    least.max(self.head[at].width())
+                } else {
+                    usize::MAX
+                }
+            };
+            let least: Vec<usize> = used.iter().map(|&at| least(at)).collect();
+            narrow(widths.clone(), &least, room)
+        };
+        let tried = [
+            (Wrap::Early, LEAST),
+            (Wrap::Early, NARROW),
+            (Wrap::Late, LEAST),
+            (Wrap::Late, NARROW),
+        ]
+        .map(narrowed);
+        // When nothing fits, narrow columns help nobody.
+        let fitting = tried
+            .iter()
+            .find(|widths| widths.iter().sum::<usize>() <= room);
+        fitting.unwrap_or(&tried[0]).clone()
+    }
+
+    /// How the cells of a column are broken.
+    fn wrap(&self, at: usize) -> Wrap {
+        self.rows
+            .iter()
+            .map(|row| row.cells[at].wrap)
+            .max()
+            .unwrap_or_default()
+    }
+}
+
+/// Makes the widest columns narrower until all have room, or have their least width.
+fn narrow(mut widths: Vec<usize>, least: &[usize], room: usize) -> Vec<usize> {
+    while let total = widths.iter().sum::<usize>()
+        && total > room
+        && let Some(place) = (0..widths.len())
+            .filter(|&place| widths[place] > least[place])
+            .max_by_key(|&place| widths[place])
+    {
+        let wanted = widths[place]
+            .saturating_sub(total - room)
+            .max(widths[place] / 2);
+        widths[place] = wanted.max(least[place]);
+    }
+    widths
+}
+
+/// One row: as many lines as its highest cell has.
+fn block(cells: &[Cell], widths: &[usize], screen: &Screen) -> String {
+    let wrap = |(cell, &most): (&Cell, &usize)| -> Vec<String> {
+        cell.lines
+            .iter()
+            .flat_map(|line| wrapped(line, most))
+            .collect()
+    };
+    let columns: Vec<Vec<String>> = cells.iter().zip(widths).map(wrap).collect();
+    let height = columns.iter().map(Vec::len).max().unwrap_or(0);
+    let mut out = String::new();
+    for at in 0..height {
+        let mut owed = 0;
+        for ((cell, column), most) in cells.iter().zip(&columns).zip(widths) {
+            let text = column.get(at).map_or("", String::as_str);
+            if !text.is_empty() {
+                out += &" ".repeat(owed);
+                owed = 0;
+            }
+            owed += most - text.width().min(*most) + GAP;
+            out += &cell
+                .state
+                .as_ref()
+                .map_or_else(|| text.to_owned(), |state| screen.paint(text, state));
+        }
+        out.push('\n');
+    }
+    out
+}
+
+/// `text` in lines of at most `most` columns, broken between words where that is possible.
+pub(crate) fn wrapped(text: &str, most: usize) -> Vec<String> {
+    if text.width() <= most {
+        return vec![text.to_owned()];
+    }
+    let mut lines = Vec::new();
+    let mut line = String::new();
+    let mut used = 0;
+    for part in text.split_inclusive(' ').flat_map(|word| parts(word, most)) {
+        if used > 0 && used + part.trim_end().width() > most {
+            lines.push(std::mem::take(&mut line));
+            used = 0;
+        }
+        for character in part.chars() {
+            let width = character.width().unwrap_or(0);
+            // A space at the end of a line may stick out; it is trimmed.
+            if character != ' ' && used > 0 && used + width > most {
+                lines.push(std::mem::take(&mut line));
+                used = 0;
+            }
+            line.push(character);
+            used += width;
+        }
+    }
+    lines.push(line);
+    lines
+        .iter()
+        .map(|line| line.trim_end().to_owned())
+        .collect()
+}
+
+/// The places where a line may break: a whole word, or the parts between punctuation of a word that is longer than a line.
+fn parts(word: &str, most: usize) -> Vec<&str> {
+    if word.trim_end().width() <= most {
+        return vec![word];
+    }
+    word.split_inclusive(['-', '_', '.', '/', ':', ','])
+        .collect()
+}
+
+/// `text`, or as much of it as has room before `dots`.
+pub(crate) fn cut(text: &str, most: usize, dots: &str) -> String {
+    if text.width() <= most {
+        return text.to_owned();
+    }
+    let room = most.saturating_sub(dots.width());
+    let mut short = String::new();
+    for character in text.chars() {
+        if short.width() + character.width().unwrap_or(0) > room {
+            break;
+        }
+        short.push(character);
+    }
+    short + dots
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::client::environment::Glyphs;
+    use crate::output::{Format, Terminal};
+
+    use super::*;
+
+    fn check(most: usize, colour: Colour, expected: &str) {
+        let mut table = Table::new(&["ID", "STATE", "EMPTY", "TEXT"]);
+        table.row(vec![
+            "1".into(),
+            Cell::of_state("failed", "failed"),
+            "".into(),
+            "what is long goes on".into(),
+        ]);
+        table.note("a note that is long, too\nof two lines");
+        table.row(vec![
+            "漢字".into(),
+            "".into(),
+            "".into(),
+            "e\u{301}\u{1b}[2J".into(),
+        ]);
+        let terminal = Terminal {
+            width: most,
+            glyphs: Glyphs::Unicode,
+            colour,
+        };
+        assert_eq!(
+            table.text(&Screen {
+                format: Format::Table,
+                asked: None,
+                terminal,
+                live: true
+            }),
+            expected
+        );
+    }
+
+    #[test]
+    fn columns_are_as_wide_as_their_text_and_the_screen_allow() {
+        let whole = "ID    STATE   TEXT\n1     failed  what is long goes on\n    a note that is long, too\n    of two lines\n漢字          e\u{301}\u{FFFD}[2J\n";
+        check(usize::MAX, Colour::None, whole);
+        check(34, Colour::None, whole);
+        let narrow = "ID    STATE   TEXT\n1     failed  what is long\n              goes on\n    a note that is long,\n    too\n    of two lines\n漢字          e\u{301}\u{FFFD}[2J\n";
+        check(26, Colour::None, narrow);
+        // Columns have a least width.
+        check(
+            3,
+            Colour::None,
+            "ID    STATE   TEXT\n1     failed  what is\n              long\n              goes on\n    a note that is long,\n    too\n    of two lines\n漢字          e\u{301}\u{FFFD}[2J\n",
+        );
+    }
+
+    fn at_width(table: &Table, width: usize) -> String {
+        let terminal = Terminal {
+            width,
+            glyphs: Glyphs::Unicode,
+            colour: Colour::None,
+        };
+        table.text(&Screen {
+            format: Format::Table,
+            asked: None,
+            terminal,
+            live: true,
+        })
+    }
+
+    #[test]
+    fn ids_and_statuses_stay_whole_and_names_give_way() {
+        let mut table = Table::new(&["ID", "NAME", "STATUS", "SUCCEEDED", "CREATED", "DURATION"]);
+        let id = "01M7Z85C8H08RJZ5Q5JGPKMY04";
+        let status = "running 50%";
+        let jobs = "0/2, 1 failed";
+        let ago = "23h59m ago".into();
+        let name = "a-long-name-of-a-workflow".into();
+        table.row(vec![
+            Cell::whole(id),
+            name,
+            Cell::of_state(status, "running"),
+            Cell::short(jobs),
+            ago,
+            "59m59s".into(),
+        ]);
+        let text = at_width(&table, 80);
+        assert!(text.lines().all(|line| line.width() <= 80), "{text}");
+        assert!(
+            [id, status, jobs].iter().all(|part| text.contains(part)),
+            "{text}"
+        );
+        // There is no room for all of it: the id is still whole.
+        let text = at_width(&table, 75);
+        assert!(
+            text.lines().all(|line| line.width() <= 75) && text.contains(id),
+            "{text}"
+        );
+        let mut table = Table::new(&[
+            "NAME",
+            "PENDING",
+            "RUNNING",
+            "PAUSED",
+            "SUCCEEDED",
+            "FAILED",
+            "CANCELLED",
+            "TOTAL",
+        ]);
+        let cells = [
+            "a-long-name-of-a-workflow",
+            "1",
+            "2",
+            "3",
+            "4",
+            "5",
+            "6",
+            "7",
+        ];
+        table.row(cells.into_iter().map(Cell::from).collect());
+        let text = at_width(&table, 80);
+        assert!(text.lines().all(|line| line.width() <= 80), "{text}");
+    }
+
+    #[test]
+    fn states_have_colours() {
+        let expected = "\u{1b}[1mID    STATE   TEXT\u{1b}[0m\n1     \u{1b}[31mfailed\u{1b}[0m  what is long goes on\n    a note that is long, too\n    of two lines\n漢字          e\u{301}\u{FFFD}[2J\n";
+        check(80, Colour::Ansi, expected);
+    }
+
+    #[test]
+    fn lines_are_broken_between_words_and_lose_nothing() {
+        assert_eq!(
+            wrapped("waits for a, bcdefghijkl and 145 more", 10),
+            ["waits for", "a,", "bcdefghijk", "l and 145", "more"]
+        );
+        assert_eq!(
+            wrapped("nightly-report-of-all", 9),
+            ["nightly-", "report-", "of-all"]
+        );
+        assert_eq!(wrapped("漢字漢字", 5), ["漢字", "漢字"]);
+        assert_eq!(wrapped("", 5), [""]);
+        assert_eq!(
+            (cut("漢字漢字", 5, "…"), cut("ab", 2, "…")),
+            ("漢字…".to_owned(), "ab".to_owned())
+        );
+    }
+}

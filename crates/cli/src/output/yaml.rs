@@ -1,0 +1,245 @@
+//! JSON as YAML in block style, for people who read YAML and programs that want it.
+
+use serde::de::Error as _;
+use serde_json::value::RawValue;
+
+use crate::output::printable::steers;
+
+/// Greatest depth of lists and maps: that of the JSON reader.
+const MAX_DEPTH: usize = 128;
+
+/// The YAML document that means the same as a JSON text. Numbers keep their digits, and fields their order.
+pub(crate) fn document(json: &str) -> Result<String, serde_json::Error> {
+    // The writer relies on a text without mistakes.
+    let json: &RawValue = serde_json::from_str(json)?;
+    let mut writer = Writer {
+        rest: json.get(),
+        out: "---\n".to_owned(),
+    };
+    writer.value(0, Lead::Line)?;
+    Ok(writer.out)
+}
+
+/// What comes before a value in its line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lead {
+    /// Nothing, or the dash of an item.
+    Line,
+    /// A name and a colon.
+    Name,
+}
+
+/// Reads JSON from front to back and writes YAML.
+struct Writer<'a> {
+    rest: &'a str,
+    out: String,
+}
+
+impl<'a> Writer<'a> {
+    /// Writes a value whose depth is `depth`.
+    fn value(&mut self, depth: usize, lead: Lead) -> Result<(), serde_json::Error> {
+        let block = self.rest.starts_with(['{', '[']) && !self.is_empty();
+        if lead == Lead::Name {
+            self.out.push(if block { '\n' } else { ' ' });
+        }
+        if !block {
+            let scalar = self.scalar()?;
+            self.out += &scalar;
+            self.out.push('\n');
+            return Ok(());
+        }
+        if depth == MAX_DEPTH {
+            return Err(serde_json::Error::custom(format!(
+                "more than {MAX_DEPTH} lists and maps inside each other"
+            )));
+        }
+        self.block(depth, lead)
+    }
+
+    /// Writes the lines of a list or map that is not empty.
+    fn block(&mut self, depth: usize, lead: Lead) -> Result<(), serde_json::Error> {
+        let is_map = self.rest.starts_with('{');
+        let mut is_first = true;
+        while !self.rest.starts_with(['}', ']']) {
+            // The brace before the first, and the comma before each other.
+            self.skip(1);
+            if !is_first || lead == Lead::Name {
+                self.out += &"  ".repeat(depth);
+            }
+            is_first = false;
+            if is_map {
+                let name = self.scalar()?;
+                self.out += &name;
+                self.out.push(':');
+                self.skip(1);
+                self.value(depth + 1, Lead::Name)?;
+            } else {
+                self.out += "- ";
+                self.value(depth + 1, Lead::Line)?;
+            }
+        }
+        self.skip(1);
+        Ok(())
+    }
+
+    /// Whether the next list or map has nothing in it.
+    fn is_empty(&self) -> bool {
+        self.rest[1..].trim_start().starts_with(['}', ']'])
+    }
+
+    /// Takes the next text, number, word, or empty list or map, as YAML.
+    fn scalar(&mut self) -> Result<String, serde_json::Error> {
+        if self.rest.starts_with('"') {
+            let raw = self.take(string_length(self.rest));
+            return serde_json::from_str::<String>(raw).map(|read| text(&read));
+        }
+        if self.rest.starts_with(['{', '[']) {
+            let empty = if self.rest.starts_with('{') {
+                "{}"
+            } else {
+                "[]"
+            };
+            self.skip(1);
+            self.skip(1);
+            return Ok(empty.to_owned());
+        }
+        let end = self
+            .rest
+            .find([',', ']', '}', ' ', '\t', '\r', '\n'])
+            .unwrap_or(self.rest.len());
+        Ok(number(self.take(end)))
+    }
+
+    fn take(&mut self, length: usize) -> &'a str {
+        let (taken, _) = self.rest.split_at(length);
+        self.skip(length);
+        taken
+    }
+
+    /// Goes on behind `length` bytes and the white space after them.
+    fn skip(&mut self, length: usize) {
+        self.rest = self.rest[length..].trim_start();
+    }
+}
+
+/// The bytes of the text that begins here, with its quotes.
+fn string_length(json: &str) -> usize {
+    let mut escaped = false;
+    let end = json.bytes().skip(1).position(|byte| {
+        let is_end = byte == b'"' && !escaped;
+        escaped = byte == b'\\' && !escaped;
+        is_end
+    });
+    end.map_or(json.len(), |end| end + 2)
+}
+
+/// A number. YAML 1.1 knows no exponent without a sign and without a point before it.
+fn number(json: &str) -> String {
+    let Some((digits, exponent)) = json
+        .split_once(['e', 'E'])
+        .filter(|_| json.ends_with(|c: char| c.is_ascii_digit()))
+    else {
+        return json.to_owned();
+    };
+    let point = if digits.contains('.') { "" } else { ".0" };
+    let sign = if exponent.starts_with(['+', '-']) {
+        ""
+    } else {
+        "+"
+    };
+    format!("{digits}{point}e{sign}{exponent}")
+}
+
+/// A text, in quotes unless every YAML reader takes it for a text without them.
+fn text(text: &str) -> String {
+    // YAML 1.1 or 1.2 reads these words as other types.
+    const WORDS: [&str; 9] = ["true", "false", "null", "yes", "no", "on", "off", "y", "n"];
+    let usual = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | ' ');
+    let plain = text.starts_with(|c: char| c.is_ascii_alphabetic()) && text.chars().all(usual);
+    if plain && !text.ends_with(' ') && !WORDS.contains(&text.to_ascii_lowercase().as_str()) {
+        return text.to_owned();
+    }
+    let quoted = serde_json::to_string(text).expect("a text is JSON");
+    // JSON allows these characters unescaped; YAML or a terminal does not.
+    quoted
+        .chars()
+        .map(|c| {
+            if steers(c) || matches!(c, '\u{fffe}' | '\u{ffff}') {
+                format!("\\u{:04x}", u32::from(c))
+            } else {
+                c.to_string()
+            }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(json: &str, expected: &str) {
+        assert_eq!(
+            document(json).unwrap(),
+            format!("---\n{expected}\n"),
+            "{json}"
+        );
+    }
+
+    #[test]
+    fn structure_is_shown_by_indentation() {
+        check(
+            r#"{"b": 1, "a": {"c": [1, {"d": [], "e": {}}, [2]]}}"#,
+            "b: 1\na:\n  c:\n    - 1\n    - d: []\n      e: {}\n    - - 2",
+        );
+        check("[]", "[]");
+        check("{}", "{}");
+        check("12345678901234567890123", "12345678901234567890123");
+    }
+
+    #[test]
+    fn white_space_is_of_no_importance() {
+        check(
+            " [ [ ] , { } , { \"a\" : [ 1 , true ] , \"b]\\\"\" : null } ] ",
+            "- []\n- {}\n- a:\n    - 1\n    - true\n  \"b]\\\"\": null",
+        );
+    }
+
+    #[test]
+    fn depth_is_bounded() {
+        let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        check(&nested(129), &format!("{}[]", "- ".repeat(128)));
+        assert!(
+            document(&nested(130))
+                .unwrap_err()
+                .to_string()
+                .contains("inside each other")
+        );
+        assert!(document(&nested(100_000)).is_err());
+        assert!(
+            document(&"[".repeat(100_000)).is_err()
+                && document("{\"a\" 1}").is_err()
+                && document("\"\\ud83d\"").is_err()
+        );
+    }
+
+    #[test]
+    fn numbers_stay_numbers_in_yaml_1_1() {
+        check(
+            "[1e5, 1E-2, 1.0e2, -2.5E+3, -0, 0.5]",
+            "- 1.0e+5\n- 1.0e-2\n- 1.0e+2\n- -2.5e+3\n- -0\n- 0.5",
+        );
+        check(
+            r#"["1e5", "\ufffe\uffff", true, false]"#,
+            "- \"1e5\"\n- \"\\ufffe\\uffff\"\n- true\n- false",
+        );
+    }
+
+    #[test]
+    fn texts_stay_texts() {
+        check(
+            r#"["a b", "1", "", "true", "No", "~", "a: b", "x\ny", "2026-11-21", "\ud83d\ude00", "a\u001b\u009b"]"#,
+            "- a b\n- \"1\"\n- \"\"\n- \"true\"\n- \"No\"\n- \"~\"\n- \"a: b\"\n- \"x\\ny\"\n- \"2026-11-21\"\n- \"😀\"\n- \"a\\u001b\\u009b\"",
+        );
+        check(r#"{"1": "a"}"#, "\"1\": a");
+    }
+}

@@ -1,0 +1,131 @@
+//! Limits that queues and handlers give their jobs, and weights of queues: shown, set from a file, or removed.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueHint};
+use serde::Deserialize;
+
+use crate::client::address::escaped;
+use crate::client::exit::{Exit, Failure};
+use crate::client::remote::{Ask, Remote};
+use crate::definition::{Definition, text_of};
+use crate::limit::LimitOfJob;
+use crate::output::Screen;
+use crate::output::printable::printable;
+
+/// Whose, and what to do with them.
+#[derive(Debug, Args)]
+pub(crate) struct Terms {
+    /// Its name
+    #[arg(value_name = "NAME", value_hint = ValueHint::Other)]
+    name: String,
+    /// Sets what this file has, in JSON or YAML; - is standard input
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "remove")]
+    set: Option<PathBuf>,
+    /// Removes all
+    #[arg(long)]
+    remove: bool,
+}
+
+/// What they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Of {
+    QueueLimits,
+    QueueWeights,
+    HandlerLimits,
+}
+
+impl Of {
+    /// Before and behind the name in the path.
+    const fn path(self) -> (&'static str, &'static str) {
+        match self {
+            Self::QueueLimits => ("queues", "limits"),
+            Self::QueueWeights => ("queues", "weights"),
+            Self::HandlerLimits => ("handlers", "limits"),
+        }
+    }
+}
+
+/// The answer of the server: one of the lists.
+#[derive(Debug, Deserialize)]
+struct Shown {
+    #[serde(default)]
+    limits: Vec<LimitOfJob>,
+    #[serde(default)]
+    weights: Vec<Weight>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Weight {
+    entries: Vec<(String, String)>,
+    weight: u64,
+}
+
+impl Terms {
+    pub(crate) async fn run(
+        &self,
+        of: Of,
+        remote: &Remote,
+        screen: &Screen,
+    ) -> Result<Exit, Failure> {
+        let (before, behind) = of.path();
+        let path = format!("/v1/{before}/{}/{behind}", escaped(&self.name));
+        if self.remove {
+            remote.text(&Ask::delete(path.clone())).await?;
+        }
+        let text = match &self.set {
+            None => remote.text(&Ask::get(path)).await?,
+            Some(file) => set(file, path, remote).await?,
+        };
+        screen.object(&text, &self.name, || {
+            Ok(lines(&remote.parse(&text)?, behind))
+        })?;
+        Ok(Exit::Done)
+    }
+}
+
+/// Sends a file, and returns the answer. What the server finds wrong is shown with its place in the file.
+async fn set(file: &Path, path: String, remote: &Remote) -> Result<String, Failure> {
+    let name = if file == Path::new("-") {
+        "standard input".to_owned()
+    } else {
+        file.display().to_string()
+    };
+    let text =
+        text_of(file).map_err(|error| Failure::usage(format!("{name} cannot be read: {error}")))?;
+    let body = Definition::parse(file, text)
+        .map_err(|mistake| Failure::usage(format!("{name}:{mistake}")))?;
+    remote
+        .text(&Ask::put(path, body.json()))
+        .await
+        .map_err(|failure| match &failure.path {
+            Some(path) => Failure {
+                text: format!("{name}:{}", body.mistake(path, &failure.text)),
+                ..failure
+            },
+            None => failure,
+        })
+}
+
+/// A line for each.
+fn lines(shown: &Shown, noun: &str) -> String {
+    let limits = shown.limits.iter().map(LimitOfJob::to_string);
+    let entries = |weight: &Weight| {
+        weight
+            .entries
+            .iter()
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect::<Vec<_>>()
+            .join("  ")
+    };
+    let weights = shown
+        .weights
+        .iter()
+        .map(|weight| printable(&format!("{:>4}  {}", weight.weight, entries(weight))));
+    let lines: String = limits.chain(weights).map(|line| line + "\n").collect();
+    if lines.is_empty() {
+        format!("no {noun}\n")
+    } else {
+        lines
+    }
+}

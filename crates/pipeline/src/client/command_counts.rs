@@ -1,0 +1,72 @@
+//! What became of the commands of a client.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::batch::unfinished::Asking;
+use crate::client::retry::Retry;
+use crate::outcome::Outcome;
+use crate::stats::{Stats, count};
+
+/// What became of the commands of a client, as its callers were told, and what that took.
+///
+/// Each core has a client of its own, so that no two cores write to one counter.
+#[derive(Debug, Default)]
+pub(crate) struct CommandCounts {
+    replies: AtomicU64,
+    server_errors: AtomicU64,
+    not_sent: AtomicU64,
+    rejected: AtomicU64,
+    unknown: AtomicU64,
+    retries: AtomicU64,
+    moved: AtomicU64,
+    ask: AtomicU64,
+}
+
+impl CommandCounts {
+    /// Counts commands that all ran: what nearly every call comes to.
+    #[inline]
+    pub(crate) fn all_ran(&self, commands: usize) {
+        count(&self.replies, commands);
+    }
+
+    pub(crate) fn told(&self, outcomes: &[Outcome]) {
+        for outcome in outcomes {
+            let counter = match outcome {
+                Outcome::Reply(_) => &self.replies,
+                Outcome::ServerError(_) => &self.server_errors,
+                Outcome::NotSent(_) => &self.not_sent,
+                Outcome::Rejected(_) => &self.rejected,
+                Outcome::Unknown(_) => &self.unknown,
+            };
+            count(counter, 1);
+        }
+    }
+
+    /// Counts a redirect that is followed.
+    pub(crate) fn redirected(&self, retry: &Retry) {
+        match retry {
+            Retry::Redirect(_, Asking::No) => count(&self.moved, 1),
+            Retry::Redirect(_, Asking::Yes) => count(&self.ask, 1),
+            Retry::Wait | Retry::GiveUp => {}
+        }
+    }
+
+    /// Counts commands that are sent again.
+    pub(crate) fn sent_again(&self, commands: usize) {
+        count(&self.retries, commands);
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        Stats {
+            told_reply: self.replies.load(Relaxed),
+            told_server_error: self.server_errors.load(Relaxed),
+            told_not_sent: self.not_sent.load(Relaxed),
+            told_rejected: self.rejected.load(Relaxed),
+            told_unknown: self.unknown.load(Relaxed),
+            retries: self.retries.load(Relaxed),
+            moved: self.moved.load(Relaxed),
+            ask: self.ask.load(Relaxed),
+            ..Stats::default()
+        }
+    }
+}

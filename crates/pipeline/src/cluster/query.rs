@@ -1,0 +1,150 @@
+//! Asks one server one question.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Display};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::time::timeout;
+use tracing::warn;
+
+use crate::batch::Batch;
+use crate::config::address::Address;
+use crate::link::context::ClientContext;
+use crate::link::handshake::{self, Login};
+use crate::outcome::Outcome;
+
+/// Longest wait for one answer, whatever the time for a connection is: others can be asked, and a call waits for this.
+pub(crate) const ASK_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Asks a server of the client.
+///
+/// # Errors
+/// As [`ask`].
+pub(crate) async fn query_server(
+    address: &Address,
+    context: &ClientContext,
+    question: &Batch,
+) -> Result<Vec<Outcome>, String> {
+    ask(address, context, &Login::of(&context.config)?, question).await
+}
+
+/// Asks one server on a new connection, so that no caller's reply waits behind a long list, and no busy or stuck connection
+/// delays the answer. Errors that the server answers with are among the outcomes, which are as many as the commands.
+///
+/// # Errors
+/// There was no answer within [`ASK_TIMEOUT`] or the time for a connection, in words without secrets.
+pub(crate) async fn ask(
+    address: &Address,
+    context: &ClientContext,
+    login: &Login,
+    question: &Batch,
+) -> Result<Vec<Outcome>, String> {
+    within_ask_timeout(handshake::ask(address, context, login, question)).await
+}
+
+/// Bounds the time of a question to one server.
+pub(crate) async fn within_ask_timeout<T>(
+    attempt: impl Future<Output = Result<T, String>>,
+) -> Result<T, String> {
+    timeout(ASK_TIMEOUT, attempt)
+        .await
+        .unwrap_or_else(|_| Err(format!("no answer within {ASK_TIMEOUT:?}")))
+}
+
+/// Logs that a server did not say what it was asked: once a minute for each server.
+pub(crate) fn warn_of_silence(address: &Address, error: &str) {
+    if let Some(attempts) = SILENT.count(&address.to_string(), Instant::now()) {
+        warn!(node = %address, attempts, error, "cannot learn from this server who owns what");
+    }
+}
+
+/// Logs that a sentinel did not say where the primary is: once a minute for each sentinel.
+pub(crate) fn warn_of_sentinel(sentinel: &Address, error: &str) {
+    if let Some(attempts) = SILENT.count(&sentinel.to_string(), Instant::now()) {
+        warn!(%sentinel, attempts, error, "a sentinel does not say where the primary is");
+    }
+}
+
+/// Why servers did not say what they were asked, for an error: the first few of them.
+#[derive(Debug, Default)]
+pub(crate) struct Failures(Vec<String>);
+
+/// Most servers whose answers an error has. Three are all sentinels of a usual deployment.
+const MAX_FAILURES: usize = 3;
+
+impl Failures {
+    pub(crate) fn add(&mut self, server: &dyn Display, reason: &str) {
+        if self.0.len() < MAX_FAILURES {
+            self.0.push(format!("{server}: {reason}"));
+        }
+    }
+}
+
+impl Display for Failures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("no server has answered");
+        }
+        f.write_str(&self.0.join("; "))
+    }
+}
+
+/// Least time between two lines about one subject.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
+/// Most subjects that are remembered.
+const MAX_SUBJECTS: usize = 1_000;
+
+/// Servers that did not answer, for all clients of the process.
+static SILENT: LogThrottle = LogThrottle::new();
+
+/// Limits log lines to one in [`LOG_INTERVAL`] for each subject: the time of its last line, and the number of events since.
+pub(crate) struct LogThrottle(Mutex<BTreeMap<String, (Instant, u64)>>);
+
+impl LogThrottle {
+    pub(crate) const fn new() -> Self {
+        Self(Mutex::new(BTreeMap::new()))
+    }
+
+    /// Counts an event. Returns the number of events to log if a line is due now.
+    pub(crate) fn count(&self, subject: &str, now: Instant) -> Option<u64> {
+        let mut subjects = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if subjects.len() >= MAX_SUBJECTS {
+            subjects.retain(|_, (logged, _)| now.saturating_duration_since(*logged) < LOG_INTERVAL);
+        }
+        match subjects.get_mut(subject) {
+            Some((logged, since)) => {
+                *since += 1;
+                let due = now.saturating_duration_since(*logged) >= LOG_INTERVAL;
+                due.then(|| {
+                    *logged = now;
+                    std::mem::take(since)
+                })
+            }
+            None => {
+                subjects.insert(subject.to_owned(), (now, 0));
+                Some(1)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_does_not_answer_is_told_of_once_a_minute() {
+        let silent = LogThrottle::new();
+        let start = Instant::now();
+        let at = |node: &str, seconds| silent.count(node, start + Duration::from_secs(seconds));
+        assert_eq!(
+            [at("a:1", 0), at("b:1", 1), at("a:1", 1), at("a:1", 59)],
+            [Some(1), Some(1), None, None]
+        );
+        assert_eq!(
+            [at("a:1", 60), at("a:1", 61), at("b:1", 62)],
+            [Some(3), None, Some(1)]
+        );
+    }
+}

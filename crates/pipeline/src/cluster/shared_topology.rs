@@ -1,0 +1,261 @@
+//! What the clients of a process know together about the servers that they share.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::cluster::view::View;
+use crate::config::address::{Address, AddressMap};
+use crate::config::{Config, Servers};
+use crate::wire::slot::{SLOTS, Slot};
+
+/// What the clients of a process know together about the servers that they share: each core has a client of its own, and
+/// what one of them learns, all do. The servers are asked by one client at a time.
+///
+/// Each client keeps a snapshot of its own, with its own connections. So no caller reads anything from here.
+#[derive(Debug)]
+pub(crate) struct SharedTopology {
+    state: Mutex<State>,
+    /// The number of changes so far.
+    changes: watch::Sender<u64>,
+    /// Held by the client that asks the servers. What became of the last time.
+    pub(crate) asking: tokio::sync::Mutex<Option<RefreshTime>>,
+    /// Held by the client that listens to the sentinels.
+    pub(crate) listening: tokio::sync::Mutex<()>,
+}
+
+/// A time that a client asked the servers.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RefreshTime {
+    pub(crate) began: Instant,
+    /// Whether a server could tell.
+    pub(crate) found: bool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Counts the views.
+    version: u64,
+    view: Option<Arc<View>>,
+    /// Slots that moved since the view, as redirects said, in order.
+    moved: Vec<(Slot, Address)>,
+    latest: HashMap<Slot, Address>,
+    /// Why there is no newer view: the answers of the servers that were asked last.
+    failure: Option<Arc<str>>,
+}
+
+/// How much a client has taken over.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct SeenVersion {
+    pub(crate) version: u64,
+    moved: usize,
+}
+
+/// What a client has not taken over yet.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Changes {
+    /// A newer view, if there is one.
+    pub(crate) view: Option<Arc<View>>,
+    pub(crate) moved: Vec<(Slot, Address)>,
+    pub(crate) seen: SeenVersion,
+}
+
+/// The knowledge in use. Global, because the clients of a process are made in different places, for limits and for workflows,
+/// and need not know of each other.
+static KNOWN: Mutex<Vec<Subject>> = Mutex::new(Vec::new());
+
+/// The servers that some knowledge is about, and how the addresses that they name are translated.
+#[derive(Debug)]
+struct Subject {
+    servers: Servers,
+    address_map: Option<AddressMap>,
+    knowledge: Weak<SharedTopology>,
+}
+
+impl Subject {
+    fn is_of(&self, config: &Config) -> bool {
+        self.servers == config.servers
+            && AddressMap::are_same(self.address_map.as_ref(), config.address_map.as_ref())
+    }
+}
+
+impl SharedTopology {
+    /// What other clients with these servers know.
+    pub(crate) fn of(config: &Config) -> Arc<Self> {
+        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|subject| subject.knowledge.strong_count() > 0);
+        let same = known.iter().find(|subject| subject.is_of(config));
+        if let Some(knowledge) = same.and_then(|subject| subject.knowledge.upgrade()) {
+            return knowledge;
+        }
+        let knowledge = Arc::new(Self::new());
+        let servers = config.servers.clone();
+        let address_map = config.address_map.clone();
+        known.push(Subject {
+            servers,
+            address_map,
+            knowledge: Arc::downgrade(&knowledge),
+        });
+        knowledge
+    }
+
+    fn new() -> Self {
+        Self {
+            state: Mutex::default(),
+            changes: watch::Sender::new(0),
+            asking: tokio::sync::Mutex::default(),
+            listening: tokio::sync::Mutex::default(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells all clients of later changes.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// Takes a new view, which replaces what redirects said.
+    pub(crate) fn learn(&self, view: View) {
+        let mut state = self.state();
+        *state = State {
+            version: state.version + 1,
+            view: Some(Arc::new(view)),
+            ..State::default()
+        };
+        drop(state);
+        self.changes.send_modify(|changes| *changes += 1);
+    }
+
+    /// Takes note that the servers gave no view, with their answers. The view that is known stays.
+    pub(crate) fn learn_failure(&self, reason: String) {
+        self.state().failure = Some(reason.into());
+    }
+
+    /// Why there is no newer view; none after one.
+    pub(crate) fn failure(&self) -> Option<Arc<str>> {
+        self.state().failure.clone()
+    }
+
+    /// Takes what a redirect said to a client that used the view of `version`. What is known already changes nothing, nor
+    /// does a redirect that may be older than the view.
+    pub(crate) fn moved(&self, version: u64, slot: Slot, owner: &Address) {
+        let mut state = self.state();
+        // Nodes that name each other could fill the list before the next view, which is a second away at most.
+        let is_full = state.moved.len() >= SLOTS;
+        if state.version != version || is_full || state.latest.get(&slot) == Some(owner) {
+            return;
+        }
+        state.latest.insert(slot, owner.clone());
+        state.moved.push((slot, owner.clone()));
+        drop(state);
+        self.changes.send_modify(|changes| *changes += 1);
+    }
+
+    /// What is new to a client that has `seen` so much.
+    pub(crate) fn since(&self, seen: SeenVersion) -> Changes {
+        let state = self.state();
+        let is_newer = state.version != seen.version;
+        let from = if is_newer { 0 } else { seen.moved };
+        Changes {
+            view: state.view.clone().filter(|_| is_newer),
+            moved: state.moved[from..].to_vec(),
+            seen: SeenVersion {
+                version: state.version,
+                moved: state.moved.len(),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slot(number: u16) -> Slot {
+        Slot::new(number).unwrap()
+    }
+
+    fn address(port: u16) -> Address {
+        format!("127.0.0.1:{port}").parse().unwrap()
+    }
+
+    #[test]
+    fn a_client_takes_over_what_is_new_to_it() {
+        let knowledge = SharedTopology::new();
+        let changes = knowledge.since(SeenVersion::default());
+        assert_eq!(
+            (changes.view, changes.moved, changes.seen),
+            (None, Vec::new(), SeenVersion::default())
+        );
+        let view = View {
+            ranges: vec![(0..=9, address(1))],
+            cluster_epoch: None,
+        };
+        knowledge.learn(view.clone());
+        knowledge.moved(1, slot(3), &address(2));
+        knowledge.moved(1, slot(3), &address(2));
+        let changes = knowledge.since(SeenVersion::default());
+        assert_eq!(
+            (changes.view.as_deref(), &changes.moved[..]),
+            (Some(&view), &[(slot(3), address(2))][..])
+        );
+        let seen = changes.seen;
+        knowledge.moved(1, slot(3), &address(1));
+        let changes = knowledge.since(seen);
+        assert_eq!(
+            (changes.view, &changes.moved[..]),
+            (None, &[(slot(3), address(1))][..])
+        );
+        knowledge.learn(view.clone());
+        // What a redirect said to somebody with an older view.
+        knowledge.moved(1, slot(4), &address(2));
+        let changes = knowledge.since(seen);
+        assert_eq!(
+            (changes.view.as_deref(), &changes.moved[..]),
+            (Some(&view), &[][..])
+        );
+    }
+
+    #[test]
+    fn knowledge_is_shared_by_those_who_name_the_same_servers_and_dies_with_them() {
+        let config = || Config::cluster(vec![address(1), address(2)]);
+        let one = SharedTopology::of(&config());
+        let other = SharedTopology::of(&config());
+        assert!(Arc::ptr_eq(&one, &other));
+        let mut mapped = config();
+        mapped.address_map = Some(AddressMap::new(|address| address));
+        assert!(
+            !Arc::ptr_eq(&one, &SharedTopology::of(&mapped)),
+            "addresses mean something else there"
+        );
+        assert!(!Arc::ptr_eq(
+            &one,
+            &SharedTopology::of(&Config::cluster(vec![address(3)]))
+        ));
+        one.learn(View {
+            ranges: Vec::new(),
+            cluster_epoch: None,
+        });
+        drop((one, other));
+        assert_eq!(
+            SharedTopology::of(&config())
+                .since(SeenVersion::default())
+                .view,
+            None
+        );
+    }
+
+    #[test]
+    fn redirects_between_two_views_are_bounded() {
+        let knowledge = SharedTopology::new();
+        for turn in 0..3 * SLOTS {
+            knowledge.moved(0, slot(1), &address(1 + (turn % 2) as u16));
+        }
+        assert_eq!(knowledge.since(SeenVersion::default()).moved.len(), SLOTS);
+    }
+}

@@ -1,0 +1,456 @@
+//! Which channel is listened to on which connection.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use crate::client::attempt::{Backend, Sender};
+use crate::cluster::view::endpoint;
+use crate::config::address::Address;
+use crate::node::Node;
+use crate::outcome::{Outcome, Rejection};
+use crate::subscriber::event::Refusal;
+use crate::subscriber::mailbox::{ChannelState, Mailbox};
+use crate::subscriber::session::{News, Order, Report, Session};
+use crate::subscriber::{Delivery, SubscriberOptions};
+use crate::wire::reply::ServerError;
+use crate::wire::slot::Slot;
+
+/// First wait after a channel was turned away; doubles up to the maximum, with full jitter.
+const AGAIN_MIN: Duration = Duration::from_millis(5);
+const AGAIN_MAX: Duration = Duration::from_millis(500);
+
+/// So often in a row a channel may be turned away before its reader hears of it.
+const REDIRECTS: u32 = 3;
+
+/// A server that does not know the command, or a user without permission, is asked again this late.
+const REFUSED_AGAIN: Duration = Duration::from_secs(30);
+
+/// A connection that ends sooner than this after its first subscription counts as a failed attempt.
+const SHORT_LIFE: Duration = Duration::from_secs(1);
+
+/// Orders that may wait for a session while it connects. A channel that finds no room comes again a moment later.
+const ORDERS: usize = 1024;
+
+/// Which channel is listened to on which connection. One task, which owns the connections.
+#[derive(Debug)]
+pub(super) struct ChannelRegistry {
+    sender: Arc<Sender>,
+    options: SubscriberOptions,
+    wanted: watch::Receiver<HashSet<Bytes>>,
+    mailbox: Arc<Mailbox>,
+    stop: CancellationToken,
+    channels: HashMap<Bytes, Channel>,
+    posts: HashMap<Address, SessionHandle>,
+    /// Nodes to which no connection is opened before a moment, after so many failures.
+    resting: HashMap<Address, (u32, Instant)>,
+    sessions: u64,
+    reporter: mpsc::Sender<Report>,
+    reports: mpsc::Receiver<Report>,
+    /// The topology by which channels are placed.
+    epoch: u64,
+}
+
+#[derive(Debug)]
+struct Channel {
+    /// The node it is subscribed at, or will be.
+    at: Option<Address>,
+    not_before: Instant,
+    /// How often it was turned away since it was subscribed last.
+    refusals: u32,
+}
+
+/// A session.
+#[derive(Debug)]
+struct SessionHandle {
+    session: u64,
+    /// Since when it has a subscription.
+    subscribed: Option<Instant>,
+    orders: mpsc::Sender<Order>,
+    stop: CancellationToken,
+}
+
+impl ChannelRegistry {
+    pub(super) fn new(
+        sender: Arc<Sender>,
+        options: SubscriberOptions,
+        mut wanted: watch::Receiver<HashSet<Bytes>>,
+        mailbox: Arc<Mailbox>,
+        stop: CancellationToken,
+    ) -> Self {
+        wanted.mark_changed();
+        let (reporter, reports) = mpsc::channel(ORDERS);
+        Self {
+            sender,
+            options,
+            wanted,
+            mailbox,
+            stop,
+            channels: HashMap::new(),
+            posts: HashMap::new(),
+            resting: HashMap::new(),
+            sessions: 0,
+            reporter,
+            reports,
+            epoch: 0,
+        }
+    }
+
+    pub(super) async fn run(mut self) {
+        loop {
+            self.follow_topology();
+            let wake = self.place();
+            let sender = Arc::clone(&self.sender);
+            tokio::select! {
+                Some(report) = self.reports.recv() => self.hear(report),
+                changed = self.wanted.changed() => match changed {
+                    Ok(()) => self.follow_wanted(),
+                    Err(_) => return,
+                },
+                () = renewed(&sender.backend, self.epoch) => {}
+                () = sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => {}
+            }
+        }
+    }
+
+    /// Gives channels that are nowhere to a node. Returns when to try again, if some are left.
+    fn place(&mut self) -> Option<Instant> {
+        let now = Instant::now();
+        let nowhere = self
+            .channels
+            .iter()
+            .filter(|(_, channel)| channel.at.is_none());
+        let mut waiting: Vec<(Bytes, Instant)> = nowhere
+            .map(|(name, channel)| (name.clone(), channel.not_before))
+            .collect();
+        for (name, not_before) in &mut waiting {
+            if *not_before <= now {
+                *not_before = match self.place_one(name, now) {
+                    Ok(()) => continue,
+                    Err(again) => again,
+                };
+            }
+        }
+        let left = waiting
+            .iter()
+            .filter(|(name, _)| self.channels[name].at.is_none());
+        left.map(|(_, again)| *again).min()
+    }
+
+    /// Places one channel, or says when to try again.
+    fn place_one(&mut self, name: &Bytes, now: Instant) -> Result<(), Instant> {
+        let Some(node) = self.node_for(name) else {
+            self.want_refresh();
+            return Err(now + AGAIN_MAX);
+        };
+        let address = &node.address;
+        if !self.posts.contains_key(address) {
+            if let Some((_, until)) = self.resting.get(address).filter(|(_, until)| *until > now) {
+                return Err(*until);
+            }
+            self.open(address);
+        }
+        let order = Order::Subscribe(name.clone());
+        self.posts[address]
+            .orders
+            .try_send(order)
+            .map_err(|_| now + AGAIN_MAX)?;
+        let channel = self
+            .channels
+            .get_mut(name)
+            .expect("only channels of the roster are placed");
+        channel.at = Some(address.clone());
+        Ok(())
+    }
+
+    /// The node that a channel belongs to. Broadcasts reach every node: those of one subscriber share a connection.
+    fn node_for(&self, name: &[u8]) -> Option<Arc<Node>> {
+        let cluster = match &self.sender.backend {
+            Backend::Single(node) => return Some(Arc::clone(node)),
+            Backend::Cluster(cluster) => cluster,
+        };
+        let topology = cluster.topology();
+        if self.options.delivery == Delivery::Sharded {
+            return topology.owner(Slot::of(name)).cloned();
+        }
+        let used = topology
+            .nodes
+            .iter()
+            .find(|node| self.posts.contains_key(&node.address));
+        let now = Instant::now();
+        let is_rested = |node: &&Arc<Node>| {
+            self.resting
+                .get(&node.address)
+                .is_none_or(|(_, until)| *until <= now)
+        };
+        let rested: Vec<&Arc<Node>> = topology.nodes.iter().filter(is_rested).collect();
+        used.or_else(|| fastrand::choice(rested).or_else(|| fastrand::choice(&topology.nodes)))
+            .cloned()
+    }
+
+    /// Starts a session.
+    fn open(&mut self, address: &Address) {
+        self.sessions += 1;
+        let (orders, receiver) = mpsc::channel(ORDERS);
+        let stop = self.stop.child_token();
+        let session = Session {
+            id: self.sessions,
+            address: address.clone(),
+            context: Arc::clone(&self.sender.context),
+            delivery: self.options.delivery,
+            largest_message: self.options.queue_bytes,
+            orders: receiver,
+            reports: self.reporter.clone(),
+            mailbox: Arc::clone(&self.mailbox),
+        };
+        self.sender.context.spawn(stop.clone(), session.run());
+        let post = SessionHandle {
+            session: self.sessions,
+            subscribed: None,
+            orders,
+            stop,
+        };
+        self.posts.insert(address.clone(), post);
+    }
+
+    fn hear(&mut self, report: Report) {
+        let Report {
+            address,
+            session,
+            news,
+        } = report;
+        // A session that was ended may have reported a moment before.
+        if self
+            .posts
+            .get(&address)
+            .is_none_or(|post| post.session != session)
+        {
+            return;
+        }
+        match news {
+            News::Ended(reason) => self.ended(&address, &reason.into()),
+            News::Subscribed(name) => {
+                let Some(channel) = self.channel_at(&name, &address) else {
+                    return;
+                };
+                channel.refusals = 0;
+                if let Some(post) = self.posts.get_mut(&address) {
+                    post.subscribed.get_or_insert_with(Instant::now);
+                }
+                self.mailbox.stands(&name, ChannelState::Subscribed);
+            }
+            News::Unsubscribed(name) => {
+                let Some(channel) = self.channel_at(&name, &address) else {
+                    return;
+                };
+                channel.at = None;
+                self.mailbox.stands(
+                    &name,
+                    ChannelState::Unsubscribed("its slot moved to another node".into()),
+                );
+                self.want_refresh();
+            }
+            News::Refused(name, error) => self.refused(&name, &address, error),
+        }
+    }
+
+    /// A channel, if it is listened to at this node.
+    fn channel_at(&mut self, name: &[u8], address: &Address) -> Option<&mut Channel> {
+        self.channels
+            .get_mut(name)
+            .filter(|channel| channel.at.as_ref() == Some(address))
+    }
+
+    /// The channels of a session that has ended look for a place again.
+    fn ended(&mut self, address: &Address, reason: &Arc<str>) {
+        let Some(post) = self.posts.remove(address) else {
+            return;
+        };
+        let worked = post
+            .subscribed
+            .is_some_and(|since| since.elapsed() >= SHORT_LIFE);
+        let failures = match self.resting.get(address) {
+            Some((failures, _)) if !worked => failures.saturating_add(1),
+            _ => 1,
+        };
+        if failures == 1 {
+            warn!(node = %address, error = %reason, "subscription to redis lost");
+        }
+        let until = Instant::now() + self.sender.context.config.backoff(failures);
+        self.resting.insert(address.clone(), (failures, until));
+        self.evict(address, reason);
+        self.want_refresh();
+    }
+
+    fn evict(&mut self, address: &Address, reason: &Arc<str>) {
+        for (name, channel) in &mut self.channels {
+            if channel.at.as_ref() == Some(address) {
+                channel.at = None;
+                self.mailbox
+                    .stands(name, ChannelState::Unsubscribed(Arc::clone(reason)));
+            }
+        }
+    }
+
+    /// A node answered with an error: another node has the channel, or the time is wrong, or it is refused for good.
+    fn refused(&mut self, name: &Bytes, address: &Address, error: ServerError) {
+        let Some(channel) = self.channel_at(name, address) else {
+            return;
+        };
+        channel.at = None;
+        let bound = AGAIN_MIN
+            .saturating_mul(1 << channel.refusals.min(16))
+            .min(AGAIN_MAX);
+        channel.refusals = channel.refusals.saturating_add(1);
+        let refusals = channel.refusals;
+        channel.not_before = Instant::now() + bound.mul_f64(fastrand::f64());
+        let message = Arc::clone(&error.message);
+        match Outcome::of(Err(error)) {
+            Outcome::Rejected(rejected) => {
+                // One redirect or two are the way to a node, and no news.
+                if refusals > REDIRECTS {
+                    self.mailbox
+                        .stands(name, ChannelState::Unsubscribed(message));
+                }
+                self.redirected(address, &rejected.kind);
+            }
+            _ => {
+                channel.not_before = Instant::now() + REFUSED_AGAIN;
+                self.mailbox
+                    .stands(name, ChannelState::Refused(Refusal::of(message)));
+            }
+        }
+    }
+
+    fn redirected(&self, asked: &Address, kind: &Rejection) {
+        let Backend::Cluster(cluster) = &self.sender.backend else {
+            return;
+        };
+        let target = match kind {
+            Rejection::Moved {
+                slot,
+                endpoint: text,
+            } => {
+                let owner = endpoint(text, asked).and_then(|address| cluster.node_named(address));
+                Slot::new(*slot).zip(owner)
+            }
+            _ => None,
+        };
+        match target {
+            Some((slot, owner)) => cluster.moved(slot, &owner, self.epoch),
+            None => cluster.want_refresh(),
+        }
+    }
+
+    fn want_refresh(&self) {
+        if let Backend::Cluster(cluster) = &self.sender.backend {
+            cluster.want_refresh();
+        }
+    }
+
+    /// Adds and removes channels, as the reader wants.
+    fn follow_wanted(&mut self) {
+        let wanted = self.wanted.borrow_and_update().clone();
+        let gone: Vec<Bytes> = self
+            .channels
+            .keys()
+            .filter(|name| !wanted.contains(*name))
+            .cloned()
+            .collect();
+        for name in gone {
+            self.leave(&name);
+            self.channels.remove(&name);
+            self.mailbox.forget(&name);
+        }
+        let now = Instant::now();
+        for name in wanted {
+            self.channels.entry(name).or_insert(Channel {
+                at: None,
+                not_before: now,
+                refusals: 0,
+            });
+        }
+    }
+
+    /// Channels leave nodes that are not theirs any more, when the topology is another one than before.
+    fn follow_topology(&mut self) {
+        let Backend::Cluster(cluster) = &self.sender.backend else {
+            return;
+        };
+        let topology = cluster.topology();
+        if topology.epoch == self.epoch {
+            return;
+        }
+        self.epoch = topology.epoch;
+        let stays = |name: &[u8], address: &Address| match self.options.delivery {
+            Delivery::Broadcast => topology.nodes.iter().any(|node| node.address == *address),
+            // A slot without an owner has none who could do better.
+            Delivery::Sharded => topology
+                .owner(Slot::of(name))
+                .is_none_or(|node| node.address == *address),
+        };
+        let placed = self
+            .channels
+            .iter()
+            .filter_map(|(name, channel)| Some((name, channel.at.as_ref()?)));
+        let astray: Vec<Bytes> = placed
+            .filter(|(name, address)| !stays(name, address))
+            .map(|(name, _)| name.clone())
+            .collect();
+        drop(topology);
+        for name in astray {
+            self.leave(&name);
+            self.mailbox
+                .stands(&name, ChannelState::Unsubscribed("its node changed".into()));
+        }
+    }
+
+    /// Ends the subscription of a channel at its node, and the connection with the last one.
+    fn leave(&mut self, name: &Bytes) {
+        let Some(address) = self
+            .channels
+            .get_mut(name)
+            .and_then(|channel| channel.at.take())
+        else {
+            return;
+        };
+        let is_last = self
+            .channels
+            .values()
+            .all(|channel| channel.at.as_ref() != Some(&address));
+        let Some(post) = self.posts.get(&address) else {
+            return;
+        };
+        if is_last
+            || post
+                .orders
+                .try_send(Order::Unsubscribe(name.clone()))
+                .is_err()
+        {
+            post.stop.cancel();
+            self.posts.remove(&address);
+            self.evict(&address, &"the connection was replaced".into());
+        }
+    }
+}
+
+impl Drop for ChannelRegistry {
+    /// The reader learns that nothing more will come.
+    fn drop(&mut self) {
+        self.mailbox.close();
+    }
+}
+
+/// Waits for a topology that is newer than the one of `epoch`.
+async fn renewed(backend: &Backend, epoch: u64) {
+    match backend {
+        Backend::Single(_) => std::future::pending().await,
+        Backend::Cluster(cluster) => cluster.renewed(epoch).await,
+    }
+}

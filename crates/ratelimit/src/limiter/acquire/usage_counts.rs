@@ -1,0 +1,81 @@
+//! What a take adds to the statistics of a limit.
+
+use super::plan::BlockReason;
+use crate::limiter::applied_limits::CountedLimit;
+use crate::limiter::decision::{Reading, split_hits};
+use crate::response::{Code, LimitDelta};
+
+/// What became of the jobs at one limit.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Event {
+    /// The store failed. The hits count as asked for.
+    Failed,
+    /// Another limit refused them before.
+    NotAsked,
+    /// It was known that the limit has no room for so many of them.
+    Shut { why: BlockReason, jobs: u32 },
+    /// The counter held `before`, so many were charged to it, and it had no room for others.
+    Counted {
+        before: u64,
+        charged: u32,
+        over: u32,
+    },
+}
+
+/// Completes the tally of a limit. Says whether it was over.
+pub(super) fn complete(
+    tally: &mut LimitDelta,
+    counted: &CountedLimit<'_>,
+    event: Event,
+    near_limit_ratio: f32,
+) -> Code {
+    let hits_of = |jobs: u32| counted.hits.saturating_mul(jobs.into());
+    let over = match event {
+        Event::Failed => None,
+        Event::NotAsked => {
+            tally.total_hits = 0;
+            None
+        }
+        Event::Shut { why, jobs } => {
+            tally.total_hits = hits_of(jobs);
+            if why != BlockReason::Never {
+                tally.over_limit_with_local_cache = tally.total_hits;
+            }
+            Some(tally.total_hits)
+        }
+        Event::Counted {
+            before,
+            charged,
+            over,
+        } => {
+            let charged = hits_of(charged);
+            let refused = hits_of(over);
+            tally.total_hits = charged.saturating_add(refused);
+            let reading = Reading {
+                before,
+                after: before.saturating_add(charged),
+            };
+            let counted_over = split_hits(
+                tally,
+                counted.requests_per_unit.into(),
+                charged,
+                reading,
+                near_limit_ratio,
+            );
+            match (counted_over, refused) {
+                (None, 0) => None,
+                (counted_over, refused) => Some(counted_over.unwrap_or(0).saturating_add(refused)),
+            }
+        }
+    };
+    tally.over_limit = over.unwrap_or(0);
+    let shadow_mode = counted.limit.is_some_and(|limit| limit.shadow_mode);
+    if shadow_mode {
+        tally.shadow_mode = tally.over_limit;
+    }
+    if over.is_some() && !shadow_mode {
+        Code::OverLimit
+    } else {
+        Code::Ok
+    }
+}

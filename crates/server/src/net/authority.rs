@@ -1,0 +1,316 @@
+//! Names of this server that are no names of hosts.
+//!
+//! Envoy sends the name of its cluster as `:authority` unless it is told another one, and that may be `outbound|8081||ratelimit` or `extension/ratelimit`;
+//! clients on a Unix socket send its path. The servers of other languages take any text, but the HTTP/2 library here resets a call whose name could not
+//! stand in a URI. Nothing here depends on that name, so it is replaced by one that the library takes, before the library sees it.
+//!
+//! A name of as many characters takes its place, in as many bytes: the tables of compressed headers, which both sides keep, stay the same.
+//!
+//! Resets are counted here as well, because nothing else sees each frame.
+
+mod block;
+mod huffman;
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::bounds::Resets;
+
+/// The length of what comes before the first frame.
+const PREFACE: usize = 24;
+/// The length of what comes before the payload of a frame.
+const FRAME: usize = 9;
+/// The type of a frame with the first or only part of the headers of a call. Clients send a name in that part: it comes before all that may be long.
+const HEADERS: u8 = 1;
+/// The longest frame that the library takes unless it is told otherwise.
+const LONGEST: usize = 16 * 1024;
+
+/// A socket with HTTP/2 whose calls have names that the library takes.
+#[derive(Debug)]
+pub(super) struct AuthorityRewriter<I> {
+    socket: I,
+    next: Next,
+    resets: Resets,
+}
+
+/// What comes next from the socket, or what is given on before that.
+#[derive(Debug)]
+enum Next {
+    /// So many bytes that are no headers.
+    Other(usize),
+    /// The rest of what comes before a payload.
+    Frame { begun: [u8; FRAME], filled: usize },
+    /// The rest of headers, which are kept until they are complete.
+    Headers {
+        flags: u8,
+        payload: Vec<u8>,
+        filled: usize,
+    },
+    /// Headers that are given on from this byte.
+    Kept { payload: Vec<u8>, given: usize },
+}
+
+/// Before the first byte of a frame.
+const BETWEEN: Next = Next::Frame {
+    begun: [0; FRAME],
+    filled: 0,
+};
+
+impl<I> AuthorityRewriter<I> {
+    pub(super) fn new(socket: I, resets: Resets) -> Self {
+        Self {
+            socket,
+            next: Next::Other(PREFACE),
+            resets,
+        }
+    }
+}
+
+impl Next {
+    /// Mends the headers in bytes that have come. Returns how many of them are given on at once; the others are kept.
+    fn look_at(&mut self, bytes: &mut [u8], resets: &mut Resets) -> usize {
+        let mut at = 0;
+        while at < bytes.len() {
+            let rest = &mut bytes[at..];
+            match self {
+                Self::Other(left) => {
+                    let passed = rest.len().min(*left);
+                    *left -= passed;
+                    at += passed;
+                    if *left == 0 {
+                        *self = BETWEEN;
+                    }
+                }
+                Self::Frame { begun, filled } => {
+                    // Nearly always all of it is there.
+                    let frame = match rest.first_chunk::<FRAME>() {
+                        Some(frame) if *filled == 0 => {
+                            at += FRAME;
+                            *frame
+                        }
+                        _ => {
+                            let taken = rest.len().min(FRAME - *filled);
+                            begun[*filled..*filled + taken].copy_from_slice(&rest[..taken]);
+                            *filled += taken;
+                            at += taken;
+                            if *filled < FRAME {
+                                break;
+                            }
+                            *filled = 0;
+                            *begun
+                        }
+                    };
+                    let [high, middle, low, kind, flags, stream @ ..] = frame;
+                    let length = u32::from_be_bytes([0, high, middle, low]) as usize;
+                    resets.on_frame(kind, u32::from_be_bytes(stream));
+                    let is_head = kind == HEADERS && length <= LONGEST;
+                    let rest = &mut bytes[at..];
+                    if let Some(payload) = rest.get_mut(..length) {
+                        if is_head {
+                            block::rewrite(flags, payload);
+                        }
+                        at += length;
+                    } else if is_head {
+                        let mut payload = vec![0; length];
+                        payload[..rest.len()].copy_from_slice(rest);
+                        *self = Self::Headers {
+                            flags,
+                            payload,
+                            filled: rest.len(),
+                        };
+                        break;
+                    } else {
+                        *self = Self::Other(length);
+                    }
+                }
+                Self::Headers { .. } | Self::Kept { .. } => break,
+            }
+        }
+        at
+    }
+}
+
+impl<I: AsyncRead + Unpin> AsyncRead for AuthorityRewriter<I> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let Self {
+            socket,
+            next,
+            resets,
+        } = self.get_mut();
+        ready!(resets.poll_may_read(context));
+        loop {
+            match next {
+                Next::Other(_) | Next::Frame { .. } => {
+                    let before = buffer.filled().len();
+                    ready!(Pin::new(&mut *socket).poll_read(context, buffer))?;
+                    let come = &mut buffer.filled_mut()[before..];
+                    let at_the_end = come.is_empty();
+                    let given = next.look_at(come, resets);
+                    buffer.set_filled(before + given);
+                    resets.count()?;
+                    // A read without bytes would be the end.
+                    if given > 0 || at_the_end {
+                        return Poll::Ready(Ok(()));
+                    }
+                }
+                Next::Headers {
+                    flags,
+                    payload,
+                    filled,
+                } => {
+                    let mut rest = ReadBuf::new(&mut payload[*filled..]);
+                    ready!(Pin::new(&mut *socket).poll_read(context, &mut rest))?;
+                    let come = rest.filled().len();
+                    *filled += come;
+                    if *filled == payload.len() {
+                        block::rewrite(*flags, payload);
+                    } else if come == 0 {
+                        payload.truncate(*filled);
+                    } else {
+                        continue;
+                    }
+                    *next = Next::Kept {
+                        payload: std::mem::take(payload),
+                        given: 0,
+                    };
+                }
+                Next::Kept { payload, given } => {
+                    let rest = &payload[*given..];
+                    let length = rest.len().min(buffer.remaining());
+                    buffer.put_slice(&rest[..length]);
+                    *given += length;
+                    if *given == payload.len() {
+                        *next = BETWEEN;
+                    }
+                    return Poll::Ready(Ok(()));
+                }
+            }
+        }
+    }
+}
+
+impl<I: AsyncWrite + Unpin> AsyncWrite for AuthorityRewriter<I> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.socket).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.socket).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.socket.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::net::bounds::ConnState;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+
+    /// A frame of HTTP/2 on stream 1.
+    fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
+        let length = (payload.len() as u32).to_be_bytes();
+        [&length[1..], &[kind, flags, 0, 0, 0, 1], payload].concat()
+    }
+
+    /// Headers with this name, in clear text.
+    fn headers(name: &str) -> Vec<u8> {
+        [
+            b"\x83\x86\x41".as_slice(),
+            &[name.len() as u8],
+            name.as_bytes(),
+            b"\x40\x01a\x01b",
+        ]
+        .concat()
+    }
+
+    /// A connection with one call after the other, a name each.
+    fn connection(names: &[&str]) -> Vec<u8> {
+        let mut sent = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+        sent.extend(frame(4, 0, b""));
+        for name in names {
+            sent.extend(frame(HEADERS, 4, &headers(name)));
+            sent.extend(frame(0, 1, b"\x01\x03/|/"));
+        }
+        sent
+    }
+
+    /// What is read of bytes that come in parts of this size, into room for so many.
+    async fn read(sent: &[u8], part: usize, room: usize) -> Vec<u8> {
+        let (socket, mut peer) = duplex(part);
+        let sending = async {
+            peer.write_all(sent).await.unwrap();
+            drop(peer);
+        };
+        let mut mended = AuthorityRewriter::new(
+            socket,
+            Resets::new(Arc::new(ConnState::new(Arc::default()))),
+        );
+        let mut got = Vec::new();
+        let mut bytes = vec![0; room];
+        let reading = async {
+            loop {
+                match mended.read(&mut bytes).await.unwrap() {
+                    0 => break,
+                    length => got.extend(&bytes[..length]),
+                }
+            }
+        };
+        tokio::join!(sending, reading);
+        got
+    }
+
+    #[tokio::test]
+    async fn names_are_replaced_however_the_bytes_are_cut() {
+        let sent = connection(&["outbound|8081||a.b", "tidegate:8081", "extension/a/b"]);
+        let expected = connection(&["outbound-8081--a.b", "tidegate:8081", "extension-a-b"]);
+        for part in 1..=sent.len() {
+            for room in [1, 7, 8192] {
+                assert_eq!(read(&sent, part, room).await, expected, "{part} {room}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_cut_off_comes_as_it_was_sent() {
+        let sent = connection(&["a|b"]);
+        for length in 0..sent.len() - 16 {
+            let got = read(&sent[..length], 5, 8192).await;
+            assert_eq!(got, &sent[..length], "{length}");
+        }
+    }
+
+    #[tokio::test]
+    async fn frames_that_are_too_long_are_not_kept() {
+        let mut sent = connection(&[]);
+        sent.extend(frame(HEADERS, 4, &[b'|'; LONGEST + 1]));
+        assert_eq!(read(&sent, 1000, 100).await, sent);
+    }
+}

@@ -1,0 +1,284 @@
+//! The headers of a call as HPACK writes them (RFC 7541, section 6).
+
+use std::ops::Range;
+
+use http::uri::Authority;
+
+use super::huffman;
+
+/// The name of the header, by its place in the table that all know.
+const NAME: (usize, &[u8]) = (1, b":authority");
+/// Flags of a frame of headers: there is padding, which has its length first; there is a priority of five bytes.
+const PADDED: u8 = 0x08;
+const PRIORITY: u8 = 0x20;
+/// The first bit of a text's length: it is compressed.
+const COMPRESSED: u8 = 0x80;
+
+/// Replaces the name of the server in a frame of headers, when the HTTP/2 library would not take it. What cannot be read is left to the library.
+pub(super) fn rewrite(flags: u8, payload: &mut [u8]) {
+    let mut range = 0..payload.len();
+    if flags & PADDED != 0 {
+        let Some(padding) = payload.first() else {
+            return;
+        };
+        range = 1..payload.len().saturating_sub(usize::from(*padding));
+    }
+    if flags & PRIORITY != 0 {
+        range.start += 5;
+    }
+    let Some(block) = payload.get_mut(range) else {
+        return;
+    };
+    let Some(name) = (Reader { block, at: 0 }).authority() else {
+        return;
+    };
+    let text = &mut block[name.bytes];
+    if name.is_compressed {
+        let Some((characters, bits)) = huffman::decode(text) else {
+            return;
+        };
+        if Authority::try_from(characters.as_slice()).is_err() {
+            // It is left as it is when its characters are rare ones: compressed, they are longer than in clear text.
+            huffman::fill(text, characters.len(), bits);
+        }
+    } else if Authority::try_from(&*text).is_err() {
+        for byte in text
+            .iter_mut()
+            .filter(|byte| !byte.is_ascii_alphanumeric() && !b".-_".contains(byte))
+        {
+            *byte = b'-';
+        }
+    }
+}
+
+/// A text in a block.
+struct Text {
+    bytes: Range<usize>,
+    is_compressed: bool,
+}
+
+struct Reader<'a> {
+    block: &'a [u8],
+    at: usize,
+}
+
+impl Reader<'_> {
+    /// The name of the server, where it stands in full. None: it is in a table of the connection, where it was put when it stood in full, or something
+    /// cannot be read.
+    fn authority(&mut self) -> Option<Text> {
+        while let Some(first) = self.block.get(self.at) {
+            // Most fields are of a table, and their number is in this byte.
+            if (0x80..0xff).contains(first) {
+                self.at += 1;
+                continue;
+            }
+            let name = match first.leading_zeros() {
+                // A field of a table.
+                0 => {
+                    self.number(7)?;
+                    continue;
+                }
+                // A field for the table, with the number of its name.
+                1 => self.number(6)?,
+                // The size of the table.
+                2 => {
+                    self.number(5)?;
+                    continue;
+                }
+                // A field for no table.
+                _ => self.number(4)?,
+            };
+            let is_authority = if name == 0 {
+                let name = self.text()?;
+                self.is_authority(&name)
+            } else {
+                name == NAME.0
+            };
+            let value = self.text()?;
+            if is_authority {
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    fn is_authority(&self, name: &Text) -> bool {
+        let text = &self.block[name.bytes.clone()];
+        // No compressed text is half as long.
+        if name.is_compressed && text.len() <= NAME.1.len() {
+            huffman::decode(text).is_some_and(|(characters, _)| characters == NAME.1)
+        } else {
+            text == NAME.1
+        }
+    }
+
+    /// A number that begins in so many bits of a byte (section 5.1).
+    fn number(&mut self, bits: u32) -> Option<usize> {
+        let most = (1 << bits) - 1;
+        let mut number = usize::from(*self.block.get(self.at)?) & most;
+        self.at += 1;
+        if number < most {
+            return Some(number);
+        }
+        // Three bytes more are beyond every length that a frame can have.
+        for place in 0..3 {
+            let byte = usize::from(*self.block.get(self.at)?);
+            self.at += 1;
+            number += (byte & 0x7f) << (7 * place);
+            if byte & 0x80 == 0 {
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    /// A text (section 5.2), which is all there.
+    fn text(&mut self) -> Option<Text> {
+        let is_compressed = self.block.get(self.at)? & COMPRESSED != 0;
+        let length = self.number(7)?;
+        let bytes = self.at..self.at.checked_add(length)?;
+        self.at = bytes.end;
+        (bytes.end <= self.block.len()).then_some(Text {
+            bytes,
+            is_compressed,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `:authority` compressed, and `a|b`, `www.example.com`.
+    const NAME_COMPRESSED: &[u8] = b"\x88\xb8\x3b\x53\x39\xec\x32\x7d\x7f";
+    const BAR: &[u8] = b"\x83\x1f\xfc\x8f";
+    const EXAMPLE: &[u8] = b"\x8c\xf1\xe3\xc2\xe5\xf2\x3a\x6b\xa0\xab\x90\xf4\xff";
+
+    fn check(flags: u8, parts: &[&[u8]], expected: &[&[u8]]) {
+        let mut payload = parts.concat();
+        rewrite(flags, &mut payload);
+        assert_eq!(payload, expected.concat(), "{flags} {parts:?}");
+    }
+
+    #[test]
+    fn names_that_hosts_cannot_have_are_replaced_where_they_stand_in_full() {
+        for how in [
+            b"\x41".as_slice(),
+            b"\x01",
+            b"\x11",
+            b"\x40\x0a:authority",
+            b"\0\x0a:authority",
+        ] {
+            check(
+                0,
+                &[b"\x83\x86", how, b"\x05a/b|c", b"\x84"],
+                &[b"\x83\x86", how, b"\x05a-b-c", b"\x84"],
+            );
+        }
+        check(
+            0,
+            &[b"\x40", NAME_COMPRESSED, b"\x03a:/"],
+            &[b"\x40", NAME_COMPRESSED, b"\x03a--"],
+        );
+        for name in [
+            "a:1:2",
+            "a%2Fb",
+            "/run/a.sock",
+            "a b",
+            "\u{e4}",
+            "a\\b",
+            "[a",
+            "a@",
+        ] {
+            let length = [name.len() as u8];
+            let mended: String = name
+                .bytes()
+                .map(|byte| {
+                    if byte.is_ascii_alphanumeric() || byte == b'.' {
+                        char::from(byte)
+                    } else {
+                        '-'
+                    }
+                })
+                .collect();
+            check(
+                0,
+                &[b"\x41", &length, name.as_bytes()],
+                &[b"\x41", &length, mended.as_bytes()],
+            );
+        }
+    }
+
+    #[test]
+    fn a_compressed_name_becomes_one_of_as_many_letters_in_as_many_bytes() {
+        // 22 bits of three letters: eight, eight and six.
+        check(0, &[b"\x41", BAR], &[b"\x41", b"\x83\xfc\xfc\x5b"]);
+    }
+
+    #[test]
+    fn names_of_hosts_and_all_else_stay() {
+        for name in [
+            "tidegate",
+            "tidegate:8081",
+            "10.0.0.1:8081",
+            "[::1]:8081",
+            "a_b.c",
+        ] {
+            let field = [b"\x41".as_slice(), &[name.len() as u8], name.as_bytes()].concat();
+            check(0, &[&field], &[&field]);
+        }
+        for other in [
+            b"\x41".as_slice(),
+            b"\x40\x01x\x03a|b",
+            b"\x44\x03/|/",
+            b"\x81",
+            b"\x3f\xe1\x1f\x82",
+        ] {
+            check(0, &[other], &[other]);
+        }
+        check(0, &[b"\x41", EXAMPLE], &[b"\x41", EXAMPLE]);
+    }
+
+    #[test]
+    fn padding_and_priority_are_no_headers() {
+        let field = b"\x41\x03a|b".as_slice();
+        let mended = b"\x41\x03a-b".as_slice();
+        check(
+            PADDED,
+            &[b"\x02", field, b"\x41\x03"],
+            &[b"\x02", mended, b"\x41\x03"],
+        );
+        check(
+            PRIORITY,
+            &[b"\x41\x03|||", field],
+            &[b"\x41\x03|||", mended],
+        );
+        check(
+            PADDED | PRIORITY,
+            &[b"\x01\x41\x03|||", field, b"\0"],
+            &[b"\x01\x41\x03|||", mended, b"\0"],
+        );
+        for short in [
+            b"".as_slice(),
+            b"\x41",
+            b"\xff\xff\xff\xff\xff\xff",
+            b"\x05\0",
+        ] {
+            for flags in [PADDED, PRIORITY, PADDED | PRIORITY] {
+                check(flags, &[short], &[short]);
+            }
+        }
+    }
+
+    /// Whatever comes, it is read once from its begin to its end, and keeps its length.
+    #[test]
+    fn any_bytes_are_read() {
+        let mut random = fastrand::Rng::with_seed(7);
+        for _ in 0..200_000 {
+            let mut bytes: Vec<u8> = (0..random.usize(..40)).map(|_| random.u8(..)).collect();
+            let length = bytes.len();
+            rewrite(random.u8(..), &mut bytes);
+            assert_eq!(bytes.len(), length);
+        }
+    }
+}

@@ -1,0 +1,389 @@
+//! One single-threaded runtime per core. A gRPC connection and its calls stay on one core; calls of `/json` are handed to one.
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::yield_now;
+use tokio::time::timeout;
+use tracing::warn;
+
+use crate::net::accept;
+use crate::net::bounds::{Bounds, Budget, ClientNetwork, ConnectionSlot};
+use crate::net::connection::{self, ConnectionGuards};
+use crate::net::movable_socket::{DetachedSocket, Secured};
+use crate::net::runtime::ThreadRuntime;
+use crate::net::socket_file::SocketFile;
+use crate::net::tls::PortTlsAcceptor;
+use crate::rls::call::Calls;
+use crate::rls::grpc::Services;
+use crate::settings::ConnectionAge;
+use crate::supervise::{Supervisor, failpoint};
+
+/// The most connections that wait for one core.
+const BACKLOG: usize = 1024;
+/// How long a connection waits for a core whose queue is full, before it chooses again among the cores.
+const CHOICE_TIMEOUT: Duration = Duration::from_millis(10);
+
+/// An accepted connection on its way to a core, not yet registered with a runtime.
+#[derive(Debug)]
+enum Accepted {
+    Plain(DetachedSocket),
+    Secured(Secured),
+}
+
+/// What a core serves with.
+#[derive(Debug, Clone)]
+pub(crate) struct CoreServices {
+    pub(crate) calls: Calls,
+    pub(crate) services: Services,
+    pub(crate) age: ConnectionAge,
+    pub(crate) budget: Arc<Budget>,
+    pub(crate) supervisor: Supervisor,
+}
+
+/// A running core, as other threads see it.
+#[derive(Debug)]
+struct Core {
+    door: Door,
+    runtime: Handle,
+    calls: Calls,
+}
+
+/// The way of connections to a core.
+#[derive(Debug)]
+struct Door {
+    sender: mpsc::Sender<(Accepted, ConnectionSlot)>,
+    /// The number of connections that the core has now.
+    load: Arc<AtomicUsize>,
+}
+
+impl Door {
+    /// Connections that the core has not taken yet. A core that is stuck takes none.
+    fn waiting(&self) -> usize {
+        self.sender.max_capacity() - self.sender.capacity()
+    }
+}
+
+/// The ways to all cores. Clones are the same.
+#[derive(Debug, Clone)]
+pub(crate) struct Cores {
+    each: Arc<[Core]>,
+    /// Counts calls of `/json`, which the cores take in turn.
+    next: Arc<AtomicUsize>,
+}
+
+/// Counts one connection for as long as it lives.
+pub(super) struct ConnectionCount(Arc<AtomicUsize>);
+
+impl ConnectionCount {
+    pub(super) fn count(load: &Arc<AtomicUsize>) -> Self {
+        load.fetch_add(1, Relaxed);
+        Self(load.clone())
+    }
+}
+
+impl Drop for ConnectionCount {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+/// Starts `count` cores, each a thread, and waits until all are ready. `work` runs on each core's own thread, within its runtime.
+///
+/// # Errors
+/// A thread or a runtime cannot be started.
+pub(crate) async fn start<W>(count: usize, supervisor: &Supervisor, work: W) -> io::Result<Cores>
+where
+    W: Fn(usize) -> CoreServices + Clone + Send + 'static,
+{
+    let mut each = Vec::with_capacity(count);
+    for core in 0..count {
+        let (arrivals, door) = door();
+        let runtime = ThreadRuntime::new()?;
+        let work = work.clone();
+        let handle = runtime.handle();
+        let (tell, ready) = oneshot::channel();
+        let part: Arc<str> = format!("core-{core}").into();
+        let serve = async move {
+            let work = work(core);
+            // Nobody waits any more when the start has failed.
+            let _ = tell.send(work.calls.clone());
+            take_up(arrivals, work).await;
+        };
+        let name = part.clone();
+        supervisor.thread(part, move || runtime.block_on(failpoint::with(name, serve)))?;
+        let calls = ready
+            .await
+            .map_err(|_| io::Error::other("a core ended during the start"))?;
+        each.push(Core {
+            door,
+            runtime: handle,
+            calls,
+        });
+    }
+    Ok(Cores {
+        each: each.into(),
+        next: Arc::default(),
+    })
+}
+
+/// Connections for one core.
+struct AcceptedQueue {
+    receiver: mpsc::Receiver<(Accepted, ConnectionSlot)>,
+    load: Arc<AtomicUsize>,
+}
+
+fn door() -> (AcceptedQueue, Door) {
+    let (sender, receiver) = mpsc::channel(BACKLOG);
+    let load = Arc::new(AtomicUsize::new(0));
+    (
+        AcceptedQueue {
+            receiver,
+            load: load.clone(),
+        },
+        Door { sender, load },
+    )
+}
+
+/// Serves connections as they arrive, until told to stop.
+async fn take_up(arrivals: AcceptedQueue, work: CoreServices) {
+    let AcceptedQueue { mut receiver, load } = arrivals;
+    loop {
+        let accepted = tokio::select! {
+            accepted = receiver.recv() => accepted,
+            () = work.supervisor.stop.cancelled() => return,
+        };
+        let Some((accepted, place)) = accepted else {
+            // Nobody accepts any more. Connections may still be at work on this runtime.
+            return work.supervisor.stop.cancelled().await;
+        };
+        let loaded = ConnectionCount(load.clone());
+        let registered = match accepted {
+            Accepted::Plain(DetachedSocket::Tcp(stream)) => {
+                TcpStream::from_std(stream).map(|stream| work.serve(stream, place, loaded))
+            }
+            Accepted::Plain(DetachedSocket::Unix(stream)) => {
+                UnixStream::from_std(stream).map(|stream| work.serve(stream, place, loaded))
+            }
+            Accepted::Secured(mut stream) => stream
+                .get_mut()
+                .0
+                .attach()
+                .map(|()| work.serve(stream, place, loaded)),
+        };
+        if let Err(error) = registered {
+            warn!(%error, "cannot register a connection with its core");
+        }
+        // Calls of those who are here come between two newcomers, however many there are.
+        yield_now().await;
+    }
+}
+
+impl CoreServices {
+    /// Serves one connection in a task of its own; `loaded` counts it until its end.
+    fn serve<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+        &self,
+        stream: I,
+        place: ConnectionSlot,
+        loaded: ConnectionCount,
+    ) {
+        let Self {
+            services,
+            age,
+            budget,
+            supervisor,
+            ..
+        } = self.clone();
+        self.supervisor.tasks.spawn(async move {
+            connection::serve(
+                stream,
+                services,
+                age,
+                ConnectionGuards { place, budget },
+                supervisor,
+            )
+            .await;
+            drop(loaded);
+        });
+    }
+}
+
+/// Where gRPC connections come from.
+#[derive(Debug)]
+pub(crate) enum Listener {
+    Tcp(TcpListener),
+    /// With its file, which is removed when nobody accepts any more.
+    Unix {
+        listener: UnixListener,
+        _file: SocketFile,
+    },
+}
+
+impl Listener {
+    async fn accept(&self) -> io::Result<(DetachedSocket, ClientNetwork)> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, peer) = listener.accept().await?;
+                accept::prepare(&stream);
+                Ok((DetachedSocket::Tcp(stream.into_std()?), peer.into()))
+            }
+            Self::Unix { listener, .. } => {
+                let (stream, _) = listener.accept().await?;
+                Ok((
+                    DetachedSocket::Unix(stream.into_std()?),
+                    ClientNetwork::HERE,
+                ))
+            }
+        }
+    }
+}
+
+impl Cores {
+    /// Hands every connection that `bounds` admit to the core with the fewest, until the server drains. With a gate, it enters there
+    /// first.
+    pub(crate) async fn accept(
+        self,
+        listener: Listener,
+        gate: Option<PortTlsAcceptor>,
+        bounds: Bounds,
+        supervisor: Supervisor,
+    ) {
+        loop {
+            let accepted = tokio::select! {
+                accepted = accept::next(listener.accept(), &bounds.places) => accepted,
+                () = supervisor.drain.cancelled() => return,
+            };
+            let Some((socket, _, place)) = accepted else {
+                continue;
+            };
+            match &gate {
+                None => self.hand_over(Accepted::Plain(socket), place).await,
+                Some(gate) => {
+                    let cores = self.clone();
+                    gate.enter(socket, place, async move |secured, place| {
+                        cores.hand_over(Accepted::Secured(secured), place).await;
+                    });
+                }
+            }
+        }
+    }
+
+    async fn hand_over(&self, accepted: Accepted, place: ConnectionSlot) {
+        send_to_idlest(
+            || self.each.iter().map(|core| &core.door),
+            (accepted, place),
+        )
+        .await;
+    }
+
+    /// Runs `work` on a core; the cores take turns, but one that is behind is passed over. None: the core has ended, or `work` panicked.
+    ///
+    /// # Cancellation
+    /// When the future is dropped, `work` continues to its end.
+    pub(crate) async fn run<T, W>(&self, work: impl FnOnce(Calls) -> W) -> Option<T>
+    where
+        T: Send + 'static,
+        W: Future<Output = T> + Send + 'static,
+    {
+        let behind = |core: &Core| core.runtime.metrics().global_queue_depth();
+        let core = in_turn(&self.each, self.next.fetch_add(1, Relaxed), behind);
+        core.runtime.spawn(work(core.calls.clone())).await.ok()
+    }
+}
+
+/// The item whose turn it is, unless another one is less `behind`: then the next such one.
+fn in_turn<T>(all: &[T], turn: usize, behind: impl Fn(&T) -> usize) -> &T {
+    let (before, from) = all.split_at(turn % all.len());
+    from.iter()
+        .chain(before)
+        .min_by_key(|one| behind(one))
+        .expect("there is at least one core")
+}
+
+/// Sends a connection to the core with the fewest waiting connections, and of several to the one with the fewest connections. While others take
+/// theirs, a core that is stuck gets one at most.
+async fn send_to_idlest<'d, D: Iterator<Item = &'d Door>>(
+    doors: impl Fn() -> D,
+    arrival: (Accepted, ConnectionSlot),
+) {
+    loop {
+        let fewest = |door: &&Door| (door.waiting(), door.load.load(Relaxed));
+        let door = doors()
+            .min_by_key(fewest)
+            .expect("there is at least one core");
+        match timeout(CHOICE_TIMEOUT, door.sender.reserve()).await {
+            Ok(Ok(permit)) => {
+                door.load.fetch_add(1, Relaxed);
+                return permit.send(arrival);
+            }
+            // A core that has ended takes the server with it; until then its connections are closed.
+            Ok(Err(_)) => return,
+            // The queues of all cores are full.
+            Err(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream as Socket;
+
+    fn arrival() -> (Accepted, ConnectionSlot) {
+        let (socket, _) = Socket::pair().unwrap();
+        (
+            Accepted::Plain(DetachedSocket::Unix(socket)),
+            ConnectionSlot::for_test(),
+        )
+    }
+
+    /// A call of /json waited for a core that was stuck, while others were idle.
+    #[test]
+    fn cores_take_turns_and_one_that_is_behind_is_passed_over() {
+        let cores = |behind: [usize; 3]| {
+            [0, 1, 2].map(|turn| *in_turn(&[0, 1, 2], turn, |core: &usize| behind[*core]))
+        };
+        assert_eq!(cores([0, 0, 0]), [0, 1, 2]);
+        assert_eq!(cores([0, 5, 0]), [0, 2, 2]);
+        assert_eq!(cores([7, 5, 6]), [1, 1, 1]);
+    }
+
+    /// The acceptor waited for the core with the fewest connections, which was stuck, while others were idle.
+    #[tokio::test(start_paused = true)]
+    async fn connections_go_past_a_core_that_is_stuck() {
+        let (stuck, first) = door();
+        let (mut idle, second) = door();
+        second.load.store(100, Relaxed);
+        let doors = || [&first, &second].into_iter();
+        for _ in 0..3 {
+            send_to_idlest(doors, arrival()).await;
+        }
+        assert_eq!((stuck.receiver.len(), idle.receiver.len()), (2, 1));
+        idle.receiver.try_recv().unwrap();
+        send_to_idlest(doors, arrival()).await;
+        assert_eq!((stuck.receiver.len(), idle.receiver.len()), (2, 1));
+        for _ in 0..2 * BACKLOG - 3 {
+            send_to_idlest(doors, arrival()).await;
+        }
+        assert_eq!(
+            (stuck.receiver.len(), idle.receiver.len()),
+            (BACKLOG, BACKLOG)
+        );
+        let taking = async {
+            tokio::time::sleep(10 * CHOICE_TIMEOUT).await;
+            idle.receiver.recv().await.unwrap();
+        };
+        tokio::join!(send_to_idlest(doors, arrival()), taking);
+        assert_eq!(
+            (stuck.receiver.len(), idle.receiver.len()),
+            (BACKLOG, BACKLOG)
+        );
+    }
+}

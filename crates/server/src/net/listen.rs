@@ -1,0 +1,380 @@
+//! Sockets. They are bound before anything else, so that mistakes show early, and opened when the server can answer.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use socket2::{Domain, Socket, Type};
+use tokio::net::{TcpListener, UnixListener};
+use tracing::warn;
+
+use crate::error::ServeError;
+use crate::net::cores::Listener;
+use crate::net::socket_file::SocketFile;
+use crate::settings::{Endpoint, GrpcEndpoint, Settings, Workflows};
+
+/// Connections the kernel holds until they are accepted.
+const BACKLOG: i32 = 1024;
+
+/// Where the server listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Addresses {
+    /// gRPC.
+    pub grpc: GrpcAddress,
+    /// `/json` and `/healthcheck`.
+    pub http: SocketAddr,
+    /// `/rlconfig`, `/stats`, `/metrics`. None: the port could not be bound.
+    pub debug: Option<SocketAddr>,
+    /// Metrics for Prometheus. None: not asked for.
+    pub prometheus: Option<SocketAddr>,
+    /// The HTTP API. None: not wanted, or another process has its default port.
+    pub api: Option<SocketAddr>,
+}
+
+/// Where gRPC is served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GrpcAddress {
+    /// A port.
+    Tcp(SocketAddr),
+    /// A Unix socket.
+    Unix(PathBuf),
+}
+
+/// Bound sockets. Clients cannot connect to them yet.
+#[derive(Debug)]
+pub(crate) struct Sockets {
+    pub(crate) addresses: Addresses,
+    grpc: (Bound, Option<SocketFile>),
+    http: Bound,
+    debug: Option<Bound>,
+    prometheus: Option<Bound>,
+    api: Option<Bound>,
+    /// Whether the address of the API was asked for.
+    api_given: bool,
+}
+
+/// A bound socket, and what it is for.
+#[derive(Debug)]
+struct Bound {
+    purpose: Purpose,
+    address: String,
+    socket: Socket,
+}
+
+/// What a port is for.
+#[derive(Debug, Clone, Copy)]
+struct Purpose {
+    what: &'static str,
+    /// The variable that says where it is.
+    variable: &'static str,
+    sharing: Sharing,
+}
+
+/// When another process may listen on the same port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sharing {
+    /// While it drains: a new process can take over from an old one.
+    WhileDraining,
+    Never,
+}
+
+/// Open sockets. Clients can connect to them.
+#[derive(Debug)]
+pub(crate) struct Listeners {
+    pub(crate) grpc: Listener,
+    pub(crate) http: TcpListener,
+    pub(crate) debug: Option<TcpListener>,
+    pub(crate) prometheus: Option<TcpListener>,
+    /// Not registered with a runtime: the API has one of its own.
+    pub(crate) api: Option<std::net::TcpListener>,
+}
+
+impl Sockets {
+    /// Binds every port of `settings`. A debug port that cannot be bound is only logged, and so is a port of the API that is taken,
+    /// unless it was asked for.
+    pub(crate) fn bind(settings: &Settings) -> Result<Self, ServeError> {
+        let purpose = |what, variable| Purpose {
+            what,
+            variable,
+            sharing: sharing(settings),
+        };
+        let (grpc, grpc_address) = bind_grpc(&settings.grpc, purpose("gRPC", "GRPC_PORT"))?;
+        let (http, http_address) = bind(purpose("HTTP", "PORT"), &settings.http)?;
+        let debug = bind(purpose("debug", "DEBUG_PORT"), &settings.debug)
+            .map_err(|failure| without_debug(&failure));
+        let prometheus = settings
+            .metrics
+            .prometheus
+            .as_ref()
+            .map(|(endpoint, _)| endpoint);
+        let prometheus = prometheus
+            .map(|endpoint| bind(purpose("Prometheus", "PROMETHEUS_ADDR"), endpoint))
+            .transpose()?;
+        let api_given = settings
+            .workflows
+            .as_ref()
+            .is_some_and(|api| api.address_given);
+        let api = settings
+            .workflows
+            .as_ref()
+            .map(|api| unless_taken(bind_api(api), api_given));
+        let api = api.transpose()?.flatten();
+
+        let (debug, debug_address) = debug.ok().unzip();
+        let (prometheus, prometheus_address) = prometheus.unzip();
+        let (api, api_address) = api.unzip();
+        let addresses = Addresses {
+            grpc: grpc_address,
+            http: http_address,
+            debug: debug_address,
+            prometheus: prometheus_address,
+            api: api_address,
+        };
+        Ok(Self {
+            addresses,
+            grpc,
+            http,
+            debug,
+            prometheus,
+            api,
+            api_given,
+        })
+    }
+
+    /// Opens the sockets. Must be called within the runtime that accepts.
+    pub(crate) fn listen(self) -> Result<Listeners, ServeError> {
+        let tcp = |bound: Bound| -> Result<TcpListener, ServeError> {
+            Ok(TcpListener::from_std(bound.listen()?.into())?)
+        };
+        let grpc = match self.grpc {
+            (bound, None) => Listener::Tcp(tcp(bound)?),
+            (bound, Some(file)) => Listener::Unix {
+                listener: UnixListener::from_std(bound.listen()?.into())?,
+                _file: file,
+            },
+        };
+        Ok(Listeners {
+            grpc,
+            http: tcp(self.http)?,
+            debug: self.debug.map(tcp).transpose()?,
+            prometheus: self.prometheus.map(tcp).transpose()?,
+            api: match self.api {
+                Some(bound) => unless_taken(bound.listen(), self.api_given)?.map(Into::into),
+                None => None,
+            },
+        })
+    }
+}
+
+impl Bound {
+    fn listen(self) -> Result<Socket, ServeError> {
+        // Another process may have bound the same address before either listened.
+        match self.socket.listen(BACKLOG) {
+            Ok(()) => Ok(self.socket),
+            Err(source) => Err(failure(self.purpose, self.address, source)),
+        }
+    }
+}
+
+/// The port of the API, open. None: another process has it, or it is not wanted.
+///
+/// # Errors
+/// The system refuses it for another reason.
+pub(crate) fn api(settings: &Settings) -> Result<Option<std::net::TcpListener>, ServeError> {
+    let Some(api) = &settings.workflows else {
+        return Ok(None);
+    };
+    match bind_api(api).and_then(|(bound, _)| bound.listen()) {
+        Ok(socket) => Ok(Some(socket.into())),
+        Err(ServeError::Bind { source, .. }) if source.kind() == io::ErrorKind::AddrInUse => {
+            Ok(None)
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Counters in memory are those of one process: a second one on its ports would double every limit.
+fn sharing(settings: &Settings) -> Sharing {
+    if settings.redis.is_some() || settings.memcache.is_some() {
+        Sharing::WhileDraining
+    } else {
+        Sharing::Never
+    }
+}
+
+fn failure(purpose: Purpose, address: String, source: io::Error) -> ServeError {
+    let Purpose {
+        what,
+        variable,
+        sharing,
+    } = purpose;
+    let mut advice = String::new();
+    if source.kind() == io::ErrorKind::AddrInUse {
+        advice = format!("; stop the other process, or set {variable} to another port");
+        if sharing == Sharing::Never {
+            advice += ". Counters in memory and workflows in a file are those of one process, so two share a port only with REDIS_URL";
+        }
+    }
+    ServeError::Bind {
+        what,
+        address,
+        source,
+        advice,
+    }
+}
+
+fn without_debug(failure: &ServeError) {
+    warn!("{failure}. The server goes on without /metrics, /rlconfig and /stats");
+}
+
+fn bind_api(api: &Workflows) -> Result<(Bound, SocketAddr), ServeError> {
+    // Nobody chose the default port, so two servers that happen to have it may have nothing in common.
+    let shared = api.address_given && api.redis.is_some();
+    let sharing = if shared {
+        Sharing::WhileDraining
+    } else {
+        Sharing::Never
+    };
+    let variable = "TIDEGATE_HTTP_ADDR";
+    bind(
+        Purpose {
+            what: "API (TIDEGATE_HTTP_ADDR)",
+            variable,
+            sharing,
+        },
+        &api.address,
+    )
+}
+
+/// None, with a warning: the port of the API is taken, and it was not `given` by name.
+fn unless_taken<T>(port: Result<T, ServeError>, given: bool) -> Result<Option<T>, ServeError> {
+    match port {
+        Err(ServeError::Bind {
+            address, source, ..
+        }) if !given && source.kind() == io::ErrorKind::AddrInUse => {
+            warn!(
+                address,
+                "workflows are off: another process, perhaps another tidegate, has the port of the API; limits are served, and \
+                 workflows as soon as the port is free. Set TIDEGATE_HTTP_ADDR to another address, or to an empty value if \
+                 workflows are not wanted here"
+            );
+            Ok(None)
+        }
+        port => port.map(Some),
+    }
+}
+
+fn bind_grpc(
+    endpoint: &GrpcEndpoint,
+    purpose: Purpose,
+) -> Result<((Bound, Option<SocketFile>), GrpcAddress), ServeError> {
+    match endpoint {
+        GrpcEndpoint::Tcp(endpoint) => {
+            let (bound, address) = bind(purpose, endpoint)?;
+            Ok(((bound, None), GrpcAddress::Tcp(address)))
+        }
+        GrpcEndpoint::Unix(path) => {
+            let address = path.display().to_string();
+            match SocketFile::bind(path) {
+                Ok((socket, file)) => {
+                    let bound = Bound {
+                        purpose,
+                        address,
+                        socket,
+                    };
+                    Ok(((bound, Some(file)), GrpcAddress::Unix(path.clone())))
+                }
+                Err(source) => {
+                    let advice = match source.kind() {
+                        io::ErrorKind::AddrInUse => {
+                            format!(
+                                "; the server that listens there, or holds {address}.lock, has it: stop it, or set GRPC_UDS to another path, or \
+                                 to nothing to use GRPC_PORT"
+                            )
+                        }
+                        _ => String::new(),
+                    };
+                    Err(ServeError::Bind {
+                        what: purpose.what,
+                        address,
+                        source,
+                        advice,
+                    })
+                }
+            }
+        }
+    }
+}
+
+fn bind(purpose: Purpose, endpoint: &Endpoint) -> Result<(Bound, SocketAddr), ServeError> {
+    let wanted = SocketAddr::new(endpoint.host, endpoint.port);
+    let sharing = purpose.sharing;
+    let bound = match bind_tcp(wanted, sharing) {
+        // "Every address" on a machine without IPv6.
+        Err(error) if wanted.ip().is_unspecified() && wanted.is_ipv6() && no_ipv6(&error) => {
+            bind_tcp(
+                SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), endpoint.port),
+                sharing,
+            )
+        }
+        bound => bound,
+    };
+    match bound {
+        Ok((socket, address)) => Ok((
+            Bound {
+                purpose,
+                address: address.to_string(),
+                socket,
+            },
+            address,
+        )),
+        Err(source) => Err(failure(purpose, wanted.to_string(), source)),
+    }
+}
+
+fn bind_tcp(address: SocketAddr, sharing: Sharing) -> io::Result<(Socket, SocketAddr)> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    socket.set_reuse_address(true)?;
+    if address.is_ipv6() {
+        socket.set_only_v6(false)?;
+    }
+    if address.port() != 0 && sharing == Sharing::WhileDraining {
+        socket.set_reuse_port(true)?;
+    }
+    socket.bind(&address.into())?;
+    let bound = socket
+        .local_addr()?
+        .as_socket()
+        .ok_or(io::ErrorKind::AddrNotAvailable)?;
+    Ok((socket, bound))
+}
+
+fn no_ipv6(error: &io::Error) -> bool {
+    // EAFNOSUPPORT has no `io::ErrorKind`.
+    const EAFNOSUPPORT: i32 = 97;
+    error.raw_os_error() == Some(EAFNOSUPPORT) || error.kind() == io::ErrorKind::AddrNotAvailable
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Both bind before either listens, as after a boot: the second learns of it when it opens its ports.
+    #[tokio::test]
+    async fn of_two_servers_that_start_together_one_has_the_default_port_of_the_api() {
+        let variables =
+            ["PORT", "GRPC_PORT", "DEBUG_PORT"].map(|name| (name.to_owned(), "0".to_owned()));
+        let mut settings = Settings::parse(&variables.into()).unwrap();
+        let bind = |port: u16, settings: &mut Settings| {
+            settings.workflows.as_mut().unwrap().address.port = port;
+            Sockets::bind(settings).unwrap()
+        };
+        let first = bind(0, &mut settings);
+        let port = first.addresses.api.unwrap().port();
+        let second = bind(port, &mut settings);
+        let first = first.listen().unwrap();
+        let second = second.listen().unwrap();
+        assert!(first.api.is_some() && second.api.is_none());
+    }
+}

@@ -1,0 +1,119 @@
+//! A connection's socket, which one thread accepts and another one serves.
+
+use std::io::{self, IoSlice};
+use std::mem;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::server::TlsStream;
+
+/// A socket that belongs to no runtime.
+#[derive(Debug)]
+pub(crate) enum DetachedSocket {
+    Tcp(std::net::TcpStream),
+    Unix(std::os::unix::net::UnixStream),
+}
+
+/// A socket below TLS: its handshake is made on one runtime, and what follows on another.
+#[derive(Debug)]
+pub(crate) enum MovableSocket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+    /// Between two runtimes. None: it was lost there.
+    DetachedSocket(Option<DetachedSocket>),
+}
+
+/// A connection whose handshake is done.
+pub(crate) type Secured = Box<TlsStream<MovableSocket>>;
+
+impl MovableSocket {
+    /// Registers a socket with the current runtime.
+    pub(crate) fn register(socket: DetachedSocket) -> io::Result<Self> {
+        match socket {
+            DetachedSocket::Tcp(stream) => TcpStream::from_std(stream).map(Self::Tcp),
+            DetachedSocket::Unix(stream) => UnixStream::from_std(stream).map(Self::Unix),
+        }
+    }
+
+    /// Takes it off the current runtime.
+    pub(crate) fn detach(&mut self) -> io::Result<()> {
+        let loose = match mem::replace(self, Self::DetachedSocket(None)) {
+            Self::Tcp(stream) => Some(DetachedSocket::Tcp(stream.into_std()?)),
+            Self::Unix(stream) => Some(DetachedSocket::Unix(stream.into_std()?)),
+            Self::DetachedSocket(loose) => loose,
+        };
+        *self = Self::DetachedSocket(loose);
+        Ok(())
+    }
+
+    /// Puts it on the current runtime.
+    pub(crate) fn attach(&mut self) -> io::Result<()> {
+        if let Self::DetachedSocket(loose) = self {
+            *self = Self::register(loose.take().ok_or(io::ErrorKind::NotConnected)?)?;
+        }
+        Ok(())
+    }
+}
+
+fn detached_error<T>() -> Poll<io::Result<T>> {
+    Poll::Ready(Err(io::ErrorKind::NotConnected.into()))
+}
+
+impl AsyncRead for MovableSocket {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_read(context, buffer),
+            Self::Unix(stream) => Pin::new(stream).poll_read(context, buffer),
+            Self::DetachedSocket(_) => detached_error(),
+        }
+    }
+}
+
+impl AsyncWrite for MovableSocket {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_write(context, bytes),
+            Self::Unix(stream) => Pin::new(stream).poll_write(context, bytes),
+            Self::DetachedSocket(_) => detached_error(),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_write_vectored(context, slices),
+            Self::Unix(stream) => Pin::new(stream).poll_write_vectored(context, slices),
+            Self::DetachedSocket(_) => detached_error(),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    /// The kernel sends what it took.
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Tcp(stream) => Pin::new(stream).poll_shutdown(context),
+            Self::Unix(stream) => Pin::new(stream).poll_shutdown(context),
+            Self::DetachedSocket(_) => detached_error(),
+        }
+    }
+}

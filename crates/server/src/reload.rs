@@ -1,0 +1,378 @@
+//! Configuration: loaded at start, and again whenever its files change.
+//!
+//! A thread of its own reads the files, so that no core waits for a disk or parses YAML.
+
+mod files;
+mod load_status;
+mod watch;
+pub(crate) mod xds;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+use tidegate_ratelimit::{ConfigError, Configuration, Limiter, Resource, SameDomain, Source};
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+use crate::error::ServeError;
+use crate::quote::quoted;
+use crate::settings::{Files, FirstLoad, MissingRoot, Scope, Settings, Xds};
+use crate::supervise::{Supervisor, failpoint};
+use crate::telemetry::health::{Health, PartHealth};
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::notify::Notify;
+pub(crate) use files::{Entry, entries, read_regular};
+use files::{Failure, FileSet};
+pub(crate) use load_status::LoadStatus;
+use watch::Watch;
+
+/// The name of the thread.
+const PART: &str = "configure";
+/// The configuration of a fresh start.
+static SAMPLE: BuiltIn = BuiltIn {
+    shown: "built-in sample (set RUNTIME_ROOT to use your own files)",
+    files: &[("sample.yaml", include_str!("reload/sample.yaml"))],
+};
+/// The configuration of `tidegate demo`.
+static DEMO: BuiltIn = BuiltIn {
+    shown: "built-in demo",
+    files: &[
+        ("shop.yaml", include_str!("reload/demo/shop.yaml")),
+        ("partner.yaml", include_str!("reload/demo/partner.yaml")),
+    ],
+};
+/// How often files are read without an event. Some mounts send none.
+const POLL: Duration = Duration::from_secs(10);
+/// After an event, files are read once no other event came for this long, so that a file is not read half written.
+const QUIET: Duration = Duration::from_millis(50);
+/// The most characters of a mistake that a management server made. Names that people choose have room in it.
+const MISTAKE: usize = 1_000;
+/// They are read after this time even when events keep coming.
+const MAX_DELAY: Duration = Duration::from_secs(1);
+
+/// What a new configuration is given to.
+#[derive(Debug, Clone)]
+pub(crate) struct Target {
+    pub(crate) limiter: Limiter,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) health: Health,
+    pub(crate) health_needs_domain: bool,
+    pub(crate) same_domain: SameDomain,
+    pub(crate) notify: Notify,
+    pub(crate) latest: LoadStatus,
+}
+
+/// A configuration that is in force.
+#[derive(Debug)]
+struct Applied {
+    sources: usize,
+    domains: usize,
+}
+
+/// A configuration that is part of the program.
+#[derive(Debug)]
+pub(crate) struct BuiltIn {
+    /// What the banner says of it.
+    shown: &'static str,
+    /// Names, for messages, and texts.
+    files: &'static [(&'static str, &'static str)],
+}
+
+/// Where the configuration comes from.
+#[derive(Debug, Clone)]
+pub(crate) enum Origin {
+    /// That of the demo, or the sample: RUNTIME_ROOT is not set, and its default does not exist.
+    BuiltIn(&'static BuiltIn),
+    /// Files under a folder.
+    Files(Files),
+    /// A management server.
+    Server(Box<Xds>),
+}
+
+/// Why the thread wakes up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wake {
+    Changed,
+    /// Somebody wants the files to be loaded, changed or not.
+    Asked,
+    Stop,
+}
+
+/// The thread that loads configurations. Dropping this tells it to end; the supervisor waits for it.
+#[derive(Debug)]
+pub(crate) struct Loader {
+    wake: SyncSender<Wake>,
+}
+
+impl Origin {
+    /// A management server, files, or the sample when nothing was asked for.
+    ///
+    /// # Errors
+    /// The folder that was asked for does not exist, and the server is not to start without it.
+    pub(crate) fn new(settings: &Settings) -> Result<Self, ServeError> {
+        let Settings { files, xds, .. } = settings;
+        if settings.demo {
+            return Ok(Self::BuiltIn(&DEMO));
+        }
+        if let Some(xds) = xds {
+            return Ok(Self::Server(Box::new(xds.clone())));
+        }
+        match (files.root.exists(), files.root_given, files.first_load) {
+            (false, false, _) => Ok(Self::BuiltIn(&SAMPLE)),
+            (false, true, FirstLoad::BeforePorts) if !awaits_root(files) => {
+                Err(ServeError::NoRoot {
+                    path: files.root.clone(),
+                })
+            }
+            _ => Ok(Self::Files(files.clone())),
+        }
+    }
+}
+
+/// Whether the server starts without the root. The reference does when it watches the folder above, which must then be there.
+fn awaits_root(files: &Files) -> bool {
+    files.missing_root == MissingRoot::Awaited
+        && files.scope == Scope::Subdirectory
+        && files::parent(&files.root).is_dir()
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BuiltIn(built_in) => f.write_str(built_in.shown),
+            Self::Files(files) => write!(f, "{}", files.folder().display()),
+            Self::Server(xds) => write!(f, "management server {}", xds.shown),
+        }
+    }
+}
+
+impl Target {
+    /// Loads a configuration that is part of the program.
+    pub(crate) fn load_built_in(&self, built_in: &BuiltIn) {
+        let source = |&(name, text): &(&str, &str)| Source {
+            name: name.to_owned(),
+            text: text.as_bytes().to_vec(),
+        };
+        self.load(&built_in.files.iter().map(source).collect::<Vec<_>>());
+    }
+
+    /// Applies the configuration in `sources`, and says whether it did. When it has mistakes, the current configuration stays.
+    fn load(&self, sources: &[Source]) -> bool {
+        match Configuration::load(sources, self.same_domain) {
+            Ok(configuration) => {
+                self.apply(configuration, sources.len()).log(0);
+                true
+            }
+            Err(errors) => {
+                self.metrics.loads.error.fetch_add(1, Relaxed);
+                self.latest.refused(&errors);
+                for error in errors {
+                    error!("Error loading new configuration: {error}");
+                }
+                false
+            }
+        }
+    }
+
+    /// As [`Target::load`], of resources. At most `told` mistakes are told. It logs nothing.
+    ///
+    /// # Errors
+    /// The configuration has mistakes: what to say to whoever sent it, a line for each.
+    fn take(&self, resources: Vec<Resource>, told: usize) -> Result<Applied, String> {
+        let count = resources.len();
+        let errors = match Configuration::of_resources(resources, self.same_domain) {
+            Ok(configuration) => return Ok(self.apply(configuration, count)),
+            Err(errors) => errors,
+        };
+        self.latest.refused(&errors);
+        // Names in it may be as long as the message.
+        let text = |error: &ConfigError| quoted(&error.reference_text(), MISTAKE);
+        let mut texts: Vec<_> = errors.iter().take(told).map(text).collect();
+        let more = errors.len().saturating_sub(told);
+        if more > 0 {
+            texts.push(format!("and {more} more mistakes"));
+        }
+        Err(texts.join("\n"))
+    }
+
+    /// Puts a configuration in force that was made of so many sources.
+    fn apply(&self, configuration: Configuration, sources: usize) -> Applied {
+        let configuration = self.metrics.declare(configuration);
+        let domains = configuration.domain_count();
+        if self.health_needs_domain {
+            self.health.set_configuration(if domains > 0 {
+                PartHealth::Healthy
+            } else {
+                PartHealth::Unhealthy
+            });
+        }
+        self.limiter.configure(configuration);
+        self.metrics.loads.success.fetch_add(1, Relaxed);
+        self.latest.applied(sources);
+        Applied { sources, domains }
+    }
+
+    /// Loads what was read, and says whether it is in use. Files that cannot be read keep the text that they had in `last`.
+    fn read(&self, reading: &mut FileSet, last: &[Source]) -> bool {
+        self.metrics.loads.attempts.fetch_add(1, Relaxed);
+        self.metrics
+            .loads
+            .failures
+            .fetch_add(reading.failures.len() as u64, Relaxed);
+        for Failure { path, error, .. } in &reading.failures {
+            warn!(path = %path.display(), %error, "cannot read a configuration file");
+        }
+        self.latest.unreadable(&reading.failures);
+        let kept = reading.keep(last);
+        if kept > 0 {
+            warn!(
+                files = kept,
+                "configuration files that cannot be read keep their last text"
+            );
+        } else if !reading.failures.is_empty() {
+            warn!("the limits in what cannot be read are not in use: it had no text before");
+        }
+        self.metrics
+            .loads
+            .files
+            .store(reading.sources.len() as u64, Relaxed);
+        self.metrics.loads.kept.store(kept as u64, Relaxed);
+        self.health.set_kept_files(kept);
+        self.load(&reading.sources)
+    }
+}
+
+impl Applied {
+    /// Logs it, and how many others were not logged before it.
+    fn log(&self, suppressed: u64) {
+        let Self { sources, domains } = self;
+        match (domains, suppressed) {
+            (0, _) => {
+                warn!(
+                    sources,
+                    domains,
+                    suppressed,
+                    "loaded configuration: it has no domain, so nothing is limited"
+                )
+            }
+            (_, 0) => info!(sources, domains, "loaded configuration"),
+            (_, 1..) => info!(sources, domains, suppressed, "loaded configuration"),
+        }
+    }
+}
+
+impl Loader {
+    /// Starts to load and watch `files`. `loaded` is told after the first load.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub(crate) fn start(
+        files: Files,
+        target: Target,
+        loaded: oneshot::Sender<()>,
+        supervisor: &Supervisor,
+    ) -> std::io::Result<Self> {
+        let (wake, wakes) = sync_channel(16);
+        let drain = supervisor.drain.clone();
+        let waker = wake.clone();
+        let mut reload = Reload {
+            files,
+            target,
+            loaded: Some(loaded),
+            last: None,
+            texts: Vec::new(),
+            asked: false,
+        };
+        supervisor.restarting_thread(PART, move || reload.run(&waker, &wakes, &drain))?;
+        Ok(Self { wake })
+    }
+
+    /// Loads the files again, also when they have not changed.
+    pub(crate) fn reload(&self) {
+        // A full queue already wakes the thread.
+        let _ = self.wake.try_send(Wake::Asked);
+    }
+}
+
+impl Drop for Loader {
+    fn drop(&mut self) {
+        // A closed queue means that the thread has ended. Before a full one it wakes up, and sees that the server drains.
+        let _ = self.wake.try_send(Wake::Stop);
+    }
+}
+
+/// What the thread knows, also when it is started again after a panic.
+struct Reload {
+    files: Files,
+    target: Target,
+    loaded: Option<oneshot::Sender<()>>,
+    /// What was read last. It is set before that is loaded: files that make the loader panic are not loaded again.
+    last: Option<u64>,
+    /// The texts that were in use last, for files that cannot be read the next time.
+    texts: Vec<Source>,
+    /// Somebody asked for the files to be loaded, and waits for it.
+    asked: bool,
+}
+
+impl Reload {
+    fn run(&mut self, wake: &SyncSender<Wake>, wakes: &Receiver<Wake>, drain: &CancellationToken) {
+        let mut watch = Watch::new(&self.files, wake.clone());
+        while !drain.is_cancelled() {
+            let mut reading = files::read(&self.files);
+            let changed = self.last.replace(reading.fingerprint) != Some(reading.fingerprint);
+            if changed && reading.sources.is_empty() && reading.failures.is_empty() {
+                let folder = self.files.folder();
+                let state = if folder.is_dir() {
+                    "has no file"
+                } else {
+                    "does not exist"
+                };
+                warn!(folder = %folder.display(), "the folder of limits {state}");
+            }
+            if changed && self.target.read(&mut reading, &self.texts) {
+                self.texts = reading.sources;
+            }
+            failpoint::check(PART);
+            // A file may have changed before its folder was watched: read once more.
+            if watch.follow(reading.folders) == watch::Change::Moved {
+                continue;
+            }
+            if let Some(loaded) = self.loaded.take() {
+                // The starter may have stopped waiting.
+                let _ = loaded.send(());
+            }
+            if std::mem::take(&mut self.asked) {
+                self.target.notify.ready();
+            }
+            match wait(wakes) {
+                Wake::Stop => return,
+                Wake::Asked => (self.last, self.asked) = (None, true),
+                Wake::Changed => {}
+            }
+        }
+    }
+}
+
+/// Waits until files have changed, the poll is due, or the thread must stop.
+fn wait(wakes: &Receiver<Wake>) -> Wake {
+    match wakes.recv_timeout(POLL) {
+        Ok(Wake::Changed) => {}
+        Ok(Wake::Asked) => return Wake::Asked,
+        Ok(Wake::Stop) | Err(RecvTimeoutError::Disconnected) => return Wake::Stop,
+        Err(RecvTimeoutError::Timeout) => return Wake::Changed,
+    }
+    let latest = Instant::now() + MAX_DELAY;
+    while Instant::now() < latest {
+        match wakes.recv_timeout(QUIET) {
+            Ok(Wake::Changed) => {}
+            Ok(Wake::Asked) => return Wake::Asked,
+            Ok(Wake::Stop) | Err(RecvTimeoutError::Disconnected) => return Wake::Stop,
+            Err(RecvTimeoutError::Timeout) => break,
+        }
+    }
+    Wake::Changed
+}

@@ -1,0 +1,141 @@
+//! Which files of a folder of limits are read, and how they are named.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use tidegate_ratelimit::Source;
+
+use super::{Failure, FileSet, parent, read_regular};
+use crate::settings::{DotFiles, Files, Scope};
+
+/// What is in a folder of limits.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Entry {
+    /// Also a symbolic link, whatever it leads to.
+    File(PathBuf),
+    /// A folder whose files are read, too.
+    Folder(PathBuf),
+}
+
+/// What the server reads in `folder`.
+///
+/// # Errors
+/// The folder cannot be read.
+pub(crate) fn entries(folder: &Path, dot_files: DotFiles) -> io::Result<Vec<Entry>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder)?.flatten() {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        // Kubernetes keeps the versions of a mounted ConfigMap in folders that begin with two dots, and links to their files.
+        if name.starts_with("..") || (name.starts_with('.') && dot_files == DotFiles::Skip) {
+            continue;
+        }
+        // As in the reference: symbolic links to files are followed, links to folders are not.
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        found.push(if is_folder {
+            Entry::Folder(entry.path())
+        } else {
+            Entry::File(entry.path())
+        });
+    }
+    Ok(found)
+}
+
+/// Reads the files of a folder and of those in it.
+pub(super) struct FolderWalk<'a> {
+    files: &'a Files,
+    start: &'a Path,
+    prefix: String,
+}
+
+impl<'a> FolderWalk<'a> {
+    /// A walk whose names of files are relative to `start`.
+    pub(super) fn new(files: &'a Files, start: &'a Path) -> Self {
+        Self {
+            files,
+            start,
+            prefix: prefix(files),
+        }
+    }
+
+    /// Adds what is in `folder` to `reading`.
+    pub(super) fn folder(&self, folder: &Path, reading: &mut FileSet) {
+        let entries = match entries(folder, self.files.dot_files) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !self.is_lost(folder) => {
+                return;
+            }
+            Err(error) => {
+                let name = self.name(folder);
+                let name = if name.is_empty() { name } else { name + "." };
+                return reading.failures.push(Failure {
+                    path: folder.to_owned(),
+                    name,
+                    error,
+                });
+            }
+        };
+        for entry in entries {
+            match entry {
+                Entry::Folder(path) => {
+                    reading.watch(&path);
+                    self.folder(&path, reading);
+                }
+                Entry::File(path) => self.file(path, reading),
+            }
+        }
+    }
+
+    /// Whether a folder that is not there must be there, since the root, or a link on the way to it, leads nowhere. A disk may not be
+    /// mounted for a moment.
+    fn is_lost(&self, folder: &Path) -> bool {
+        let dangles =
+            |path: &&Path| !path.exists() && (*path == self.files.root || path.is_symlink());
+        folder == self.start
+            && folder
+                .ancestors()
+                .take_while(|path| path.starts_with(&self.files.root))
+                .any(|path| dangles(&path))
+    }
+
+    /// The name of what is at `path`: the folders on the way and its own, with dots in between.
+    fn name(&self, path: &Path) -> String {
+        dotted(path.strip_prefix(self.start).unwrap_or(path))
+    }
+
+    fn file(&self, path: PathBuf, reading: &mut FileSet) {
+        let name = self.name(&path);
+        if !name.starts_with(&self.prefix) {
+            return;
+        }
+        match read_regular(&path) {
+            Ok(text) => {
+                if let Ok(real) = path.canonicalize() {
+                    reading.watch(&parent(&real));
+                }
+                reading.sources.push(Source { name, text });
+            }
+            Err(error) => reading.failures.push(Failure { path, name, error }),
+        }
+    }
+}
+
+/// What the names of the files in use begin with.
+fn prefix(files: &Files) -> String {
+    match files.scope {
+        Scope::Subdirectory => {
+            let app = files.app_folder();
+            app.strip_prefix(files.subfolder())
+                .map(dotted)
+                .map(|name| if name.is_empty() { name } else { name + "." })
+                .unwrap_or_default()
+        }
+        Scope::AppDirectory => String::new(),
+    }
+}
+
+/// The names in a path with dots in between.
+fn dotted(path: &Path) -> String {
+    path.to_string_lossy().replace('/', ".")
+}

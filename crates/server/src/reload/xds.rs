@@ -1,0 +1,383 @@
+//! Configuration from a management server: a stream of resources of xDS, state of the world, over ADS.
+//!
+//! A thread of its own holds the stream and loads what comes, so that neither cores nor health wait for it. When the stream is
+//! lost, the last configuration stays in force.
+
+mod codec;
+mod cpu_budget;
+mod lines;
+pub mod proto;
+mod read;
+mod reconnect_backoff;
+
+use std::convert::Infallible;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use http::uri::PathAndQuery;
+use tidegate_ratelimit::Resource;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::sleep;
+use tonic::client::Grpc;
+use tonic::codegen::tokio_stream::wrappers::ReceiverStream;
+use tonic::metadata::{AsciiMetadataValue, MetadataMap};
+use tonic::{Code, Request, Streaming};
+use tracing::{debug, error, info, warn};
+
+use super::{Applied, Target};
+use crate::net::dial::{ConnectError, GrpcChannel, OverheadBytes, failure};
+use crate::net::runtime::ThreadRuntime;
+use crate::quote::{REASON, quoted};
+use crate::settings::Xds;
+use crate::supervise::{Supervisor, failpoint};
+use codec::{BoundedCodec, Received};
+use cpu_budget::CpuBudget;
+use lines::Lines;
+use proto::envoy::config::core::v3::Node;
+use proto::envoy::service::discovery::v3::DiscoveryRequest;
+use proto::google::rpc::Status as Refusal;
+use read::{TYPE, resources, shortened};
+use reconnect_backoff::ReconnectBackoff;
+
+/// The name of the thread.
+const PART: &str = "xds";
+const METHOD: &str =
+    "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
+/// What the server sees of us.
+const USER_AGENT: &str = "tidegate";
+/// The most mistakes of a refused response that are logged, and told to the server.
+const TOLD: usize = 10;
+/// The most refused responses that are logged in a minute, and loaded ones.
+const LOGGED: [u32; 2] = [10, 60];
+
+/// The subscription to a management server.
+pub(crate) struct Subscription {
+    settings: Xds,
+    target: Target,
+    /// Told after the first response.
+    loaded: Option<oneshot::Sender<()>>,
+    /// The version that is in force. A version that was refused is never claimed.
+    accepted: String,
+    /// The version that is being loaded. It is still there when the thread is started again after a panic.
+    begun: Option<String>,
+    pauses: ReconnectBackoff,
+    work: CpuBudget,
+    refusals: Lines,
+    loads: Lines,
+    /// 1 while there is a stream.
+    connected: Arc<AtomicU64>,
+    /// The last trouble that the log has told of.
+    told: String,
+}
+
+const ENDED: &str = "the stream of the management server has ended";
+
+/// Why there is no stream any more.
+enum StreamLoss {
+    Unreached(ConnectError),
+    /// The server ended the stream, which had this lifetime.
+    Ended(String, Duration),
+    /// The stream brought a message that is too large, or too many bytes that are no message.
+    Refused(String),
+}
+
+/// Why a stream that was open has ended.
+enum StreamEnd {
+    Ended(String),
+    Refused(String),
+}
+
+impl From<String> for StreamEnd {
+    fn from(reason: String) -> Self {
+        Self::Ended(reason)
+    }
+}
+
+impl StreamEnd {
+    fn after(self, lived: Duration, noise: &OverheadBytes) -> StreamLoss {
+        match self {
+            Self::Ended(reason) if !noise.is_too_much() => StreamLoss::Ended(reason, lived),
+            Self::Ended(reason) | Self::Refused(reason) => StreamLoss::Refused(reason),
+        }
+    }
+}
+
+impl Subscription {
+    pub(crate) fn new(settings: Xds, target: Target, loaded: oneshot::Sender<()>) -> Self {
+        let connected = Arc::<AtomicU64>::default();
+        target.metrics.watch_management(connected.clone());
+        let [refusals, loads] = LOGGED.map(Lines::new);
+        Self {
+            pauses: ReconnectBackoff::new(settings.retries),
+            settings,
+            target,
+            loaded: Some(loaded),
+            accepted: String::new(),
+            begun: None,
+            work: CpuBudget::new(Instant::now()),
+            refusals,
+            loads,
+            connected,
+            told: String::new(),
+        }
+    }
+
+    /// Starts the thread. It ends with the drain.
+    ///
+    /// # Errors
+    /// The system refuses it.
+    pub(crate) fn start(mut self, supervisor: &Supervisor) -> io::Result<()> {
+        let drain = supervisor.drain.clone();
+        supervisor.restarting_thread(PART, move || match ThreadRuntime::new() {
+            Ok(runtime) => drop(runtime.block_on(drain.run_until_cancelled(self.keep()))),
+            Err(error) => {
+                warn!(%error, "the system refuses what the stream of the management server needs")
+            }
+        })
+    }
+
+    /// Asks again and again.
+    async fn keep(&mut self) -> Infallible {
+        loop {
+            let Err(lost) = self.follow().await;
+            self.connected.store(0, Relaxed);
+            let (pause, what, error) = match lost {
+                StreamLoss::Unreached(error) => (
+                    self.pauses.unreached(),
+                    "cannot connect to the management server",
+                    error.to_string(),
+                ),
+                StreamLoss::Ended(error, lived) if reconnect_backoff::is_healthy(lived) => {
+                    debug!(
+                        server = self.settings.shown,
+                        error, "{ENDED}, as servers do to spread their clients"
+                    );
+                    sleep(self.pauses.ended(lived)).await;
+                    continue;
+                }
+                StreamLoss::Ended(error, lived) => (self.pauses.ended(lived), ENDED, error),
+                StreamLoss::Refused(error) => (self.pauses.lost(), ENDED, error),
+            };
+            self.tell(what, &error, pause);
+            sleep(pause).await;
+        }
+    }
+
+    /// Warns of a trouble once, however often it returns.
+    fn tell(&mut self, what: &str, error: &str, pause: Duration) {
+        let server = &self.settings.shown;
+        if self.told == error {
+            return debug!(server, error, ?pause, "{what}");
+        }
+        let force = match self.target.limiter.configuration() {
+            Some(_) => "the last configuration stays in force",
+            None => "there is no configuration yet",
+        };
+        warn!(
+            server,
+            error,
+            ?pause,
+            "{what}; {force}, and the server is asked again after the pause"
+        );
+        error.clone_into(&mut self.told);
+    }
+
+    /// Connects, opens a stream, and takes what comes.
+    async fn follow(&mut self) -> Result<Infallible, StreamLoss> {
+        let noise = OverheadBytes::beside(self.settings.max_message);
+        let caller = self
+            .settings
+            .peer
+            .connect(self.settings.ping, noise.clone())
+            .await
+            .map_err(StreamLoss::Unreached)?;
+        let begun = Instant::now();
+        let codec = BoundedCodec {
+            noise: noise.clone(),
+        };
+        self.take_all(caller, codec)
+            .await
+            .map_err(|over| over.after(begun.elapsed(), &noise))
+    }
+
+    async fn take_all(
+        &mut self,
+        caller: GrpcChannel,
+        codec: BoundedCodec,
+    ) -> Result<Infallible, StreamEnd> {
+        let (requests, outgoing) = mpsc::channel(1);
+        let gone = |_| "the server takes no more requests".to_owned();
+        requests
+            .send(self.request(String::new(), None))
+            .await
+            .map_err(gone)?;
+        let mut responses = self.open(caller, codec, outgoing).await?;
+        self.connected.store(1, Relaxed);
+        info!(
+            server = self.settings.shown,
+            "the management server answers"
+        );
+        loop {
+            let received = responses
+                .message()
+                .await
+                .map_err(|status| self.advised(&status))?;
+            let received = received.ok_or_else(|| "the server ended it".to_owned())?;
+            let begun = received.begun;
+            let answer = self.take(received);
+            let took = begun.elapsed();
+            requests.send(answer).await.map_err(gone)?;
+            // What comes meanwhile waits on the other side, by the window of HTTP/2.
+            sleep(self.work.rest(took, Instant::now())).await;
+        }
+    }
+
+    async fn open(
+        &self,
+        caller: GrpcChannel,
+        codec: BoundedCodec,
+        outgoing: mpsc::Receiver<DiscoveryRequest>,
+    ) -> Result<Streaming<Received>, StreamEnd> {
+        let mut client = Grpc::with_origin(caller, self.settings.peer.origin())
+            .max_decoding_message_size(self.settings.max_message);
+        client.ready().await.map_err(|error| error.to_string())?;
+        let mut request = Request::new(ReceiverStream::new(outgoing));
+        *request.metadata_mut() = self.headers();
+        let answer = client
+            .streaming(request, PathAndQuery::from_static(METHOD), codec)
+            .await;
+        answer
+            .map(tonic::Response::into_inner)
+            .map_err(|status| self.advised(&status))
+    }
+
+    fn headers(&self) -> MetadataMap {
+        let mut headers = self.settings.headers.clone();
+        headers.insert(
+            "user-agent",
+            AsciiMetadataValue::from_static(concat!("tidegate/", env!("CARGO_PKG_VERSION"))),
+        );
+        headers
+    }
+
+    fn advised(&self, status: &tonic::Status) -> StreamEnd {
+        // The library's words for a message over the bound, which it refuses before it is received.
+        match status.code() {
+            Code::OutOfRange => StreamEnd::Refused(format!(
+                "{}; raise XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES (now {})",
+                quoted(status.message(), REASON),
+                self.settings.max_message
+            )),
+            _ => StreamEnd::Ended(failure(status)),
+        }
+    }
+
+    /// Loads what came, and says what to answer.
+    fn take(&mut self, received: Received) -> DiscoveryRequest {
+        let (nonce, version, loaded) = match received.response {
+            Err(excess) => (excess.nonce.clone(), String::new(), Err(excess.to_string())),
+            Ok(response) => {
+                let nonce = response.nonce.clone();
+                let version = response.version_info.clone();
+                (nonce, version, resources(response))
+            }
+        };
+        let loaded = match loaded {
+            Ok(resources) => self.load(resources, &version),
+            Err(reason) => self.refuse_unread(reason),
+        };
+        if let Some(loaded) = self.loaded.take() {
+            // The starter may have stopped waiting.
+            let _ = loaded.send(());
+        }
+        match loaded {
+            Ok(applied) => {
+                self.pauses.reset();
+                self.told.clear();
+                self.refusals.forget();
+                if let Some(suppressed) = self.loads.admit(&version, Instant::now()) {
+                    applied.log(suppressed);
+                }
+                self.accepted = version;
+                self.request(nonce, None)
+            }
+            Err(reason) => {
+                self.refuse(&shortened(&version), &reason);
+                self.request(nonce, Some(reason))
+            }
+        }
+    }
+
+    /// Counts a refused response, and logs its mistakes: the same ones once in a minute, and few in any case.
+    fn refuse(&mut self, version: &str, reason: &str) {
+        self.target.metrics.loads.error.fetch_add(1, Relaxed);
+        let Some(suppressed) = self.refusals.admit(reason, Instant::now()) else {
+            return;
+        };
+        for line in reason.lines() {
+            error!("Error loading new configuration: {line}");
+        }
+        warn!(
+            version,
+            suppressed,
+            "the management server is told that its configuration is refused; the one before stays in force. The same mistakes are \
+             logged again after a minute"
+        );
+    }
+
+    /// Refuses a response for a reason that is about all of it.
+    fn refuse_unread(&self, reason: String) -> Result<Applied, String> {
+        self.target.latest.refused_unread(&reason);
+        Err(reason)
+    }
+
+    /// Puts resources in force. A version at which this thread panicked is not loaded again: it comes with each stream.
+    fn load(&mut self, resources: Vec<Resource>, version: &str) -> Result<Applied, String> {
+        if self.begun.as_deref() == Some(version) {
+            let version = shortened(version);
+            return self.refuse_unread(format!(
+                "version {version} made a thread panic, and is not loaded again"
+            ));
+        }
+        self.begun = Some(version.to_owned());
+        failpoint::check(PART);
+        let loaded = self.target.take(resources, TOLD);
+        self.begun = None;
+        loaded
+    }
+
+    /// A request that acknowledges the response with `nonce`, or refuses it for a reason. An empty nonce begins a stream.
+    fn request(&self, nonce: String, refused: Option<String>) -> DiscoveryRequest {
+        let error_detail = refused.map(|message| Refusal {
+            code: Code::InvalidArgument as i32,
+            message,
+            details: Vec::new(),
+        });
+        DiscoveryRequest {
+            version_info: self.accepted.clone(),
+            node: Some(self.node()),
+            resource_names: Vec::new(),
+            type_url: TYPE.to_owned(),
+            response_nonce: nonce,
+            error_detail,
+        }
+    }
+
+    fn node(&self) -> Node {
+        let text = |text: &String| prost_types::Value::from(text.clone());
+        let fields = self
+            .settings
+            .node_metadata
+            .iter()
+            .map(|(name, value)| (name.clone(), text(value)))
+            .collect();
+        Node {
+            id: self.settings.node_id.clone(),
+            metadata: Some(prost_types::Struct { fields }),
+            user_agent_name: USER_AGENT.to_owned(),
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! The protobuf codec of the stream: counts what is in a response before it is decoded, because 4 MiB of bytes can become
+//! 2,000,000 objects.
+
+use std::time::Instant;
+
+use prost::Message as _;
+use prost::bytes::Buf as _;
+use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
+use thiserror::Error;
+use tonic::Status;
+use tonic::codec::{Codec, DecodeBuf, Decoder};
+use tonic_prost::{ProstCodec, ProstEncoder};
+
+use super::proto::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
+use crate::net::dial::OverheadBytes;
+
+/// The most objects of a response: resources, descriptors, limits, and values in metadata. About 200,000 descriptors with a limit; each takes some
+/// 200 bytes while it is loaded.
+const MOST: usize = 500_000;
+/// Messages inside each other, more than the decoder takes.
+const DEPTH: usize = 110;
+/// `nonce` of `DiscoveryResponse`.
+const NONCE: u32 = 5;
+
+/// A response has too much in it.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error(
+    "the response has more than {MOST} resources, descriptors, limits and values of metadata together: send fewer"
+)]
+pub(super) struct Excess {
+    /// What the answer to this response must name.
+    pub(super) nonce: String,
+}
+
+/// What came.
+#[derive(Debug)]
+pub(super) struct Received {
+    /// When it was there as a whole, and its decoding began.
+    pub(super) begun: Instant,
+    /// The response, unless it was not decoded because of what is in it.
+    pub(super) response: Result<DiscoveryResponse, Excess>,
+}
+
+/// Encodes requests, and decodes responses that keep within the bound.
+#[derive(Debug, Clone)]
+pub(super) struct BoundedCodec {
+    /// Of the connection.
+    pub(super) noise: OverheadBytes,
+}
+
+impl Codec for BoundedCodec {
+    type Encode = DiscoveryRequest;
+    type Decode = Received;
+    type Encoder = ProstEncoder<DiscoveryRequest>;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self::Encoder {
+        ProstCodec::<DiscoveryRequest, DiscoveryResponse>::default().encoder()
+    }
+
+    fn decoder(&mut self) -> Self {
+        self.clone()
+    }
+}
+
+impl Decoder for BoundedCodec {
+    type Item = Received;
+    type Error = Status;
+
+    fn decode(&mut self, message: &mut DecodeBuf<'_>) -> Result<Option<Received>, Status> {
+        let begun = Instant::now();
+        self.noise.message(message.remaining());
+        // One buffer has the whole message.
+        if !Kind::Response.fits(message.chunk(), &mut MOST.clone(), DEPTH) {
+            let nonce = nonce(message.chunk());
+            message.advance(message.remaining());
+            return Ok(Some(Received {
+                begun,
+                response: Err(Excess { nonce }),
+            }));
+        }
+        let decoded = DiscoveryResponse::decode(message);
+        decoded
+            .map(|response| {
+                Some(Received {
+                    begun,
+                    response: Ok(response),
+                })
+            })
+            .map_err(|error| Status::internal(error.to_string()))
+    }
+}
+
+/// The messages that hold others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Response,
+    Any,
+    Config,
+    Descriptor,
+    Limit,
+    Struct,
+    Pair,
+    Value,
+    List,
+    /// Without messages in it.
+    Leaf,
+}
+
+impl Kind {
+    /// What is in a field, when it is a message.
+    fn of_field(self, field: u32) -> Option<Self> {
+        Some(match (self, field) {
+            (Self::Response, 2) => Self::Any,
+            (Self::Any, 2) => Self::Config,
+            (Self::Config, 3) | (Self::Descriptor, 4) => Self::Descriptor,
+            (Self::Descriptor, 3) => Self::Limit,
+            (Self::Limit, 5) => Self::Leaf,
+            (Self::Descriptor, 8) | (Self::Value, 5) => Self::Struct,
+            (Self::Struct, 1) => Self::Pair,
+            (Self::Pair, 2) | (Self::List, 1) => Self::Value,
+            (Self::Value, 6) => Self::List,
+            _ => return None,
+        })
+    }
+
+    /// Whether a message of this kind has at most `left` messages in it, which it takes away from there. What is not protobuf is left to
+    /// the decoder: it reads the same way, so that it stops at the same byte.
+    fn fits(self, message: &[u8], left: &mut usize, depth: usize) -> bool {
+        if depth == 0 {
+            return true;
+        }
+        fields(message)
+            .filter_map(|(field, value)| Some((self.of_field(field)?, value)))
+            .all(|(kind, value)| {
+                *left > 0 && {
+                    *left -= 1;
+                    kind.fits(value, left, depth - 1)
+                }
+            })
+    }
+}
+
+fn nonce(response: &[u8]) -> String {
+    let found = fields(response).filter(|(field, _)| *field == NONCE).last();
+    found
+        .map(|(_, value)| String::from_utf8_lossy(value).into_owned())
+        .unwrap_or_default()
+}
+
+/// The fields with a length.
+fn fields(mut message: &[u8]) -> impl Iterator<Item = (u32, &[u8])> {
+    std::iter::from_fn(move || {
+        while !message.is_empty() {
+            let (field, wire_type) = decode_key(&mut message).ok()?;
+            if wire_type == WireType::LengthDelimited {
+                let length = usize::try_from(decode_varint(&mut message).ok()?).ok()?;
+                let (value, rest) = message.split_at_checked(length)?;
+                message = rest;
+                return Some((field, value));
+            }
+            skip_field(wire_type, field, &mut message, DecodeContext::default()).ok()?;
+        }
+        None
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use prost_types::{Any, ListValue, Struct, Value, value::Kind as Content};
+
+    use super::*;
+    use crate::reload::xds::proto::ratelimit::config::ratelimit::v3::{
+        RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitReplace,
+    };
+
+    fn response(configs: &[RateLimitConfig]) -> Vec<u8> {
+        let any = |config: &RateLimitConfig| Any {
+            value: config.encode_to_vec(),
+            ..Any::default()
+        };
+        let resources = configs.iter().map(any).collect();
+        DiscoveryResponse {
+            resources,
+            nonce: "n".into(),
+            version_info: "v".into(),
+            ..Default::default()
+        }
+        .encode_to_vec()
+    }
+
+    #[track_caller]
+    fn check(configs: &[RateLimitConfig], objects: usize) {
+        let bytes = response(configs);
+        assert!(
+            Kind::Response.fits(&bytes, &mut { objects }, DEPTH),
+            "there are at most {objects}"
+        );
+        assert!(
+            !Kind::Response.fits(&bytes, &mut { objects - 1 }, DEPTH),
+            "there are at least {objects}"
+        );
+        assert_eq!(nonce(&bytes), "n");
+    }
+
+    #[test]
+    fn every_message_of_a_response_is_counted() {
+        let config = |descriptors| RateLimitConfig {
+            descriptors,
+            ..RateLimitConfig::default()
+        };
+        // The resource, and the configuration in it.
+        check(&[config(vec![])], 1);
+        check(
+            &[RateLimitConfig {
+                name: "r".into(),
+                ..config(vec![])
+            }],
+            2,
+        );
+        let descriptor = RateLimitDescriptor {
+            key: "k".into(),
+            ..RateLimitDescriptor::default()
+        };
+        check(&[config(vec![descriptor.clone(); 10])], 12);
+        let below = RateLimitDescriptor {
+            descriptors: vec![descriptor.clone(); 3],
+            ..descriptor.clone()
+        };
+        check(
+            &[config(vec![below.clone(); 2]), config(vec![below])],
+            2 + 2 * 4 + 2 + 4,
+        );
+        let replaces = vec![RateLimitReplace::default(); 5];
+        let limit = RateLimitPolicy {
+            replaces,
+            ..RateLimitPolicy::default()
+        };
+        let limited = RateLimitDescriptor {
+            rate_limit: Some(limit),
+            ..descriptor.clone()
+        };
+        check(&[config(vec![limited])], 2 + 1 + 1 + 5);
+        let number = Value {
+            kind: Some(Content::NumberValue(1.0)),
+        };
+        let list = Value {
+            kind: Some(Content::ListValue(ListValue {
+                values: vec![number; 4],
+            })),
+        };
+        let metadata = Struct {
+            fields: [("a".to_owned(), list)].into(),
+        };
+        let described = RateLimitDescriptor {
+            metadata: Some(metadata),
+            ..descriptor
+        };
+        check(&[config(vec![described])], 2 + 1 + 1 + 1 + 1 + 1 + 4);
+    }
+
+    #[test]
+    fn what_is_no_protobuf_is_left_to_the_decoder() {
+        for bytes in [
+            &b"nonsense"[..],
+            &[0x12, 0x7f],
+            &[0x12, 0x02, 0x12, 0xff],
+            &[0xff; 40],
+            &[],
+        ] {
+            assert!(Kind::Response.fits(bytes, &mut 100, DEPTH), "{bytes:x?}");
+        }
+    }
+
+    /// The stack is bounded, and the decoder takes fewer.
+    #[test]
+    fn messages_deep_inside_each_other_are_no_danger() {
+        let nested = |depth: usize| {
+            let mut bytes = Vec::new();
+            for _ in 0..depth {
+                let mut outer = Vec::new();
+                prost::encoding::encode_key(4, WireType::LengthDelimited, &mut outer);
+                prost::encoding::encode_varint(bytes.len() as u64, &mut outer);
+                outer.append(&mut bytes);
+                bytes = outer;
+            }
+            bytes
+        };
+        for (depth, decoded) in [(95, true), (105, false), (5_000, false)] {
+            assert!(Kind::Descriptor.fits(&nested(depth), &mut MOST.clone(), DEPTH));
+            assert_eq!(
+                RateLimitDescriptor::decode(&*nested(depth)).is_ok(),
+                decoded,
+                "{depth} levels"
+            );
+        }
+    }
+}

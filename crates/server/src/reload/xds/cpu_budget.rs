@@ -1,0 +1,95 @@
+//! How much of a processor a management server can take.
+
+use std::time::{Duration, Instant};
+
+/// Work may take this part of a processor in the long run: a quarter.
+const PART: u32 = 4;
+/// Work that is done without a rest: thousands of small versions, or a few of the largest.
+const AT_ONCE: Duration = Duration::from_secs(2);
+/// What the smallest version counts for, with what is not measured: frames and the answer. So there are 500 versions a second at most.
+const LEAST: Duration = Duration::from_micros(500);
+/// The longest rest. Work that took long because the machine was busy must not hold up the next change.
+const LONGEST: Duration = Duration::from_secs(5);
+
+/// What was done for the server, and is not rested from.
+#[derive(Debug)]
+pub(super) struct CpuBudget {
+    done: Duration,
+    seen: Instant,
+}
+
+impl CpuBudget {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            done: Duration::ZERO,
+            seen: now,
+        }
+    }
+
+    /// Takes note of a version that took so long, and says how long to rest before the next one.
+    pub(super) fn rest(&mut self, took: Duration, now: Instant) -> Duration {
+        let rested = now.saturating_duration_since(self.seen) / PART;
+        self.seen = now;
+        self.done =
+            (self.done.saturating_sub(rested) + took.max(LEAST)).min(AT_ONCE + LONGEST / PART);
+        self.done.saturating_sub(AT_ONCE) * PART
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How long `count` versions take that are there at once.
+    fn span(count: u32, took: Duration) -> Duration {
+        let start = Instant::now();
+        let mut work = CpuBudget::new(start);
+        let mut now = start;
+        for _ in 0..count {
+            now += took;
+            now += work.rest(took, now);
+        }
+        now - start
+    }
+
+    #[test]
+    fn a_flood_of_versions_takes_a_part_of_a_processor() {
+        for (count, took) in [(100_000, 300), (100_000, 1_000), (1_000, 100_000)] {
+            let took = Duration::from_micros(took);
+            let span = span(count, took);
+            let work = took.max(LEAST) * count;
+            assert!(
+                span >= (work - AT_ONCE) * PART - LONGEST,
+                "{count} of {took:?} within {span:?}"
+            );
+            assert!(span <= work * PART, "{count} of {took:?} within {span:?}");
+        }
+    }
+
+    #[test]
+    fn changes_that_are_honest_do_not_wait() {
+        let start = Instant::now();
+        for (count, every, took) in [
+            (10_000, 4_000, 900),
+            (20, 0, 100_000),
+            (4_000, 0, 500),
+            (100, 1_000_000, 240_000),
+        ] {
+            let mut work = CpuBudget::new(start);
+            for number in 1..=count {
+                let now = start + Duration::from_micros(every) * number;
+                let took = Duration::from_micros(took);
+                assert_eq!(work.rest(took, now), Duration::ZERO, "{number} of {count}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_rest_is_long() {
+        let start = Instant::now();
+        assert_eq!(
+            CpuBudget::new(start).rest(Duration::from_secs(3_600), start),
+            LONGEST
+        );
+    }
+}

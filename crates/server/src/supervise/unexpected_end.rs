@@ -1,0 +1,32 @@
+//! The end of a part of the server that nobody asked for.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// The end of a part of the server that nobody asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnexpectedEnd {
+    /// The name of its thread or task.
+    pub part: Arc<str>,
+    /// How it ended.
+    pub how: EndCause,
+}
+
+/// How a part ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EndCause {
+    /// It panicked. The panic's message is on standard error.
+    Panicked,
+    /// It returned.
+    Returned,
+}
+
+impl fmt::Display for UnexpectedEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let how = match self.how {
+            EndCause::Panicked => "panicked",
+            EndCause::Returned => "ended although nobody asked it to",
+        };
+        write!(f, "the part '{}' of the server {how}", self.part)
+    }
+}

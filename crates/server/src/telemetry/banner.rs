@@ -1,0 +1,233 @@
+//! What a person sees at start: where everything is, and a command to try.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use tidegate_ratelimit::{Configuration, Entry};
+use tracing::info;
+
+use crate::net::listen::{Addresses, GrpcAddress};
+use crate::tls::PortTls;
+
+/// What a server reports once it has started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Started {
+    /// Where it listens.
+    pub addresses: Addresses,
+    /// TLS of the gRPC port.
+    pub grpc_encryption: Encryption,
+    /// TLS of the API.
+    pub api_encryption: Encryption,
+    /// Where counters are, without credentials.
+    pub store: String,
+    /// Where workflows are, without credentials. None: workflows are off.
+    pub workflows: Option<String>,
+    /// Where limits come from.
+    pub configuration: String,
+    /// What came of it.
+    pub loaded: Loaded,
+}
+
+/// Whether a port speaks TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Encryption {
+    /// It speaks plaintext.
+    Off,
+    /// It speaks TLS.
+    Tls,
+    /// It speaks TLS, and clients show a certificate.
+    Mutual,
+}
+
+/// What came of the first load.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Loaded {
+    /// Limits.
+    Limits {
+        /// A body for `/json` that the first limit applies to.
+        example: String,
+    },
+    /// No limit.
+    NoLimits {
+        /// Where files with limits belong.
+        folder: PathBuf,
+    },
+    /// Files with mistakes.
+    Mistakes {
+        /// Where they are.
+        folder: PathBuf,
+    },
+    /// Nothing yet: the ports were opened first.
+    Later,
+    /// The management server sent no limits, or none that could be taken.
+    NoneSent,
+}
+
+impl Started {
+    /// Writes it as one line of the log, for those who collect logs as JSON.
+    pub(crate) fn log(&self) {
+        let addresses = &self.addresses;
+        let grpc = match &addresses.grpc {
+            GrpcAddress::Tcp(address) => address.to_string(),
+            GrpcAddress::Unix(path) => path.display().to_string(),
+        };
+        let shown = |address: Option<SocketAddr>| address.map(|address| address.to_string());
+        let pages = shown(addresses.debug);
+        let prometheus = shown(addresses.prometheus);
+        let api = shown(addresses.api);
+        info!(
+            version = crate::VERSION,
+            store = self.store,
+            workflows = self.workflows,
+            configuration = self.configuration,
+            grpc,
+            grpc_tls = ?self.grpc_encryption,
+            http = %addresses.http,
+            debug = pages,
+            prometheus,
+            api,
+            api_tls = ?self.api_encryption,
+            "started"
+        );
+    }
+}
+
+impl fmt::Display for Started {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let addresses = &self.addresses;
+        writeln!(f, "tidegate {}", crate::VERSION)?;
+        if let Some(api) = addresses.api {
+            writeln!(
+                f,
+                "  page           {}/  open it in a browser",
+                self.page(api)
+            )?;
+        }
+        writeln!(f, "  store          {}", self.store)?;
+        if let Some(workflows) = &self.workflows {
+            writeln!(f, "  workflows      {workflows}")?;
+        }
+        writeln!(f, "  configuration  {}", self.configuration)?;
+        match &addresses.grpc {
+            GrpcAddress::Tcp(address) => write!(f, "  gRPC           {address}")?,
+            GrpcAddress::Unix(path) => write!(f, "  gRPC           {}", path.display())?,
+        }
+        f.write_str(match self.grpc_encryption {
+            Encryption::Off => "\n",
+            Encryption::Tls => "  TLS\n",
+            Encryption::Mutual => "  TLS, clients show a certificate\n",
+        })?;
+        writeln!(f, "  HTTP           {}  /json /healthcheck", addresses.http)?;
+        if let Some(debug) = addresses.debug {
+            writeln!(f, "  debug          {debug}  /rlconfig /stats /metrics")?;
+        }
+        if let Some(prometheus) = addresses.prometheus {
+            writeln!(f, "  Prometheus     {prometheus}")?;
+        }
+        if let Some(api) = addresses.api {
+            let base = self.api_encryption.base(api);
+            writeln!(
+                f,
+                "  API            {api}  {base}/v1 (workflows; described by /v1/openapi.json)"
+            )?;
+        }
+        match &self.loaded {
+            Loaded::Limits { example } => {
+                writeln!(
+                    f,
+                    "Try it:\n  curl -s {}/json -d '{example}'",
+                    reachable(addresses.http)
+                )
+            }
+            other => writeln!(f, "{other}"),
+        }
+    }
+}
+
+impl Started {
+    /// The address of the page, without the slash, as a browser on this machine opens it.
+    fn page(&self, api: SocketAddr) -> String {
+        let scheme = if self.api_encryption == Encryption::Off {
+            "http"
+        } else {
+            "https"
+        };
+        format!("{scheme}://{}", reachable(api))
+    }
+}
+
+impl Encryption {
+    /// That of a port with these settings.
+    pub(crate) fn of(tls: Option<&PortTls>) -> Self {
+        match tls {
+            None => Self::Off,
+            Some(tls) if tls.clients.is_none() => Self::Tls,
+            Some(_) => Self::Mutual,
+        }
+    }
+
+    /// What a path of the API at `address` is written after; nothing where everybody takes that for granted.
+    fn base(self, address: SocketAddr) -> String {
+        match self {
+            Self::Off => String::new(),
+            Self::Tls | Self::Mutual => format!("https://{address}"),
+        }
+    }
+}
+
+impl fmt::Display for Loaded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Limits { example } => f.write_str(example),
+            Self::NoLimits { folder } => write!(
+                f,
+                "No limits are loaded. Write them to YAML files in {}, or set RUNTIME_ROOT to use another folder.",
+                folder.display()
+            ),
+            Self::Mistakes { folder } => write!(
+                f,
+                "No limits are loaded: the configuration has mistakes; see the error above. `tidegate check {}` shows all of them.",
+                folder.display()
+            ),
+            Self::NoneSent => f.write_str(
+                "No limits are loaded: the management server has sent none that can be used. The log says more.",
+            ),
+            Self::Later => f.write_str("The configuration is not loaded yet. The log names the mistakes in it."),
+        }
+    }
+}
+
+/// The body of a request that the first limit of `configuration` applies to; none when there is no limit.
+pub(crate) fn example(configuration: &Configuration) -> Option<String> {
+    let (domain, entries) = configuration.example()?;
+    let entry = |entry: &Entry| {
+        format!(
+            r#"{{"key":{},"value":{}}}"#,
+            quoted(&entry.key),
+            quoted(&entry.value)
+        )
+    };
+    let entries: Vec<_> = entries.iter().map(entry).collect();
+    Some(format!(
+        r#"{{"domain":{},"descriptors":[{{"entries":[{}]}}]}}"#,
+        quoted(&domain),
+        entries.join(",")
+    ))
+}
+
+/// `text` as JSON that may stand between single quotes in a shell.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text)
+        .to_string()
+        .replace('\'', "\\u0027")
+}
+
+/// The address as a client on this machine writes it.
+fn reachable(address: SocketAddr) -> String {
+    if address.ip().is_unspecified() {
+        format!("localhost:{}", address.port())
+    } else {
+        address.to_string()
+    }
+}

@@ -1,0 +1,308 @@
+//! Whether the server is healthy, for `/healthcheck` and the gRPC health service.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+use tonic::codegen::tokio_stream::Stream;
+use tonic::{Request, Response, Status};
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse, health_server};
+
+use crate::supervise::Supervisor;
+use crate::telemetry::metrics::{Method, Shard};
+
+/// The name under which the server's health is reported. The empty name is healthy until the server is about to end, whatever its parts are.
+const SERVICE: &str = "ratelimit";
+
+/// The health of the server's parts. All clones are one health.
+#[derive(Debug, Clone)]
+pub(crate) struct Health {
+    parts: Arc<watch::Sender<Parts>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Parts {
+    store: PartHealth,
+    configuration: PartHealth,
+    process: PartHealth,
+    /// Parts of the process that have ended and are about to be started again.
+    unhealthy: usize,
+    /// Configuration files that cannot be read and keep their last text. The server serves.
+    kept_files: usize,
+}
+
+/// A part of the process has ended and is about to be started again. Dropping this says that it runs.
+#[derive(Debug)]
+pub(crate) struct UnhealthyGuard(Health);
+
+impl Drop for UnhealthyGuard {
+    fn drop(&mut self) {
+        self.0.parts.send_modify(|parts| parts.unhealthy -= 1);
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PartHealth {
+    Healthy,
+    Unhealthy,
+}
+
+impl Parts {
+    /// Why the server does not serve, a line for each reason.
+    fn reasons(self) -> String {
+        let reasons = [
+            (self.process, "the server is about to end"),
+            (
+                self.store,
+                "redis does not answer PING (REDIS_HEALTH_CHECK_ACTIVE_CONNECTION)",
+            ),
+            (
+                self.configuration,
+                "no limits are loaded (HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED)",
+            ),
+            (
+                if self.unhealthy > 0 {
+                    PartHealth::Unhealthy
+                } else {
+                    PartHealth::Healthy
+                },
+                "a part of the server is started again",
+            ),
+        ];
+        let ill = reasons
+            .iter()
+            .filter(|(part, _)| *part == PartHealth::Unhealthy);
+        ill.map(|(_, reason)| format!("not healthy: {reason}\n"))
+            .collect()
+    }
+
+    /// Whether it is not about to end.
+    fn staying(self) -> bool {
+        self.process == PartHealth::Healthy
+    }
+
+    pub(crate) fn serving(self) -> bool {
+        self.unhealthy == 0
+            && [self.store, self.configuration, self.process]
+                .iter()
+                .all(|part| *part == PartHealth::Healthy)
+    }
+}
+
+impl Health {
+    /// Health with these parts; the process is healthy until it stops.
+    pub(crate) fn new(store: PartHealth, configuration: PartHealth) -> Self {
+        let parts = Parts {
+            store,
+            configuration,
+            process: PartHealth::Healthy,
+            unhealthy: 0,
+            kept_files: 0,
+        };
+        Self {
+            parts: Arc::new(watch::Sender::new(parts)),
+        }
+    }
+
+    pub(crate) fn serving(&self) -> bool {
+        self.parts.borrow().serving()
+    }
+
+    fn staying(&self) -> bool {
+        self.parts.borrow().staying()
+    }
+
+    /// Changes of health.
+    pub(crate) fn watch(&self) -> watch::Receiver<Parts> {
+        self.parts.subscribe()
+    }
+
+    /// Says whether that is news.
+    pub(crate) fn set_store(&self, part: PartHealth) -> bool {
+        self.parts
+            .send_if_modified(|parts| std::mem::replace(&mut parts.store, part) != part)
+    }
+
+    pub(crate) fn set_configuration(&self, part: PartHealth) {
+        self.parts
+            .send_if_modified(|parts| std::mem::replace(&mut parts.configuration, part) != part);
+    }
+
+    /// What `/healthcheck` says while the server serves: `OK` as the reference, and in further lines what is not as it should be.
+    ///
+    /// # Errors
+    /// It does not serve, for these reasons.
+    pub(crate) fn report(&self) -> Result<String, String> {
+        let parts = *self.parts.borrow();
+        match parts.kept_files {
+            _ if !parts.serving() => Err(parts.reasons()),
+            0 => Ok("OK".to_owned()),
+            files => Ok(format!(
+                "OK\nconfiguration files that cannot be read and keep their last text: {files}\n"
+            )),
+        }
+    }
+
+    pub(crate) fn set_kept_files(&self, files: usize) {
+        self.parts
+            .send_if_modified(|parts| std::mem::replace(&mut parts.kept_files, files) != files);
+    }
+
+    /// Unhealthy until the answer is dropped: a part of the process is started again.
+    pub(crate) fn mark_unhealthy(&self) -> UnhealthyGuard {
+        self.parts.send_modify(|parts| parts.unhealthy += 1);
+        UnhealthyGuard(self.clone())
+    }
+
+    /// The process is about to end.
+    pub(crate) fn stopping(&self) {
+        self.parts
+            .send_modify(|parts| parts.process = PartHealth::Unhealthy);
+    }
+}
+
+/// What a client asks after. Its text is not kept: a watch has no end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Subject {
+    /// Whether anybody is there.
+    Process,
+    RateLimits,
+    Unknown,
+}
+
+impl Subject {
+    fn of(request: &HealthCheckRequest) -> Self {
+        match request.service.as_str() {
+            "" => Self::Process,
+            SERVICE => Self::RateLimits,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// gRPC's health service.
+#[derive(Debug)]
+pub(crate) struct HealthService {
+    pub(crate) health: Health,
+    pub(crate) supervisor: Supervisor,
+    pub(crate) metrics: Arc<Shard>,
+}
+
+fn answer(status: ServingStatus) -> HealthCheckResponse {
+    HealthCheckResponse {
+        status: status as i32,
+    }
+}
+
+fn status(serving: bool) -> ServingStatus {
+    if serving {
+        ServingStatus::Serving
+    } else {
+        ServingStatus::NotServing
+    }
+}
+
+#[tonic::async_trait]
+impl health_server::Health for HealthService {
+    async fn check(
+        &self,
+        request: Request<HealthCheckRequest>,
+    ) -> Result<Response<HealthCheckResponse>, Status> {
+        let _counted = self.metrics.time(Method::Check);
+        match Subject::of(request.get_ref()) {
+            Subject::Process => Ok(Response::new(answer(status(self.health.staying())))),
+            Subject::RateLimits => Ok(Response::new(answer(status(self.health.serving())))),
+            Subject::Unknown => Err(Status::not_found("unknown service")),
+        }
+    }
+
+    type WatchStream = Updates;
+
+    async fn watch(
+        &self,
+        request: Request<HealthCheckRequest>,
+    ) -> Result<Response<Updates>, Status> {
+        let (sender, receiver) = mpsc::channel(1);
+        let watcher = Watcher {
+            subject: Subject::of(request.get_ref()),
+            parts: self.health.watch(),
+            drain: self.supervisor.drain.clone(),
+            told: None,
+            sender,
+        };
+        self.supervisor.tasks.spawn(watcher.run());
+        Ok(Response::new(Updates { receiver }))
+    }
+}
+
+/// Tells one client each status of what it asked after, until it leaves or the server drains.
+struct Watcher {
+    subject: Subject,
+    parts: watch::Receiver<Parts>,
+    /// An open stream must not delay the end of the server.
+    drain: CancellationToken,
+    told: Option<ServingStatus>,
+    sender: mpsc::Sender<Result<HealthCheckResponse, Status>>,
+}
+
+impl Watcher {
+    async fn run(mut self) {
+        let drain = self.drain.clone();
+        tokio::select! {
+            biased;
+            () = drain.cancelled() => self.tell_last(),
+            () = self.tell() => {}
+        }
+    }
+
+    /// The server was about to end before it drained, which the client may not have been told.
+    fn tell_last(&mut self) {
+        let now = self.status();
+        if self.told != Some(now) {
+            // One that does not read has the status before that.
+            let _unread = self.sender.try_send(Ok(answer(now)));
+        }
+    }
+
+    async fn tell(&mut self) {
+        loop {
+            let now = self.status();
+            // For a client that does not read, only the latest status waits here, until its connection ends.
+            if self.told.replace(now) != Some(now)
+                && self.sender.send(Ok(answer(now))).await.is_err()
+            {
+                return;
+            }
+            tokio::select! {
+                biased;
+                changed = self.parts.changed() => if changed.is_err() { return },
+                () = self.sender.closed() => return,
+            }
+        }
+    }
+
+    fn status(&mut self) -> ServingStatus {
+        match self.subject {
+            Subject::Process => status(self.parts.borrow_and_update().staying()),
+            Subject::RateLimits => status(self.parts.borrow_and_update().serving()),
+            Subject::Unknown => ServingStatus::ServiceUnknown,
+        }
+    }
+}
+
+/// Statuses of one watcher.
+#[derive(Debug)]
+pub(crate) struct Updates {
+    receiver: mpsc::Receiver<Result<HealthCheckResponse, Status>>,
+}
+
+impl Stream for Updates {
+    type Item = Result<HealthCheckResponse, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.receiver.poll_recv(context)
+    }
+}

@@ -1,0 +1,248 @@
+//! The page of metrics by a mapping file: every name of the reference is looked up in its rules, once.
+//!
+//! The server's own names (`tidegate_`, `process_`) are not mapped.
+
+mod find;
+mod series;
+
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use super::Page;
+use crate::settings::Mapping;
+use crate::telemetry::metrics::dotted::{Kind, Sample};
+use crate::telemetry::metrics::snapshot::Snapshot;
+use series::{Series, Value};
+
+/// The calls of which quantiles tell are those of the last ten minutes, as in the reference.
+const WINDOW: Duration = Duration::from_secs(600);
+/// So many times is the window moved on while it passes.
+const STEPS: u32 = 5;
+
+/// Rules, and what is remembered of names. One page is written at a time.
+#[derive(Debug)]
+pub(in crate::telemetry::metrics) struct Mapped {
+    rules: Mapping,
+    series: Series,
+    /// Earlier counts of calls: those that quantiles are no longer of.
+    earlier: Vec<(Instant, Snapshot)>,
+}
+
+impl Mapped {
+    pub(in crate::telemetry::metrics) fn new(rules: Mapping, tags: &[(String, String)]) -> Self {
+        Self {
+            series: Series::new(tags),
+            rules,
+            earlier: Vec::new(),
+        }
+    }
+
+    /// Writes all names of the reference.
+    pub(super) fn write(&mut self, page: &mut Page, snapshot: &Snapshot, now: Instant) {
+        self.series.begin();
+        for sample in snapshot.samples().filter(is_shown) {
+            let Some(id) = self.series.of(&sample, &self.rules) else {
+                continue;
+            };
+            match sample.kind {
+                Kind::Timer { micros } => self.series.observe(id, micros, sample.value),
+                Kind::Counter | Kind::Gauge => self.series.add(id, sample.value),
+            }
+        }
+        self.recent(snapshot, now);
+        self.series.write(&mut page.out);
+    }
+
+    /// Takes the calls that quantiles are of.
+    fn recent(&mut self, snapshot: &Snapshot, now: Instant) {
+        // The last one outside of the window is where the window begins.
+        while self
+            .earlier
+            .get(1)
+            .is_some_and(|(at, _)| now.duration_since(*at) >= WINDOW)
+        {
+            self.earlier.remove(0);
+        }
+        let none = Snapshot::default();
+        let begin = self
+            .earlier
+            .first()
+            .filter(|(at, _)| now.duration_since(*at) >= WINDOW)
+            .map_or(&none, |(_, then)| then);
+        let calls = snapshot.calls();
+        for sample in calls.since(begin) {
+            let Kind::Timer { micros } = sample.kind else {
+                continue;
+            };
+            if let Some(id) = self.series.of(&sample, &self.rules) {
+                self.series.observe_recent(id, micros, sample.value);
+            }
+        }
+        if self
+            .earlier
+            .last()
+            .is_none_or(|(at, _)| now.duration_since(*at) >= WINDOW / STEPS)
+        {
+            self.earlier.push((now, calls));
+        }
+    }
+}
+
+impl Snapshot {
+    /// The calls by time alone.
+    fn calls(&self) -> Self {
+        Self {
+            times: self.times.clone(),
+            ..Self::default()
+        }
+    }
+}
+
+/// Whether a sample is one of the reference's names, and says something: rare counters are shown once they count.
+fn is_shown(sample: &Sample<'_>) -> bool {
+    const RARE: [&str; 3] = [
+        ".over_limit_with_local_cache",
+        ".shadow_mode",
+        ".total_negative_hits",
+    ];
+    !sample.name.1.starts_with("tidegate.")
+        && !sample.name.0.starts_with("tidegate.")
+        && (sample.value > 0 || !RARE.contains(&sample.name.2))
+}
+
+/// Appends the samples of a histogram.
+fn histogram(out: &mut String, name: &str, labels: &str, buckets: &[f64], observed: &[(f64, u64)]) {
+    let comma = if labels.is_empty() { "" } else { "," };
+    let up_to = |end: f64| {
+        observed
+            .iter()
+            .filter(|(value, _)| *value <= end)
+            .map(|(_, calls)| calls)
+            .sum::<u64>()
+    };
+    for end in buckets {
+        let _ = writeln!(
+            out,
+            "{name}_bucket{{{labels}{comma}le=\"{end}\"}} {}",
+            up_to(*end)
+        );
+    }
+    let all = up_to(f64::INFINITY);
+    let _ = writeln!(out, "{name}_bucket{{{labels}{comma}le=\"+Inf\"}} {all}");
+    sum_and_count(out, name, labels, observed);
+}
+
+/// Appends the samples of a summary: its quantiles are of recent calls, its sum and count of all.
+fn summary(out: &mut String, name: &str, labels: &str, quantiles: &[f64], observed: &Value) {
+    let comma = if labels.is_empty() { "" } else { "," };
+    let mut recent = observed.recent.clone();
+    recent.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+    let calls: u64 = recent.iter().map(|(_, calls)| calls).sum();
+    for quantile in quantiles {
+        let rank = (quantile * calls as f64).ceil().max(1.0) as u64;
+        let mut below = 0;
+        let at_rank = recent.iter().find(|(_, calls)| {
+            below += calls;
+            below >= rank
+        });
+        let value = at_rank.map_or(f64::NAN, |(value, _)| *value);
+        let _ = writeln!(
+            out,
+            "{name}{{{labels}{comma}quantile=\"{quantile}\"}} {value}"
+        );
+    }
+    sum_and_count(out, name, labels, &observed.all);
+}
+
+fn sum_and_count(out: &mut String, name: &str, labels: &str, observed: &[(f64, u64)]) {
+    let sum: f64 = observed
+        .iter()
+        .map(|(value, calls)| value * *calls as f64)
+        .sum();
+    let calls: u64 = observed.iter().map(|(_, calls)| calls).sum();
+    let labels = if labels.is_empty() {
+        String::new()
+    } else {
+        format!("{{{labels}}}")
+    };
+    let _ = writeln!(
+        out,
+        "{name}_sum{labels} {sum}\n{name}_count{labels} {calls}"
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page() -> Page {
+        Page {
+            out: String::new(),
+            extra: String::new(),
+        }
+    }
+
+    fn snapshot(times: &[u64]) -> Snapshot {
+        let mut snapshot = Snapshot::default();
+        snapshot.times[0] = times.to_vec();
+        snapshot
+    }
+
+    /// The median, and the number of all calls.
+    fn told(mapped: &mut Mapped, times: &[u64], now: Instant) -> (String, String) {
+        let mut page = page();
+        mapped.write(&mut page, &snapshot(times), now);
+        let value = |start: &str| {
+            page.out
+                .lines()
+                .find_map(|line| line.strip_prefix(start))
+                .unwrap_or_default()
+                .to_owned()
+        };
+        let name = "ratelimit_server_ShouldRateLimit_response_time";
+        (
+            value(&format!("{name}{{quantile=\"0.5\"}} ")),
+            value(&format!("{name}_count ")),
+        )
+    }
+
+    #[test]
+    fn quantiles_are_of_the_last_ten_minutes_and_counts_of_all_calls() {
+        let start = Instant::now();
+        let mut mapped = Mapped::new(Mapping::default(), &[]);
+        let mut check = |minutes: u64, times: &[u64], median: &str, calls: &str| {
+            let now = start + Duration::from_secs(60 * minutes);
+            let told = told(&mut mapped, times, now);
+            assert_eq!(
+                (told.0.as_str(), told.1.as_str()),
+                (median, calls),
+                "after {minutes} minutes"
+            );
+        };
+        // 100 calls of 0.001 ms, then one of 0.003 ms, then none.
+        check(0, &[0, 100, 0, 0], "0.001", "100");
+        check(5, &[0, 100, 0, 1], "0.001", "101");
+        check(9, &[0, 100, 0, 1], "0.001", "101");
+        check(10, &[0, 100, 0, 1], "0.003", "101");
+        check(16, &[0, 100, 0, 1], "NaN", "101");
+        check(600, &[0, 100, 7, 1], "0.002", "108");
+    }
+
+    #[test]
+    fn a_bucket_has_the_calls_up_to_its_end() {
+        let mut out = String::new();
+        histogram(
+            &mut out,
+            "t",
+            "a=\"b\"",
+            &[0.005, 1.0],
+            &[(0.005, 2), (0.006, 1), (2.0, 4)],
+        );
+        let expected = "t_bucket{a=\"b\",le=\"0.005\"} 2\nt_bucket{a=\"b\",le=\"1\"} 3\nt_bucket{a=\"b\",le=\"+Inf\"} 7\n";
+        assert!(out.starts_with(expected), "{out}");
+        assert!(
+            out.ends_with("t_sum{a=\"b\"} 8.016\nt_count{a=\"b\"} 7\n"),
+            "{out}"
+        );
+    }
+}

@@ -1,0 +1,338 @@
+//! Series that names lead to. A name is mapped once, and remembered with its series.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use hashbrown::HashMap;
+use tracing::warn;
+
+use super::find::find;
+use super::{histogram, summary};
+use crate::settings::{MappedKind, Mapping, Observer};
+use crate::telemetry::metrics::dotted::{Kind, Sample};
+use crate::telemetry::metrics::name::escaped;
+use crate::telemetry::metrics::prometheus::push_label;
+
+/// Bytes of names and series that are remembered: some 300,000 names. Beyond that, all are mapped again.
+const BYTES: usize = 64 << 20;
+/// What a name costs beside its bytes.
+const NAME_BYTES: usize = 40;
+/// What a series costs beside its labels.
+const SERIES_BYTES: usize = 160;
+/// Names that are the server's own.
+const OWN: [&str; 2] = ["tidegate_", "process_"];
+
+#[derive(Debug)]
+pub(super) struct Series {
+    /// Labels of every series.
+    tags: BTreeMap<String, String>,
+    /// None: not shown.
+    names: HashMap<Box<str>, Option<usize>>,
+    ids: HashMap<(usize, Box<str>), usize>,
+    each: Vec<One>,
+    families: Vec<Family>,
+    family_names: HashMap<String, usize>,
+    bytes: usize,
+    /// Whether the log has told that two kinds of metrics have one name.
+    told: bool,
+}
+
+/// All series of a name.
+#[derive(Debug)]
+struct Family {
+    name: String,
+    shape: Shape,
+    help: Option<String>,
+    series: Vec<usize>,
+}
+
+/// How values are shown.
+#[derive(Debug, Clone, PartialEq)]
+enum Shape {
+    Counter,
+    Gauge,
+    Observer(Observer),
+}
+
+/// One series, and its value while a page is written.
+#[derive(Debug)]
+struct One {
+    labels: Box<str>,
+    scale: Option<f64>,
+    is_gauge: bool,
+    value: Option<Value>,
+}
+
+/// A value in the making.
+#[derive(Debug, Default)]
+pub(super) struct Value {
+    number: f64,
+    /// Times and how many calls took them.
+    pub(super) all: Vec<(f64, u64)>,
+    pub(super) recent: Vec<(f64, u64)>,
+}
+
+impl Series {
+    pub(super) fn new(tags: &[(String, String)]) -> Self {
+        let tags = tags
+            .iter()
+            .map(|(name, value)| (escaped(name), value.clone()))
+            .collect();
+        Self {
+            tags,
+            names: HashMap::new(),
+            ids: HashMap::new(),
+            each: Vec::new(),
+            families: Vec::new(),
+            family_names: HashMap::new(),
+            bytes: 0,
+            told: false,
+        }
+    }
+
+    /// Begins a page.
+    pub(super) fn begin(&mut self) {
+        if self.bytes > BYTES {
+            let tags = std::mem::take(&mut self.tags);
+            let told = self.told;
+            *self = Self {
+                tags,
+                told,
+                ..Self::new(&[])
+            };
+        }
+        self.each.iter_mut().for_each(|series| series.value = None);
+    }
+
+    /// The series of a sample; none when it is not shown.
+    pub(super) fn of(&mut self, sample: &Sample<'_>, rules: &Mapping) -> Option<usize> {
+        let name = sample.name.to_string();
+        if let Some(known) = self.names.get(name.as_str()) {
+            return *known;
+        }
+        let id = self.map(&name, sample.kind, rules);
+        self.bytes += name.len() + NAME_BYTES;
+        self.names.insert(name.into(), id);
+        id
+    }
+
+    pub(super) fn add(&mut self, id: usize, value: u64) {
+        let series = &mut self.each[id];
+        let value = value as f64 * series.scale.unwrap_or(1.0);
+        let sum = series.value.get_or_insert_default();
+        sum.number = if series.is_gauge {
+            value
+        } else {
+            sum.number + value
+        };
+    }
+
+    pub(super) fn observe(&mut self, id: usize, micros: u64, calls: u64) {
+        let series = &mut self.each[id];
+        let time = micros as f64 / 1e3 * series.scale.unwrap_or(1.0);
+        series.value.get_or_insert_default().all.push((time, calls));
+    }
+
+    pub(super) fn observe_recent(&mut self, id: usize, micros: u64, calls: u64) {
+        let series = &mut self.each[id];
+        let time = micros as f64 / 1e3 * series.scale.unwrap_or(1.0);
+        series
+            .value
+            .get_or_insert_default()
+            .recent
+            .push((time, calls));
+    }
+
+    /// Appends all values.
+    pub(super) fn write(&mut self, out: &mut String) {
+        for family in &self.families {
+            let Family {
+                name,
+                shape,
+                help,
+                series,
+            } = family;
+            let mut values = series
+                .iter()
+                .filter_map(|id| Some((&*self.each[*id].labels, self.each[*id].value.as_ref()?)))
+                .peekable();
+            if values.peek().is_none() {
+                continue;
+            }
+            if let Some(help) = help {
+                let _ = writeln!(
+                    out,
+                    "# HELP {name} {}",
+                    help.replace('\\', "\\\\").replace('\n', "\\n")
+                );
+            }
+            let kind = match shape {
+                Shape::Counter => "counter",
+                Shape::Gauge => "gauge",
+                Shape::Observer(Observer::Histogram(_)) => "histogram",
+                Shape::Observer(Observer::Summary(_)) => "summary",
+            };
+            let _ = writeln!(out, "# TYPE {name} {kind}");
+            for (labels, value) in values {
+                match shape {
+                    Shape::Observer(Observer::Histogram(buckets)) => {
+                        histogram(out, name, labels, buckets, &value.all)
+                    }
+                    Shape::Observer(Observer::Summary(quantiles)) => {
+                        summary(out, name, labels, quantiles, value)
+                    }
+                    Shape::Counter | Shape::Gauge if labels.is_empty() => {
+                        let _ = writeln!(out, "{name} {}", value.number);
+                    }
+                    Shape::Counter | Shape::Gauge => {
+                        let _ = writeln!(out, "{name}{{{labels}}} {}", value.number);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Looks a name up in the rules.
+    fn map(&mut self, name: &str, kind: Kind, rules: &Mapping) -> Option<usize> {
+        let mapped_kind = match kind {
+            Kind::Counter => MappedKind::Counter,
+            Kind::Gauge => MappedKind::Gauge,
+            Kind::Timer { .. } => MappedKind::Observer,
+        };
+        let found = find(rules, name, mapped_kind);
+        let observer = found
+            .as_ref()
+            .map_or(&rules.observer, |found| &found.rule.observer);
+        let shape = match mapped_kind {
+            MappedKind::Counter => Shape::Counter,
+            MappedKind::Gauge => Shape::Gauge,
+            MappedKind::Observer => Shape::Observer(observer.clone()),
+        };
+        let (family_name, labels, scale, help) = match found {
+            Some(found) => (
+                found.name?,
+                found.labels,
+                found.rule.scale,
+                found.rule.help.clone(),
+            ),
+            None => (name.to_owned(), Vec::new(), None, None),
+        };
+        let family = self.family(escaped(&family_name), shape, help)?;
+        let mut all = self.tags.clone();
+        all.extend(
+            labels
+                .into_iter()
+                .map(|(label, value)| (label.to_owned(), value)),
+        );
+        let mut text = String::new();
+        all.iter()
+            .for_each(|(label, value)| push_label(&mut text, label, value));
+        text.truncate(text.trim_end_matches(',').len());
+        Some(self.series(family, text.into(), scale, mapped_kind))
+    }
+
+    fn series(
+        &mut self,
+        family: usize,
+        labels: Box<str>,
+        scale: Option<f64>,
+        kind: MappedKind,
+    ) -> usize {
+        let next = self.each.len();
+        let id = *self.ids.entry((family, labels.clone())).or_insert(next);
+        if id == next {
+            self.bytes += 2 * labels.len() + SERIES_BYTES;
+            self.each.push(One {
+                labels,
+                scale,
+                is_gauge: kind == MappedKind::Gauge,
+                value: None,
+            });
+            self.families[family].series.push(id);
+        }
+        id
+    }
+
+    /// The family of this name. None: the name is empty, one of the server's own, or that of another kind of metric.
+    fn family(&mut self, name: String, shape: Shape, help: Option<String>) -> Option<usize> {
+        if name.is_empty() || OWN.iter().any(|own| name.starts_with(own)) {
+            return None;
+        }
+        if let Some(family) = self.family_names.get(&name) {
+            let known = &self.families[*family].shape;
+            let same = std::mem::discriminant(known) == std::mem::discriminant(&shape);
+            if !same && !std::mem::replace(&mut self.told, true) {
+                warn!(
+                    name,
+                    "the mapping gives one name to metrics of different kinds; those that came later are not shown"
+                );
+            }
+            return same.then_some(*family);
+        }
+        let id = self.families.len();
+        self.family_names.insert(name.clone(), id);
+        self.families.push(Family {
+            name,
+            shape,
+            help,
+            series: Vec::new(),
+        });
+        Some(id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::metrics::dotted::{Name, Place};
+
+    fn page(series: &mut Series, samples: &[(&str, Kind, u64)]) -> String {
+        series.begin();
+        for (name, kind, value) in samples {
+            let sample = Sample {
+                name: Name("".into(), name, ""),
+                kind: *kind,
+                value: *value,
+                place: Place::Own,
+            };
+            if let Some(id) = series.of(&sample, &Mapping::default()) {
+                series.add(id, *value);
+            }
+        }
+        let mut out = String::new();
+        series.write(&mut out);
+        out
+    }
+
+    #[test]
+    fn one_name_is_of_one_kind_and_none_is_the_servers_own() {
+        let mut series = Series::new(&[]);
+        let samples = [
+            ("a.b", Kind::Counter, 1),
+            ("a_b", Kind::Counter, 2),
+            ("a-b", Kind::Gauge, 5),
+            ("process.threads", Kind::Gauge, 7),
+        ];
+        assert_eq!(page(&mut series, &samples), "# TYPE a_b counter\na_b 3\n");
+        assert_eq!(
+            page(&mut series, &samples[..1]),
+            "# TYPE a_b counter\na_b 1\n",
+            "a page begins from zero"
+        );
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let mut series = Series::new(&[("app".to_owned(), "x".to_owned())]);
+        let long = "x".repeat(100_000);
+        for number in 0..1_000 {
+            let text = page(
+                &mut series,
+                &[(&format!("{number}{long}"), Kind::Counter, 1)],
+            );
+            assert!(text.ends_with("{app=\"x\"} 1\n"));
+            let held: usize = series.names.keys().map(|name| name.len()).sum();
+            assert!(held < BYTES + 2 * long.len(), "{held}");
+        }
+    }
+}

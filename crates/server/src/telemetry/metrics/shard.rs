@@ -1,0 +1,160 @@
+//! The counters of one core.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
+
+use tidegate_ratelimit::{Facts, StatsKey};
+
+use super::dynamic_series::DynamicSeries;
+use super::method_counts::{KeepTimes, METHODS, Method, SharedMethodCounts};
+use super::shared::lock;
+use super::slots::Slots;
+use crate::settings::{self, ResponseTime};
+use crate::telemetry::counter_store_health::CounterStoreHealth;
+
+/// Why a call failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// The store failed.
+    Store,
+    /// The request is invalid, or no configuration is loaded.
+    Service,
+}
+
+/// Of what a request had too many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    Descriptors,
+    Entries,
+}
+
+/// The counters of one core. The core adds, and others only read, but for the names that calls made, which they take away.
+// 128 bytes: processors fetch lines of 64 bytes in pairs.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct Shard {
+    unit: ResponseTime,
+    max_names: usize,
+    pub(super) limits: Slots,
+    /// Locked for one addition, or to swap it with an empty one.
+    pub(super) made: Mutex<DynamicSeries>,
+    pub(super) global_shadow_mode: AtomicU64,
+    pub(super) store_errors: AtomicU64,
+    pub(super) service_errors: AtomicU64,
+    /// In the order of [`PartHealth`].
+    pub(super) excess: [AtomicU64; 2],
+    pub(super) methods: [SharedMethodCounts; METHODS.len()],
+    /// Calls of `/json`. Only the overview has them: in envoyproxy/ratelimit no metric does.
+    json: SharedMethodCounts,
+    pub(super) store: CounterStoreHealth,
+}
+
+/// Counts a call when it is dropped, with the time since it was made.
+#[derive(Debug)]
+pub(crate) struct Timed<'s> {
+    counts: &'s SharedMethodCounts,
+    unit: ResponseTime,
+    pub(crate) started: Instant,
+}
+
+impl Shard {
+    pub(super) fn new(settings: &settings::Metrics) -> Self {
+        let times = if settings.needs_times() {
+            KeepTimes::Yes
+        } else {
+            KeepTimes::No
+        };
+        Self {
+            unit: settings.response_time,
+            max_names: settings.max_names,
+            limits: Slots::default(),
+            made: Mutex::default(),
+            global_shadow_mode: AtomicU64::new(0),
+            store_errors: AtomicU64::new(0),
+            service_errors: AtomicU64::new(0),
+            excess: Default::default(),
+            methods: METHODS.map(|_| SharedMethodCounts::new(times)),
+            json: SharedMethodCounts::default(),
+            store: CounterStoreHealth::default(),
+        }
+    }
+
+    /// Counts what happened in one decision on `domain`.
+    pub(crate) fn decision(&self, domain: &str, facts: &Facts) {
+        for tally in &facts.tallies {
+            match &tally.stats_key {
+                StatsKey::Configured { slot } => self.limits.add(*slot, tally),
+                StatsKey::Made { name, of } => {
+                    lock(&self.made).add(name, *of, tally, self.max_names)
+                }
+            }
+        }
+        if facts.domain_not_found > 0 {
+            lock(&self.made).add_unknown_domain(domain, facts.domain_not_found, self.max_names);
+        }
+        if facts.global_shadow_mode {
+            self.global_shadow_mode.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Counts jobs that named a limit of a domain that is not configured.
+    pub(crate) fn unknown_domain(&self, domain: &str, times: u64) {
+        lock(&self.made).add_unknown_domain(domain, times, self.max_names);
+    }
+
+    /// Counts a call that failed.
+    pub(crate) fn failure(&self, failure: Failure) {
+        let count = match failure {
+            Failure::Store => &self.store_errors,
+            Failure::Service => &self.service_errors,
+        };
+        count.fetch_add(1, Relaxed);
+    }
+
+    /// The store failed a call.
+    pub(crate) fn store_failed(&self, second: u64) {
+        self.store.failed(second);
+    }
+
+    /// A call was answered.
+    pub(crate) fn answered(&self, facts: &Facts, second: impl FnOnce() -> u64) {
+        if self.store.is_failing() && !facts.tallies.is_empty() {
+            self.store.answered(second());
+        }
+    }
+
+    /// Counts a request that was refused for its size.
+    pub(crate) fn excess(&self, part: Part) {
+        self.excess[part as usize].fetch_add(1, Relaxed);
+    }
+
+    /// Counts a unary gRPC call that begins now, once it ends or its client has gone.
+    pub(crate) fn time(&self, method: Method) -> Timed<'_> {
+        Timed {
+            counts: &self.methods[method as usize],
+            unit: self.unit,
+            started: Instant::now(),
+        }
+    }
+
+    /// Counts a call of `/json` in the same way, which began at that time.
+    pub(crate) fn time_json(&self, started: Instant) -> Timed<'_> {
+        Timed {
+            counts: &self.json,
+            unit: self.unit,
+            started,
+        }
+    }
+
+    /// Adds the calls that ask for a decision to `times`. Returns how many there were.
+    pub(super) fn add_decisions(&self, times: &mut tidegate_api::Times) -> u64 {
+        self.methods[Method::ShouldRateLimit as usize].add_fine(times) + self.json.add_fine(times)
+    }
+}
+
+impl Drop for Timed<'_> {
+    fn drop(&mut self) {
+        self.counts.observe(self.started.elapsed(), self.unit);
+    }
+}

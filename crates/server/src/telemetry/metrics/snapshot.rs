@@ -1,0 +1,135 @@
+//! The sum of all shards at one moment.
+
+use std::collections::BTreeMap;
+
+use tidegate_pipeline::{Client, Stats};
+use tidegate_ratelimit::LocalCacheStats;
+
+use tidegate_api::{Activity, Census, QueueSample};
+use tidegate_workflow::HandlerTimes;
+
+use super::limit_counts::LimitCounts;
+use super::method_counts::{METHODS, MethodCounts, Times};
+use super::shard::Shard;
+use super::shared::read;
+use crate::net::bounds::PortSample;
+
+/// The reference's pools, and its names for their connections that are open, were opened and were closed.
+const REFERENCE_POOLS: [(&str, [&str; 3]); 2] = [
+    (
+        "main",
+        [
+            "ratelimit.redis_pool.cx_active",
+            "ratelimit.redis_pool.cx_total",
+            "ratelimit.redis_pool.cx_local_close",
+        ],
+    ),
+    (
+        "per_second",
+        [
+            "ratelimit.redis_per_second_pool.cx_active",
+            "ratelimit.redis_per_second_pool.cx_total",
+            "ratelimit.redis_per_second_pool.cx_local_close",
+        ],
+    ),
+];
+
+/// The sum of all shards, and the values of the sources.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Snapshot {
+    /// By sanitised key: two names that differ only in replaced letters are one.
+    pub(super) limits: BTreeMap<String, LimitCounts>,
+    pub(super) unknown_domains: BTreeMap<String, u64>,
+    pub(super) methods: [MethodCounts; METHODS.len()],
+    /// Calls of these methods by time, if a sink needs them.
+    pub(super) times: [Times; METHODS.len()],
+    /// Counters without labels, by the reference's name, in its dot form.
+    pub(super) counters: Vec<(&'static str, u64)>,
+    /// Gauges, likewise.
+    pub(super) gauges: Vec<(&'static str, u64)>,
+    /// The state of each queue when it was last sampled.
+    pub(super) queues: Vec<QueueSample>,
+    /// What there was of workflows then.
+    pub(super) census: Census,
+    /// How long attempts took, by handler.
+    pub(super) handlers: Vec<HandlerTimes>,
+    /// What the engine did, by the name of the pool.
+    pub(super) redis: Vec<(&'static str, Stats)>,
+    pub(super) store_errors: u64,
+    pub(super) service_errors: u64,
+    /// Requests that were refused for the number of their descriptors, and of their entries.
+    pub(super) excess: [u64; 2],
+    pub(super) ports: Vec<PortSample>,
+}
+
+impl Snapshot {
+    /// Adds the counters of one core, but for those of limits.
+    pub(super) fn add(&mut self, shard: &Shard) {
+        for (into, from) in self.methods.iter_mut().zip(&shard.methods) {
+            into.merge(&from.read());
+        }
+        for (into, from) in self.times.iter_mut().zip(&shard.methods) {
+            from.add_times(into);
+        }
+        self.store_errors += read(&shard.store_errors);
+        self.service_errors += read(&shard.service_errors);
+        for (into, from) in self.excess.iter_mut().zip(&shard.excess) {
+            *into += read(from);
+        }
+    }
+
+    pub(super) fn add_workflows(&mut self, activity: &Activity) {
+        self.counters.extend(activity.each());
+        self.gauges.extend([
+            ("tidegate.api.event_streams", activity.event_streams()),
+            (
+                "tidegate.workflows.clock_skew_microseconds",
+                activity.clock_skew().map_or(0, i64::unsigned_abs),
+            ),
+            (
+                "tidegate.workflows.store_risks",
+                activity.risks().len() as u64,
+            ),
+        ]);
+        self.queues = activity.queues();
+        self.census = activity.census();
+        if let Some(tally) = activity.tally() {
+            self.handlers = tally.handlers();
+        }
+    }
+
+    /// Adds what the reference has of a pool, for the pools that it has.
+    pub(super) fn add_reference_pools(&mut self) {
+        for (pool, stats) in &self.redis {
+            let Some((_, [active, opened, closed])) =
+                REFERENCE_POOLS.iter().find(|(name, _)| name == pool)
+            else {
+                continue;
+            };
+            self.gauges.push((*active, stats.connections));
+            self.counters
+                .extend([(*opened, stats.opened), (*closed, stats.closed)]);
+        }
+    }
+}
+
+/// The sum over the cores; none without a client.
+pub(super) fn total(clients: &[Client]) -> Option<Stats> {
+    (!clients.is_empty()).then(|| clients.iter().map(Client::stats).sum())
+}
+
+pub(super) fn cache_gauges(cache: &LocalCacheStats) -> [(&'static str, u64); 8] {
+    [
+        ("ratelimit.localcache.evacuateCount", cache.evacuate_count),
+        ("ratelimit.localcache.expiredCount", cache.expired_count),
+        ("ratelimit.localcache.entryCount", cache.entry_count),
+        (
+            "ratelimit.localcache.averageAccessTime",
+            cache.average_access_time,
+        ),
+        ("ratelimit.localcache.hitCount", cache.hit_count),
+        ("ratelimit.localcache.missCount", cache.miss_count),
+        ("ratelimit.localcache.lookupCount", cache.lookup_count),
+        ("ratelimit.localcache.overwriteCount", cache.overwrite_count),
+    ]
+}

@@ -1,0 +1,35 @@
+//! What became of lines for statsd.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use super::shared::read;
+
+/// Counts of lines for statsd.
+#[derive(Debug, Default)]
+pub(crate) struct StatsdCounts {
+    sent: AtomicU64,
+    lost: AtomicU64,
+    too_long: AtomicU64,
+}
+
+impl StatsdCounts {
+    /// Counts lines that were handed to the system, or that may have been before this failed.
+    pub(crate) fn count(&self, lines: u64, sent: &io::Result<()>) {
+        let count = if sent.is_ok() { &self.sent } else { &self.lost };
+        count.fetch_add(lines, Relaxed);
+    }
+
+    /// Counts a line that does not fit into a datagram.
+    pub(crate) fn too_long(&self) {
+        self.too_long.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn each(&self) -> [(&'static str, u64); 3] {
+        [
+            ("tidegate.statsd.sent_lines", read(&self.sent)),
+            ("tidegate.statsd.lost_lines", read(&self.lost)),
+            ("tidegate.statsd.too_long_lines", read(&self.too_long)),
+        ]
+    }
+}

@@ -1,0 +1,217 @@
+//! `/debug/pprof/profile`: what each thread did for some seconds, as a profile that `go tool pprof` opens. `/debug/threads`: the threads as text.
+//!
+//! The kernel counts what every thread takes. A profile is the difference of two looks at that, so it costs two looks. Few may be in
+//! progress: each keeps a connection of the port, which other pages need, too. Functions within a thread are not seen: that needs a signal handler that walks
+//! the stack of whoever it interrupts, which is not safe in Rust. `perf` sees them from outside.
+
+mod pprof;
+mod threads;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::extract::{RawQuery, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::any;
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use crate::net::clock;
+use threads::{Thread, difference};
+
+/// The pages of this module, for the index of the port. Pages that the reference has, too, are in its words.
+pub(crate) const INDEX: &str = "\
+/debug/pprof/: root of various pprof endpoints. hit for help.
+/debug/pprof/profile: CPU profiling endpoint
+/debug/threads: print out the threads with their CPU time
+";
+
+const HELP: &str = "\
+/debug/pprof/
+
+profile    CPU time and waiting time of each thread for ?seconds=30 (1 to 60), for `go tool pprof`;
+           with &debug=1 as text with a line for each thread, for tools that draw flame graphs
+
+/debug/threads lists the threads: state, CPU time and time in which they waited for a core.
+Functions are seen by `perf record -g -p PID`: those of the binary have their names.
+";
+
+/// The longest profile.
+const LONGEST: u64 = 60;
+/// The length of a profile that says nothing else, as in Go.
+const USUAL: u64 = 30;
+/// The most profiles in progress. People take one at a time, and connections of the port must be left for scrapes.
+const MOST: usize = 4;
+
+/// What profiles share.
+#[derive(Debug, Clone)]
+struct Profiles {
+    drain: CancellationToken,
+    places: Arc<Semaphore>,
+}
+
+/// The pages. A profile in progress ends at the drain, with what there is by then.
+pub(crate) fn router(drain: CancellationToken) -> Router {
+    Router::new()
+        .route("/debug/pprof", any(async || HELP))
+        .route("/debug/pprof/", any(async || HELP))
+        .route("/debug/pprof/profile", any(profile))
+        .route("/debug/threads", any(|| blocking(|| text(threads::page()))))
+        .with_state(Profiles {
+            drain,
+            places: Arc::new(Semaphore::new(MOST)),
+        })
+}
+
+/// What a profile is asked to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Asked {
+    length: Duration,
+    form: Form,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Pprof,
+    /// A line for each stack.
+    Folded,
+}
+
+impl Asked {
+    fn read(query: &str) -> Option<Self> {
+        let value = |name| {
+            query
+                .split('&')
+                .find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
+        };
+        let seconds = match value("seconds") {
+            None => USUAL,
+            Some(text) => text
+                .parse()
+                .ok()
+                .filter(|seconds| (1..=LONGEST).contains(seconds))?,
+        };
+        let form = if matches!(value("debug"), None | Some("0")) {
+            Form::Pprof
+        } else {
+            Form::Folded
+        };
+        Some(Self {
+            length: Duration::from_secs(seconds),
+            form,
+        })
+    }
+}
+
+async fn profile(State(profiles): State<Profiles>, RawQuery(query): RawQuery) -> Response {
+    let Some(asked) = Asked::read(&query.unwrap_or_default()) else {
+        let expected = format!("seconds: expected a whole number from 1 to {LONGEST}\n");
+        return (StatusCode::BAD_REQUEST, expected).into_response();
+    };
+    let Ok(_place) = profiles.places.try_acquire() else {
+        return busy();
+    };
+    let began = clock::now().0;
+    let begun = Instant::now();
+    let Ok(before) = spawn_blocking(threads::look).await else {
+        return failed();
+    };
+    tokio::select! {
+        () = sleep(asked.length) => {}
+        () = profiles.drain.cancelled() => {}
+    }
+    let finish = move || {
+        let spent = difference(&before, threads::look());
+        match asked.form {
+            Form::Pprof => file(pprof::encode(
+                &spent,
+                began.saturating_mul(1_000),
+                begun.elapsed(),
+            )),
+            Form::Folded => text(folded(&spent)),
+        }
+    };
+    blocking(finish).await
+}
+
+/// Runs what reads files on a thread that may wait for them.
+async fn blocking(work: impl FnOnce() -> Response + Send + 'static) -> Response {
+    spawn_blocking(work).await.unwrap_or_else(|_| failed())
+}
+
+fn busy() -> Response {
+    let told = format!(
+        "{MOST} profiles are in progress, which is the most: ask again when one has ended\n"
+    );
+    (StatusCode::TOO_MANY_REQUESTS, told).into_response()
+}
+
+fn failed() -> Response {
+    StatusCode::INTERNAL_SERVER_ERROR.into_response()
+}
+
+fn text(text: String) -> Response {
+    (
+        [
+            (header::CONTENT_TYPE, "text/plain; charset=utf-8"),
+            (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        ],
+        text,
+    )
+        .into_response()
+}
+
+fn file(bytes: Vec<u8>) -> Response {
+    let headers = [
+        (header::CONTENT_TYPE, "application/octet-stream"),
+        (
+            header::CONTENT_DISPOSITION,
+            "attachment; filename=\"profile\"",
+        ),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ];
+    (headers, bytes).into_response()
+}
+
+/// `process;thread;part nanoseconds`.
+fn folded(threads: &[Thread]) -> String {
+    let mut text = String::new();
+    for thread in threads {
+        for (mode, nanos) in thread.modes().into_iter().filter(|(_, nanos)| *nanos > 0) {
+            text += &format!("tidegate;{};{} {nanos}\n", thread.name, thread.part(mode));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_query_says_how_long_and_in_which_form() {
+        let asked = |seconds, form| {
+            Some(Asked {
+                length: Duration::from_secs(seconds),
+                form,
+            })
+        };
+        for (query, expected) in [
+            ("", asked(30, Form::Pprof)),
+            ("seconds=1", asked(1, Form::Pprof)),
+            ("debug=1&seconds=60", asked(60, Form::Folded)),
+            ("debug=0", asked(30, Form::Pprof)),
+            ("seconds=0", None),
+            ("seconds=61", None),
+            ("seconds=-1", None),
+            ("seconds=99999999999999999999", None),
+            ("seconds=", None),
+        ] {
+            assert_eq!(Asked::read(query), expected, "{query}");
+        }
+    }
+}

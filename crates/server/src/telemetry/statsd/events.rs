@@ -1,0 +1,100 @@
+//! Events of DogStatsD: what an operator wants to see beside the graphs. They are told with a flush, each at most once in it.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use tidegate_api::Availability;
+
+use crate::telemetry::metrics::Loads;
+
+/// What was told last.
+#[derive(Default)]
+pub(super) struct Events {
+    loaded: u64,
+    refused: u64,
+    lost: bool,
+}
+
+impl Events {
+    /// Writes what has happened since the last time, a line each.
+    pub(super) fn write(
+        &mut self,
+        loads: &Loads,
+        store: Availability,
+        tags: &str,
+        mut out: impl FnMut(&[u8]),
+    ) {
+        let mut event = |title: &str, text: &str, kind: &str| {
+            out(format!(
+                "_e{{{},{}}}:{title}|{text}|t:{kind}{tags}\n",
+                title.len(),
+                text.len()
+            )
+            .as_bytes());
+        };
+        let loaded = loads.success.load(Relaxed);
+        let refused = loads.error.load(Relaxed);
+        if std::mem::replace(&mut self.refused, refused) < refused {
+            let text = "It has mistakes, which the log names. The one before stays in force.";
+            event("Tidegate refused a configuration", text, "error");
+        }
+        if std::mem::replace(&mut self.loaded, loaded) < loaded {
+            event(
+                "Tidegate loaded its configuration",
+                "It is in force.",
+                "success",
+            );
+        }
+        let lost = store == Availability::Down;
+        if std::mem::replace(&mut self.lost, lost) != lost {
+            match store {
+                Availability::Down => event(
+                    "Tidegate lost its store of counters",
+                    "Calls fail; Envoy decides by its failure mode.",
+                    "error",
+                ),
+                _ => event(
+                    "Tidegate has its store of counters again",
+                    "Calls are counted.",
+                    "success",
+                ),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(events: &mut Events, loads: &Loads, store: Availability) -> String {
+        let mut out = Vec::new();
+        events.write(loads, store, "|#a:b", |event| out.extend_from_slice(event));
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn each_change_is_told_once() {
+        let mut events = Events::default();
+        let loads = Loads::default();
+        assert_eq!(written(&mut events, &loads, Availability::Up), "");
+        loads.success.store(7, Relaxed);
+        let text = written(&mut events, &loads, Availability::Up);
+        assert_eq!(
+            text,
+            "_e{33,15}:Tidegate loaded its configuration|It is in force.|t:success|#a:b\n"
+        );
+        loads.error.store(3, Relaxed);
+        let text = written(&mut events, &loads, Availability::Down);
+        assert_eq!(text.lines().count(), 2, "{text}");
+        assert!(
+            text.starts_with("_e{32,") && text.contains("lost its store"),
+            "{text}"
+        );
+        assert_eq!(written(&mut events, &loads, Availability::Down), "");
+        assert!(
+            written(&mut events, &loads, Availability::Degraded)
+                .contains("again|Calls are counted.|t:success")
+        );
+        assert_eq!(written(&mut events, &loads, Availability::Up), "");
+    }
+}

@@ -1,0 +1,304 @@
+//! The connection to the collector: OTLP over HTTP/1.1 or gRPC, with or without TLS.
+
+use std::error::Error;
+use std::io::{self, Write as _};
+
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt as _, Collected, Full, Limited};
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use prost::Message as _;
+use tidegate_pipeline::dial;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
+
+use super::otlp;
+use crate::settings::{self, TraceProtocol};
+use crate::tls::CertificateFileError;
+
+/// The most bytes of an answer, which is a count and a sentence.
+const ANSWER: usize = 64 * 1024;
+/// The most characters of a collector's words in the log.
+const WORDS: usize = 200;
+/// What comes before a message of gRPC: whether it is compressed, and its length.
+const FRAME: usize = 5;
+
+/// What a collector took, which may be a part.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    pub(super) rejected: u64,
+    /// Why it rejected them.
+    pub(super) reason: String,
+}
+
+/// Why a message was not taken.
+#[derive(Debug)]
+pub(super) struct Refused {
+    pub(super) reason: String,
+    pub(super) may_be_repeated: bool,
+}
+
+/// A collector, and the connection to it while there is one.
+#[derive(Debug)]
+pub(super) struct Collector {
+    settings: settings::Collector,
+    connection: Option<Connection>,
+}
+
+#[derive(Debug)]
+struct Connection {
+    requests: Requests,
+    /// Moves its bytes.
+    driver: JoinHandle<()>,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+#[derive(Debug)]
+enum Requests {
+    Http(http1::SendRequest<Full<Bytes>>),
+    Grpc(http2::SendRequest<Full<Bytes>>),
+}
+
+type BoxError = Box<dyn Error + Send + Sync>;
+
+impl Collector {
+    pub(super) fn new(settings: settings::Collector) -> Self {
+        Self {
+            settings,
+            connection: None,
+        }
+    }
+
+    /// The body of a request with this message.
+    pub(super) fn encode(&self, message: &otlp::Request) -> Vec<u8> {
+        let mut body = message.encode_to_vec();
+        if self.settings.gzip {
+            let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+            // Writing to memory cannot fail.
+            let _ = encoder.write_all(&body);
+            body = encoder.finish().unwrap_or_default();
+        }
+        if self.settings.protocol == TraceProtocol::Grpc {
+            let mut frame = Vec::with_capacity(FRAME + body.len());
+            frame.push(u8::from(self.settings.gzip));
+            frame.extend_from_slice(&(body.len() as u32).to_be_bytes());
+            frame.extend_from_slice(&body);
+            body = frame;
+        }
+        body
+    }
+
+    /// Sends a body. A connection that fails is not used again.
+    pub(super) async fn send(&mut self, body: &[u8]) -> Result<Taken, Refused> {
+        let result = match timeout(self.settings.timeout, self.exchange(body)).await {
+            Ok(Ok(answer)) => return read(self.settings.protocol, answer),
+            Ok(Err(error)) => chain(&*error),
+            Err(_) => format!("no answer within {:?}", self.settings.timeout),
+        };
+        self.connection = None;
+        Err(Refused {
+            reason: format!("{}: {result}", self.settings.address()),
+            may_be_repeated: true,
+        })
+    }
+
+    async fn exchange(&mut self, body: &[u8]) -> Result<Response<Collected<Bytes>>, BoxError> {
+        let mut connection = match self.connection.take().filter(Connection::is_open) {
+            Some(connection) => connection,
+            None => self.connect().await?,
+        };
+        let request = self.request(body)?;
+        let answer = match &mut connection.requests {
+            Requests::Http(requests) => {
+                requests.ready().await?;
+                requests.send_request(request).await?
+            }
+            Requests::Grpc(requests) => {
+                requests.ready().await?;
+                requests.send_request(request).await?
+            }
+        };
+        let (head, body) = answer.into_parts();
+        let body = Limited::<Incoming>::new(body, ANSWER).collect().await?;
+        self.connection = Some(connection);
+        Ok(Response::from_parts(head, body))
+    }
+
+    fn request(&self, body: &[u8]) -> Result<Request<Full<Bytes>>, http::Error> {
+        let settings = &self.settings;
+        let mut request = Request::post(&settings.path);
+        let encoding = match settings.protocol {
+            TraceProtocol::Http => {
+                request = request
+                    .header(header::HOST, settings.address())
+                    .header(header::CONTENT_TYPE, "application/x-protobuf");
+                header::CONTENT_ENCODING
+            }
+            TraceProtocol::Grpc => {
+                let scheme = if settings.tls.is_some() {
+                    "https"
+                } else {
+                    "http"
+                };
+                request = Request::post(format!(
+                    "{scheme}://{}{}",
+                    settings.address(),
+                    settings.path
+                ))
+                .header(header::CONTENT_TYPE, "application/grpc")
+                .header(header::TE, "trailers");
+                header::HeaderName::from_static("grpc-encoding")
+            }
+        };
+        if settings.gzip {
+            request = request.header(encoding, "gzip");
+        }
+        let user_agent = HeaderValue::from_static(concat!("tidegate/", env!("CARGO_PKG_VERSION")));
+        request = request.header(header::USER_AGENT, user_agent);
+        for (name, value) in &settings.headers {
+            request = request.header(name, value);
+        }
+        request.body(Full::new(Bytes::copy_from_slice(body)))
+    }
+
+    async fn connect(&self) -> Result<Connection, BoxError> {
+        let settings = &self.settings;
+        let socket = dial(&settings.host, settings.port).await?;
+        socket.set_nodelay(true)?;
+        let Some(tls) = &settings.tls else {
+            return self.greet(socket).await;
+        };
+        let name = ServerName::try_from(settings.host.clone())?;
+        let flaws = |flaws: Vec<CertificateFileError>| {
+            flaws
+                .iter()
+                .map(ToString::to_string)
+                .collect::<Vec<_>>()
+                .join("; ")
+        };
+        let connector = TlsConnector::from(tls.load().map_err(flaws)?);
+        self.greet(connector.connect(name, socket).await?).await
+    }
+
+    async fn greet<S>(&self, socket: S) -> Result<Connection, BoxError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let socket = TokioIo::new(socket);
+        // How a connection ended is told to the request that waits for it. The connection is its driver's owner, and aborts it.
+        Ok(match self.settings.protocol {
+            TraceProtocol::Http => {
+                let (requests, work) = http1::handshake(socket).await?;
+                Connection {
+                    requests: Requests::Http(requests),
+                    driver: tokio::spawn(async { drop(work.await) }),
+                }
+            }
+            TraceProtocol::Grpc => {
+                let (requests, work) = http2::handshake(TokioExecutor::new(), socket).await?;
+                Connection {
+                    requests: Requests::Grpc(requests),
+                    driver: tokio::spawn(async { drop(work.await) }),
+                }
+            }
+        })
+    }
+}
+
+impl Connection {
+    fn is_open(&self) -> bool {
+        !match &self.requests {
+            Requests::Http(requests) => requests.is_closed(),
+            Requests::Grpc(requests) => requests.is_closed(),
+        }
+    }
+}
+
+/// What a collector has answered.
+fn read(protocol: TraceProtocol, answer: Response<Collected<Bytes>>) -> Result<Taken, Refused> {
+    let (head, body) = answer.into_parts();
+    if !head.status.is_success() {
+        let again = [
+            StatusCode::TOO_MANY_REQUESTS,
+            StatusCode::BAD_GATEWAY,
+            StatusCode::SERVICE_UNAVAILABLE,
+            StatusCode::GATEWAY_TIMEOUT,
+        ];
+        let reason = format!("the collector answered with HTTP {}", head.status);
+        return Err(Refused {
+            reason,
+            may_be_repeated: again.contains(&head.status),
+        });
+    }
+    let mut message = 0;
+    if protocol == TraceProtocol::Grpc {
+        let code = body
+            .trailers()
+            .and_then(|trailers| trailers.get("grpc-status"));
+        let code = code
+            .or_else(|| head.headers.get("grpc-status"))
+            .map_or(tonic::Code::Unknown, |code| {
+                tonic::Code::from_bytes(code.as_bytes())
+            });
+        check(code)?;
+        message = FRAME;
+    }
+    let body = body.to_bytes();
+    let answer = body
+        .get(message..)
+        .and_then(|message| otlp::Response::decode(message).ok());
+    let Some(partial) = answer.and_then(|answer| answer.partial_success) else {
+        return Ok(Taken::default());
+    };
+    let words: String = partial.error_message.chars().take(WORDS).collect();
+    let reason = format!("the collector rejected them: {words:?}");
+    Ok(Taken {
+        rejected: u64::try_from(partial.rejected_spans).unwrap_or(0),
+        reason,
+    })
+}
+
+/// Which codes may be repeated is said by OTLP.
+fn check(code: tonic::Code) -> Result<(), Refused> {
+    use tonic::Code;
+    let may_be_repeated = match code {
+        Code::Ok => return Ok(()),
+        Code::Cancelled
+        | Code::DeadlineExceeded
+        | Code::Aborted
+        | Code::OutOfRange
+        | Code::ResourceExhausted
+        | Code::Unavailable
+        | Code::DataLoss => true,
+        _ => false,
+    };
+    Err(Refused {
+        reason: format!("the collector answered with {code:?}"),
+        may_be_repeated,
+    })
+}
+
+fn chain(error: &(dyn Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| (*error).source());
+    // An error of the system says what it is about only with its kind.
+    causes
+        .map(|cause| {
+            cause
+                .downcast_ref::<io::Error>()
+                .map_or_else(|| cause.to_string(), io::Error::to_string)
+        })
+        .collect::<Vec<_>>()
+        .join(": ")
+}

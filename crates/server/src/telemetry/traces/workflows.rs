@@ -1,0 +1,225 @@
+//! What traces show of workflows: the calls that create them, and the attempts of their jobs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_api::{CallSpan, Creations, Exporter, TraceContext, attempt_context};
+use tidegate_workflow::{AttemptEnd, AttemptOutcome, Attempts, LeaseEnd, Timestamp};
+
+use super::record::{Record, Side, Span};
+use super::{Traces, Value, sampler};
+use crate::net::clock;
+
+/// The name of the span of an attempt. What definitions name is in its attributes.
+const ATTEMPT: &str = "job attempt";
+/// That of a call that creates workflows.
+const CREATION: &str = "create workflows";
+/// The most characters of the error of an attempt.
+const ERROR: usize = 512;
+
+type Attributes = Vec<(&'static str, Value)>;
+
+impl Traces {
+    /// What the API needs to have its spans exported.
+    pub(crate) fn of_api(&self) -> Exporter {
+        let begins = self.clone();
+        let ends = self.clone();
+        Exporter {
+            begin: Arc::new(move |caller| begins.begin_creation(caller)),
+            end: Arc::new(move |call| ends.queue.add(of_call(call))),
+        }
+    }
+
+    /// Exports the attempts of workflows whose creation was sampled.
+    pub(crate) fn of_attempts(&self) -> Attempts {
+        let queue = Arc::clone(&self.queue);
+        Attempts::new(move |end| {
+            if let Some(record) = of_attempt(end) {
+                queue.add(record);
+            }
+        })
+    }
+
+    /// Where the span of a call is whose caller is there, if it is sampled: as the caller decided, else by the ratio.
+    fn begin_creation(&self, caller: Option<&TraceContext>) -> Option<TraceContext> {
+        let trace = caller.map_or_else(sampler::random_id, |caller| caller.trace);
+        let sampled = caller
+            .and_then(|caller| caller.sampled)
+            .unwrap_or_else(|| self.sampler.takes(trace));
+        let state = || caller.map_or_else(String::new, |caller| caller.state.clone());
+        sampled.then(|| TraceContext {
+            trace,
+            span: fastrand::u64(1..),
+            sampled: Some(true),
+            state: state(),
+        })
+    }
+}
+
+/// The record of one span.
+fn record(
+    name: &'static str,
+    (context, parent): (TraceContext, Option<u64>),
+    times: [u64; 2],
+) -> Record {
+    let TraceContext {
+        trace,
+        span: id,
+        state,
+        ..
+    } = context;
+    let [start, end] = times;
+    let span = Span {
+        name,
+        id,
+        parent,
+        start,
+        end,
+        attributes: Vec::new(),
+    };
+    Record {
+        trace,
+        has_remote_parent: parent.is_some(),
+        state,
+        spans: vec![span],
+        ..Record::default()
+    }
+}
+
+fn of_call(call: CallSpan<'_>) -> Record {
+    let CallSpan {
+        route,
+        context,
+        parent,
+        begun,
+        status,
+        created,
+    } = call;
+    let end = nanos(Timestamp::from_micros(clock::now().0));
+    let took = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    let mut record = record(CREATION, (context, parent), [end.saturating_sub(took), end]);
+    let text = |text: &str| Value::Text(text.to_owned());
+    let mut attributes = vec![
+        ("http.request.method", text("POST")),
+        ("http.route", text(route)),
+    ];
+    if let Some(status) = status {
+        attributes.push((
+            "http.response.status_code",
+            Value::Integer(status.as_u16().into()),
+        ));
+    }
+    match created {
+        Creations::None => {}
+        Creations::One {
+            workflow,
+            name,
+            existing,
+        } => attributes.extend([
+            ("tidegate.workflow.id", Value::Text(workflow.to_string())),
+            ("tidegate.workflow.name", text(name)),
+            (
+                "tidegate.workflow.existing",
+                text(if existing { "true" } else { "false" }),
+            ),
+        ]),
+        Creations::Many { asked, created } => attributes.extend([
+            ("tidegate.workflows.asked", Value::Integer(asked as i64)),
+            ("tidegate.workflows.created", Value::Integer(created as i64)),
+        ]),
+    }
+    record.spans[0].attributes = attributes;
+    record.failure = match status {
+        None => Some("the caller did not wait for the answer".to_owned()),
+        Some(status) => status
+            .is_server_error()
+            .then(|| "the call failed".to_owned()),
+    };
+    record
+}
+
+/// The record of an attempt. None: the trace of its workflow is not sampled, or there is none.
+fn of_attempt(end: &AttemptEnd<'_>) -> Option<Record> {
+    let AttemptEnd {
+        workflow,
+        graph,
+        job,
+        during,
+        at,
+        outcome,
+    } = end;
+    let (context, parent) = attempt_context(graph, (*workflow, *job), during.fence)?;
+    let started = during.started_at?;
+    let mut record = record(
+        ATTEMPT,
+        (context, Some(parent)),
+        [nanos(started), nanos(*at).max(nanos(started))],
+    );
+    record.side = Side::Producer;
+    let about = &graph.jobs[job.index()];
+    let text = |text: &str| Value::Text(text.to_owned());
+    let mut attributes: Attributes = vec![
+        ("messaging.system", text("tidegate")),
+        ("messaging.destination.name", text(&about.queue)),
+        ("tidegate.workflow.id", Value::Text(workflow.to_string())),
+        ("tidegate.workflow.name", text(&graph.label.name)),
+        ("tidegate.job", text(&about.name)),
+        ("tidegate.handler", text(&about.handler)),
+        ("tidegate.attempt", Value::Integer(during.attempt.into())),
+        ("tidegate.outcome", text(word(*outcome))),
+    ];
+    if let Some(worker) = &during.worker {
+        attributes.push(("tidegate.worker", text(worker)));
+    }
+    if let Some(ready) = during.ready_at {
+        attributes.push((
+            "tidegate.waited_ms",
+            Value::Integer(millis(started.since(ready))),
+        ));
+    }
+    record.spans[0].attributes = attributes;
+    record.failure = failure(*outcome);
+    Some(record)
+}
+
+/// How an attempt ended, in a word.
+const fn word(outcome: AttemptOutcome<'_>) -> &'static str {
+    match outcome {
+        AttemptOutcome::Succeeded => "succeeded",
+        AttemptOutcome::Failed { .. } => "failed",
+        AttemptOutcome::GivenBack => "given_back",
+        AttemptOutcome::Throttled => "throttled",
+        AttemptOutcome::Crashed => "crashed",
+        AttemptOutcome::Revoked(end) => end.word(),
+    }
+}
+
+/// Why an attempt failed, if it did. Who takes a job away from its worker knows what for.
+fn failure(outcome: AttemptOutcome<'_>) -> Option<String> {
+    match outcome {
+        AttemptOutcome::Failed { kind, message } => {
+            Some(format!("{kind}: {message}").chars().take(ERROR).collect())
+        }
+        AttemptOutcome::Revoked(LeaseEnd::Expired) => {
+            Some("the worker did not report or extend its lease in time".to_owned())
+        }
+        AttemptOutcome::Crashed => Some("its process has died".to_owned()),
+        AttemptOutcome::Revoked(LeaseEnd::TimedOut) => {
+            Some("the attempt took longer than its timeout".to_owned())
+        }
+        AttemptOutcome::Succeeded
+        | AttemptOutcome::GivenBack
+        | AttemptOutcome::Throttled
+        | AttemptOutcome::Revoked(
+            LeaseEnd::Cancelled | LeaseEnd::EndedByHand | LeaseEnd::Restarted,
+        ) => None,
+    }
+}
+
+fn nanos(at: Timestamp) -> u64 {
+    at.micros().saturating_mul(1_000)
+}
+
+fn millis(span: Duration) -> i64 {
+    i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
+}

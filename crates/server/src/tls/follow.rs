@@ -1,0 +1,347 @@
+//! Notices changed files, and makes again what was made of them.
+//!
+//! A thread of its own looks at the files every second. That works on every file system and for every way to replace a file: renamed over,
+//! a symbolic link that is swapped above it, or written in place.
+
+use std::collections::hash_map::DefaultHasher;
+use std::fs::{self, Metadata};
+use std::hash::{Hash as _, Hasher as _};
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+use super::counts::FileKind;
+use super::named_file::{CertificateFileError, NamedFile};
+use super::validity::{Validity, ValidityStatus};
+use crate::net::clock;
+use crate::net::runtime::ThreadRuntime;
+use crate::supervise::{Supervisor, failpoint};
+use crate::telemetry::metrics::Metrics;
+
+/// The name of the thread.
+const PART: &str = "certificates";
+/// How often the files are looked at.
+const LOOK: Duration = Duration::from_secs(1);
+/// So long after a change the contents are compared as well: two changes within one tick of a file system's clock look like one.
+const RECENT: Duration = Duration::from_secs(4);
+/// How often a certificate that is over, or nearly, is told of.
+const WARNING_INTERVAL: Duration = Duration::from_secs(86_400);
+
+type Make = Box<dyn FnMut() -> Result<ReloadedFiles, Vec<CertificateFileError>> + Send>;
+
+/// What was made of files, before anything uses it.
+pub(crate) struct ReloadedFiles {
+    validity: Option<Validity>,
+    apply: Box<dyn FnOnce() + Send>,
+}
+
+impl ReloadedFiles {
+    /// `apply` puts it in the place of what was there.
+    pub(crate) fn new(validity: Option<Validity>, apply: impl FnOnce() + Send + 'static) -> Self {
+        Self {
+            validity,
+            apply: Box::new(apply),
+        }
+    }
+}
+
+/// Something that is made of files, and made again when they change.
+pub(crate) struct WatchedFiles {
+    kind: FileKind,
+    /// Whose they are, in a word, for messages and metrics.
+    of: &'static str,
+    files: Vec<NamedFile>,
+    make: Make,
+    looks: FileStamps,
+    told: Option<(ValidityStatus, Instant)>,
+    validity: Option<Validity>,
+}
+
+/// What was seen of the files.
+#[derive(Debug, Default)]
+struct FileStamps {
+    marks: Vec<Option<Mark>>,
+    changed: Option<Instant>,
+    /// What the files contained at the last look,
+    seen: Option<u64>,
+    /// and when they were last used.
+    used: Option<u64>,
+}
+
+/// What changes when a file does.
+type Mark = (u64, u64, u64, (i64, i64), (i64, i64));
+
+impl WatchedFiles {
+    /// `make` reads `files`; its errors leave what was there as it is.
+    pub(crate) fn new(
+        of: &'static str,
+        files: Vec<NamedFile>,
+        make: impl FnMut() -> Result<ReloadedFiles, Vec<CertificateFileError>> + Send + 'static,
+    ) -> Self {
+        Self {
+            kind: FileKind::Certificates,
+            of,
+            files,
+            make: Box::new(make),
+            looks: FileStamps::default(),
+            told: None,
+            validity: None,
+        }
+    }
+
+    /// As [`WatchedFiles::new`], for the tokens of the API.
+    pub(crate) fn tokens(
+        file: NamedFile,
+        make: impl FnMut() -> Result<ReloadedFiles, Vec<CertificateFileError>> + Send + 'static,
+    ) -> Self {
+        Self {
+            kind: FileKind::Tokens,
+            ..Self::new("api", vec![file], make)
+        }
+    }
+
+    /// Uses the files if they have changed.
+    fn look(&mut self, metrics: &Metrics, now: i64) {
+        if !self.looks.is_due(&self.files) {
+            return;
+        }
+        let Self { kind, of, make, .. } = &mut *self;
+        let what = kind.word();
+        let of = *of;
+        let counts = metrics.certificates.loads(*kind);
+        counts.attempts.fetch_add(1, Relaxed);
+        match make() {
+            Ok(ReloadedFiles { validity, .. }) if would_end(self.validity, validity, now) => {
+                counts.failures.fetch_add(1, Relaxed);
+                warn!(
+                    of,
+                    "the changed certificate has expired already, and the old one stays, which is still valid"
+                );
+            }
+            Ok(ReloadedFiles { validity, apply }) => {
+                apply();
+                info!(of, "{what} are loaded");
+                self.validity = validity;
+                self.told = None;
+                metrics.certificates.set_validity(of, validity);
+            }
+            Err(flaws) => {
+                counts.failures.fetch_add(1, Relaxed);
+                for flaw in flaws {
+                    warn!(
+                        of,
+                        "changed {what} cannot be used, and the old ones stay: {flaw}"
+                    );
+                }
+            }
+        }
+    }
+
+    /// Tells of a certificate whose time is over, or nearly.
+    fn remind(&mut self, now: i64) {
+        let Some(validity) = self.validity else {
+            return;
+        };
+        let standing = validity.standing(now);
+        if self
+            .told
+            .is_some_and(|(told, at)| told == standing && at.elapsed() < WARNING_INTERVAL)
+        {
+            return;
+        }
+        self.told = Some((standing, Instant::now()));
+        let of = self.of;
+        let seconds = validity.left(now);
+        match standing {
+            ValidityStatus::Good => {}
+            ValidityStatus::NotYet => {
+                warn!(
+                    of,
+                    "the certificate is not valid yet, or the clock of this machine is wrong: others refuse it"
+                );
+            }
+            ValidityStatus::NearlyOver => warn!(
+                of,
+                seconds, "the certificate is valid for a short time only: renew it"
+            ),
+            ValidityStatus::Over => error!(
+                of,
+                "the certificate has expired, and others refuse it: renew it"
+            ),
+        }
+    }
+}
+
+/// Whether a certificate that is valid would be replaced by one that is not any more, as a backup that is put in its place.
+fn would_end(old: Option<Validity>, new: Option<Validity>, now: i64) -> bool {
+    let is_over = |validity: Validity| validity.standing(now) == ValidityStatus::Over;
+    old.is_some_and(|old| !is_over(old)) && new.is_some_and(is_over)
+}
+
+impl FileStamps {
+    /// Whether the files have changed since they were used, and are the same as at the last look: they may be half written.
+    fn is_due(&mut self, files: &[NamedFile]) -> bool {
+        let marks: Vec<_> = files
+            .iter()
+            .map(|file| fs::metadata(&file.path).ok().map(|file| mark(&file)))
+            .collect();
+        if self.marks != marks {
+            self.marks = marks;
+            self.changed = Some(Instant::now());
+        }
+        if self.changed.is_none_or(|at| at.elapsed() >= RECENT) {
+            return false;
+        }
+        let now = contents(files);
+        let rests = self.seen.replace(now).is_none_or(|seen| seen == now);
+        rests && self.used != Some(now) && {
+            self.used = Some(now);
+            true
+        }
+    }
+}
+
+fn mark(file: &Metadata) -> Mark {
+    (
+        file.dev(),
+        file.ino(),
+        file.size(),
+        (file.mtime(), file.mtime_nsec()),
+        (file.ctime(), file.ctime_nsec()),
+    )
+}
+
+fn contents(files: &[NamedFile]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for file in files {
+        file.bytes().map_err(|error| error.kind()).hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+/// Looks at `all`, and follows them on a thread of its own until the server drains.
+///
+/// # Errors
+/// The system refuses a thread.
+pub(crate) fn follow(
+    mut all: Vec<WatchedFiles>,
+    metrics: Arc<Metrics>,
+    supervisor: &Supervisor,
+) -> io::Result<()> {
+    if all.is_empty() {
+        return Ok(());
+    }
+    for kind in [FileKind::Certificates, FileKind::Tokens] {
+        let files = all
+            .iter()
+            .filter(|one| one.kind == kind)
+            .map(|one| one.files.len())
+            .sum();
+        metrics.certificates.loads(kind).files.store(files, Relaxed);
+    }
+    // Before anybody asks for metrics.
+    for one in &mut all {
+        one.look(&metrics, now());
+    }
+    let drain = supervisor.drain.clone();
+    supervisor.restarting_thread(PART, move || match ThreadRuntime::new() {
+        Ok(runtime) => runtime.block_on(failpoint::with(
+            PART.into(),
+            turns(&mut all, &metrics, &drain),
+        )),
+        Err(error) => error!(%error, "the system refuses a runtime for certificates"),
+    })
+}
+
+async fn turns(all: &mut [WatchedFiles], metrics: &Metrics, drain: &CancellationToken) {
+    loop {
+        for one in all.iter_mut() {
+            one.look(metrics, now());
+            one.remind(now());
+        }
+        tokio::select! {
+            () = sleep(LOOK) => {}
+            () = drain.cancelled() => return,
+        }
+    }
+}
+
+/// Seconds since 1970.
+fn now() -> i64 {
+    (clock::now().0 / 1_000_000).cast_signed()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    struct Folder(tempfile::TempDir);
+
+    impl Folder {
+        fn file(&self, name: &str) -> NamedFile {
+            NamedFile {
+                variable: "TEST",
+                path: self.0.path().join(name),
+            }
+        }
+
+        fn write(&self, name: &str, text: &str) -> PathBuf {
+            let path = self.file(name).path;
+            fs::write(&path, text).unwrap();
+            path
+        }
+    }
+
+    #[test]
+    fn only_a_certificate_that_is_over_does_not_replace_one_that_is_valid() {
+        let valid = |from, until| Some(Validity { from, until });
+        for (old, new, expected) in [
+            (valid(0, 100), valid(0, 40), true),
+            (valid(0, 100), valid(0, 60), false),
+            (valid(0, 100), valid(60, 100), false),
+            (valid(60, 100), valid(0, 40), true),
+            (valid(0, 40), valid(0, 30), false),
+            (None, valid(0, 40), false),
+            (valid(0, 100), None, false),
+        ] {
+            assert_eq!(would_end(old, new, 50), expected, "{old:?} {new:?}");
+        }
+    }
+
+    #[test]
+    fn every_way_to_replace_a_file_is_noticed_once_it_rests() {
+        let folder = Folder(tempfile::tempdir().unwrap());
+        folder.write("a", "1");
+        fs::create_dir(folder.0.path().join("v1")).unwrap();
+        folder.write("v1/b", "1");
+        std::os::unix::fs::symlink("v1", folder.0.path().join("data")).unwrap();
+        let files = [folder.file("a"), folder.file("data/b")];
+        let mut looks = FileStamps::default();
+        let mut check = |what: &str, expected: [bool; 3]| {
+            assert_eq!([(); 3].map(|()| looks.is_due(&files)), expected, "{what}");
+        };
+        check("at the start", [true, false, false]);
+        folder.write("a", "2");
+        check("written in place, of the same length", [false, true, false]);
+        fs::rename(folder.write("new", "3"), folder.0.path().join("a")).unwrap();
+        check("renamed over", [false, true, false]);
+        fs::create_dir(folder.0.path().join("v2")).unwrap();
+        folder.write("v2/b", "2");
+        std::os::unix::fs::symlink("v2", folder.0.path().join("new")).unwrap();
+        fs::rename(folder.0.path().join("new"), folder.0.path().join("data")).unwrap();
+        check("a link swapped above it", [false, true, false]);
+        fs::remove_file(folder.0.path().join("a")).unwrap();
+        check("gone", [false, true, false]);
+        folder.write("a", "3");
+        check("there again", [false, true, false]);
+        folder.write("a", "3");
+        check("the same again", [false, false, false]);
+    }
+}

@@ -1,0 +1,120 @@
+//! A file that a variable names, and what is read of it.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use tokio_rustls::rustls::pki_types::pem::{Error as PemError, PemObject as _};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::regular_file;
+
+/// The most bytes of a file. All authorities of a system together take a quarter of it.
+const MOST: u64 = 1 << 20;
+
+/// A file, and the variable that names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedFile {
+    /// The variable.
+    pub variable: &'static str,
+    /// The file.
+    pub path: PathBuf,
+}
+
+/// A certificate chain, leaf first, and its key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pair {
+    /// The chain.
+    pub chain: NamedFile,
+    /// The key.
+    pub key: NamedFile,
+}
+
+/// What is wrong with a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct CertificateFileError {
+    pub(crate) file: NamedFile,
+    pub(crate) reason: String,
+}
+
+impl fmt::Display for CertificateFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            file: NamedFile { variable, path },
+            reason,
+        } = self;
+        write!(f, "{variable}='{}': {reason}", path.display())
+    }
+}
+
+impl NamedFile {
+    pub(crate) fn flaw(&self, reason: impl Into<String>) -> CertificateFileError {
+        CertificateFileError {
+            file: self.clone(),
+            reason: reason.into(),
+        }
+    }
+
+    /// The whole file.
+    pub(super) fn bytes(&self) -> io::Result<Vec<u8>> {
+        regular_file::read(&self.path, MOST)
+    }
+
+    /// As [`NamedFile::bytes`].
+    pub(crate) fn read(&self) -> Result<Vec<u8>, CertificateFileError> {
+        self.bytes()
+            .map_err(|error| self.flaw(format!("cannot read the file: {error}")))
+    }
+
+    /// All certificates in it, at least one.
+    pub(crate) fn certificates(
+        &self,
+    ) -> Result<Vec<CertificateDer<'static>>, CertificateFileError> {
+        self.certificates_in(&self.read()?)
+    }
+
+    /// All certificates in what was read of it, at least one.
+    pub(super) fn certificates_in(
+        &self,
+        bytes: &[u8],
+    ) -> Result<Vec<CertificateDer<'static>>, CertificateFileError> {
+        let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(bytes).collect();
+        match read {
+            Ok(certificates) if !certificates.is_empty() => Ok(certificates),
+            Ok(_) => {
+                Err(self.flaw("it has no certificate in PEM form (-----BEGIN CERTIFICATE-----)"))
+            }
+            Err(error) => Err(self.flaw(broken(&error))),
+        }
+    }
+
+    /// The first key in it.
+    pub(crate) fn key(&self) -> Result<PrivateKeyDer<'static>, CertificateFileError> {
+        self.key_in(&self.read()?)
+    }
+
+    /// The first key in what was read of it.
+    pub(super) fn key_in(
+        &self,
+        bytes: &[u8],
+    ) -> Result<PrivateKeyDer<'static>, CertificateFileError> {
+        PrivateKeyDer::from_pem_slice(bytes).map_err(|error| {
+            let encrypted = bytes.windows(9).any(|word| word == b"ENCRYPTED");
+            match error {
+                PemError::NoItemsFound if encrypted => {
+                    self.flaw("the key is encrypted, and nobody is there to type its passphrase; write it without one")
+                }
+                PemError::NoItemsFound => self.flaw("it has no private key in PEM form (-----BEGIN PRIVATE KEY-----)"),
+                error => self.flaw(broken(&error)),
+            }
+        })
+    }
+}
+
+/// The library's words would quote what may be a key.
+fn broken(error: &PemError) -> &'static str {
+    match error {
+        PemError::MissingSectionEnd { .. } => "its PEM form is cut: the END line is missing",
+        _ => "its PEM form is broken",
+    }
+}

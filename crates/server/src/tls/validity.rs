@@ -1,0 +1,219 @@
+//! When a certificate is valid, read from its bytes: the TLS library checks the certificates of others and does not tell of our own.
+
+use tokio_rustls::rustls::pki_types::CertificateDer;
+
+/// Seconds since 1970 from which, and up to which, a chain is valid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Validity {
+    pub(crate) from: i64,
+    pub(crate) until: i64,
+}
+
+/// A certificate is nearly over in the last tenth of its life, and at most so many seconds before its end: renewal begins earlier.
+const SOON: i64 = 7 * 86_400;
+
+/// What to think of a chain at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ValidityStatus {
+    NotYet,
+    Good,
+    NearlyOver,
+    Over,
+}
+
+// Tags of ASN.1.
+const SEQUENCE: u8 = 0x30;
+const VERSION: u8 = 0xa0;
+const UTC_TIME: u8 = 0x17;
+const GENERALIZED_TIME: u8 = 0x18;
+
+impl Validity {
+    /// The time in which all certificates of a chain are valid. None: one of them cannot be read.
+    pub(crate) fn of(chain: &[CertificateDer<'_>]) -> Option<Self> {
+        let each: Option<Vec<Self>> = chain
+            .iter()
+            .map(|certificate| Self::of_one(certificate))
+            .collect();
+        each?.into_iter().reduce(|all, one| Self {
+            from: all.from.max(one.from),
+            until: all.until.min(one.until),
+        })
+    }
+
+    /// `Certificate { TBSCertificate { [0] version?, serial, signature, issuer, Validity { from, until }, .. }, .. }`
+    fn of_one(der: &[u8]) -> Option<Self> {
+        let mut rest = Element::read(&mut { der })?.within(SEQUENCE)?;
+        let mut fields = Element::read(&mut rest)?.within(SEQUENCE)?;
+        if Element::read(&mut { fields })?.tag == VERSION {
+            Element::read(&mut fields)?;
+        }
+        for _serial_signature_issuer in 0..3 {
+            Element::read(&mut fields)?;
+        }
+        let mut times = Element::read(&mut fields)?.within(SEQUENCE)?;
+        Some(Self {
+            from: Element::read(&mut times)?.time()?,
+            until: Element::read(&mut times)?.time()?,
+        })
+    }
+
+    /// Seconds that are left; less than 0 when it is over.
+    pub(crate) fn left(self, now: i64) -> i64 {
+        self.until.saturating_sub(now)
+    }
+
+    pub(crate) fn standing(self, now: i64) -> ValidityStatus {
+        let life = self.until.saturating_sub(self.from);
+        match self.left(now) {
+            _ if now < self.from => ValidityStatus::NotYet,
+            left if left < 0 => ValidityStatus::Over,
+            left if left < SOON.min(life / 10) => ValidityStatus::NearlyOver,
+            _ => ValidityStatus::Good,
+        }
+    }
+}
+
+/// An element of DER.
+struct Element<'a> {
+    tag: u8,
+    content: &'a [u8],
+}
+
+impl<'a> Element<'a> {
+    /// Takes the first element off `bytes`.
+    fn read(bytes: &mut &'a [u8]) -> Option<Self> {
+        let (&[tag, first], mut rest) = bytes.split_first_chunk()?;
+        let length = match first {
+            0..=0x7f => usize::from(first),
+            // So many bytes of length: a certificate needs at most three.
+            0x81..=0x83 => {
+                let (length, after) = rest.split_at_checked(usize::from(first & 0x7f))?;
+                rest = after;
+                length
+                    .iter()
+                    .fold(0, |length, byte| length << 8 | usize::from(*byte))
+            }
+            _ => return None,
+        };
+        let (content, after) = rest.split_at_checked(length)?;
+        *bytes = after;
+        Some(Self { tag, content })
+    }
+
+    fn within(self, tag: u8) -> Option<&'a [u8]> {
+        (self.tag == tag).then_some(self.content)
+    }
+
+    /// `YYMMDDhhmmssZ` or `YYYYMMDDhhmmssZ`.
+    fn time(self) -> Option<i64> {
+        let text = str::from_utf8(self.content).ok()?.strip_suffix('Z')?;
+        let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+        let (year, rest) = match self.tag {
+            UTC_TIME if digits && text.len() == 12 => {
+                let year: i64 = text[..2].parse().ok()?;
+                (
+                    if year < 50 { 2000 + year } else { 1900 + year },
+                    &text[2..],
+                )
+            }
+            GENERALIZED_TIME if digits && text.len() == 14 => (text[..4].parse().ok()?, &text[4..]),
+            _ => return None,
+        };
+        let part = |at: usize| rest[at..at + 2].parse::<i64>().ok();
+        Some(days(year, part(0)?, part(2)?) * 86_400 + part(4)? * 3_600 + part(6)? * 60 + part(8)?)
+    }
+}
+
+/// Days since 1970-01-01, in the Gregorian calendar. Years begin in March here, so that a leap day is the last one.
+fn days(year: i64, month: i64, day: i64) -> i64 {
+    let (year, month) = if month > 2 {
+        (year, month - 3)
+    } else {
+        (year - 1, month + 9)
+    };
+    365 * year + year.div_euclid(4) - year.div_euclid(100)
+        + year.div_euclid(400)
+        + (153 * month + 2) / 5
+        + day
+        - 1
+        - 719_468
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+
+    fn certificate(from: (i32, u8, u8), until: (i32, u8, u8)) -> CertificateDer<'static> {
+        let mut params = CertificateParams::new(vec!["a".to_owned()]).unwrap();
+        params.not_before = date_time_ymd(from.0, from.1, from.2);
+        params.not_after = date_time_ymd(until.0, until.1, until.2);
+        params
+            .self_signed(&KeyPair::generate().unwrap())
+            .unwrap()
+            .der()
+            .clone()
+    }
+
+    #[test]
+    fn the_time_of_a_certificate_is_read() {
+        let check = |from, until, expected| {
+            let read = Validity::of(&[certificate(from, until)]).unwrap();
+            assert_eq!((read.from, read.until), expected, "{from:?} {until:?}");
+        };
+        check((1970, 1, 1), (2026, 11, 23), (0, 1_795_392_000));
+        check((2000, 2, 29), (2049, 12, 31), (951_782_400, 2_524_521_600));
+        check((2024, 3, 1), (2100, 3, 1), (1_709_251_200, 4_107_542_400));
+    }
+
+    #[test]
+    fn a_chain_is_valid_while_all_of_it_is() {
+        let chain = [
+            certificate((2020, 1, 1), (2040, 1, 1)),
+            certificate((2021, 1, 1), (2039, 1, 1)),
+        ];
+        let [first, second] = chain
+            .each_ref()
+            .map(|one| Validity::of(std::slice::from_ref(one)).unwrap());
+        let all = Validity::of(&chain).unwrap();
+        assert_eq!((all.from, all.until), (second.from, second.until));
+        assert!(first.from < all.from && all.until < first.until);
+    }
+
+    #[test]
+    fn every_cut_certificate_is_refused_without_a_panic() {
+        let whole = certificate((2020, 1, 1), (2040, 1, 1));
+        for length in 0..whole.len() {
+            assert_eq!(Validity::of_one(&whole[..length]), None, "{length}");
+        }
+        let mut changed = whole.to_vec();
+        for at in 0..whole.len() {
+            changed[at] ^= 0x55;
+            let _ = Validity::of_one(&changed);
+            changed[at] ^= 0x55;
+        }
+    }
+
+    #[test]
+    fn the_last_tenth_of_a_life_is_told_of() {
+        let day = 86_400;
+        let check = |life: i64, at: i64, expected| {
+            assert_eq!(
+                Validity {
+                    from: 0,
+                    until: life
+                }
+                .standing(at),
+                expected,
+                "{life} {at}"
+            );
+        };
+        check(90 * day, -1, ValidityStatus::NotYet);
+        check(90 * day, 0, ValidityStatus::Good);
+        check(90 * day, 82 * day, ValidityStatus::Good);
+        check(90 * day, 84 * day, ValidityStatus::NearlyOver);
+        check(90 * day, 91 * day, ValidityStatus::Over);
+        check(day, day / 2, ValidityStatus::Good);
+        check(day, day - day / 20, ValidityStatus::NearlyOver);
+    }
+}

@@ -1,0 +1,348 @@
+//! Looks at queues and jobs for the metrics, while somebody reads them: the largest queues each time, and all others in turn, so that a look is small however
+//! much there is.
+
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use tidegate_api::{Activity, Census, MOST_QUEUES, OVERFLOW, QueueSample};
+use tidegate_workflow::{
+    Cursor, Engine, Filter, JobState, Order, Query, QueueState, RunningCursor, RunningJobs, Status,
+    Timestamp,
+};
+use tokio::time::sleep;
+
+use super::clock::StoreClock;
+
+/// The wait between two looks.
+const APART: Duration = Duration::from_secs(5);
+/// How many queues are read of those that take turns.
+const QUEUES: usize = 1_000;
+/// How many of the largest queues are read each time, where there are more than one page.
+const LARGEST: usize = 250;
+/// Of how many queues running jobs are counted each by itself.
+const RUNNING_QUEUES: usize = 10_000;
+/// How many workflows that have not ended are read for the numbers of their jobs.
+const WORKFLOWS: usize = 1_000;
+
+/// Looks until it is dropped.
+pub(super) async fn run(engine: &Engine, clock: &StoreClock, activity: &Activity) {
+    let mut queues = QueueSampler::default();
+    let mut jobs = JobSampler::default();
+    let mut running = RunningSampler::default();
+    loop {
+        sleep(APART).await;
+        activity.wanted().await;
+        if let Ok(counts) = engine.count(&Filter::default()).await {
+            let workflows = counts
+                .found
+                .into_iter()
+                .map(|(status, number)| (status.word(), number))
+                .collect();
+            let jobs = jobs.sample(engine).await.unwrap_or_default();
+            activity.put_census(Census {
+                workflows,
+                jobs,
+                home_partitions: engine.home_partitions() as u64,
+            });
+        }
+        running.sample(engine).await;
+        if let Some(samples) = queues.sample(engine, clock, &running.last).await {
+            activity.put_queues(samples);
+        }
+    }
+}
+
+/// Numbers of jobs by queue.
+type Numbered = HashMap<String, u64>;
+
+/// Many queues together.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sum {
+    ready: u64,
+    oldest: Option<Timestamp>,
+}
+
+impl Sum {
+    fn add(&mut self, queue: &QueueState) {
+        self.ready += queue.ready;
+        self.oldest = self.oldest.into_iter().chain(queue.oldest).min();
+    }
+}
+
+/// What is known of queues.
+#[derive(Debug, Default)]
+struct QueueSampler {
+    /// The largest.
+    known: HashMap<String, QueueState>,
+    /// Where the next page begins. None: with the first queue.
+    after: Option<String>,
+    /// All others of the turn that goes on, and of the last one.
+    others: Sum,
+    last_others: Sum,
+}
+
+impl QueueSampler {
+    /// None: the store does not answer.
+    async fn sample(
+        &mut self,
+        engine: &Engine,
+        clock: &StoreClock,
+        running: &Numbered,
+    ) -> Option<Vec<QueueSample>> {
+        let page = engine
+            .queue_page(self.after.as_deref(), QUEUES)
+            .await
+            .ok()?
+            .found;
+        if page.more || self.after.is_some() {
+            let mut largest: Vec<&QueueState> = self
+                .known
+                .values()
+                .filter(|queue| queue.ready > 0)
+                .collect();
+            largest.sort_unstable_by_key(|queue| std::cmp::Reverse(queue.ready));
+            let names = largest
+                .into_iter()
+                .take(LARGEST)
+                .map(|queue| queue.name.clone())
+                .collect();
+            self.known
+                .extend(named(engine.queues_named(names).await.ok()?.found));
+        }
+        self.take(page.queues, page.more);
+        Some(self.samples(clock.now(), running))
+    }
+
+    /// Takes over a page.
+    fn take(&mut self, page: Vec<QueueState>, more: bool) {
+        let after = self.after.take();
+        let last = page.last().map(|queue| queue.name.clone());
+        // Those that are on no page any more are gone.
+        self.known.retain(|name, _| {
+            let is_after = after.as_ref().is_none_or(|after| name > after);
+            let is_before = !more || last.as_ref().is_none_or(|last| name <= last);
+            !(is_after && is_before)
+        });
+        self.known.extend(named(page));
+        if self.known.len() > MOST_QUEUES {
+            let mut sizes: Vec<(u64, String)> = self
+                .known
+                .iter()
+                .map(|(name, queue)| (queue.ready, name.clone()))
+                .collect();
+            sizes.sort_unstable();
+            for (_, name) in sizes.drain(..sizes.len() - MOST_QUEUES) {
+                self.known
+                    .remove(&name)
+                    .iter()
+                    .for_each(|queue| self.others.add(queue));
+            }
+        }
+        self.after = last.filter(|_| more);
+        if !more {
+            self.last_others = std::mem::take(&mut self.others);
+        }
+    }
+
+    fn samples(&self, now: Timestamp, running: &Numbered) -> Vec<QueueSample> {
+        let age =
+            |oldest: Option<Timestamp>| oldest.map_or(0, |oldest| now.since(oldest).as_secs());
+        let sample = |queue: &QueueState| QueueSample {
+            name: queue.name.clone(),
+            ready: queue.ready,
+            running: running.get(&queue.name).copied().unwrap_or_default(),
+            age: age(queue.oldest),
+            waiting_workers: queue.waiting_workers as u64,
+        };
+        let Sum { ready, oldest } = self.last_others;
+        let running_there = running
+            .iter()
+            .filter(|(name, _)| !self.known.contains_key(*name))
+            .map(|(_, number)| number)
+            .sum();
+        let others = QueueSample {
+            name: OVERFLOW.to_owned(),
+            ready,
+            running: running_there,
+            age: age(oldest),
+            waiting_workers: 0,
+        };
+        self.known
+            .values()
+            .map(sample)
+            .chain((ready + running_there > 0).then_some(others))
+            .collect()
+    }
+}
+
+fn named(queues: Vec<QueueState>) -> impl Iterator<Item = (String, QueueState)> {
+    queues.into_iter().map(|queue| (queue.name.clone(), queue))
+}
+
+/// Numbers of jobs by state.
+type Numbers = [u64; JobState::WORDS.len()];
+
+/// Jobs of workflows that have not ended.
+#[derive(Debug, Default)]
+struct JobSampler {
+    after: Option<Cursor>,
+    /// Those of the turn that goes on, and of the last one.
+    numbers: Numbers,
+    last: Option<Numbers>,
+}
+
+impl JobSampler {
+    /// The numbers of the last whole turn. None: there was none yet, or the store does not answer.
+    async fn sample(&mut self, engine: &Engine) -> Option<Vec<(&'static str, u64)>> {
+        let statuses = vec![Status::Pending, Status::Running, Status::Paused];
+        let filter = Filter {
+            statuses,
+            ..Filter::default()
+        };
+        let query = Query {
+            filter,
+            order: Order::OldestFirst,
+            limit: WORKFLOWS,
+            after: self.after,
+        };
+        let page = engine.list(&query).await.ok()?;
+        for workflow in &page.items {
+            self.numbers
+                .iter_mut()
+                .zip(workflow.meta.counts.each())
+                .for_each(|(sum, (_, number))| *sum += u64::from(number));
+        }
+        self.after = page.next;
+        if self.after.is_none() {
+            self.last = Some(std::mem::take(&mut self.numbers));
+        }
+        Some(JobState::WORDS.into_iter().zip(self.last?).collect())
+    }
+}
+
+/// Jobs that run, by queue.
+#[derive(Debug, Default)]
+struct RunningSampler {
+    from: RunningCursor,
+    /// Those of the turn that goes on, and of the last one.
+    numbers: Numbered,
+    last: Numbered,
+}
+
+impl RunningSampler {
+    /// Looks at the next ones. When the store does not answer, what is known stays.
+    async fn sample(&mut self, engine: &Engine) {
+        if let Ok(found) = engine.running_jobs(self.from.clone()).await {
+            self.take(found);
+        }
+    }
+
+    fn take(&mut self, RunningJobs { queues, next }: RunningJobs) {
+        for (queue, number) in queues {
+            // Clients name queues.
+            let room = self.numbers.len() < RUNNING_QUEUES || self.numbers.contains_key(&queue);
+            *self
+                .numbers
+                .entry(if room { queue } else { OVERFLOW.to_owned() })
+                .or_default() += number;
+        }
+        if next.is_none() {
+            self.last = std::mem::take(&mut self.numbers);
+        }
+        self.from = next.unwrap_or_default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_workflow::Paused;
+
+    use super::*;
+
+    fn queue(at: usize, ready: u64) -> QueueState {
+        let oldest = (ready > 0).then(|| Timestamp::from_micros(1_000_000 * ready));
+        QueueState {
+            name: format!("q{at:05}"),
+            paused: Paused::No,
+            ready,
+            oldest,
+            waiting_workers: 0,
+        }
+    }
+
+    #[test]
+    fn many_queues_are_read_in_turn_and_the_smallest_are_summed() {
+        let mut queues = QueueSampler::default();
+        let mut turn = |ready: &dyn Fn(usize) -> u64| {
+            for page in 0..5 {
+                queues.take(
+                    (page * 1_000..(page + 1) * 1_000)
+                        .map(|at| queue(at, ready(at)))
+                        .collect(),
+                    page < 4,
+                );
+            }
+            queues.samples(Timestamp::from_micros(100_000_000), &Numbered::default())
+        };
+        let samples = turn(&|at| if at % 1_000 == 7 { 50 } else { 1 });
+        assert_eq!(samples.len(), MOST_QUEUES + 1);
+        assert_eq!(
+            samples.iter().filter(|sample| sample.ready == 50).count(),
+            5
+        );
+        assert_eq!(
+            samples.iter().map(|sample| sample.ready).sum::<u64>(),
+            5 * 50 + 4_995
+        );
+        assert_eq!(
+            samples
+                .iter()
+                .find(|sample| sample.name == OVERFLOW)
+                .unwrap()
+                .age,
+            99
+        );
+        let samples = turn(&|at| u64::from(at == 3));
+        assert_eq!(samples.iter().map(|sample| sample.ready).sum::<u64>(), 1);
+    }
+
+    #[test]
+    fn running_jobs_are_those_of_the_last_whole_turn_and_their_queues_are_bounded() {
+        let mut running = RunningSampler::default();
+        let some = |names: std::ops::Range<usize>, more: bool| {
+            let queues = names.map(|at| (queue(at, 0).name, 2)).collect();
+            RunningJobs {
+                queues,
+                next: more.then(RunningCursor::default),
+            }
+        };
+        running.take(some(0..3, true));
+        assert!(running.last.is_empty());
+        running.take(some(2..RUNNING_QUEUES + 5, false));
+        assert_eq!(
+            (
+                running.last["q00001"],
+                running.last["q00002"],
+                running.last[OVERFLOW]
+            ),
+            (2, 4, 10)
+        );
+        let mut queues = QueueSampler::default();
+        queues.take(vec![queue(2, 0)], false);
+        let samples = queues.samples(Timestamp::from_micros(100_000_000), &running.last);
+        let shown = |name: &str| {
+            samples
+                .iter()
+                .find(|sample| sample.name == name)
+                .unwrap()
+                .running
+        };
+        assert_eq!(shown("q00002"), 4);
+        assert_eq!(
+            shown("q00002") + shown(OVERFLOW),
+            running.last.values().sum::<u64>()
+        );
+        running.take(some(0..0, false));
+        assert!(running.last.is_empty());
+    }
+}

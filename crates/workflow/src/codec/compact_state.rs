@@ -1,0 +1,187 @@
+//! The state of a small workflow as one value: its meta, its label, and all of its jobs. One value costs a store less than several, as
+//! long as it is short. The value begins with the meta, so whoever wants no more reads it as a meta.
+
+use super::format::{Format, downgraded, upgraded};
+use super::record::{CodecError, Record, append, encode, unreadable};
+use crate::graph::Graph;
+use crate::graph::json::Json;
+use crate::id::JobIndex;
+use crate::state::{Job, Label, Meta};
+use crate::store::error::StoreError;
+
+/// The most jobs of a small workflow. Each adds some 50 bytes to every write.
+const JOBS: usize = 8;
+/// The most bytes of a label of a small workflow.
+const LABEL: usize = 256;
+/// About the most bytes of a graph of a small workflow: many of them are read at once, without a look at their sizes.
+pub(crate) const GRAPH: usize = 16 << 10;
+
+/// Whether the state of a workflow with this graph is one value. For the store, the id of the workflow says the same.
+pub(crate) fn is_small(graph: &Graph) -> bool {
+    let Label { name, tags } = &graph.label;
+    let label = name.len() + tags.iter().map(String::len).sum::<usize>();
+    graph.jobs.len() <= JOBS && label <= LABEL && label + texts(graph) <= GRAPH
+}
+
+/// The bytes of names, params and limits of a graph with few jobs.
+fn texts(graph: &Graph) -> usize {
+    let json = |json: Option<&Json>| json.map_or(0, |json| json.text().len());
+    let mut bytes = graph.idempotency_key.as_ref().map_or(0, String::len);
+    bytes += json(graph.globals.as_ref());
+    for (index, job) in (0..).map(JobIndex).zip(graph.jobs.iter()) {
+        let limits = graph.limits(index).map_or(0, |limits| limits.key().len());
+        bytes += job.name.len() + job.handler.len() + job.queue.len();
+        bytes += json(graph.params(index)) + limits;
+    }
+    bytes
+}
+
+/// The value, and how many of its bytes are the meta.
+pub(crate) fn encode_compact(
+    meta: &Meta,
+    label: &Label,
+    jobs: &[Job],
+    format: Format,
+) -> (Vec<u8>, usize) {
+    let bytes = encode(meta, Format::LATEST);
+    let length = bytes.len();
+    let value = downgraded(Meta::KIND, append(bytes, &(label, jobs)), format);
+    (value, length_of_meta(meta, format, length))
+}
+
+/// How many bytes a meta takes in a format. In the latest one it takes `latest`.
+fn length_of_meta(meta: &Meta, format: Format, latest: usize) -> usize {
+    if format == Format::LATEST {
+        latest
+    } else {
+        encode(meta, format).len()
+    }
+}
+
+/// A value, read.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct SplitValue {
+    pub(crate) meta: Meta,
+    /// How many bytes of the value are the meta.
+    pub(crate) length: usize,
+    /// None: the workflow is not a small one, and its jobs are not in the value.
+    pub(crate) jobs: Option<Vec<Job>>,
+}
+
+/// Reads a value. `what` names it in the error.
+pub(crate) fn decode_compact(
+    value: &[u8],
+    what: impl FnOnce() -> String,
+) -> Result<SplitValue, StoreError> {
+    try_split(value).map_err(|error| unreadable(error, what))
+}
+
+fn try_split(value: &[u8]) -> Result<SplitValue, CodecError> {
+    let (format, record) = upgraded(Meta::KIND, value)?;
+    let (meta, rest): (Meta, _) = postcard::take_from_bytes(&record)?;
+    let latest = Format::LATEST.mark().len() + record.len() - rest.len();
+    let length = length_of_meta(&meta, format, latest);
+    let jobs = if rest.is_empty() {
+        None
+    } else {
+        let (_, jobs): (Label, Vec<Job>) = postcard::from_bytes(rest)?;
+        Some(jobs)
+    };
+    Ok(SplitValue { meta, length, jobs })
+}
+
+/// The label in a value, encoded; none: the value has none.
+pub(crate) fn label(value: &[u8]) -> Option<Vec<u8>> {
+    let (format, record) = upgraded(Meta::KIND, value).ok()?;
+    let (_, rest) = postcard::take_from_bytes::<Meta>(&record).ok()?;
+    let (label, _) = postcard::take_from_bytes::<Label>(rest).ok()?;
+    Some(encode(&label, format))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::format::UPGRADES;
+    use crate::codec::record::decode;
+    use crate::graph::definition::{Definition, JobDefinition};
+    use crate::state::{Counts, JobState, Status};
+    use crate::time::Timestamp;
+
+    #[test]
+    fn few_jobs_with_large_params_are_not_small() {
+        let is_small = |params: usize| {
+            let mut job = JobDefinition::new("a", "h");
+            job.params =
+                Some(Json::parse(format!(r#"{{"text":"{}"}}"#, "x".repeat(params))).unwrap());
+            let jobs = vec![
+                job.clone(),
+                JobDefinition {
+                    name: "b".to_owned(),
+                    ..job
+                },
+            ];
+            super::is_small(
+                &Graph::build(Definition {
+                    name: "w".to_owned(),
+                    jobs,
+                    ..Definition::default()
+                })
+                .unwrap(),
+            )
+        };
+        assert_eq!(
+            [100, GRAPH / 2 - 100, GRAPH / 2].map(is_small),
+            [true, true, false]
+        );
+    }
+
+    #[test]
+    fn a_value_is_read_as_a_meta_and_as_a_whole() {
+        let meta = Meta {
+            version: 300,
+            writer: 7,
+            status: Status::Running,
+            created_at: Timestamp::from_micros(9),
+            started_at: None,
+            finished_at: None,
+            retention: None,
+            expires_at: None,
+            timer: None,
+            counts: Counts::default(),
+        };
+        let label = Label {
+            name: "é".to_owned(),
+            tags: vec!["a".to_owned()],
+        };
+        let jobs = [
+            Job::default(),
+            Job {
+                state: JobState::Ready,
+                fence: 7,
+                ..Job::default()
+            },
+        ];
+        let formats = UPGRADES.iter().map(|upgrade| upgrade.from);
+        for format in formats.chain([Format::LATEST]) {
+            let (value, length) = encode_compact(&meta, &label, &jobs, format);
+            let what = || "a value".to_owned();
+            let read = |jobs: Option<&[Job]>| {
+                Ok(SplitValue {
+                    meta: meta.clone(),
+                    length,
+                    jobs: jobs.map(<[Job]>::to_vec),
+                })
+            };
+            assert_eq!(Format::of_record(&value).unwrap().0, format);
+            assert_eq!(decode::<Meta>(&value, what).unwrap(), meta);
+            assert_eq!(decode_compact(&value, what), read(Some(&jobs)));
+            assert_eq!(decode_compact(&value[..length], what), read(None));
+            assert_eq!(label_of(&value), label);
+            assert!(decode_compact(&value[..value.len() - 1], what).is_err());
+        }
+    }
+
+    fn label_of(value: &[u8]) -> Label {
+        decode(&super::label(value).unwrap(), String::new).unwrap()
+    }
+}

@@ -1,0 +1,256 @@
+//! A workflow in memory, with the latest outputs of its jobs.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hashbrown::HashMap;
+use quick_cache::Weighter;
+
+use super::answer::Leased;
+use crate::codec::change::{NewerState, ResultField};
+use crate::graph::{Graph, allocated};
+use crate::id::{JobIndex, WorkflowId};
+use crate::store::error::StoreError;
+use crate::workflow::Workflow;
+
+/// How many outputs of one workflow are kept for the jobs after them.
+const KEPT_OUTPUTS: usize = 64 * 1024;
+/// What the tables of the cache take for an entry: its slot, its place, and a share of free places.
+const KEPT: usize = 96;
+/// What the table of outputs takes for one of them, besides its text.
+const OUTPUT: usize = 96;
+
+/// A workflow in memory, and the latest outputs of its jobs.
+#[derive(Debug)]
+pub(crate) struct CachedWorkflow {
+    pub(crate) workflow: Workflow,
+    pub(crate) outputs: HashMap<JobIndex, Bytes>,
+    output_bytes: usize,
+    /// What the rest takes, in bytes.
+    rest_bytes: usize,
+}
+
+/// What is kept of a workflow.
+#[derive(Debug)]
+pub(super) enum CacheValue {
+    State(Box<CachedWorkflow>),
+    /// Only its graph, which never changes.
+    Graph(Box<CachedGraph>),
+    /// The place of one that is worked on. Its neighbours among all that are kept are not touched.
+    Taken,
+}
+
+/// A graph, and how much memory it uses, in bytes.
+#[derive(Debug)]
+pub(super) struct CachedGraph {
+    pub(super) graph: Arc<Graph>,
+    bytes: usize,
+}
+
+impl CacheValue {
+    pub(super) fn looked_at(graph: &Arc<Graph>) -> Self {
+        let bytes =
+            KEPT + allocated(size_of::<CachedGraph>() + size_of::<Graph>()) + graph.allocated();
+        Self::Graph(Box::new(CachedGraph {
+            graph: Arc::clone(graph),
+            bytes,
+        }))
+    }
+
+    pub(super) fn graph(&self) -> Option<&Arc<Graph>> {
+        match self {
+            Self::State(entry) => Some(&entry.workflow.graph),
+            Self::Graph(looked_at) => Some(&looked_at.graph),
+            Self::Taken => None,
+        }
+    }
+}
+
+/// Measures how much memory is used by what is kept.
+#[derive(Debug, Clone)]
+pub(super) struct CacheWeigher;
+
+impl Weighter<WorkflowId, CacheValue> for CacheWeigher {
+    fn weight(&self, _: &WorkflowId, kept: &CacheValue) -> u64 {
+        match kept {
+            CacheValue::State(entry) => entry.weight() as u64,
+            CacheValue::Graph(looked_at) => looked_at.bytes as u64,
+            CacheValue::Taken => KEPT as u64,
+        }
+    }
+}
+
+impl CachedWorkflow {
+    pub(super) fn new(workflow: Workflow) -> Box<Self> {
+        let rest_bytes = KEPT + allocated(size_of::<Self>()) + workflow.allocated();
+        Box::new(Self {
+            workflow,
+            outputs: HashMap::new(),
+            output_bytes: 0,
+            rest_bytes,
+        })
+    }
+
+    /// How much memory it uses, in bytes.
+    fn weight(&self) -> usize {
+        self.rest_bytes + self.output_bytes + self.outputs.capacity() * OUTPUT
+    }
+
+    /// The same entry with a state that another server wrote. Outputs are not kept: their jobs may have run again.
+    pub(super) fn rebuilt(&self, workflow: Workflow) -> Box<Self> {
+        Box::new(Self {
+            workflow,
+            outputs: HashMap::new(),
+            output_bytes: 0,
+            rest_bytes: self.rest_bytes,
+        })
+    }
+
+    /// The state that another server wrote, from what it changed. False: the workflow must be read. Outputs of jobs that changed are not
+    /// kept: they may have run again.
+    pub(super) fn catch_up(&mut self, later: &NewerState) -> Result<bool, StoreError> {
+        for (job, _) in &later.state.jobs {
+            if let Some(output) = self.outputs.remove(job) {
+                self.output_bytes -= output.len();
+            }
+        }
+        self.workflow.rebase(later)
+    }
+
+    /// Fills in outputs of parents that were reported in the same round and are written now.
+    pub(super) fn fill_inputs(&self, leased: &mut [Leased]) {
+        for input in leased.iter_mut().flat_map(|leased| &mut leased.inputs) {
+            if input.output.is_none() {
+                input.output = self.outputs.get(&input.job).cloned();
+            }
+        }
+    }
+
+    /// Keeps those that other jobs will get.
+    pub(super) fn keep_outputs(&mut self, results: &[(ResultField, Vec<u8>)]) {
+        for (field, value) in results {
+            if let ResultField::Output(job) = field
+                && !self.workflow.graph.children(*job).is_empty()
+            {
+                if let Some(old) = self.outputs.remove(job) {
+                    self.output_bytes -= old.len();
+                }
+                if self.output_bytes + value.len() <= KEPT_OUTPUTS {
+                    self.output_bytes += value.len();
+                    self.outputs.insert(*job, Bytes::from(value.clone()));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+    use crate::codec::format::Format;
+    use crate::codec::record::{decode, encode};
+    use crate::graph::definition::{Definition, JobDefinition};
+    use crate::id::Partition;
+    use crate::time::Timestamp;
+    use crate::workflow::write_set::WriteOptions;
+
+    /// So many entries of workflows with so many jobs, each after the first.
+    fn entries(number: usize, jobs: usize) -> Vec<CachedWorkflow> {
+        let job = |at: usize| {
+            let after = if at > 0 {
+                vec!["job-0".to_owned()]
+            } else {
+                Vec::new()
+            };
+            JobDefinition {
+                after,
+                ..JobDefinition::new(format!("job-{at}"), "some.handler")
+            }
+        };
+        let jobs = (0..jobs).map(job).collect();
+        let graph = Graph::build(Definition {
+            name: "a workflow".to_owned(),
+            jobs,
+            ..Definition::default()
+        })
+        .unwrap();
+        let bytes = encode(&graph, Format::LATEST);
+        let entry = |at: usize| {
+            let graph: Graph = decode(&bytes, String::new).unwrap();
+            let id = WorkflowId::new(Timestamp::default(), Partition(0), at as u128);
+            let mut workflow = Workflow::new(id, graph.into(), Timestamp::default());
+            let style = WriteOptions {
+                format: Format::LATEST,
+                max_inline: usize::MAX,
+            };
+            workflow.change(1, style, Timestamp::default()).unwrap();
+            workflow.settle_written();
+            *CachedWorkflow::new(workflow)
+        };
+        (0..number).map(entry).collect()
+    }
+
+    fn resident() -> usize {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .unwrap();
+        line.trim()
+            .trim_end_matches(" kB")
+            .parse::<usize>()
+            .unwrap()
+            * 1024
+    }
+
+    /// Set in the process that measures.
+    const ALONE: &str = "TIDEGATE_WEIGH_ALONE";
+
+    fn weigh() {
+        let mut kept = Vec::new();
+        for (number, jobs) in [(40_000, 2), (4_000, 20), (8, 65_000)] {
+            let before = resident();
+            let entries = entries(number, jobs);
+            let took = resident() - before;
+            let weights: usize = entries.iter().map(CachedWorkflow::weight).sum();
+            let ratio = weights as f64 / took as f64;
+            println!(
+                "{number} workflows of {jobs} jobs weigh {weights} and take {took}: {ratio:.2}"
+            );
+            // What is freed would be used again by the next ones.
+            kept.push(entries);
+            assert!(
+                (0.85..1.3).contains(&ratio),
+                "{number} workflows of {jobs} jobs: {ratio}"
+            );
+        }
+    }
+
+    /// A million small workflows took one and a half times the memory that they were allowed. Other tests take memory too, so this one runs
+    /// itself again in a process of its own.
+    #[test]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "nothing else tells the process apart in which it runs itself"
+    )]
+    fn a_weight_is_near_the_truth() {
+        if std::env::var_os(ALONE).is_some() {
+            return weigh();
+        }
+        let test = "engine::desk::entry::tests::a_weight_is_near_the_truth";
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        let ran = command
+            .args(["--exact", test, "--nocapture"])
+            .env(ALONE, "1")
+            .output()
+            .unwrap();
+        let told = String::from_utf8_lossy(&ran.stdout).into_owned()
+            + &String::from_utf8_lossy(&ran.stderr);
+        assert!(
+            ran.status.success() && told.contains("1 passed") && told.contains("65000 jobs weigh"),
+            "{told}"
+        );
+    }
+}

@@ -1,0 +1,303 @@
+//! The names of queues and workflows that the store's registers have, as far as this process knows. What the store loses of them is
+//! written again from here.
+//!
+//! Names that nobody uses any more are removed ([`crate::engine::sweep::names`]), maybe by another server. So this process trusts that a name
+//! is in a register only for [`REGISTERED_TTL`] after it has entered it, and enters it again when it is used later.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use hashbrown::{HashMap, HashSet};
+use tracing::warn;
+
+use crate::engine::Engine;
+use crate::engine::queues::Paused;
+use crate::graph::Graph;
+use crate::store::error::StoreError;
+use crate::store::query::Register;
+use crate::store::register::Looked;
+use crate::time::Timestamp;
+
+/// How many names are entered with one call.
+const REGISTER_BATCH: usize = 1_024;
+/// How many are read with one call at the start.
+const READ: usize = 4_096;
+/// How long after it was entered a name is in its register for certain.
+pub(crate) const REGISTERED_TTL: Duration = Duration::from_secs(3_600);
+/// Bytes of names that are remembered, with what each takes beside its text. Names beyond that are entered more often.
+const MOST_BYTES: usize = 32 << 20;
+const EACH: usize = 64;
+
+/// The names that were seen in the registers, or entered.
+#[derive(Debug, Default)]
+pub(crate) struct NameCache {
+    known: Mutex<RegisterNames>,
+    /// Losses of the store after which the names were written again.
+    restored: AtomicU64,
+}
+
+/// Names, each with the time at which this process entered it.
+type Entered = HashMap<String, Option<Timestamp>>;
+
+/// The names of each register.
+#[derive(Debug, Default)]
+struct RegisterNames {
+    queues: Entered,
+    workflows: Entered,
+    bytes: usize,
+}
+
+/// Names to be entered.
+#[derive(Debug, Default)]
+struct MissingNames {
+    queues: HashSet<String>,
+    workflows: HashSet<String>,
+}
+
+/// Whether a name that was entered then is in its register now.
+fn is_trusted(entered: Option<&Option<Timestamp>>, now: Timestamp) -> bool {
+    entered.is_some_and(|entered| entered.is_some_and(|at| now.since(at) < REGISTERED_TTL))
+}
+
+impl RegisterNames {
+    fn of(&mut self, register: Register) -> &mut Entered {
+        match register {
+            Register::Queues => &mut self.queues,
+            Register::Names => &mut self.workflows,
+        }
+    }
+
+    fn note(
+        &mut self,
+        register: Register,
+        names: impl IntoIterator<Item = String>,
+        at: Option<Timestamp>,
+    ) {
+        for name in names {
+            let bytes = name.len() + EACH;
+            if self.of(register).insert(name, at).is_none() {
+                self.bytes += bytes;
+            }
+        }
+        if self.bytes > MOST_BYTES {
+            *self = Self::default();
+        }
+    }
+}
+
+impl NameCache {
+    fn known(&self) -> MutexGuard<'_, RegisterNames> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that names are in a register, and that this process entered them at `at`, if it did.
+    pub(crate) fn note(
+        &self,
+        register: Register,
+        names: impl IntoIterator<Item = String>,
+        at: Option<Timestamp>,
+    ) {
+        self.known().note(register, names, at);
+    }
+
+    /// Forgets names that are in a register no more.
+    pub(crate) fn drop(&self, register: Register, names: &[String]) {
+        let mut known = self.known();
+        for name in names {
+            if known.of(register).remove(name).is_some() {
+                known.bytes -= name.len() + EACH;
+            }
+        }
+    }
+
+    /// How many names of queues and of workflows the registers have at least: those that were entered lately.
+    pub(crate) fn count(&self, now: Timestamp) -> [usize; 2] {
+        let known = self.known();
+        let counts = |at: &&Option<Timestamp>| is_trusted(Some(*at), now);
+        [&known.queues, &known.workflows].map(|names| names.values().filter(counts).count())
+    }
+
+    /// Whether a queue of this name was seen.
+    pub(crate) fn has_queue(&self, name: &str) -> bool {
+        self.known().queues.contains_key(name)
+    }
+
+    /// Names in these graphs that may not be in the registers.
+    fn unknown<'a>(&self, new: impl Iterator<Item = &'a Graph>, now: Timestamp) -> MissingNames {
+        let known = self.known();
+        let mut unknown = MissingNames::default();
+        for graph in new {
+            if !is_trusted(known.workflows.get(&graph.label.name), now) {
+                unknown.workflows.insert(graph.label.name.clone());
+            }
+            for job in graph.jobs.iter() {
+                if !unknown.queues.contains(&job.queue)
+                    && !is_trusted(known.queues.get(&job.queue), now)
+                {
+                    unknown.queues.insert(job.queue.clone());
+                }
+            }
+        }
+        unknown
+    }
+}
+
+/// A name of a workflow as it is entered.
+fn unvalued(name: &str) -> (String, String) {
+    (name.to_owned(), String::new())
+}
+
+impl Engine {
+    /// Enters new names of queues and workflows in the registers, so that they can be listed. Entries of other servers stay: a queue may
+    /// have been paused there.
+    pub(super) async fn register<'a>(
+        &self,
+        new: impl Iterator<Item = &'a Graph>,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        let MissingNames { queues, workflows } = self.core.names.unknown(new, now);
+        let unpaused = |name: &String| (name.clone(), Paused::No.value().to_owned());
+        tokio::try_join!(
+            self.enter(Register::Queues, queues.iter().map(unpaused), now),
+            self.enter(
+                Register::Names,
+                workflows.iter().map(|name| unvalued(name)),
+                now
+            ),
+        )?;
+        if !queues.is_empty() || !workflows.is_empty() {
+            self.core.names.note(Register::Queues, queues, Some(now));
+            self.core.names.note(Register::Names, workflows, Some(now));
+        }
+        Ok(())
+    }
+
+    /// At most `limit` queues of the register, those after a name, each with its value. When it is on a node that is gone, those that this
+    /// process knows.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub(in crate::engine) async fn queue_names(
+        &self,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<(String, String)>, StoreError> {
+        match self
+            .store()
+            .register_page(Register::Queues, after, limit)
+            .await
+        {
+            Err(StoreError::Unavailable { .. }) if self.works_in_part() => {
+                let paused: HashSet<String> = self.queues().paused().into_iter().collect();
+                let value = |name: &str| {
+                    if paused.contains(name) {
+                        Paused::Yes
+                    } else {
+                        Paused::No
+                    }
+                    .value()
+                    .to_owned()
+                };
+                let mut known: Vec<String> =
+                    self.core.names.known().queues.keys().cloned().collect();
+                known.retain(|name| after.is_none_or(|after| name.as_str() > after));
+                known.sort_unstable();
+                known.truncate(limit);
+                Ok(known
+                    .into_iter()
+                    .map(|name| (name.clone(), value(&name)))
+                    .collect())
+            }
+            read => read,
+        }
+    }
+
+    pub(in crate::engine) async fn enter(
+        &self,
+        register: Register,
+        entries: impl Iterator<Item = (String, String)>,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        let entries: Vec<_> = entries.collect();
+        for some in entries.chunks(REGISTER_BATCH) {
+            self.store().add(register, some, now).await?;
+        }
+        Ok(())
+    }
+
+    /// Reads the names of the registers at the start, as many as are remembered.
+    pub(in crate::engine) async fn read_known_names(&self) -> Result<(), StoreError> {
+        for register in [Register::Queues, Register::Names] {
+            let mut last = None::<String>;
+            let mut bytes = 0;
+            while bytes < MOST_BYTES / 4 {
+                let page = self
+                    .store()
+                    .register_page(register, last.as_deref(), READ)
+                    .await?;
+                let is_last = page.len() < READ;
+                last = page.last().map(|(name, _)| name.clone());
+                bytes += page
+                    .iter()
+                    .map(|(name, _)| name.len() + EACH)
+                    .sum::<usize>();
+                self.core
+                    .names
+                    .note(register, page.into_iter().map(|(name, _)| name), None);
+                if is_last {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes names again that the store has lost. `before` is what was known before the store was looked at.
+    pub(in crate::engine) async fn restore_names(
+        &self,
+        before: [usize; 2],
+        found: Looked,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        let names = &self.core.names;
+        let lost = before
+            .iter()
+            .zip(found.names)
+            .any(|(&before, found)| found < before as u64);
+        if !lost && names.restored.load(Relaxed) == found.losses {
+            return Ok(());
+        }
+        let paused: HashSet<String> = self.queues().paused().into_iter().collect();
+        let (queues, workflows): (HashSet<String>, Vec<String>) = {
+            let known = names.known();
+            (
+                known.queues.keys().chain(&paused).cloned().collect(),
+                known.workflows.keys().cloned().collect(),
+            )
+        };
+        let entry = |name: &String| {
+            let value = if paused.contains(name) {
+                Paused::Yes
+            } else {
+                Paused::No
+            };
+            (name.clone(), value.value().to_owned())
+        };
+        self.enter(Register::Queues, queues.iter().map(entry), now)
+            .await?;
+        self.enter(
+            Register::Names,
+            workflows.iter().map(|name| unvalued(name)),
+            now,
+        )
+        .await?;
+        names.restored.store(found.losses, Relaxed);
+        warn!(
+            queues = queues.len(),
+            workflows = workflows.len(),
+            "names of queues and workflows, which the store had lost, are written again"
+        );
+        Ok(())
+    }
+}

@@ -1,0 +1,184 @@
+//! Work that keeps a processor for long. It is done apart from the engine's threads, so that nobody's claim waits for it.
+
+use std::future::pending;
+use std::panic::resume_unwind;
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::{JoinError, spawn_blocking};
+
+use crate::engine::Engine;
+
+/// So much at a time: the rest of the machine is for others.
+const AT_A_TIME: usize = 2;
+
+/// Places for work apart, and for what it makes.
+#[derive(Debug, Clone)]
+pub(in crate::engine) struct BlockingPermits {
+    work: Arc<Semaphore>,
+    large: Arc<Semaphore>,
+}
+
+/// The place of a large workflow that somebody looks at, until all clones are dropped.
+#[derive(Debug, Clone)]
+pub(in crate::engine) struct LargeReadPermit {
+    _permit: Arc<OwnedSemaphorePermit>,
+}
+
+impl Default for BlockingPermits {
+    fn default() -> Self {
+        let places = || Arc::new(Semaphore::new(AT_A_TIME));
+        Self {
+            work: places(),
+            large: places(),
+        }
+    }
+}
+
+impl Engine {
+    /// Waits for a place for a large workflow. Work apart never waits for one, so whoever has one can wait for work apart.
+    pub(in crate::engine) async fn large_read_permit(&self) -> LargeReadPermit {
+        let permit = Arc::clone(&self.core.apart.large)
+            .acquire_owned()
+            .await
+            .expect("nobody closes it");
+        LargeReadPermit {
+            _permit: Arc::new(permit),
+        }
+    }
+
+    /// Does work that takes long, such as to read or write a text of more than 128 KiB, apart from its threads. Two at a time; others wait.
+    ///
+    /// # Panics
+    /// The work panics.
+    ///
+    /// # Cancellation
+    /// When the future is dropped, work that has begun goes on, and keeps its place until its end.
+    pub async fn run_blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> T {
+        let place = Arc::clone(&self.core.apart.work)
+            .acquire_owned()
+            .await
+            .expect("nobody closes it");
+        let done = spawn_blocking(move || {
+            let _place = place;
+            work()
+        });
+        match done.await.map_err(JoinError::try_into_panic) {
+            Ok(done) => done,
+            Err(Ok(panic)) => resume_unwind(panic),
+            // The runtime ends, and whoever waits with it.
+            Err(Err(_)) => pending().await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::sync::mpsc;
+    use std::task::Poll;
+
+    use super::*;
+    use crate::engine::EngineOptions;
+    use crate::engine::actor::request::StartMode;
+    use crate::engine::create::NewWorkflow;
+    use crate::graph::Graph;
+    use crate::graph::definition::{Definition, JobDefinition};
+    use crate::store::Store;
+    use crate::store::simulated::SimulatedStore;
+    use crate::time::Timestamp;
+
+    /// A hundred views of one large workflow read it a hundred times before the first was made of it.
+    #[tokio::test]
+    async fn a_large_workflow_is_not_read_before_there_is_room_for_it() {
+        let store = SimulatedStore::new(1);
+        let engine = Engine::start(Store::Simulated(store.clone()), EngineOptions::default())
+            .await
+            .unwrap();
+        let jobs = (0..2_000)
+            .map(|at| JobDefinition::new(format!("{at:0100}"), "a"))
+            .collect();
+        let graph = Graph::build(Definition {
+            name: "w".to_owned(),
+            jobs,
+            ..Definition::default()
+        })
+        .unwrap();
+        let new = NewWorkflow {
+            graph,
+            begin: StartMode::Now,
+            created_at: None,
+        };
+        let id = engine
+            .create(vec![new], Timestamp::from_micros(1))
+            .await
+            .remove(0)
+            .unwrap()
+            .workflow;
+        let kept = engine.show(id).await.unwrap().released();
+        let looked = [
+            engine.show(id).await.unwrap(),
+            engine.show(id).await.unwrap(),
+        ];
+        let before = store.calls();
+        let mut others: Vec<_> = (0..100).map(|_| Box::pin(engine.show(id))).collect();
+        let mut turns = 100;
+        poll_fn(|context| {
+            assert!(
+                others
+                    .iter_mut()
+                    .all(|show| show.as_mut().poll(context).is_pending())
+            );
+            context.waker().wake_by_ref();
+            turns -= 1;
+            if turns > 0 {
+                Poll::Pending
+            } else {
+                Poll::Ready(())
+            }
+        })
+        .await;
+        assert_eq!(store.calls() - before, 100, "only their sizes");
+        drop(looked);
+        for show in others {
+            assert_eq!(show.await.unwrap().jobs().len(), 2_000);
+        }
+        drop(kept);
+    }
+
+    #[tokio::test]
+    async fn work_apart_is_bounded_and_holds_nobody_up() {
+        let engine = Engine::start(
+            Store::Simulated(SimulatedStore::new(1)),
+            EngineOptions::default(),
+        )
+        .await
+        .unwrap();
+        let ends = mpsc::channel::<()>();
+        let begun = mpsc::channel();
+        let end = std::sync::Mutex::new(ends.1);
+        let end = Arc::new(end);
+        for _ in 0..AT_A_TIME {
+            let engine = engine.clone();
+            let end = Arc::clone(&end);
+            let begun = begun.0.clone();
+            tokio::spawn(async move {
+                let work = move || {
+                    begun.send(()).unwrap();
+                    let _closed = end.lock().unwrap().recv();
+                };
+                engine.run_blocking(work).await;
+            });
+        }
+        let mut third = std::pin::pin!(engine.run_blocking(|| 3));
+        while begun.1.try_recv().is_err() {
+            // This thread is free while others work.
+            tokio::task::yield_now().await;
+        }
+        drop(ends.0);
+        assert_eq!(third.as_mut().await, 3);
+    }
+}

@@ -1,0 +1,126 @@
+//! Which jobs a claim of many takes: of jobs that are as urgent, those that one write of the store can lease together.
+
+use super::known_jobs::DispatchKey;
+
+/// A claim of at least so many jobs chooses among more than it takes. Smaller ones take strictly the oldest.
+const MANY: usize = 16;
+/// So many times as many it looks at.
+const TIMES: usize = 4;
+
+/// How many of the first jobs a claim of `limit` jobs looks at.
+pub(super) fn candidates(limit: usize) -> usize {
+    if limit >= MANY {
+        limit.saturating_mul(TIMES)
+    } else {
+        limit
+    }
+}
+
+/// Whether one write can lease all these jobs: of more jobs, [`choose`] would take the same.
+pub(super) fn are_of_one_partition<T>(line: &[(DispatchKey, T)]) -> bool {
+    let partition = |(turn, _): &(DispatchKey, T)| turn.2.workflow().partition();
+    line.iter().all(|job| partition(job) == partition(&line[0]))
+}
+
+/// At most `limit` of these jobs, in their order. The first is always among them, and all that are more urgent than the last. The others are
+/// of few partitions, each with the oldest first: then a job that was not chosen is the oldest soon.
+pub(super) fn prefer_few_partitions<T>(
+    line: Vec<(DispatchKey, T)>,
+    limit: usize,
+) -> Vec<(DispatchKey, T)> {
+    let Some((last, _)) = line.last().filter(|_| line.len() > limit) else {
+        return line;
+    };
+    let urgent = line.partition_point(|(turn, _)| turn.0 < last.0);
+    let mut chosen: Vec<usize> = (0..urgent).collect();
+    let partition = |at: usize| line[at].0.2.workflow().partition();
+    let mut partitions = Vec::new();
+    for at in urgent..line.len() {
+        if chosen.len() < limit && !partitions.contains(&partition(at)) {
+            partitions.push(partition(at));
+            let others = (at..line.len()).filter(|&other| partition(other) == partition(at));
+            chosen.extend(others.take(limit - chosen.len()));
+        }
+    }
+    chosen.sort_unstable();
+    let mut chosen = chosen.into_iter().peekable();
+    let line = line.into_iter().enumerate();
+    line.filter(|(at, _)| chosen.next_if_eq(at).is_some())
+        .map(|(_, one)| one)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::rows::{ReadyJob, ReadyRow};
+    use crate::id::{JobIndex, Partition, WorkflowId};
+    use crate::time::Timestamp;
+
+    /// Jobs as (partition, priority), each a millisecond younger than the one before.
+    fn line(jobs: &[(u16, u8)]) -> Vec<(DispatchKey, usize)> {
+        let job = |(at, &(partition, priority)): (usize, &(u16, u8))| {
+            let since = Timestamp::from_micros(at as u64 * 1_000);
+            let workflow = WorkflowId::new(since, Partition(partition), 1);
+            let queue = "q".to_owned();
+            let handler = String::new();
+            let limit_key = String::new();
+            let entry = ReadyJob {
+                queue,
+                handler,
+                limit_key,
+                priority,
+                since,
+                workflow,
+                job: JobIndex(0),
+            };
+            (
+                (
+                    u8::MAX - priority,
+                    since,
+                    ReadyRow::read(&entry.row()).unwrap().place,
+                ),
+                at,
+            )
+        };
+        jobs.iter().enumerate().map(job).collect()
+    }
+
+    fn check(jobs: &[(u16, u8)], limit: usize, expected: &[usize]) {
+        let chosen: Vec<usize> = prefer_few_partitions(line(jobs), limit)
+            .into_iter()
+            .map(|(_, at)| at)
+            .collect();
+        assert_eq!(chosen, expected, "{limit} of {jobs:?}");
+        if jobs.len() > limit && are_of_one_partition(&line(jobs)[..limit]) {
+            assert_eq!(
+                chosen,
+                (0..limit).collect::<Vec<_>>(),
+                "the first {limit} of {jobs:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_first_is_taken_and_those_that_can_be_written_with_it() {
+        let jobs = [(3, 0), (1, 0), (2, 0), (3, 0), (1, 0), (2, 0), (3, 0)];
+        check(&jobs, 7, &[0, 1, 2, 3, 4, 5, 6]);
+        check(&jobs, 3, &[0, 3, 6]);
+        check(&jobs, 4, &[0, 1, 3, 6]);
+        check(&jobs, 1, &[0]);
+        check(&[(3, 0), (3, 0), (3, 0), (1, 0), (3, 0)], 3, &[0, 1, 2]);
+        check(&[], 4, &[]);
+    }
+
+    #[test]
+    fn what_is_more_urgent_is_never_passed_over() {
+        check(&[(3, 9), (1, 9), (2, 0), (3, 0), (2, 0)], 4, &[0, 1, 2, 4]);
+        check(&[(3, 9), (1, 9), (2, 0), (3, 0), (2, 0)], 3, &[0, 1, 2]);
+        check(&[(3, 9), (3, 0), (3, 0), (1, 0), (3, 0)], 3, &[0, 1, 2]);
+    }
+
+    #[test]
+    fn small_claims_take_strictly_the_oldest() {
+        assert_eq!([1, 15, 16, 100].map(candidates), [1, 15, 64, 400]);
+    }
+}

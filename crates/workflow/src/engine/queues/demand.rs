@@ -1,0 +1,85 @@
+//! Whether the homes of other partitions take the jobs there themselves. Then a server without jobs of its own leaves them the next ones: who goes for
+//! the same jobs writes in vain.
+
+use std::time::Duration;
+
+use super::{ClaimEnd, QueueCache};
+use crate::time::Timestamp;
+
+/// How long it counts what became of claims.
+const RECENT: Duration = Duration::from_secs(1);
+
+/// Whether other servers go for the jobs of partitions that are not at home here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Contention {
+    /// They did not lately.
+    None,
+    /// Nothing was claimed there lately.
+    Unknown,
+    /// They were faster lately.
+    Contended,
+}
+
+/// How the latest claims of jobs of other homes ended.
+#[derive(Debug, Default)]
+pub(super) struct RecentClaims {
+    won: Option<Timestamp>,
+    lost: Option<Timestamp>,
+}
+
+impl RecentClaims {
+    pub(super) fn note(&mut self, end: ClaimEnd, now: Timestamp) {
+        match end {
+            ClaimEnd::Leased => self.won = Some(now),
+            ClaimEnd::Unknown => self.lost = Some(now),
+            ClaimEnd::Failed => {}
+        }
+    }
+
+    fn rivals(&self, now: Timestamp) -> Contention {
+        let lately = |at: Option<Timestamp>| at.is_some_and(|at| now.since(at) <= RECENT);
+        match (lately(self.lost), lately(self.won)) {
+            (true, _) => Contention::Contended,
+            (false, true) => Contention::None,
+            (false, false) => Contention::Unknown,
+        }
+    }
+}
+
+impl QueueCache {
+    /// Whether other servers go for jobs of one of these queues that are not at home here.
+    pub(crate) fn rivals(&self, names: &[String]) -> Contention {
+        let each = self.lock();
+        let now = self.now();
+        let rivals = |name: &String| {
+            each.get(name.as_str())
+                .map(|queue| queue.claims.rivals(now))
+        };
+        names
+            .iter()
+            .filter_map(rivals)
+            .max()
+            .unwrap_or(Contention::Unknown)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_became_of_claims_counts_for_a_while() {
+        let at = |millis: u64| Timestamp::from_micros(millis * 1_000);
+        let mut claims = RecentClaims::default();
+        assert_eq!(claims.rivals(at(0)), Contention::Unknown);
+        claims.note(ClaimEnd::Leased, at(100));
+        assert_eq!(claims.rivals(at(1_100)), Contention::None);
+        claims.note(ClaimEnd::Unknown, at(1_000));
+        claims.note(ClaimEnd::Leased, at(1_500));
+        assert_eq!(
+            (claims.rivals(at(2_000)), claims.rivals(at(2_001))),
+            (Contention::Contended, Contention::None)
+        );
+        assert_eq!(claims.rivals(at(2_501)), Contention::Unknown);
+    }
+}

@@ -1,0 +1,48 @@
+//! Queues take turns when there are more than one read of the store may be about.
+
+use std::sync::{Mutex, PoisonError};
+
+/// Whose turn it is, in the order of names.
+#[derive(Debug, Default)]
+pub(super) struct RoundRobin {
+    /// The last one that had its turn, if not all had.
+    last: Mutex<String>,
+}
+
+impl RoundRobin {
+    /// At most `most` of these names. With the same names, all have their turn before one has it again.
+    pub(super) fn next(&self, mut names: Vec<String>, most: usize) -> Vec<String> {
+        if names.len() > most {
+            names.sort_unstable();
+            let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+            let next = names.partition_point(|name| *name <= *last);
+            names.rotate_left(next);
+            names.truncate(most);
+            names
+                .last()
+                .into_iter()
+                .for_each(|name| last.clone_from(name));
+        }
+        names
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_have_their_turn_before_one_has_it_again() {
+        let turns = RoundRobin::default();
+        let names = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let next = |all: &str| turns.next(names(all), 2).join(" ");
+        assert_eq!(
+            ["b a", "c b a", "c b a", "c b a"].map(next),
+            ["b a", "a b", "c a", "b c"]
+        );
+        assert_eq!(
+            [next("d e f g"), next("f d e g"), next("a z y")],
+            ["d e", "f g", "y z"]
+        );
+    }
+}

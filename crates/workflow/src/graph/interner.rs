@@ -1,0 +1,136 @@
+//! The jobs that many graphs have in common: workflows of one kind differ in their params only.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hashbrown::HashSet;
+
+use super::Graph;
+use super::jobs::Jobs;
+
+/// The most jobs of a graph that shares them. To compare more would cost more than it saves.
+const JOBS: usize = 64;
+/// The most memory of all jobs that are shared, in bytes. What is shared is not counted for the workflows that have it.
+const BYTES: usize = 8 << 20;
+
+/// The jobs that graphs in memory share.
+#[derive(Debug, Default)]
+pub(crate) struct GraphInterner(Mutex<InternedJobs>);
+
+#[derive(Debug, Default)]
+struct InternedJobs {
+    shapes: HashSet<Arc<Jobs>>,
+    bytes: usize,
+    /// How many were left when those were forgotten that nobody had, and how many have come since.
+    left: usize,
+    new: usize,
+}
+
+impl GraphInterner {
+    /// A graph that has the jobs of an equal one in memory, if there is one.
+    pub(crate) fn share(&self, mut graph: Graph) -> Graph {
+        if graph.jobs.len() <= JOBS {
+            self.0
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .share(&mut graph.jobs);
+        }
+        graph
+    }
+}
+
+impl InternedJobs {
+    fn share(&mut self, jobs: &mut Arc<Jobs>) {
+        if let Some(known) = self.shapes.get(jobs) {
+            // The other one is freed here.
+            jobs.clone_from(known);
+            return;
+        }
+        let bytes = jobs.bytes();
+        self.new += 1;
+        if self.bytes + bytes > BYTES / 8 && self.new > self.left {
+            self.forget();
+        }
+        if self.bytes + bytes <= BYTES
+            && let Some(own) = Arc::get_mut(jobs)
+        {
+            own.shared = true;
+            self.bytes += bytes;
+            self.shapes.insert(Arc::clone(jobs));
+        }
+    }
+
+    /// Forgets those that nobody has. Each is looked at once for one that comes.
+    fn forget(&mut self) {
+        self.shapes.retain(|jobs| Arc::strong_count(jobs) > 1);
+        self.bytes = self.shapes.iter().map(|jobs| jobs.bytes()).sum();
+        self.left = self.shapes.len();
+        self.new = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::definition::{Definition, JobDefinition};
+
+    fn graph(job: &str, params: &str) -> Graph {
+        let params = Some(crate::graph::json::Json::from_checked(params));
+        let jobs = vec![JobDefinition {
+            params,
+            ..JobDefinition::new(job, "handler")
+        }];
+        Graph::build(Definition {
+            name: "w".to_owned(),
+            jobs,
+            ..Definition::default()
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn graphs_that_differ_in_params_share_their_jobs() {
+        let shapes = GraphInterner::default();
+        let [one, two, other] = [("a", "{}"), ("a", "{\"k\":1}"), ("b", "{}")]
+            .map(|(job, params)| shapes.share(graph(job, params)));
+        assert!(Arc::ptr_eq(&one.jobs, &two.jobs) && !Arc::ptr_eq(&one.jobs, &other.jobs));
+        assert_eq!(
+            two.params(crate::id::JobIndex(0)).unwrap().text(),
+            "{\"k\":1}"
+        );
+        assert_eq!(one, graph("a", "{}"));
+        assert!(
+            one.allocated() < graph("a", "{}").allocated(),
+            "what is shared is not counted for each"
+        );
+    }
+
+    #[test]
+    fn what_nobody_has_is_forgotten_and_the_memory_is_bounded() {
+        let shapes = GraphInterner::default();
+        let name = |at: usize| format!("{at:0200}");
+        let kept: Vec<Graph> = (0..100)
+            .map(|at| shapes.share(graph(&name(at), "{}")))
+            .collect();
+        for at in 100..30_000 {
+            shapes.share(graph(&name(at), "{}"));
+        }
+        let known = shapes.0.lock().unwrap();
+        assert!(known.bytes <= BYTES / 4, "{}", known.bytes);
+        drop(known);
+        kept.iter().enumerate().for_each(|(at, graph)| {
+            assert!(Arc::ptr_eq(
+                &shapes.share(self::graph(&name(at), "{}")).jobs,
+                &graph.jobs
+            ));
+        });
+        let all: Vec<Graph> = (0..60_000)
+            .map(|at| shapes.share(graph(&name(at), "{}")))
+            .collect();
+        let known = shapes.0.lock().unwrap();
+        assert!(known.bytes <= BYTES, "{}", known.bytes);
+        assert!(
+            all.iter().any(|graph| !graph.jobs.shared),
+            "those that have no room are counted"
+        );
+    }
+}

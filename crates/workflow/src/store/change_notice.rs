@@ -1,0 +1,395 @@
+//! What servers of one store tell each other, so that nobody has to look again and again: that jobs became ready, and that a timer is due
+//! soon. An announcement only says where to look. It may get lost, and it may say too much.
+
+use std::borrow::Cow;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use crate::codec::change::{Change, TimerMove, Write};
+use crate::codec::rows::{ReadyRow, Row};
+use crate::id::Partition;
+use crate::time::Timestamp;
+
+/// The first byte of all announcements, which are not kept anywhere.
+const VERSION: u8 = 1;
+/// So many queues are named; when there are more, all are meant.
+const MOST_QUEUES: usize = 32;
+/// So many rows are named that were taken. Who claims the others finds out that they are gone.
+const MAX_CLAIMED_ROWS: usize = 256;
+
+/// Names a server among those of its store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServerId(pub u64);
+
+impl std::fmt::Display for ServerId {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{:016x}", self.0)
+    }
+}
+
+impl std::str::FromStr for ServerId {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        u64::from_str_radix(text, 16).map(Self)
+    }
+}
+
+/// Queues, each with the highest priority of the jobs that became ready.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ReadyQueues {
+    Queues(Vec<(String, u8)>),
+    /// Too many to name.
+    AllQueues,
+}
+
+/// What a server tells the others about a partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ChangeNotice {
+    pub(crate) by: ServerId,
+    pub(crate) ready: ReadyQueues,
+    /// The earliest timer that was written.
+    pub(crate) due: Option<Timestamp>,
+    /// Ready rows that are gone, for the home of the partition.
+    pub(crate) taken: Vec<Row>,
+}
+
+/// Who listens to an announcement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Audience {
+    /// Servers at which a worker waits.
+    Waiting,
+    /// All servers.
+    All,
+}
+
+impl ChangeNotice {
+    /// Who must hear of it: workers that have work all the same want to know of what is more urgent.
+    pub(crate) fn audience(&self) -> Audience {
+        let urgent = match &self.ready {
+            ReadyQueues::Queues(queues) => queues.iter().any(|(_, priority)| *priority > 0),
+            ReadyQueues::AllQueues => true,
+        };
+        if urgent || self.due.is_some() || !self.taken.is_empty() {
+            Audience::All
+        } else {
+            Audience::Waiting
+        }
+    }
+
+    pub(crate) fn write(&self) -> Vec<u8> {
+        let mut message = vec![VERSION];
+        message.extend_from_slice(&self.by.0.to_be_bytes());
+        message.extend_from_slice(&self.due.map_or(u64::MAX, Timestamp::micros).to_be_bytes());
+        match &self.ready {
+            ReadyQueues::Queues(queues) => {
+                message.push(queues.len() as u8);
+                for (queue, priority) in queues {
+                    message.push(*priority);
+                    message.extend_from_slice(queue.as_bytes());
+                    message.push(0);
+                }
+            }
+            ReadyQueues::AllQueues => message.push(u8::MAX),
+        }
+        for row in &self.taken {
+            message.extend_from_slice(&(row.len() as u16).to_be_bytes());
+            message.extend_from_slice(row);
+        }
+        message
+    }
+
+    /// Reads a message. None: it is of another version.
+    pub(crate) fn read(message: &[u8]) -> Option<Self> {
+        let (&VERSION, rest) = message.split_first()? else {
+            return None;
+        };
+        let (by, rest) = rest.split_first_chunk()?;
+        let (due, rest) = rest.split_first_chunk()?;
+        let due = Some(u64::from_be_bytes(*due))
+            .filter(|&due| due != u64::MAX)
+            .map(Timestamp::from_micros);
+        let by = ServerId(u64::from_be_bytes(*by));
+        let (&number, mut rest) = rest.split_first()?;
+        let mut queues = Vec::new();
+        for _ in 0..if number == u8::MAX { 0 } else { number } {
+            let (&priority, name) = rest.split_first()?;
+            let end = name.iter().position(|&byte| byte == 0)?;
+            queues.push((std::str::from_utf8(&name[..end]).ok()?.to_owned(), priority));
+            rest = &name[end + 1..];
+        }
+        let ready = if number == u8::MAX {
+            ReadyQueues::AllQueues
+        } else {
+            ReadyQueues::Queues(queues)
+        };
+        let mut taken = Vec::new();
+        while let Some((length, row)) = rest.split_first_chunk() {
+            let (row, after) = row.split_at_checked(u16::from_be_bytes(*length).into())?;
+            taken.push(Row::from(row));
+            rest = after;
+        }
+        Some(Self {
+            by,
+            ready,
+            due,
+            taken,
+        })
+    }
+}
+
+/// What a server announces of what it writes.
+#[derive(Debug)]
+pub(crate) struct Notifier {
+    pub(crate) server: ServerId,
+    /// Whether others may listen. Nobody else knows of a server that has just begun, so it begins with yes.
+    others: AtomicBool,
+    /// For each partition the time, in microseconds, before which timers are announced: later ones are found by whoever looks there.
+    soon: Vec<AtomicU64>,
+}
+
+impl Notifier {
+    pub(crate) fn new(server: ServerId, partitions: u16) -> Self {
+        let soon = (0..partitions).map(|_| AtomicU64::new(u64::MAX)).collect();
+        Self {
+            server,
+            others: AtomicBool::new(true),
+            soon,
+        }
+    }
+
+    pub(crate) fn set_others(&self, others: bool) {
+        self.others.store(others, Relaxed);
+    }
+
+    pub(crate) fn has_others(&self) -> bool {
+        self.others.load(Relaxed)
+    }
+
+    /// Announces timers of a partition that are earlier than `before`. None: it announces none, because this server looks there.
+    pub(crate) fn set_soon(&self, partition: Partition, before: Option<Timestamp>) {
+        if let Some(soon) = self.soon.get(usize::from(partition.0)) {
+            soon.store(before.map_or(0, Timestamp::micros), Relaxed);
+        }
+    }
+
+    /// What to announce of changes of a partition, if anything.
+    pub(crate) fn of<'a>(
+        &self,
+        partition: Partition,
+        changes: impl IntoIterator<Item = &'a Change>,
+    ) -> Option<ChangeNotice> {
+        let soon = self
+            .soon
+            .get(usize::from(partition.0))
+            .map_or(u64::MAX, |soon| soon.load(Relaxed));
+        if !self.has_others() {
+            return None;
+        }
+        let (mut ready, mut due, mut taken) = (
+            ReadyQueues::Queues(Vec::new()),
+            None::<Timestamp>,
+            Vec::new(),
+        );
+        let is_away = soon > 0;
+        for change in changes {
+            let Write::Put(put) = &change.write else {
+                continue;
+            };
+            put.ready
+                .add
+                .iter()
+                .filter_map(|row| ReadyRow::read(row))
+                .for_each(|row| ready.add(row));
+            if is_away {
+                let room = MAX_CLAIMED_ROWS.saturating_sub(taken.len());
+                taken.extend(put.ready.remove.iter().take(room).cloned());
+            }
+            for moved in [put.timer, put.expiry] {
+                if let TimerMove::To(at) = moved
+                    && at.micros() < soon
+                {
+                    due = Some(due.map_or(at, |due| due.min(at)));
+                }
+            }
+        }
+        let nothing = ready == ReadyQueues::Queues(Vec::new()) && due.is_none() && taken.is_empty();
+        (!nothing).then_some(ChangeNotice {
+            by: self.server,
+            ready,
+            due,
+            taken,
+        })
+    }
+}
+
+impl ReadyQueues {
+    fn add(&mut self, row: ReadyRow<'_>) {
+        let Self::Queues(queues) = self else { return };
+        let priority = row.place.priority();
+        let name = name(row);
+        if let Some((_, highest)) = queues.iter_mut().find(|(queue, _)| *queue == *name) {
+            *highest = priority.max(*highest);
+        } else if queues.len() < MOST_QUEUES {
+            queues.push((name.into_owned(), priority));
+        } else {
+            *self = Self::AllQueues;
+        }
+    }
+}
+
+/// The name of a queue, or that of a lane of jobs with limits: a server that waits for room under some is not to read all of the queue.
+/// No name contains the sign between them.
+fn name<'a>(row: ReadyRow<'a>) -> Cow<'a, str> {
+    match row.limit_key {
+        "" => Cow::Borrowed(row.queue),
+        limits => Cow::Owned([row.queue, row.handler, limits].join(LANE)),
+    }
+}
+
+const LANE: &str = "\u{1}";
+
+/// What [`News::QueueCache`] names: a queue, or a lane of it by handler and key of limits.
+pub(crate) fn read_name(name: &str) -> (&str, Option<(&str, &str)>) {
+    let mut parts = name.splitn(3, LANE);
+    let queue = parts.next().unwrap_or_default();
+    (queue, parts.next().zip(parts.next()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::change::{Put, RowChange};
+    use crate::codec::rows::ReadyJob;
+    use crate::id::{JobIndex, WorkflowId};
+
+    const SERVER: ServerId = ServerId(7);
+
+    fn change(queues: &[(&str, u8)], timer: TimerMove) -> Change {
+        let workflow = WorkflowId::new(Timestamp::default(), Partition(1), 1);
+        let row = |&(queue, priority): &(&str, u8)| {
+            let queue = queue.to_owned();
+            let handler = String::new();
+            let since = Timestamp::default();
+            ReadyJob {
+                queue,
+                handler,
+                limit_key: String::new(),
+                priority,
+                since,
+                workflow,
+                job: JobIndex(0),
+            }
+            .row()
+        };
+        let ready = RowChange {
+            add: queues.iter().map(row).collect(),
+            remove: Vec::new(),
+        };
+        let put = Put {
+            ready,
+            timer,
+            ..Put::default()
+        };
+        Change {
+            workflow,
+            expected: None,
+            small: false,
+            write: Write::Put(Box::new(put)),
+        }
+    }
+
+    fn check(changes: &[Change], audience: Audience, ready: &[(&str, u8)], due: Option<u64>) {
+        let announcer = Notifier::new(SERVER, 2);
+        announcer.set_soon(Partition(1), Some(Timestamp::from_micros(100)));
+        let said = announcer.of(Partition(1), changes).unwrap();
+        let ready = ready
+            .iter()
+            .map(|&(queue, priority)| (queue.to_owned(), priority))
+            .collect();
+        let due = due.map(Timestamp::from_micros);
+        let expected = ChangeNotice {
+            by: SERVER,
+            ready: ReadyQueues::Queues(ready),
+            due,
+            taken: Vec::new(),
+        };
+        assert_eq!(said, expected);
+        assert_eq!(said.audience(), audience);
+        assert_eq!(ChangeNotice::read(&said.write()), Some(expected));
+    }
+
+    #[test]
+    fn an_announcement_says_where_to_look() {
+        let at = |micros| TimerMove::To(Timestamp::from_micros(micros));
+        check(
+            &[change(&[("a", 0), ("b", 0)], at(200))],
+            Audience::Waiting,
+            &[("a", 0), ("b", 0)],
+            None,
+        );
+        let two = [
+            change(&[("a", 1)], TimerMove::Away),
+            change(&[("a", 3), ("b", 2)], TimerMove::Unchanged),
+        ];
+        check(&two, Audience::All, &[("a", 3), ("b", 2)], None);
+        check(
+            &[change(&[], at(99)), change(&[], at(50))],
+            Audience::All,
+            &[],
+            Some(50),
+        );
+        let all: Vec<Change> = (0..40)
+            .map(|at| change(&[(&format!("q{at}"), 0)], TimerMove::Unchanged))
+            .collect();
+        let said = Notifier::new(SERVER, 2).of(Partition(1), &all).unwrap();
+        assert_eq!(said.ready, ReadyQueues::AllQueues);
+        assert_eq!(ChangeNotice::read(&said.write()), Some(said));
+    }
+
+    #[test]
+    fn the_home_of_a_partition_hears_what_was_taken_there() {
+        let announcer = Notifier::new(SERVER, 2);
+        let mut taken = change(&[("a", 0)], TimerMove::Unchanged);
+        if let Write::Put(put) = &mut taken.write {
+            std::mem::swap(&mut put.ready.add, &mut put.ready.remove);
+        }
+        let changes = vec![taken; MAX_CLAIMED_ROWS + 1];
+        announcer.set_soon(Partition(1), None);
+        assert_eq!(announcer.of(Partition(1), &changes), None, "it is the home");
+        announcer.set_soon(Partition(1), Some(Timestamp::from_micros(100)));
+        let said = announcer.of(Partition(1), &changes).unwrap();
+        assert_eq!(
+            (said.taken.len(), said.audience()),
+            (MAX_CLAIMED_ROWS, Audience::All)
+        );
+        assert_eq!(ChangeNotice::read(&said.write()), Some(said.clone()));
+        let message = said.write();
+        assert_eq!(ChangeNotice::read(&message[..message.len() - 1]), None);
+    }
+
+    #[test]
+    fn what_concerns_nobody_is_not_announced() {
+        let announcer = Notifier::new(SERVER, 2);
+        announcer.set_soon(Partition(1), None);
+        assert_eq!(
+            announcer.of(
+                Partition(1),
+                &[change(&[], TimerMove::To(Timestamp::default()))]
+            ),
+            None
+        );
+        assert!(
+            announcer
+                .of(Partition(1), &[change(&[("a", 0)], TimerMove::Away)])
+                .is_some()
+        );
+        announcer.set_others(false);
+        assert_eq!(
+            announcer.of(Partition(1), &[change(&[("a", 0)], TimerMove::Away)]),
+            None
+        );
+        for message in [&b""[..], b"\x02", b"\x01short", &[1; 17]] {
+            assert_eq!(ChangeNotice::read(message), None);
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Reads the first rows of many lanes, without reading past the other rows of each.
+
+use super::error::StoreError;
+use super::{Store, each_of};
+use crate::codec::rows::{Row, lane_end, lane_of, queue_end, queue_rows};
+use crate::id::Partition;
+
+/// Which lanes are gone through: those whose rows are from a row up to another one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LaneScan {
+    pub(crate) from: Row,
+    pub(crate) to: Row,
+}
+
+impl LaneScan {
+    /// The other lanes of its queue after a lane, by what the rows of that begin with.
+    pub(crate) fn behind(lane: &[u8]) -> Self {
+        Self {
+            from: lane_end(lane),
+            to: queue_end(lane),
+        }
+    }
+
+    /// All lanes of a queue.
+    pub(crate) fn of_queue(queue: &str) -> Self {
+        let rows = queue_rows(queue);
+        Self {
+            to: queue_end(&rows),
+            from: rows,
+        }
+    }
+
+    /// All lanes of all queues.
+    pub(crate) fn of_all() -> Self {
+        // No name has this byte.
+        Self {
+            from: Vec::new(),
+            to: vec![u8::MAX],
+        }
+    }
+
+    /// Those of them after a lane.
+    pub(crate) fn after(self, lane: &[u8]) -> Self {
+        Self {
+            from: self.from.max(lane_end(lane)),
+            ..self
+        }
+    }
+}
+
+/// Rows of lanes, and whether these are all lanes.
+pub(crate) type LaneRows = (Vec<Row>, bool);
+
+impl Store {
+    /// What each walk through a partition finds: at most `each` rows of each lane, lowest first, and at most so many lanes.
+    pub(crate) async fn lanes(
+        &self,
+        wanted: &[(Partition, Vec<LaneScan>)],
+        each: usize,
+        lanes: usize,
+    ) -> Vec<Result<Vec<LaneRows>, StoreError>> {
+        match self {
+            #[cfg(feature = "test-util")]
+            Self::Simulated(store) => store.lanes(wanted, each, lanes).await,
+            Self::Sqlite(store) => each_of(wanted.len(), store.lanes(wanted, each, lanes).await),
+            Self::Redis(store) => store.lanes(wanted, each, lanes).await,
+        }
+    }
+}
+
+/// Goes from lane to lane. `read` returns the first rows from a row up to another one, at most so many.
+pub(super) fn walk<E>(
+    LaneScan { from, to }: &LaneScan,
+    each: usize,
+    lanes: usize,
+    mut read: impl FnMut(&Row, &Row, usize) -> Result<Vec<Row>, E>,
+) -> Result<LaneRows, E> {
+    let mut from = from.clone();
+    let mut all = Vec::new();
+    for _ in 0..lanes {
+        let mut rows = read(&from, to, each)?;
+        let Some(lane) = rows.first().map(|row| lane_of(row).to_vec()) else {
+            return Ok((all, true));
+        };
+        rows.retain(|row| row.starts_with(&lane));
+        from = lane_end(&lane);
+        all.extend(rows);
+    }
+    Ok((all, read(&from, to, 1)?.is_empty()))
+}

@@ -1,0 +1,70 @@
+//! Reads the first rows of many lanes with one script for each partition.
+
+use tidegate_pipeline::{Arg, Batch, Outcome};
+
+use super::RedisStore;
+use super::keys::Set;
+use super::reply::{self, answer};
+use crate::id::Partition;
+use crate::store::error::StoreError;
+use crate::store::lane_scan::{LaneRows, LaneScan};
+
+const SCRIPT: &str = include_str!("lane_scan.lua");
+
+impl RedisStore {
+    pub(crate) async fn lanes(
+        &self,
+        wanted: &[(Partition, Vec<LaneScan>)],
+        each: usize,
+        lanes: usize,
+    ) -> Vec<Result<Vec<LaneRows>, StoreError>> {
+        let mut batch = Batch::new();
+        for (partition, walks) in wanted {
+            let key = self.keys.set(*partition, Set::Ready);
+            let bounds: Vec<(Vec<u8>, Vec<u8>)> = walks.iter().map(bounds).collect();
+            let head = [
+                Arg::Bytes(SCRIPT.as_bytes()),
+                Arg::Integer(1),
+                Arg::Key(key.as_bytes()),
+                Arg::Integer(each as i64),
+                Arg::Integer(lanes as i64),
+            ];
+            let bounds = bounds
+                .iter()
+                .flat_map(|(from, to)| [Arg::Bytes(from), Arg::Bytes(to)]);
+            batch
+                .unit()
+                .repeatable("EVAL", &head.into_iter().chain(bounds).collect::<Vec<_>>());
+        }
+        self.send(batch).await.iter().map(found).collect()
+    }
+}
+
+fn bounds(LaneScan { from, to }: &LaneScan) -> (Vec<u8>, Vec<u8>) {
+    (
+        [b"[", from.as_slice()].concat(),
+        [b"(", to.as_slice()].concat(),
+    )
+}
+
+fn found(outcome: &Outcome) -> Result<Vec<LaneRows>, StoreError> {
+    let walk = |walk| {
+        let values = reply::array(walk)?;
+        let Some((all, rows)) = values.split_first() else {
+            return Ok((Vec::new(), true));
+        };
+        let rows = rows.iter().map(|row| {
+            Ok(reply::bytes(row)?
+                .map(|row| row.to_vec())
+                .unwrap_or_default())
+        });
+        Ok((
+            rows.collect::<Result<_, StoreError>>()?,
+            reply::count(all)? == 1,
+        ))
+    };
+    reply::array(answer(outcome)?)?
+        .into_iter()
+        .map(walk)
+        .collect()
+}

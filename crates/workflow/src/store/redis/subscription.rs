@@ -1,0 +1,182 @@
+//! How servers tell each other things through Redis: messages on channels, which nobody keeps.
+
+pub(super) mod publish_support;
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use tidegate_pipeline::{
+    Arg, Batch, Delivery, Outcome, Refusal, Subscriber, SubscriberEvent, SubscriberOptions,
+};
+
+use super::RedisStore;
+use super::call::ScriptCall;
+use super::keys::Keys;
+use super::reply::{self, answer};
+use crate::codec::change::Change;
+use crate::id::Partition;
+use crate::store::change_notice::Notifier;
+use crate::store::subscription::{StoreEvent, Topic};
+
+/// The field of the facts about a store that says how servers tell each other things.
+const MESSAGES: &[u8] = b"messages";
+
+/// See [`crate::store::subscription::Subscription`].
+#[derive(Debug)]
+pub(crate) struct Ears {
+    store: RedisStore,
+    subscriber: Subscriber,
+    topics: Mutex<HashMap<Bytes, Topic>>,
+}
+
+fn word(delivery: Delivery) -> &'static [u8] {
+    match delivery {
+        Delivery::Sharded => b"sharded",
+        Delivery::Broadcast => b"broadcast",
+    }
+}
+
+fn command(delivery: Delivery) -> &'static str {
+    match delivery {
+        Delivery::Sharded => "SPUBLISH",
+        Delivery::Broadcast => "PUBLISH",
+    }
+}
+
+impl RedisStore {
+    /// What is written about it, after writing `found` if nothing is.
+    async fn agreed_delivery(&self, found: Option<Delivery>) -> Option<Delivery> {
+        let key = Keys::meta(self.keys.prefix());
+        let key = Arg::Key(key.as_bytes());
+        let field = Arg::Bytes(MESSAGES);
+        let mut batch = Batch::new();
+        let mut unit = batch.unit();
+        if let Some(found) = found {
+            unit = unit.repeatable("HSETNX", &[key, field, Arg::Bytes(word(found))]);
+        }
+        unit.repeatable("HGET", &[key, field]);
+        let outcomes = self.send(batch).await;
+        let agreed = reply::bytes(answer(outcomes.last()?).ok()?).ok()??;
+        [Delivery::Sharded, Delivery::Broadcast]
+            .into_iter()
+            .find(|&delivery| word(delivery) == agreed.as_ref())
+    }
+
+    async fn publish_by(&self, delivery: Delivery, message: &[u8]) -> Outcome {
+        let [_, channel] = self.keys.servers();
+        let mut batch = Batch::new();
+        // The channel is in the slot of a key of the same name.
+        batch.unit().repeatable(
+            command(delivery),
+            &[Arg::Key(channel.as_bytes()), Arg::Bytes(message)],
+        );
+        self.send(batch)
+            .await
+            .pop()
+            .expect("one answer for one command")
+    }
+
+    /// Tells all servers that listen. If it is lost, they find out later.
+    pub(crate) async fn publish(&self, message: &[u8]) {
+        if let Some(delivery) = self.voice.delivery() {
+            let _lost = self.publish_by(delivery, message).await;
+        }
+    }
+
+    /// Lets each call tell what others must know of its changes.
+    pub(super) fn announce(
+        &self,
+        partition: Partition,
+        changes: &[Change],
+        announcer: &Notifier,
+        calls: &mut [ScriptCall<'_>],
+    ) {
+        let Some(delivery) = self.voice.delivery() else {
+            return;
+        };
+        let mut changes = changes.iter();
+        for call in calls {
+            if let Some(said) = announcer.of(partition, changes.by_ref().take(call.len())) {
+                call.announce(
+                    command(delivery),
+                    self.keys.channel(partition, said.audience()),
+                    said.write(),
+                );
+            }
+        }
+    }
+
+    /// The command by which a script tells others. None: it is not known, or not allowed.
+    pub(super) fn publish_command(&self) -> Option<&'static str> {
+        self.voice.delivery().map(command)
+    }
+
+    /// What other servers say. None: Redis does not let them say anything, or it is not known how.
+    pub(crate) fn listen(&self) -> Option<Ears> {
+        let options = SubscriberOptions::new(self.voice.delivery()?);
+        let subscriber = Subscriber::new(&self.client, Vec::<Bytes>::new(), options);
+        Some(Ears {
+            store: self.clone(),
+            subscriber,
+            topics: Mutex::default(),
+        })
+    }
+}
+
+impl Ears {
+    fn topics(&self) -> MutexGuard<'_, HashMap<Bytes, Topic>> {
+        self.topics.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn listen_to(&self, topics: &[Topic]) {
+        let keys = &self.store.keys;
+        let channel = |topic: &Topic| match *topic {
+            Topic::Servers => keys.servers()[1].clone(),
+            Topic::Partition(partition, audience) => keys.channel(partition, audience),
+        };
+        let named: HashMap<Bytes, Topic> = topics
+            .iter()
+            .map(|topic| (channel(topic).into(), *topic))
+            .collect();
+        self.subscriber.set_channels(named.keys().cloned());
+        *self.topics() = named;
+    }
+
+    pub(crate) async fn next(&mut self) -> Option<StoreEvent> {
+        loop {
+            let event = self.subscriber.next().await?;
+            if let Some(heard) = self.heard(event) {
+                return Some(heard);
+            }
+        }
+    }
+
+    fn heard(&self, event: SubscriberEvent) -> Option<StoreEvent> {
+        let topic = |channel: &Bytes| self.topics().get(channel).copied();
+        match event {
+            SubscriberEvent::Subscribed { channel } => topic(&channel).map(StoreEvent::Subscribed),
+            SubscriberEvent::Unsubscribed { channel, reason } => {
+                topic(&channel).map(|topic| StoreEvent::Unsubscribed {
+                    topic,
+                    reason: reason.to_string(),
+                    refused: false,
+                })
+            }
+            SubscriberEvent::Refused { channel, refusal } => {
+                let refused = !matches!(refusal, Refusal::Other { .. });
+                topic(&channel).map(|topic| StoreEvent::Unsubscribed {
+                    topic,
+                    reason: refusal.to_string(),
+                    refused,
+                })
+            }
+            SubscriberEvent::Message { channel, payload } => {
+                StoreEvent::of(topic(&channel)?, &payload)
+            }
+            SubscriberEvent::Missed { .. } => Some(StoreEvent::Gap),
+            // Later versions may tell more.
+            _ => None,
+        }
+    }
+}

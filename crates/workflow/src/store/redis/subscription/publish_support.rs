@@ -1,0 +1,137 @@
+//! Whether Redis lets this server tell others things, and how. A connection that fails says nothing about that.
+
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::time::Duration;
+
+use tidegate_pipeline::{Delivery, Outcome};
+use tokio::sync::Notify;
+use tokio::time::sleep;
+use tracing::{info, warn};
+
+use super::RedisStore;
+use crate::store::redis::reply;
+
+/// How long to wait before asking a Redis again that did not answer.
+const UNANSWERED: Duration = Duration::from_secs(2);
+/// How long to wait at least: each write that is not told to others is a reason to ask.
+const LEAST: Duration = Duration::from_secs(1);
+
+/// What is known of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PublishStatus {
+    Unknown,
+    Works(Delivery),
+    /// Redis does not let it.
+    Refused,
+}
+
+/// What is known of it. The stores of all threads share it.
+#[derive(Debug, Default)]
+pub(in crate::store::redis) struct PublishSupport {
+    known: AtomicU8,
+    /// A write was not told.
+    doubted: Notify,
+}
+
+impl PublishSupport {
+    pub(super) fn known(&self) -> PublishStatus {
+        match self.known.load(Relaxed) {
+            0 => PublishStatus::Unknown,
+            1 => PublishStatus::Works(Delivery::Sharded),
+            2 => PublishStatus::Works(Delivery::Broadcast),
+            _ => PublishStatus::Refused,
+        }
+    }
+
+    /// How to tell others. None: it is not known how, or not allowed.
+    pub(super) fn delivery(&self) -> Option<Delivery> {
+        match self.known() {
+            PublishStatus::Works(delivery) => Some(delivery),
+            PublishStatus::Unknown | PublishStatus::Refused => None,
+        }
+    }
+
+    fn set(&self, speech: PublishStatus) {
+        let word = match speech {
+            PublishStatus::Unknown => 0,
+            PublishStatus::Works(Delivery::Sharded) => 1,
+            PublishStatus::Works(Delivery::Broadcast) => 2,
+            PublishStatus::Refused => 3,
+        };
+        self.known.store(word, Relaxed);
+    }
+
+    /// Redis did not tell others of a write.
+    pub(in crate::store::redis) fn doubt(&self) {
+        self.doubted.notify_one();
+    }
+}
+
+impl RedisStore {
+    /// Finds out how the servers of the store tell each other things: as the first of them found out.
+    pub(in crate::store::redis) async fn find_voice(&self) {
+        let agreed = self.agreed_delivery(None).await;
+        let found = match agreed {
+            Some(agreed) => agreed,
+            None => match self.publish_by(Delivery::Sharded, b"").await {
+                Outcome::ServerError(error) if error.message.starts_with("ERR unknown command") => {
+                    Delivery::Broadcast
+                }
+                _ => Delivery::Sharded,
+            },
+        };
+        let before = self.voice.known();
+        match self.publish_by(found, b"").await {
+            Outcome::Reply(_) => {
+                let agreed = self.agreed_delivery(Some(found)).await.unwrap_or(found);
+                self.voice.set(PublishStatus::Works(agreed));
+                if before == PublishStatus::Refused {
+                    info!("redis lets this server tell others about workflows again");
+                }
+            }
+            refused if is_refusal(&refused) => {
+                self.voice.set(PublishStatus::Refused);
+                if before != PublishStatus::Refused {
+                    warn!(
+                        reason = reply::reason(&refused),
+                        "redis does not let this server tell others about workflows, so each looks for itself four times a second: allow PUBLISH, \
+                         SPUBLISH, SUBSCRIBE and SSUBSCRIBE with the channels of its prefix (docs/redis-keys.md)"
+                    );
+                }
+            }
+            // What others found out works here as well, until Redis says otherwise.
+            _ if before == PublishStatus::Unknown => self
+                .voice
+                .set(agreed.map_or(PublishStatus::Unknown, PublishStatus::Works)),
+            _ => {}
+        }
+    }
+
+    /// Asks again and again whether this server may tell others things, after waits of `apart`. Returns when it may, or when it may not.
+    ///
+    /// # Cancellation
+    /// Nothing is lost when the future is dropped.
+    pub(crate) async fn publish_changed(&self, may: bool, apart: &impl Fn() -> Duration) {
+        while self.voice.delivery().is_some() != may {
+            let wait = if self.voice.known() == PublishStatus::Unknown {
+                UNANSWERED
+            } else {
+                apart()
+            };
+            let doubted = async {
+                sleep(LEAST).await;
+                self.voice.doubted.notified().await;
+            };
+            tokio::select! {
+                () = sleep(wait) => {}
+                () = doubted => {}
+            }
+            self.find_voice().await;
+        }
+    }
+}
+
+fn is_refusal(outcome: &Outcome) -> bool {
+    let refusals = ["NOPERM", "ERR unknown command"];
+    matches!(outcome, Outcome::ServerError(error) if refusals.iter().any(|code| error.message.starts_with(code)))
+}

@@ -1,0 +1,200 @@
+//! When a job may run: its trigger rule applied to the ends of its parents.
+
+use crate::graph::definition::TriggerRule;
+
+/// How many parents of a job ended, and how; and how many are doomed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct ParentCounts {
+    pub(crate) succeeded: u32,
+    /// Failed, cancelled, or blocked by a failure.
+    pub(crate) failed: u32,
+    pub(crate) skipped: u32,
+    /// They cannot run because of a failure, but have not ended.
+    pub(crate) doomed: u32,
+}
+
+/// What follows for a job from the states of its workflow's jobs.
+#[derive(Debug, Clone, Default)]
+pub(super) struct JobProgress {
+    pub(super) tally: ParentCounts,
+    /// Whether it may still run, if it waits.
+    pub(super) prospect: Reachability,
+    /// Whether it is another than the one that the store has.
+    pub(super) changed: bool,
+}
+
+impl PartialEq for JobProgress {
+    /// Whether the same follows.
+    fn eq(&self, other: &Self) -> bool {
+        (self.tally, self.prospect) == (other.tally, other.prospect)
+    }
+}
+
+/// What the jobs after a job hear of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ParentOutcome {
+    Succeeded,
+    Failed,
+    Skipped,
+    /// It cannot run because of a failure, and waits for others to end.
+    Doomed,
+    /// It was doomed, and all jobs before it have ended.
+    Blocked,
+}
+
+impl ParentOutcome {
+    /// Whether it says that the job failed, or cannot run because of a failure.
+    pub(crate) fn is_failure(self) -> bool {
+        matches!(self, Self::Failed | Self::Doomed | Self::Blocked)
+    }
+}
+
+/// Whether a job that waits may still run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Reachability {
+    #[default]
+    Open,
+    /// It cannot run because of a failure, but has not ended: jobs before it have not.
+    Unreachable,
+    /// It cannot run because of a failure, and counts as ended: all jobs before it have ended.
+    Blocked,
+}
+
+/// What follows for a job from the ends of its parents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RuleResult {
+    /// It waits.
+    Wait,
+    Run,
+    /// It is skipped: it will not run, although nothing failed.
+    Skip,
+    /// It is doomed: it cannot run because of a failure, but not all of its parents have ended.
+    Unreachable,
+    /// It is blocked: it cannot run because of a failure, and all of its parents have ended.
+    Block,
+}
+
+impl RuleResult {
+    /// What it says of a job that waits.
+    pub(crate) fn prospect(self) -> Reachability {
+        match self {
+            Self::Unreachable => Reachability::Unreachable,
+            Self::Block => Reachability::Blocked,
+            Self::Wait | Self::Run | Self::Skip => Reachability::Open,
+        }
+    }
+}
+
+impl ParentCounts {
+    pub(crate) fn add(&mut self, news: ParentOutcome) {
+        match news {
+            ParentOutcome::Succeeded => self.succeeded += 1,
+            ParentOutcome::Failed => self.failed += 1,
+            ParentOutcome::Skipped => self.skipped += 1,
+            ParentOutcome::Doomed => self.doomed += 1,
+            ParentOutcome::Blocked => {
+                self.doomed -= 1;
+                self.failed += 1;
+            }
+        }
+    }
+
+    /// Takes back what was heard: a state, not a step from one to another.
+    pub(crate) fn remove(&mut self, news: ParentOutcome) {
+        match news {
+            ParentOutcome::Succeeded => self.succeeded -= 1,
+            ParentOutcome::Failed => self.failed -= 1,
+            ParentOutcome::Skipped => self.skipped -= 1,
+            ParentOutcome::Doomed => self.doomed -= 1,
+            ParentOutcome::Blocked => {
+                self.failed -= 1;
+                self.doomed += 1;
+            }
+        }
+    }
+
+    /// Applies the rule for a job with this many parents.
+    pub(crate) fn verdict(self, rule: TriggerRule, parents: usize) -> RuleResult {
+        let Self {
+            succeeded,
+            failed,
+            skipped,
+            doomed,
+        } = self;
+        let lost = failed + doomed;
+        let all_over = (succeeded + failed + skipped) as usize == parents;
+        match rule {
+            _ if parents == 0 => RuleResult::Run,
+            TriggerRule::AnySuccess if succeeded > 0 => RuleResult::Run,
+            TriggerRule::AnyFailed if lost > 0 => RuleResult::Run,
+            TriggerRule::AllSuccess | TriggerRule::NoneFailed if lost > 0 && !all_over => {
+                RuleResult::Unreachable
+            }
+            TriggerRule::AnySuccess if doomed > 0 && (lost + skipped) as usize == parents => {
+                RuleResult::Unreachable
+            }
+            _ if !all_over => RuleResult::Wait,
+            TriggerRule::AllSuccess | TriggerRule::NoneFailed | TriggerRule::AnySuccess
+                if failed > 0 =>
+            {
+                RuleResult::Block
+            }
+            TriggerRule::AllSuccess if skipped > 0 => RuleResult::Skip,
+            TriggerRule::AnySuccess | TriggerRule::AnyFailed => RuleResult::Skip,
+            TriggerRule::AllSuccess | TriggerRule::NoneFailed | TriggerRule::AllDone => {
+                RuleResult::Run
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_rule_decides_as_soon_as_it_can() {
+        use RuleResult::{Block, Run, Skip, Unreachable, Wait};
+        use TriggerRule::{AllDone, AllSuccess, AnyFailed, AnySuccess, NoneFailed};
+        // Succeeded, failed, skipped and doomed parents out of three; the verdicts of the five rules.
+        let rules = [AllSuccess, AllDone, AnySuccess, AnyFailed, NoneFailed];
+        let table = [
+            ((0, 0, 0, 0), [Wait, Wait, Wait, Wait, Wait]),
+            ((1, 0, 0, 0), [Wait, Wait, Run, Wait, Wait]),
+            ((0, 1, 0, 0), [Unreachable, Wait, Wait, Run, Unreachable]),
+            ((0, 0, 1, 0), [Wait, Wait, Wait, Wait, Wait]),
+            ((3, 0, 0, 0), [Run, Run, Run, Skip, Run]),
+            ((2, 0, 1, 0), [Skip, Run, Run, Skip, Run]),
+            ((0, 0, 3, 0), [Skip, Run, Skip, Skip, Run]),
+            ((2, 1, 0, 0), [Block, Run, Run, Run, Block]),
+            ((0, 3, 0, 0), [Block, Run, Block, Run, Block]),
+            ((0, 1, 2, 0), [Block, Run, Block, Run, Block]),
+            ((0, 0, 0, 1), [Unreachable, Wait, Wait, Run, Unreachable]),
+            ((2, 0, 0, 1), [Unreachable, Wait, Run, Run, Unreachable]),
+            (
+                (0, 2, 0, 1),
+                [Unreachable, Wait, Unreachable, Run, Unreachable],
+            ),
+            (
+                (0, 0, 2, 1),
+                [Unreachable, Wait, Unreachable, Run, Unreachable],
+            ),
+            (
+                (0, 0, 0, 3),
+                [Unreachable, Wait, Unreachable, Run, Unreachable],
+            ),
+        ];
+        for ((succeeded, failed, skipped, doomed), verdicts) in table {
+            let tally = ParentCounts {
+                succeeded,
+                failed,
+                skipped,
+                doomed,
+            };
+            for (rule, verdict) in rules.into_iter().zip(verdicts) {
+                assert_eq!(tally.verdict(rule, 3), verdict, "{rule:?} {tally:?}");
+                assert_eq!(ParentCounts::default().verdict(rule, 0), Run);
+            }
+        }
+    }
+}

@@ -1,0 +1,444 @@
+//! Makes the change that a store must apply to have the same state as the workflow in memory.
+
+use std::time::Duration;
+
+use hashbrown::HashSet;
+
+use super::Workflow;
+use super::pending_change::PendingChange;
+use crate::codec::change::{
+    Change, CreationRecord, Delete, Put, ResultField, RowChange, RowTimes, Rows, TimerMove,
+    TrailEntry, Write,
+};
+use crate::codec::compact_state::encode_compact;
+use crate::codec::format::Format;
+use crate::codec::record::encode;
+use crate::codec::rows::{Row, lasting_row, ready_row_of, ready_rows, status_rows};
+use crate::id::JobIndex;
+use crate::state::{AttemptError, Job, JobState, Meta, Status};
+use crate::time::Timestamp;
+
+/// When all rows of a write should be there that follow its state.
+const ROWS_DUE: Duration = Duration::from_secs(10);
+
+/// How a store is written.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WriteOptions {
+    pub(crate) format: Format,
+    /// A change of more jobs than this is written in pieces.
+    pub(crate) max_inline: usize,
+}
+
+/// How many errors of one job are kept.
+const KEPT_ERRORS: u16 = 10;
+
+/// The format of a value of a small workflow. It tells a migration whether the graph is in the latest format, too, so it only changes when
+/// both are written.
+fn value_format(stored: Option<&[u8]>, unwritten: &PendingChange, format: Format) -> Format {
+    let was = stored
+        .filter(|_| !unwritten.rewrite)
+        .and_then(|value| Format::of_record(value).ok());
+    was.map_or(format, |(was, _)| was.min(format))
+}
+
+impl Workflow {
+    /// Jobs that became ready since the last write.
+    pub(crate) fn newly_ready(&self) -> &[JobIndex] {
+        self.unwritten
+            .as_ref()
+            .map_or(&[], |unwritten| &unwritten.ready)
+    }
+
+    /// Keeps the output of a job.
+    pub(crate) fn put_output(&mut self, job: JobIndex, output: &[u8]) {
+        self.job_mut(job).output_bytes = u32::try_from(output.len()).unwrap_or(u32::MAX);
+        let unwritten = self.unwritten();
+        unwritten
+            .dropped_results
+            .retain(|field| *field != ResultField::Output(job));
+        unwritten
+            .results
+            .push((ResultField::Output(job), output.to_vec()));
+    }
+
+    /// Removes the output of a job.
+    pub(crate) fn drop_output(&mut self, job: JobIndex) {
+        self.job_mut(job).output_bytes = 0;
+        let unwritten = self.unwritten();
+        unwritten
+            .results
+            .retain(|(field, _)| *field != ResultField::Output(job));
+        unwritten.dropped_results.push(ResultField::Output(job));
+    }
+
+    /// Keeps the error of an attempt.
+    pub(crate) fn put_error(&mut self, index: JobIndex, error: &AttemptError) {
+        let field = self.latest_error(index);
+        self.unwritten().errors.push((field, error.clone()));
+    }
+
+    /// Where the error of the latest attempt of a job is, if that attempt failed.
+    pub(crate) fn latest_error(&self, index: JobIndex) -> ResultField {
+        let job = self.job(index);
+        ResultField::Error(
+            index,
+            (job.attempt.wrapping_add(job.lost_total) % KEPT_ERRORS) as u8,
+        )
+    }
+
+    /// Writes all rows again with the next write, because those that the store has are not known. `strays` may be there and should not.
+    pub(crate) fn rewrite_rows(&mut self, strays: Delete) {
+        self.unwritten().orphan_rows = Some(strays);
+    }
+
+    /// Writes the idempotency key again with the next write, and what else is written once.
+    pub(crate) fn mend_key(&mut self) {
+        self.unwritten().key_is_lost = true;
+    }
+
+    /// Writes all records again with the next write, in the format of that write: those of the jobs that the store has, and errors of attempts.
+    pub(crate) fn rewrite(&mut self, jobs: &[JobIndex], errors: Vec<(ResultField, AttemptError)>) {
+        jobs.iter().for_each(|&job| self.note(job));
+        let unwritten = self.unwritten();
+        unwritten.rewrite = true;
+        unwritten.errors = errors;
+    }
+
+    /// Removes the workflow with the next write.
+    pub(crate) fn delete(&mut self) {
+        self.unwritten().delete = true;
+    }
+
+    /// Whether the next write removes it.
+    pub(crate) fn is_deleted(&self) -> bool {
+        self.unwritten
+            .as_ref()
+            .is_some_and(|unwritten| unwritten.delete)
+    }
+
+    /// The change to write, or None when there is none. `writer` is a random number.
+    ///
+    /// After this call the workflow counts as written. If the change is not applied, drop the workflow or let it
+    /// [catch up](Workflow::catch_up).
+    pub(crate) fn change(
+        &mut self,
+        writer: u32,
+        style: WriteOptions,
+        now: Timestamp,
+    ) -> Option<Change> {
+        let stored = self.is_stored();
+        let mut unwritten = match self.unwritten.take() {
+            Some(unwritten) => unwritten,
+            None if stored => return None,
+            None => Box::new(PendingChange::since(self.meta.clone())),
+        };
+        for (job, _) in &unwritten.stored_jobs {
+            self.standings[job.index()].changed = false;
+        }
+        if stored
+            && !unwritten.delete
+            && unwritten.is_nothing()
+            && unwritten.stored_meta == self.meta
+        {
+            return None;
+        }
+        unwritten.sort();
+        Some(self.change_from(unwritten, writer, style, now))
+    }
+
+    fn change_from(
+        &mut self,
+        mut unwritten: Box<PendingChange>,
+        writer: u32,
+        style: WriteOptions,
+        now: Timestamp,
+    ) -> Change {
+        let format = style.format;
+        let is_whole = unwritten.stored_jobs.len() > style.max_inline;
+        let expected = self.stored.take().map(Vec::from);
+        let was = expected.is_some().then(|| unwritten.stored_meta.clone());
+        // A state that is written anew says nothing of rows that an earlier one owes, and one that no longer runs has none.
+        let shown = was
+            .as_ref()
+            .is_some_and(|was| was.status == self.meta.status);
+        if (is_whole || !shown) && !self.owing.is_empty() {
+            unwritten.orphan_rows.get_or_insert_default();
+        }
+        if expected.is_none() {
+            self.small = self.id.is_small();
+        }
+        let small = self.small;
+        if unwritten.delete {
+            let before = was.as_ref().map_or(self.meta.status, |meta| meta.status);
+            let delete = self.deletion(before, &unwritten);
+            return Change {
+                workflow: self.id,
+                expected,
+                small,
+                write: Write::Delete(Box::new(delete)),
+            };
+        }
+        self.meta.version += 1;
+        self.meta.writer = writer;
+        let rows = self.rows_follow(was.as_ref(), &unwritten, style.max_inline);
+        if rows == Rows::Follow {
+            let due = now + ROWS_DUE;
+            self.meta.timer = Some(self.meta.timer.map_or(due, |timer| timer.min(due)));
+        }
+        let settled = if unwritten.orphan_rows.is_some() {
+            std::mem::take(&mut self.owing)
+        } else {
+            Vec::new()
+        };
+        let put = Put {
+            meta: self.encode_meta(expected.as_deref(), &unwritten, format),
+            rows,
+            settled,
+            ..self.put(was.as_ref(), &mut unwritten, format, is_whole)
+        };
+        self.written = Some(unwritten);
+        Change {
+            workflow: self.id,
+            expected,
+            small,
+            write: Write::Put(Box::new(put)),
+        }
+    }
+
+    /// The meta as it is stored, with the jobs of a small workflow. Remembers its bytes, which the next change expects.
+    fn encode_meta(
+        &mut self,
+        stored: Option<&[u8]>,
+        unwritten: &PendingChange,
+        format: Format,
+    ) -> Vec<u8> {
+        let (meta, length) = if self.small {
+            let format = value_format(stored, unwritten, format);
+            encode_compact(&self.meta, &self.graph.label, &self.jobs, format)
+        } else {
+            let meta = encode(&self.meta, format);
+            let length = meta.len();
+            (meta, length)
+        };
+        self.stored = Some(meta[..length].into());
+        meta
+    }
+
+    /// Whether so many rows are added that they follow the state.
+    fn rows_follow(&self, was: Option<&Meta>, unwritten: &PendingChange, most: usize) -> Rows {
+        let status = was.map_or(Status::Pending, |meta| meta.status);
+        let all = unwritten.orphan_rows.is_some() || status != self.meta.status;
+        let rows = if all {
+            self.meta.counts.number(JobState::Ready) as usize
+        } else {
+            unwritten.ready.len()
+        };
+        if self.meta.status == Status::Running && rows > most {
+            Rows::Follow
+        } else {
+            Rows::AtOnce
+        }
+    }
+
+    /// Writes all rows again if a write has come to its end without them, as when its server died.
+    pub(crate) fn settle_rows(&mut self) {
+        if !self.owing.is_empty() {
+            // Whatever was ready since it last became so.
+            let jobs: Vec<Job> = self
+                .jobs
+                .iter()
+                .map(|job| Job {
+                    state: JobState::Ready,
+                    ..job.clone()
+                })
+                .collect();
+            let ready = ready_rows(self.id, &self.graph, &jobs, Status::Running);
+            self.rewrite_rows(Delete {
+                ready,
+                ..Delete::default()
+            });
+        }
+    }
+
+    /// Everything of a put but the meta.
+    fn put(
+        &self,
+        was: Option<&Meta>,
+        unwritten: &mut PendingChange,
+        format: Format,
+        is_whole: bool,
+    ) -> Put {
+        let strays = unwritten.orphan_rows.take();
+        let changed = |before: Option<Timestamp>, after: Option<Timestamp>| match after {
+            _ if before == after => TimerMove::Unchanged,
+            Some(moment) => TimerMove::To(moment),
+            None => TimerMove::Away,
+        };
+        let ready = self.ready_change(was, unwritten);
+        let errors = unwritten
+            .errors
+            .iter()
+            .map(|(field, error)| (*field, encode(error, format)));
+        let mut put = Put {
+            birth: self.birth(was, unwritten, format),
+            jobs: self.encode_jobs(unwritten, format, is_whole),
+            results: std::mem::take(&mut unwritten.results)
+                .into_iter()
+                .chain(errors)
+                .collect(),
+            dropped_results: std::mem::take(&mut unwritten.dropped_results),
+            ready,
+            index: self.index_change(was),
+            timer: changed(was.and_then(|meta| meta.timer), self.meta.timer),
+            expiry: changed(was.and_then(|meta| meta.expires_at), self.meta.expires_at),
+            was: was.map(|meta| RowTimes {
+                timer: meta.timer,
+                expiry: meta.expires_at,
+            }),
+            trail: Some(TrailEntry {
+                since: was.map(Meta::stamp),
+                stamp: self.meta.stamp(),
+                jobs: self.jobs.len(),
+            }),
+            whole: is_whole.then(|| encode(&self.graph.label, format)),
+            ..Put::default()
+        };
+        if let Some(strays) = strays {
+            self.write_all_rows(&mut put, strays);
+        }
+        put
+    }
+
+    /// What is written once, with the first write, or again after it was lost.
+    fn birth(
+        &self,
+        was: Option<&Meta>,
+        unwritten: &PendingChange,
+        format: Format,
+    ) -> Option<CreationRecord> {
+        let is_written = was.is_none() || unwritten.key_is_lost || unwritten.rewrite;
+        is_written.then(|| CreationRecord {
+            graph: encode(&*self.graph, format),
+            label: encode(&self.graph.label, format),
+            // A workflow that is only written again has its key already.
+            idempotency_key: self
+                .graph
+                .idempotency_key
+                .clone()
+                .filter(|_| !unwritten.rewrite),
+        })
+    }
+
+    /// The jobs that are written as records of their own: those that changed, or all that are not as they began.
+    fn encode_jobs(
+        &self,
+        unwritten: &PendingChange,
+        format: Format,
+        is_whole: bool,
+    ) -> Vec<(JobIndex, Vec<u8>)> {
+        let record = |job: JobIndex| (job, encode(self.job(job), format));
+        let has_changed = |job: &JobIndex| {
+            unwritten.stored_jobs(*job).is_some() || *self.job(*job) != Job::default()
+        };
+        if is_whole {
+            self.each().filter(has_changed).map(record).collect()
+        } else if self.small {
+            Vec::new()
+        } else {
+            let changed = unwritten.stored_jobs.iter().map(|&(job, _)| job);
+            changed.map(record).collect()
+        }
+    }
+
+    /// Makes a change write all rows, whatever the store has of them.
+    fn write_all_rows(&self, put: &mut Put, strays: Delete) {
+        let (ready, index) = self.rows();
+        let all = |change: &mut RowChange, strays: Vec<Row>, rows: HashSet<Row>| {
+            let strays: HashSet<Row> = change.remove.drain(..).chain(strays).collect();
+            change.remove = strays
+                .into_iter()
+                .filter(|row| !rows.contains(row))
+                .collect();
+            change.add = rows.into_iter().collect();
+        };
+        all(&mut put.ready, strays.ready, ready.into_iter().collect());
+        all(&mut put.index, strays.index, index.into_iter().collect());
+        put.timer = self.meta.timer.map_or(TimerMove::Away, TimerMove::To);
+        put.expiry = self.meta.expires_at.map_or(TimerMove::Away, TimerMove::To);
+    }
+
+    fn index_change(&self, was: Option<&Meta>) -> RowChange {
+        if was.is_some_and(|meta| meta.status == self.meta.status) {
+            return RowChange::default();
+        }
+        let label = &self.graph.label;
+        let before = was.map_or_else(Vec::new, |meta| status_rows(self.id, label, meta.status));
+        let mut add = status_rows(self.id, label, self.meta.status);
+        if was.is_none() {
+            add.push(lasting_row(self.id));
+        }
+        RowChange {
+            remove: before,
+            add,
+        }
+    }
+
+    fn ready_change(&self, was: Option<&Meta>, unwritten: &PendingChange) -> RowChange {
+        let row = |index: JobIndex, job: &Job, status: Status| {
+            ready_row_of(self.id, index, job, &self.graph, status)
+        };
+        let status = was.map_or(Status::Pending, |meta| meta.status);
+        let shown = |status| status == Status::Running;
+        // Pausing or resuming changes the rows of all jobs. Any other change affects only the rows of changed jobs.
+        let mut change = RowChange::default();
+        let mut compare = |job: JobIndex, was: &Job| {
+            let before = row(job, was, status);
+            let after = row(job, self.job(job), self.meta.status);
+            if before != after {
+                change.remove.extend(before);
+                change.add.extend(after);
+            }
+        };
+        if shown(status) == shown(self.meta.status) {
+            let before = unwritten.stored_jobs.iter();
+            before.for_each(|(job, was)| compare(*job, was));
+        } else {
+            for job in self.each() {
+                compare(
+                    job,
+                    unwritten.stored_jobs(job).unwrap_or_else(|| self.job(job)),
+                );
+            }
+        }
+        change
+    }
+
+    fn deletion(&self, status: Status, unwritten: &PendingChange) -> Delete {
+        let mut jobs = self.jobs.clone();
+        for (index, job) in &unwritten.stored_jobs {
+            jobs[index.index()].clone_from(job);
+        }
+        let mut index = status_rows(self.id, &self.graph.label, status);
+        index.push(lasting_row(self.id));
+        let mut ready = ready_rows(self.id, &self.graph, &jobs, status);
+        if let Some(strays) = &unwritten.orphan_rows {
+            ready.extend(strays.ready.iter().cloned());
+            index.extend(strays.index.iter().cloned());
+        }
+        Delete {
+            ready,
+            index,
+            idempotency_key: self.graph.idempotency_key.clone(),
+        }
+    }
+
+    /// All rows that a store must have for it: ready rows and index rows.
+    pub(crate) fn rows(&self) -> (Vec<Row>, Vec<Row>) {
+        let mut index = status_rows(self.id, &self.graph.label, self.meta.status);
+        index.push(lasting_row(self.id));
+        (
+            ready_rows(self.id, &self.graph, &self.jobs, self.meta.status),
+            index,
+        )
+    }
+}
