@@ -56,7 +56,7 @@ impl ProbeCache {
 
 /// Whether something works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[cfg_attr(test, derive(ToSchema))]
+#[cfg_attr(test, derive(ToSchema), schema(as = Works))]
 pub enum Availability {
     /// All of it, as far as is known.
     #[serde(rename = "yes")]
