@@ -239,7 +239,7 @@ mod tests {
         if std::env::var_os(ALONE).is_some() {
             return weigh();
         }
-        let test = "engine::desk::entry::tests::a_weight_is_near_the_truth";
+        let test = "engine::actor::cached_workflow::tests::a_weight_is_near_the_truth";
         let mut command = Command::new(std::env::current_exe().unwrap());
         let ran = command
             .args(["--exact", test, "--nocapture"])
