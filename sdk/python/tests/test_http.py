@@ -16,7 +16,7 @@ from tidegate._http.call import Lost
 from tidegate._http.events import Event, EventReader
 from tidegate._http.response import BadAnswer, Response
 from tidegate._http.sync import Pool
-from tidegate.worker.line import Line
+from tidegate.worker.connection import InterruptibleConnection
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
 TEN = b"0123456789"
@@ -255,7 +255,7 @@ def test_a_worker_gives_up_an_answer_in_drops_in_time() -> None:
     with FakeServer(answer(b"{" + b" " * 400 + b"}"), slowly=0.05) as server:
         began = time.monotonic()
         with pytest.raises(Lost, match="no answer in time"):
-            Line(Address(server.address), None, None).post("/v1/jobs/claim", b"{}", 0.5)
+            InterruptibleConnection(Address(server.address), None, None).post("/v1/jobs/claim", b"{}", 0.5)
         assert time.monotonic() - began < 5
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from tidegate.errors import GivenBack, NonRetryable, Retry, Throttled
 from tidegate.worker import attempt
+from tidegate.worker.attempt_histogram import AttemptHistogram
 from tidegate.worker.console import Console, duration
-from tidegate.worker.figures import Figures
 from tidegate.worker.leases import HeldLease, LeaseTable, line
 from tidegate.worker.notes import Notes, cut
 from tidegate.worker.process import Told
@@ -69,7 +69,7 @@ def test_a_table_that_is_full_keeps_whole_lines() -> None:
 
 
 def test_figures_of_processes_are_added() -> None:
-    together, one = Figures(), Figures()
+    together, one = AttemptHistogram(), AttemptHistogram()
     for milliseconds in range(1, 101):
         one.add("a", "succeeded", milliseconds / 1000)
     one.add("b", "failed", 2.0)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from .._http.call import Lost
-from .line import Line, Refused
+from .connection import InterruptibleConnection, Refused
 from .notes import Notes
 from .work import Held, Work, refused
 
@@ -35,15 +35,15 @@ class Calls:
         self,
         work: Work,
         notes: Notes,
-        poll: Line,
-        report: Line,
+        poll: InterruptibleConnection,
+        report: InterruptibleConnection,
         claim: dict[str, Any],
         uptime: Callable[[], str],
         tell: Callable[[dict[str, Any]], None],
     ) -> None:
         self._work = work
         self._notes = notes
-        self._poll_line = poll
+        self._poll_connection = poll
         self._report_line = report
         self._claim = json.dumps(claim, ensure_ascii=False, separators=(",", ":"))[:-1].encode()
         self._uptime = uptime
@@ -70,7 +70,7 @@ class Calls:
                 # After a failure, the answer comes at once, and says that the server is there again.
                 wait = 0 if failures else _WAIT
                 body = b'%s,"wait":"%ds"}' % (self._claim_of(limit), wait)
-                answer = _checked(self._poll_line.post("/v1/jobs/claim", body, _WAIT + _TIMEOUT), 0)
+                answer = _checked(self._poll_connection.post("/v1/jobs/claim", body, _WAIT + _TIMEOUT), 0)
             except (Lost, Refused) as error:
                 if not work.stopping:
                     self._failed(error)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, TextIO
 
-from .figures import Figures
+from .attempt_histogram import AttemptHistogram
 
 # More jobs in a second than this are told in one line.
 _MANY = 50
@@ -88,7 +88,7 @@ class Console:
         self._second = now
         self._shown = self._ended = self._bad = 0
 
-    def summary(self, figures: Figures) -> None:
+    def summary(self, figures: AttemptHistogram) -> None:
         """The table at the end."""
         self._second = 0
         self.tick()

@@ -19,8 +19,8 @@ from ..errors import TidegateError
 from . import attempt, fork
 from .attempt import Ending
 from .calls import Calls
+from .connection import InterruptibleConnection
 from .leases import LeaseTable
-from .line import Line
 from .notes import Notes
 from .settings import Settings
 from .work import Held, Work
@@ -66,7 +66,8 @@ class Engine:
             self._loop = Loop(self.work.finish)
         self._is_looping = False
         self._cut_at = 0.0
-        self._poll_line, report = [Line(address, settings.token, settings.cacert) for _ in range(2)]
+        connections = [InterruptibleConnection(address, settings.token, settings.cacert) for _ in range(2)]
+        self._poll_connection, report = connections
         self._extending: dict[int, queue.SimpleQueue[dict[str, Any]]] = {}
         self._extensions = itertools.count(1)
         claim = {
@@ -75,7 +76,7 @@ class Engine:
             "worker": settings.name,
             "lease": f"{round(settings.lease * 1000)}ms",
         }
-        self._calls = Calls(self.work, self._notes, self._poll_line, report, claim, settings.uptime, tell)
+        self._calls = Calls(self.work, self._notes, self._poll_connection, report, claim, settings.uptime, tell)
         self.work.report_here = self._calls.report_here
 
     def start(self) -> None:
@@ -95,7 +96,7 @@ class Engine:
             self.work.stop()
         # Jobs of a claim that its caller leaves go back to their queue. Those of an answer that is on its way come.
         self._cut_at = time.monotonic()
-        self._poll_line.cut()
+        self._poll_connection.interrupt()
 
     def wait(self, most: float | None) -> bool:
         """Waits at most so many seconds until all jobs have ended and are reported. Returns whether they are."""

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from .figures import SHOWN, Figures
+from .attempt_histogram import SHOWN, AttemptHistogram
 
 # Probes take milliseconds.
 _PATIENCE = 10.0
@@ -93,7 +93,7 @@ class Health:
         threading.Thread(target=self._server.serve_forever, name="tidegate-health", daemon=True).start()
 
 
-def metrics(figures: Figures, *, running: int, processes: int, claims: int, again: int, restarts: int) -> str:
+def metrics(figures: AttemptHistogram, *, running: int, processes: int, claims: int, again: int, restarts: int) -> str:
     """Returns the figures in the text format of Prometheus."""
     lines = [
         "# HELP tidegate_worker_jobs_total Jobs that ended, by handler and outcome.",

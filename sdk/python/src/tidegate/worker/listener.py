@@ -9,7 +9,7 @@ from typing import Any
 
 from .._http.address import Address, part
 from .._http.call import Lost
-from .line import Line
+from .connection import InterruptibleConnection
 from .settings import Settings
 
 # The server sends a comment after 15 s without an event.
@@ -23,7 +23,7 @@ class Listener:
 
     def __init__(self, settings: Settings, lost: Callable[[str, str], None], drain: Callable[[], None]) -> None:
         self._uptime = settings.uptime
-        self._line = Line(Address(settings.server), settings.token, settings.cacert)
+        self._connection = InterruptibleConnection(Address(settings.server), settings.token, settings.cacert)
         self._path = f"/v1/workers/{part(settings.name)}/events"
         self._lost = lost
         self._drain = drain
@@ -41,10 +41,10 @@ class Listener:
                 pause.wait(_PAUSE)
 
     def _read(self) -> None:
-        response = self._line.stream(f"{self._path}?uptime={self._uptime()}", _SILENCE)
+        response = self._connection.stream(f"{self._path}?uptime={self._uptime()}", _SILENCE)
         rest = b""
         while True:
-            rest += self._line.more(response)
+            rest += self._connection.more(response)
             *events, rest = rest.split(b"\n\n")
             for event in events:
                 self._take(event)

@@ -10,10 +10,10 @@ import threading
 import time
 from typing import Any, NamedTuple
 
+from .attempt_histogram import AttemptHistogram
 from .console import Console
-from .figures import Figures
 from .health import Health, metrics
-from .keeper import Keeper
+from .lease_extender import LeaseExtender
 from .leases import HeldLease
 from .listener import Listener
 from .outage import Outage
@@ -68,14 +68,14 @@ class Supervisor:
         self._children: list[Child] = []
         self._starts: dict[int, float] = {}
         self._failures = [0] * settings.processes
-        self._keeper = Keeper(settings, self._leases, self._lost)
+        self._keeper = LeaseExtender(settings, self._leases, self._lost)
         # Jobs that are to run alone, and when their leases are to be extended.
         self._suspects: list[tuple[Any, float]] = []
         # Leases of jobs that have timed out, and when their processes are replaced if they go on.
         self._overdue: dict[str, float] = {}
         self._listener = Listener(settings, self._lost, lambda: self._events.put(Drained()))
         self._reload = Reload(lambda file: self._events.put(Changed(file))) if reload else None
-        self._figures = Figures()
+        self._figures = AttemptHistogram()
         # The thread that serves the figures reads them.
         self._lock = threading.Lock()
         self._claims = self._again = self._restarts = 0

@@ -12,7 +12,7 @@ from .._jobs import Base
 from ..context import Context, Port
 from ..errors import NonRetryable
 from .attempt import Ending, failed, given_back, not_begun
-from .figures import Figures
+from .attempt_histogram import AttemptHistogram
 from .leases import LeaseTable, line
 from .settings import Settings
 
@@ -100,7 +100,7 @@ class Work:
         self.begun = 0
         self.claims = 0
         self.again = 0
-        self.figures = Figures()
+        self.figures = AttemptHistogram()
         self.lines: list[list[Any]] = []
         self.start_thread: Callable[[], None] = lambda: None
         self.report_here: Callable[[], None] = lambda: None

@@ -12,8 +12,8 @@ from typing import Any
 from .._http.address import Address
 from .._span import seconds
 from .attempt import Ending, crashed, given_back, not_begun
+from .connection import InterruptibleConnection
 from .leases import HeldLease
-from .line import Line
 from .settings import Settings
 
 _EVERY = 1.0
@@ -22,7 +22,7 @@ _MAX_LEASES = 1000
 _NOT_TAKEN_PAUSE = "5s"
 
 
-class Keeper:
+class LeaseExtender:
     """One thread. `lost` is called with a lease that is over and the reason."""
 
     def __init__(
@@ -32,7 +32,7 @@ class Keeper:
         self._leases = leases
         self._lost = lost
         address = Address(settings.server)
-        self._line = Line(address, settings.token, settings.cacert)
+        self._connection = InterruptibleConnection(address, settings.token, settings.cacert)
         # A connection that has fallen silent must not cost the leases: there is time for another try on a new one.
         self._timeout = min(10.0, settings.lease / 4)
         self._wake = threading.Event()
@@ -104,7 +104,7 @@ class Keeper:
         if not batch:
             return
         body = b'{"reports":[%s]}' % b",".join(ending.report for _, ending in batch)
-        answer = self._line.post("/v1/jobs/report", body, self._timeout)
+        answer = self._connection.post("/v1/jobs/report", body, self._timeout)
         taken = {id(one) for one, item in zip(batch, answer["reports"], strict=True) if item["status"] != 503}
         with self._lock:
             self._orphans = [one for one in self._orphans if id(one) not in taken]
@@ -166,6 +166,6 @@ class Keeper:
         body["uptime"] = self._settings.uptime()
         if stopping:
             body["stopping"] = True
-        answer = self._line.post("/v1/jobs/extend", json.dumps(body).encode(), self._timeout)
+        answer = self._connection.post("/v1/jobs/extend", json.dumps(body).encode(), self._timeout)
         found: list[Any] = answer["leases"]
         return found

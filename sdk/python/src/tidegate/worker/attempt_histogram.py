@@ -11,7 +11,7 @@ BOUNDS = [step * 10.0**decade for decade in range(-6, 4) for step in (1, 1.25, 1
 SHOWN = [step * 10.0**decade for decade in range(-3, 3) for step in (1, 2.5, 5)]
 
 
-class Figures:
+class AttemptHistogram:
     """Counts of jobs by handler and outcome. One thread uses them at a time."""
 
     def __init__(self) -> None:

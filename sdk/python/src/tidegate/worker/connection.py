@@ -27,7 +27,7 @@ class Refused(Exception):
         self.problem = problem
 
 
-class Line:
+class InterruptibleConnection:
     """One connection, opened when it is needed. Calls are made by one thread at a time; `cut` may be called by any."""
 
     def __init__(self, address: Address, token: str | None, cacert: str | None) -> None:
@@ -102,7 +102,7 @@ class Line:
             raise Lost("the stream has ended", sent=True)
         return response.take() if response.status == 200 else b""
 
-    def cut(self) -> None:
+    def interrupt(self) -> None:
         """Ends the call that is under way, and all later ones. An answer that is on its way is still read: it may have
         jobs."""
         with self._lock:
