@@ -21,8 +21,8 @@ use crate::codec::rows::{ReadyKey, ReadyRow};
 use crate::engine::membership::partitions::LocalPartitions;
 use crate::time::Timestamp;
 
-/// How many ready jobs of one queue are kept in memory, about 60 bytes each: so many that may be taken, and as many that wait for room under a
-/// limit. The others are read from the store when these are used up.
+/// Ready jobs of a queue in memory, about 60 bytes each: this many that may be taken, and this many that wait for room under a limit.
+/// The others are read from the store when these are used up.
 const KEPT: usize = 16_384;
 /// How many of each lane are kept, however many lanes there are.
 const KEPT_EACH: usize = 16;
