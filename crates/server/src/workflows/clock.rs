@@ -109,9 +109,8 @@ impl StoreClock {
         )
     }
 
-    /// Logs that the clock which the store follows was set, and that this machine's clock is far from the store's, or is not any more. `warned` says
-    /// which of the latter two was logged last.
-    pub(crate) fn watch(&self, warned: &mut bool) {
+    /// Logs that the clock which the store follows was set, if it was since the last call.
+    pub(crate) fn log_step(&self) {
         let step = self.steady().take_step();
         if let Some(micros) = step {
             warn!(
@@ -121,6 +120,11 @@ impl StoreClock {
                  goes on, a tenth slower until both are the same again"
             );
         }
+    }
+
+    /// Logs that this machine's clock is far from the store's, and later that it is not any more.
+    /// `warned` says which of the two was logged last.
+    pub(crate) fn log_skew(&self, warned: &mut bool) {
         let large = self
             .skew()
             .filter(|skew| Duration::from_micros(skew.unsigned_abs()) > TOLERATED);
