@@ -30,12 +30,12 @@ pub struct AttemptEnd<'a> {
     pub outcome: AttemptOutcome<'a>,
 }
 
-/// How an attempt ended.
+/// Outcome of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AttemptOutcome<'a> {
-    /// It succeeded.
+    /// The attempt succeeded.
     Succeeded,
-    /// It failed.
+    /// The attempt failed.
     Failed {
         /// Kind of the error.
         kind: &'a str,

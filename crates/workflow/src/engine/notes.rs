@@ -61,7 +61,7 @@ impl Engine {
     /// store the note may be kept all the same.
     ///
     /// # Cancellation
-    /// When the future is dropped, any of them may be kept.
+    /// When the future is dropped, any of the notes may be kept.
     pub async fn note(&self, notes: Vec<Note>, now: Timestamp) -> Vec<Result<(), EngineError>> {
         if notes.is_empty() {
             return Vec::new();

@@ -100,7 +100,7 @@ impl Engine {
     /// Returns the sums of the partitions' counts. Adds partitions that do not answer to `missing`.
     ///
     /// # Errors
-    /// None of them answers.
+    /// No partition answers.
     pub(crate) async fn counted(
         &self,
         spans: &[RowRange],

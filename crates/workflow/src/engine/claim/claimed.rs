@@ -15,13 +15,14 @@ use crate::time::Timestamp;
 pub struct Claimed {
     /// The lease, which the worker names in its report.
     pub lease: LeaseRef,
-    /// When the lease ends unless it is extended.
+    /// Time at which the lease ends unless it is extended.
     pub expires: Timestamp,
-    /// The number of the attempt, from 1.
+    /// Number of the attempt, from 1.
     pub attempt: u16,
-    /// The number of the lease: higher than those of all earlier leases of the job.
+    /// Fencing token: higher than those of all earlier leases of the job.
     pub fence: u64,
-    /// Two attempts in a row were lost or crashed: it is to run alone in a new process.
+    /// Whether two attempts in a row were lost or crashed. The worker must run such a job alone in
+    /// a new process.
     pub suspect: bool,
     /// Outputs of the parents. For a job that runs only if all parents succeed, parents without an
     /// output are left out.
@@ -48,7 +49,7 @@ impl Claimed {
 /// Output of a parent, or the reason why it has none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Input {
-    /// The parent.
+    /// Parent of the job.
     pub job: JobIndex,
     /// Output as JSON text; `null` if there is none.
     pub output: Bytes,
