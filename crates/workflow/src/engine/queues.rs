@@ -246,7 +246,7 @@ impl QueueCache {
             .any(has_some)
     }
 
-    /// Returns at most `most` of these queues, in rotation.
+    /// Returns at most `limit` of these queues, in rotation.
     pub(crate) fn in_turn(&self, names: Vec<String>, most: usize) -> Vec<String> {
         self.turns.next(names, most)
     }

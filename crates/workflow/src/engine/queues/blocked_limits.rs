@@ -82,8 +82,8 @@ pub(super) struct BlockedLimits {
     /// each limit.
     returned: u64,
     returns: HashMap<Arc<str>, u64>,
-    /// Latest number at which a return to a limit that is not in `returns` is possible: for any
-    /// limit, and for limits on concurrency.
+    /// Latest number at which a return to a limit that is not in `returns_by_limit` is possible:
+    /// for any limit, and for limits on concurrency.
     forgotten: u64,
     freed: u64,
 }

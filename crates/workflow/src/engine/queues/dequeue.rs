@@ -218,8 +218,8 @@ fn lines<'a>(
     names.iter().enumerate().filter_map(line).collect()
 }
 
-/// Returns the first jobs of all schedulers: `limit`, or up to `most` as a choice. There are more
-/// than `limit` only while they are as urgent as the last and not all of one partition.
+/// Returns the first jobs of all schedulers: `limit`, or up to `max_candidates` as a choice. There
+/// are more than `limit` only while they are as urgent as the last and not all of one partition.
 fn first_of_lines(lines: &mut [QueueLine<'_>], limit: usize, most: usize) -> Vec<InLine> {
     let mut first: Vec<InLine> = Vec::new();
     while first.len() < most {

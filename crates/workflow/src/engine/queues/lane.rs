@@ -114,7 +114,7 @@ impl Lane {
         }
     }
 
-    /// Forgets all jobs behind the first `most`.
+    /// Forgets all jobs behind the first `limit`.
     pub(super) fn forget_behind(&mut self, most: usize, mine: &LocalPartitions) {
         while self.heads.len() > most {
             let Some(forgotten) = self.heads.pop_last() else {

@@ -40,7 +40,7 @@ impl QueueCache {
         self.closed.notify_one();
     }
 
-    /// Returns the first keys of these queues that are not blocked: at most `most`, in dispatch
+    /// Returns the first keys of these queues that are not blocked: at most `limit`, in dispatch
     /// order.
     pub(crate) fn next_limited(
         &self,

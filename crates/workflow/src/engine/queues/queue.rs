@@ -355,7 +355,7 @@ impl Queue {
         self.wake(may_have_one)
     }
 
-    /// Wakes at most `most` workers after a key was unblocked, but no more than there are runnable
+    /// Wakes at most `limit` workers after a key was unblocked, but no more than there are runnable
     /// jobs.
     pub(super) fn wake_some(&mut self, most: usize) {
         for _ in 0..most.min(self.lanes.open()) {

@@ -10,8 +10,8 @@ pub(super) struct RoundRobin {
 }
 
 impl RoundRobin {
-    /// Returns at most `most` of these names. While the names stay unchanged, each is returned once
-    /// before any is returned again.
+    /// Returns at most `limit` of these names. While the names stay unchanged, each is returned
+    /// once before any is returned again.
     pub(super) fn next(&self, mut names: Vec<String>, most: usize) -> Vec<String> {
         if names.len() > most {
             names.sort_unstable();
