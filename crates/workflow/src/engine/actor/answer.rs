@@ -29,7 +29,8 @@ pub(crate) struct Answer {
     pub(crate) took: Option<Duration>,
     /// Attempts that the request ended. Empty without an observer of attempts.
     pub(crate) ended: Vec<Ended>,
-    /// Leases under limits that continue past their end, and their new ends.
+    /// Leases under limits that continue past their end, because their workers could not extend
+    /// them, and their new ends.
     pub(crate) spared: Vec<(LeaseRef, Timestamp)>,
     /// Jobs that are leased to the caller now.
     pub(crate) leased: Vec<Leased>,

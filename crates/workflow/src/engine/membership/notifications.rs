@@ -94,8 +94,8 @@ impl Engine {
         listener.run(now).await;
     }
 
-    /// Announces to the other servers that a queue was paused or resumed. The announcement may be
-    /// lost.
+    /// Announces to the other servers a change that is not of one workflow, such as a pause of a
+    /// queue. The announcement may be lost.
     pub async fn call_out(&self) {
         self.store()
             .call_out(self.server(), Broadcast::Queues)
