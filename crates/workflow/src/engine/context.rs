@@ -116,7 +116,7 @@ impl Context {
             .map(Timestamp::from_micros)
     }
 
-    /// Waits until [`Context::next_due`] becomes earlier.
+    /// Waits until [`Context::next_sweep`] becomes earlier.
     pub(super) async fn sooner(&self) {
         self.sooner.notified().await;
     }

@@ -199,8 +199,8 @@ impl WorkflowBatch {
         );
     }
 
-    /// Marks the state as changed by other servers after `since`, the last write that this server
-    /// knows. A small workflow is read again. Of a large one, only the changes are read.
+    /// Marks the state as changed by other servers after `stale_since`, the last write that this
+    /// server knows. A small workflow is read again. Of a large one, only the changes are read.
     pub(super) fn outdated(&mut self, since: Option<Stamp>) {
         self.take_back();
         self.basis = StateSource::MustReload;

@@ -47,7 +47,7 @@ pub(crate) enum Ended {
 /// Durations of attempts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Durations {
-    /// Number of attempts in each of [`CLASSES`], and of longer ones.
+    /// Number of attempts in each of [`CLASS_BOUNDS_MS`], and of longer ones.
     pub classes: [u64; CLASSES.len() + 1],
     /// Sum of the durations.
     pub sum: Duration,

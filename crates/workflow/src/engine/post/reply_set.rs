@@ -77,7 +77,7 @@ impl ReplySet {
         }
     }
 
-    /// Returns the sender of the reply to request `at`. Must be called once for each request.
+    /// Returns the sender of the reply to request `index`. Must be called once for each request.
     pub(crate) fn reply(&self, at: usize) -> ReplySender {
         ReplySender {
             shared: Arc::clone(&self.shared),
