@@ -326,7 +326,7 @@ impl Subscription {
         warn!(
             version,
             suppressed,
-            "the management server is told that its configuration is refused; the one before stays in force. The same mistakes are \
+            "the configuration of the management server is refused; the one before stays in force. The same mistakes are \
              logged again after a minute"
         );
     }

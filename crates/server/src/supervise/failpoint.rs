@@ -39,7 +39,7 @@ mod debug {
     pub(crate) fn check(part: &str) {
         let hit = TARGET
             .send_if_modified(|target| target.as_deref() == Some(part) && target.take().is_some());
-        assert!(!hit, "the part '{part}' was told to panic");
+        assert!(!hit, "the failpoint of the part '{part}' is triggered");
     }
 
     /// Runs `work` until the failpoint of this part is triggered.

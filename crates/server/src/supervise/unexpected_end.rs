@@ -25,7 +25,7 @@ impl fmt::Display for UnexpectedEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let how = match self.how {
             EndCause::Panicked => "panicked",
-            EndCause::Returned => "ended although nobody asked it to",
+            EndCause::Returned => "ended unexpectedly",
         };
         write!(f, "the part '{}' of the server {how}", self.part)
     }

@@ -1,7 +1,8 @@
 //! Watches files, and reloads the objects that were made from them.
 //!
 //! A thread checks the files every second. That works on every file system and for every way to
-//! replace a file: a rename over it, a symbolic link above it that is swapped, or a write in place.
+//! replace a file. A file may be renamed over, written in place, or replaced by a swapped link
+//! above it.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs::{self, Metadata};

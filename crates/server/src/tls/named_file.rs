@@ -102,7 +102,7 @@ impl NamedFile {
             let encrypted = bytes.windows(9).any(|word| word == b"ENCRYPTED");
             match error {
                 PemError::NoItemsFound if encrypted => {
-                    self.flaw("the key is encrypted, and nobody is there to type its passphrase; write it without one")
+                    self.flaw("the key is encrypted, and the server cannot ask for its passphrase; write it without one")
                 }
                 PemError::NoItemsFound => self.flaw("it has no private key in PEM form (-----BEGIN PRIVATE KEY-----)"),
                 error => self.flaw(broken(&error)),

@@ -233,7 +233,7 @@ where
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let answer = ready!(Pin::new(&mut self.call).poll(context))?;
-        let (holding, open) = self.account.take().expect("nobody polls what has ended");
+        let (holding, open) = self.account.take().expect("a future is not polled after its end");
         Poll::Ready(Ok(answer.map(|body| ResponseBody::new(body, holding, open))))
     }
 }

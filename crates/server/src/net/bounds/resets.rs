@@ -74,8 +74,9 @@ impl ResetPace {
     }
 }
 
-/// Whether this core has so many early resets that connections have to wait. Then each connection
-/// reads few bytes in a poll, because an attacker may have thousands of new connections.
+/// Whether the early resets on this core exceed its pace, so that connections have to wait. Then
+/// each connection reads few bytes in a poll, because an attacker may have thousands of new
+/// connections.
 pub(super) fn is_core_flooded() -> bool {
     PACE.with(|pace| pace.is_behind(Instant::now))
 }

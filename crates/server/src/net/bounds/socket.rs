@@ -194,7 +194,7 @@ impl<C: Future> Future for InTurns<'_, C> {
 /// sockets only once in many task polls.
 pub(super) fn give_way<T>(context: &mut Context<'_>) -> Poll<T> {
     let first = pin!(yield_now()).poll(context);
-    debug_assert!(first.is_pending(), "a task that gives way waits");
+    debug_assert!(first.is_pending(), "a task that yields is pending");
     Poll::Pending
 }
 
