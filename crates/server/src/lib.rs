@@ -1,9 +1,10 @@
-//! The server: the only place that translates between the outside (protobuf, environment, files, signals) and the other crates.
+//! The server: the only crate that translates between the outside (protobuf, environment, files,
+//! signals) and the other crates.
 //!
-//! Start reading at [`run`]. A call goes from `edge` (sockets) through `rls` (messages) to the limiter, and back. The only things
-//! that it shares with other cores are the configuration and, without Redis, the counters.
+//! Start reading at [`run`]. A call goes from `net` (sockets) through `rls` (messages) to the
+//! limiter, and back. Cores share only the configuration and, without Redis, the counters.
 //!
-//! **Invariant:** no rules here: no limit arithmetic, no lookup of limits, no RESP.
+//! **Invariant:** this crate has no rules: no limit arithmetic, no look-up of limits, no RESP.
 
 pub mod commands;
 mod drain;
@@ -29,5 +30,6 @@ pub use server::run;
 pub use supervise::{EndCause, UnexpectedEnd};
 pub use telemetry::banner::{Encryption, Loaded, Started};
 
-/// The version of this build, as `0.1.0+4f2a91c`: what follows the `+` is the revision in git, which a source archive does not have.
+/// The version of this build, as `0.1.0+4f2a91c`. The part after the `+` is the git revision, which
+/// a build from a source archive does not have.
 pub const VERSION: &str = env!("BUILD_VERSION");
