@@ -114,7 +114,8 @@ impl Graph {
         self.params.get(job.index())?.as_ref()
     }
 
-    /// The limits of a job, as far as they are known without the id of its workflow: see [`Limits::within`].
+    /// The limits of a job, as far as they are known without the id of its workflow: see
+    /// [`Limits::within`].
     #[must_use]
     pub fn limits(&self, job: JobIndex) -> Option<&Arc<Limits>> {
         self.limited.as_ref()?.of(job)
@@ -188,8 +189,9 @@ impl Graph {
         self.globals.as_ref().map_or("{}", Json::text)
     }
 
-    /// Whether another graph, which was built just now, is of the same definition: its JSON may be spelled in another way, its queues and
-    /// handlers may have had other limits since, and it may come from another trace.
+    /// Whether another graph, which was built just now, is of the same definition: its JSON may be
+    /// spelled in another way, its queues and handlers may have had other limits since, and it may
+    /// come from another trace.
     pub(crate) fn means_the_same(&self, other: &Self) -> bool {
         let same = |one: Option<&Json>, other: Option<&Json>| match (one, other) {
             (Some(one), Some(other)) => json_eq(one.text(), other.text()),
@@ -205,7 +207,8 @@ impl Graph {
             && all().all(|job| same(self.params(job), other.params(job)))
     }
 
-    /// What it takes in memory besides its own size, in bytes, without what it may share with others.
+    /// What it takes in memory besides its own size, in bytes, without what it may share with
+    /// others.
     pub(crate) fn allocated(&self) -> usize {
         let text =
             |json: &Option<Json>| json.as_ref().map_or(0, |json| allocated(json.text().len()));
@@ -274,7 +277,8 @@ impl Graph {
                 .find(|parent| stuck.contains(*parent))
                 .expect("each of them waits for another");
         }
-        // Backwards, the path goes from parent to child. It begins with the job that was defined first.
+        // Backwards, the path goes from parent to child. It begins with the job that was defined
+        // first.
         path.drain(..places[&job]);
         path.reverse();
         let first = path

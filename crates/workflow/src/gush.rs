@@ -1,5 +1,5 @@
-//! Takes over what Ruby's Gush left in its Redis, of both layouts: with indexes and stored lists of classes (since version 3.1), and
-//! without. Nothing there is changed.
+//! Takes over what Ruby's Gush left in its Redis, of both layouts: with indexes and stored lists of
+//! classes (since version 3.1), and without. Nothing there is changed.
 
 mod convert;
 mod job;
@@ -29,7 +29,8 @@ pub struct GushReport {
     pub existing: u64,
     /// Jobs of the workflows created.
     pub jobs: u64,
-    /// Jobs that Gush had handed to a worker and that have not ended: they are ready here, and must not run there any more.
+    /// Jobs that Gush had handed to a worker and that have not ended: they are ready here, and must
+    /// not run there any more.
     pub unfinished: u64,
     /// What was not taken: the key, and why.
     pub left: Vec<(String, String)>,
@@ -46,8 +47,8 @@ pub enum GushError {
     Engine(#[from] EngineError),
 }
 
-/// Creates every workflow of Gush's Redis here, in the state in which Gush has it. A workflow is found again by the idempotency key
-/// `gush:<its id>`, so a second import creates nothing.
+/// Creates every workflow of Gush's Redis here, in the state in which Gush has it. A workflow is
+/// found again by the idempotency key `gush:<its id>`, so a second import creates nothing.
 ///
 /// # Errors
 /// Either store did not answer.

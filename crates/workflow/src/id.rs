@@ -14,7 +14,8 @@ const ALPHABET: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 const TEXT_LENGTH: usize = 26;
 /// Fewer characters would match all ids of several months.
 const SHORTEST_PREFIX: usize = 4;
-/// Digits that are taken from 64 bits at a time, or put into them: that costs a fraction of doing so with 128.
+/// Digits that are taken from 64 bits at a time, or put into them: that costs a fraction of doing
+/// so with 128.
 const PART: usize = 12;
 const PARTITION_BITS: u32 = 10;
 const RANDOM_BITS: u32 = 60;
@@ -30,10 +31,11 @@ const LAST: WorkflowId = WorkflowId([u8::MAX; 16]);
 /// The most partitions that a store can have: as many as an id can name.
 pub const MAX_PARTITIONS: u16 = 1 << PARTITION_BITS;
 
-/// Names a workflow: 48 bits of milliseconds, 10 bits of microseconds within it, 60 random bits, 10 bits of partition. The last 16 of the
-/// random bits say whether the store keeps its state as one value (see `codec::compact_state`). As 26
-/// characters or as 16 bytes it sorts by the time of creation. The partition comes last, so that workflows of one moment come from all
-/// partitions when they are listed: a page that takes a few from each is then enough.
+/// Names a workflow: 48 bits of milliseconds, 10 bits of microseconds within it, 60 random bits, 10
+/// bits of partition. The last 16 of the random bits say whether the store keeps its state as one
+/// value (see `codec::compact_state`). As 26 characters or as 16 bytes it sorts by the time of
+/// creation. The partition comes last, so that workflows of one moment come from all partitions
+/// when they are listed: a page that takes a few from each is then enough.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct WorkflowId([u8; 16]);
 
@@ -55,7 +57,8 @@ pub struct InvalidId {
     pub text: String,
 }
 
-/// The first characters of ids. Ids sort by time, so ids with the same beginning are next to each other in every index.
+/// The first characters of ids. Ids sort by time, so ids with the same beginning are next to each
+/// other in every index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IdPrefix {
     first: WorkflowId,
@@ -102,7 +105,8 @@ impl FromStr for IdPrefix {
                 first,
                 end: last.next(),
             },
-            // The first character of an id is at most 7, so no id begins like this: the range is empty.
+            // The first character of an id is at most 7, so no id begins like this: the range is
+            // empty.
             _ => Self {
                 first: LAST,
                 end: LAST,

@@ -180,10 +180,12 @@ impl Counts {
 /// Whether a job that has run, or was skipped, runs again by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub enum Rerun {
-    /// It does not. If it is skipped, its rule skipped it, and is judged again when the jobs before it change.
+    /// It does not. If it is skipped, its rule skipped it, and is judged again when the jobs before
+    /// it change.
     #[default]
     No,
-    /// It does when a job before it fails: since its latest attempt began, one of them was opened again.
+    /// It does when a job before it fails: since its latest attempt began, one of them was opened
+    /// again.
     AfterFailure,
     /// It does when its running attempt has ended: what that attempt reacted to has happened again.
     AfterEnd,
@@ -237,7 +239,8 @@ pub struct AttemptError {
     pub at: Timestamp,
     /// The worker that ran it.
     pub worker: Option<Worker>,
-    /// The kind of error: a class of the worker's language, `timeout`, `lost`, `crashed` or `poison`.
+    /// The kind of error: a class of the worker's language, `timeout`, `lost`, `crashed` or
+    /// `poison`.
     pub kind: String,
     /// Its message.
     pub message: String,
@@ -245,12 +248,14 @@ pub struct AttemptError {
     pub trace: Option<String>,
 }
 
-/// The state of a workflow without its jobs. Every write changes it, so comparing its bytes detects any other write.
+/// The state of a workflow without its jobs. Every write changes it, so comparing its bytes detects
+/// any other write.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meta {
     /// Increases by one with each write.
     pub version: u64,
-    /// A random number for each write. After a lost answer it shows whether the stored write is the server's own.
+    /// A random number for each write. After a lost answer it shows whether the stored write is the
+    /// server's own.
     pub writer: u32,
     /// Its state.
     pub status: Status,

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// A point in time: microseconds since 1970, UTC. It is exact as a double, so that it can be a score in Redis.
+/// A point in time: microseconds since 1970, UTC. It is exact as a double, so that it can be a
+/// score in Redis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(from = "u64", into = "u64")]
 pub struct Timestamp(

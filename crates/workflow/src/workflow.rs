@@ -1,4 +1,5 @@
-//! One workflow in memory: its state, and what follows from it. `unwritten` notes what the next write must contain.
+//! One workflow in memory: its state, and what follows from it. `unwritten` notes what the next
+//! write must contain.
 
 mod again;
 pub(crate) mod imported;
@@ -29,8 +30,9 @@ const LARGE: usize = 256;
 
 /// One workflow in memory.
 ///
-/// The store has `stored`, and `jobs` as they were before `unwritten`. [`Workflow::change`] makes the change from there to this
-/// state. If the store does not apply it, the workflow must be dropped and read again.
+/// The store has `stored`, and `jobs` as they were before `unwritten`. [`Workflow::change`] makes
+/// the change from there to this state. If the store does not apply it, the workflow must be
+/// dropped and read again.
 #[derive(Debug, Clone)]
 pub(crate) struct Workflow {
     pub(crate) id: WorkflowId,
@@ -201,7 +203,8 @@ impl Workflow {
         self.jobs.len() >= LARGE
     }
 
-    /// What it takes in memory besides its own size, in bytes, with the names of workers of usual length.
+    /// What it takes in memory besides its own size, in bytes, with the names of workers of usual
+    /// length.
     pub(crate) fn allocated(&self) -> usize {
         /// Of a worker.
         const NAME: usize = 16;
@@ -213,7 +216,8 @@ impl Workflow {
         META + graph + allocated(self.jobs.len() * job) + self.jobs.len() * NAME
     }
 
-    /// The places of leases that ended with the change that was just written, and the sets that they are in.
+    /// The places of leases that ended with the change that was just written, and the sets that
+    /// they are in.
     pub(crate) fn freed(&self) -> Vec<(String, LeaseRef)> {
         let Some(written) = self.written.as_ref().filter(|_| self.graph.has_limits()) else {
             return Vec::new();
@@ -349,8 +353,8 @@ impl Workflow {
         self.visit(|_, _| {});
     }
 
-    /// Works out tallies and prospects, and does `settle` with each job before its news reaches the jobs after it. One pass is enough, however many
-    /// are settled: a job comes after its parents.
+    /// Works out tallies and prospects, and does `settle` with each job before its news reaches the
+    /// jobs after it. One pass is enough, however many are settled: a job comes after its parents.
     fn visit(&mut self, mut settle: impl FnMut(&mut Self, JobIndex)) {
         self.standings.iter_mut().for_each(|standing| {
             *standing = JobProgress {
@@ -373,7 +377,8 @@ impl Workflow {
         }
     }
 
-    /// Tells the jobs after one of which there is news; without recursion, since a chain may be long.
+    /// Tells the jobs after one of which there is news; without recursion, since a chain may be
+    /// long.
     fn tell_children(&mut self, first: (JobIndex, ParentOutcome), now: Timestamp) {
         let graph = Arc::clone(&self.graph);
         // In this order nobody hears that a job is blocked before it hears that the job is doomed.

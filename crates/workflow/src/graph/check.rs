@@ -87,7 +87,8 @@ fn check_jobs(jobs: &[JobDefinition]) -> Result<(), GraphError> {
 pub(super) fn check_name(name: &str, path: impl FnOnce() -> String) -> Result<(), GraphError> {
     let found = match name {
         "" => "empty".to_owned(),
-        // Clients of HTTP leave such parts of a path out, in their encoded form too: what is named so could not be asked for.
+        // Clients of HTTP leave such parts of a path out, in their encoded form too: what is named
+        // so could not be asked for.
         "." | ".." => format!("'{name}'"),
         _ if name.len() > MAX_NAME => format!("{} bytes long", name.len()),
         _ if name.chars().any(char::is_control) => format!("{name:?}"),
@@ -99,7 +100,8 @@ pub(super) fn check_name(name: &str, path: impl FnOnce() -> String) -> Result<()
     })
 }
 
-/// The parents of each job, from both sides: what it comes after, and what says that it comes before it.
+/// The parents of each job, from both sides: what it comes after, and what says that it comes
+/// before it.
 pub(super) fn parents(jobs: &[JobDefinition]) -> Result<Vec<Vec<JobIndex>>, GraphError> {
     let places = places(jobs)?;
     let mut parents = vec![Vec::new(); jobs.len()];

@@ -1,4 +1,5 @@
-//! What a caller asks for: jobs, and which runs after which. Nothing here is checked; [`crate::Graph::build`] does that.
+//! What a caller asks for: jobs, and which runs after which. Nothing here is checked;
+//! [`crate::Graph::build`] does that.
 
 use std::time::Duration;
 
@@ -61,8 +62,8 @@ pub struct JobDefinition {
     pub limits: Vec<LimitDefinition>,
 }
 
-/// A limit of a job as its author describes it. A value that begins with `$.` is a path in the params of the job or the globals of its workflow;
-/// with one more dollar sign in front it is text.
+/// A limit of a job as its author describes it. A value that begins with `$.` is a path in the
+/// params of the job or the globals of its workflow; with one more dollar sign in front it is text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitDefinition {
@@ -129,7 +130,8 @@ impl JobDefinition {
     }
 }
 
-/// When and how often a job runs again after a failure: the n-th retry after `backoff * 2^(n-1)`, but at most after `backoff_max`.
+/// When and how often a job runs again after a failure: the n-th retry after `backoff * 2^(n-1)`,
+/// but at most after `backoff_max`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Retry {
     /// The highest number of retries. 0: none.
@@ -161,8 +163,9 @@ impl Retry {
     }
 }
 
-/// Which outcomes of the jobs before it let a job run. If it cannot run because of a failure, it is doomed until all of them have ended and
-/// then blocked, and it runs when a retry of the failed job succeeds. If it cannot run although nothing failed, it is skipped.
+/// Which outcomes of the jobs before it let a job run. If it cannot run because of a failure, it is
+/// doomed until all of them have ended and then blocked, and it runs when a retry of the failed job
+/// succeeds. If it cannot run although nothing failed, it is skipped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum TriggerRule {
     /// All of them succeeded.

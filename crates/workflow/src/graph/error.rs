@@ -12,8 +12,9 @@ pub const MAX_JOBS: usize = 131_072;
 pub const MAX_NAME: usize = 200;
 /// Most tags of a workflow: each costs an index row.
 pub const MAX_TAGS: usize = 16;
-/// Most retries of a job after failures, and most lost leases in a row that are tried again. One less than what the counter of attempts holds:
-/// with more, the number of attempts would never be above it.
+/// Most retries of a job after failures, and most lost leases in a row that are tried again. One
+/// less than what the counter of attempts holds: with more, the number of attempts would never be
+/// above it.
 pub const MAX_RETRIES: u16 = u16::MAX - 1;
 /// Most limits of one job.
 pub const MAX_LIMITS: usize = 4;
@@ -32,11 +33,13 @@ pub const MAX_WEIGHTS: usize = 1_000;
 /// Highest weight of a key.
 pub const MAX_WEIGHT: u32 = 1_000;
 
-/// Most bytes of the params of a job and the globals of its workflow together: each claim carries both.
+/// Most bytes of the params of a job and the globals of its workflow together: each claim carries
+/// both.
 pub const MAX_PARAMS: usize = 256 * 1024;
 /// Most bytes of the output of a job.
 pub const MAX_OUTPUT: usize = 1024 * 1024;
-/// How deep arrays and objects in JSON may be nested, so that every worker can read them: parsers with a stack stop at 128 and more.
+/// How deep arrays and objects in JSON may be nested, so that every worker can read them: parsers
+/// with a stack stop at 128 and more.
 pub const MAX_DEPTH: usize = 100;
 
 /// Why a definition is refused.

@@ -9,7 +9,8 @@ use super::jobs::Jobs;
 
 /// The most jobs of a graph that shares them. To compare more would cost more than it saves.
 const JOBS: usize = 64;
-/// The most memory of all jobs that are shared, in bytes. What is shared is not counted for the workflows that have it.
+/// The most memory of all jobs that are shared, in bytes. What is shared is not counted for the
+/// workflows that have it.
 const BYTES: usize = 8 << 20;
 
 /// The jobs that graphs in memory share.

@@ -15,8 +15,8 @@ pub(super) struct JobLimits {
     distinct: Box<[Arc<Limits>]>,
     /// For each job one more than the place of its limits; zero: it has none.
     places: Box<[u32]>,
-    /// For each job how many of its first limits are not its own but those of its queue and handler. Empty if there are none, and where the
-    /// record was read: it does not say.
+    /// For each job how many of its first limits are not its own but those of its queue and
+    /// handler. Empty if there are none, and where the record was read: it does not say.
     given: Box<[u8]>,
 }
 

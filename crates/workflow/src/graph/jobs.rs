@@ -1,4 +1,5 @@
-//! The jobs of a graph, and the arrows between them. What differs between two workflows of one kind is not here, so that they can share this.
+//! The jobs of a graph, and the arrows between them. What differs between two workflows of one kind
+//! is not here, so that they can share this.
 
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
@@ -39,7 +40,8 @@ pub struct GraphJob {
 #[derive(Debug)]
 pub struct Jobs {
     each: Box<[GraphJob]>,
-    /// The children of the first job, then those of the second, and so on; and where those of each end.
+    /// The children of the first job, then those of the second, and so on; and where those of each
+    /// end.
     children: Box<[JobIndex]>,
     ends: Box<[u32]>,
     /// Whether other graphs may have them too.

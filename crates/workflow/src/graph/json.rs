@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::trace;
 
-/// One JSON value, as text. The engine does not parse it, so numbers and the order of keys stay as they were sent.
+/// One JSON value, as text. The engine does not parse it, so numbers and the order of keys stay as
+/// they were sent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Json(Box<str>);
 
@@ -22,7 +23,8 @@ impl Json {
         Ok(Self(text))
     }
 
-    /// Takes text that the caller knows to be one JSON value, for example because a parser has found it.
+    /// Takes text that the caller knows to be one JSON value, for example because a parser has
+    /// found it.
     #[must_use]
     pub fn from_checked(text: impl Into<Box<str>>) -> Self {
         Self(text.into())
@@ -34,13 +36,15 @@ impl Json {
         &self.0
     }
 
-    /// Globals with a trace: the global `$trace` with this JSON text. None: they have one of their own, which counts, or are no object.
+    /// Globals with a trace: the global `$trace` with this JSON text. None: they have one of their
+    /// own, which counts, or are no object.
     #[must_use]
     pub fn with_trace(globals: Option<&str>, trace: &str) -> Option<Self> {
         trace::with(globals, trace)
     }
 
-    /// Where the creation of a workflow with these globals was in a trace: their global `$trace`, as JSON text.
+    /// Where the creation of a workflow with these globals was in a trace: their global `$trace`,
+    /// as JSON text.
     #[must_use]
     pub fn trace_in(globals: &str) -> Option<&str> {
         trace::of(globals).ok()?

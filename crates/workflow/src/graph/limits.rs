@@ -33,18 +33,21 @@ pub enum Limit {
     Concurrency {
         /// How many may run.
         most: u32,
-        /// Names the set in which they are counted: a JSON array of its scope and its entries. The same for each number.
+        /// Names the set in which they are counted: a JSON array of its scope and its entries. The
+        /// same for each number.
         name: String,
     },
 }
 
-/// What stands for the workflow in a set of jobs of the same workflow, as long as its id is not known.
+/// What stands for the workflow in a set of jobs of the same workflow, as long as its id is not
+/// known.
 const OWN: &str = "workflow";
 /// How the name of such a set begins.
 const OWN_SET: &str = "[\"workflow\"";
 
 impl Limits {
-    /// Of limits of which none is there twice: the hits are added up, and the lowest number of jobs holds.
+    /// Of limits of which none is there twice: the hits are added up, and the lowest number of jobs
+    /// holds.
     pub(crate) fn new(limits: impl IntoIterator<Item = Limit>) -> Self {
         let each = Self::distinct(limits);
         let key = key_of(each.iter().map(Cow::Borrowed));
@@ -71,8 +74,8 @@ impl Limits {
         &self.each
     }
 
-    /// A text without control characters that [`Limits::read`] reads back. Limits are the same if their keys are. Not empty, and of at
-    /// most [`MAX_LIMIT_KEY`] bytes.
+    /// A text without control characters that [`Limits::read`] reads back. Limits are the same if
+    /// their keys are. Not empty, and of at most [`MAX_LIMIT_KEY`] bytes.
     #[must_use]
     pub fn key(&self) -> &str {
         &self.key

@@ -1,4 +1,5 @@
-//! The terms of queues and handlers: limits that each of their jobs gets in front of its own, and how the keys of a queue weigh.
+//! The terms of queues and handlers: limits that each of their jobs gets in front of its own, and
+//! how the keys of a queue weigh.
 
 use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
@@ -67,8 +68,9 @@ impl Policies {
         self.weights.get(queue).map_or(&[], Vec::as_slice)
     }
 
-    /// How many jobs of a queue and a handler that count in this set may run: `own`, which the jobs say, or the lowest number that the queue
-    /// and the handler say now, if that is lower. Without a queue or a handler, the numbers of all count.
+    /// How many jobs of a queue and a handler that count in this set may run: `own`, which the jobs
+    /// say, or the lowest number that the queue and the handler say now, if that is lower. Without
+    /// a queue or a handler, the numbers of all count.
     pub(crate) fn lowest_concurrency(
         &self,
         queue: Option<&str>,
@@ -107,7 +109,8 @@ impl Policies {
         self.limits.is_empty()
     }
 
-    /// The limits that a job gets in front of its own: those of its queue, then those of its handler.
+    /// The limits that a job gets in front of its own: those of its queue, then those of its
+    /// handler.
     pub(super) fn of_job(
         &self,
         job: &JobDefinition,
@@ -127,7 +130,8 @@ impl Policies {
     }
 }
 
-/// Whether a limit of concurrency counts in the set whose name has these parts. A path stands for any value.
+/// Whether a limit of concurrency counts in the set whose name has these parts. A path stands for
+/// any value.
 fn counts_in(set: &[String], of: Scope, entries: &[(String, String)]) -> bool {
     let Some((scope, values)) = set.split_first() else {
         return false;

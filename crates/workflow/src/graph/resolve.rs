@@ -1,4 +1,5 @@
-//! Fills in the limits of the jobs of a definition: values come from the params of the job or from the globals.
+//! Fills in the limits of the jobs of a definition: values come from the params of the job or from
+//! the globals.
 
 use std::collections::HashMap;
 
@@ -270,7 +271,8 @@ pub(super) fn check_text(text: &str, what: &'static str, subject: &str) -> Resul
     })
 }
 
-/// A JSON value in which values are looked for. An object is read when something in it is asked for, and once.
+/// A JSON value in which values are looked for. An object is read when something in it is asked
+/// for, and once.
 #[derive(Default)]
 enum Values<'a> {
     /// There are no params or globals.

@@ -1,5 +1,6 @@
-//! The trace that a workflow is part of. It is one of the globals, so that every job gets it, and says where its creation was: nothing in
-//! here reads it, and it is no part of what a definition means.
+//! The trace that a workflow is part of. It is one of the globals, so that every job gets it, and
+//! says where its creation was: nothing in here reads it, and it is no part of what a definition
+//! means.
 
 use std::fmt;
 

@@ -57,7 +57,8 @@ fn json(raw: Option<&RawValue>) -> Option<Json> {
         .filter(|json| !json.is_null())
 }
 
-/// The workflow that is created here. Jobs keep the name that Gush gives them in full, and their class as the handler.
+/// The workflow that is created here. Jobs keep the name that Gush gives them in full, and their
+/// class as the handler.
 pub(super) fn converted(id: &str, read: &Read, now: Timestamp) -> Result<NewWorkflow, GraphError> {
     let Read { workflow, jobs, .. } = read;
     let parents = parents(jobs);
@@ -102,7 +103,8 @@ fn imported(read: &Read, now: Timestamp) -> Imported {
             .map(seconds)
             .or(read.time_to_live.map(lives)),
         course: match () {
-            // Gush starts nothing more in a workflow of which a job failed, until an operator continues it.
+            // Gush starts nothing more in a workflow of which a job failed, until an operator
+            // continues it.
             () if states.iter().any(|job| job.state == JobState::Failed) => Course::Halted,
             () if workflow.stopped => Course::Paused,
             () => Course::GoesOn,
@@ -120,7 +122,8 @@ fn started(jobs: &[GushJob]) -> Option<Timestamp> {
         .map(seconds)
 }
 
-/// How many jobs a workflow has, and how many of them are ready here because they had not ended there.
+/// How many jobs a workflow has, and how many of them are ready here because they had not ended
+/// there.
 pub(super) fn sizes(new: &NewWorkflow) -> (u64, u64) {
     let unfinished = match &new.begin {
         StartMode::As(imported) => imported
@@ -144,8 +147,8 @@ fn defined(job: &GushJob, parents: &[usize], jobs: &[GushJob]) -> JobDefinition 
     defined
 }
 
-/// The parents of each job. Gush notes an edge at both ends, one of them by class only when the author wrote it so; the other end
-/// then has the full name.
+/// The parents of each job. Gush notes an edge at both ends, one of them by class only when the
+/// author wrote it so; the other end then has the full name.
 fn parents(jobs: &[GushJob]) -> Vec<Vec<usize>> {
     let names: HashMap<String, usize> = jobs
         .iter()
@@ -167,7 +170,8 @@ fn parents(jobs: &[GushJob]) -> Vec<Vec<usize>> {
     parents
 }
 
-/// Adds edges whose end is a class that no full name stands for: the first job of it, as Gush itself would find.
+/// Adds edges whose end is a class that no full name stands for: the first job of it, as Gush
+/// itself would find.
 fn add_parents_by_class(
     jobs: &[GushJob],
     names: &HashMap<String, usize>,

@@ -49,8 +49,8 @@ impl GushJob {
         format!("{}|{}", self.klass, self.id)
     }
 
-    /// Gush clears no moment but the failure's when a job starts again, so the order of these questions matters: a job that started
-    /// after it finished is running.
+    /// Gush clears no moment but the failure's when a job starts again, so the order of these
+    /// questions matters: a job that started after it finished is running.
     fn state(&self) -> JobState {
         let runs_again = self.started_at > self.finished_at && self.failed_at.is_none();
         match self {

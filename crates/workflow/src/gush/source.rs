@@ -46,7 +46,8 @@ impl Source<'_> {
         self.client.send(batch, Instant::now() + self.timeout).await
     }
 
-    /// Finds all keys in one pass: data of the older layout do not say which job hashes a workflow has.
+    /// Finds all keys in one pass: data of the older layout do not say which job hashes a workflow
+    /// has.
     pub(super) async fn scan(&self) -> Result<Found, CommandError> {
         let mut found = Found::default();
         let mut cursor = b"0".to_vec();

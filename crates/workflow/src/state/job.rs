@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize, Serializer};
 use super::{JobState, LeaseEnd, Rerun, Worker};
 use crate::time::Timestamp;
 
-/// Attempts in a row that were lost or crashed, after which a job runs alone in a new process: it may be what kills its workers.
+/// Attempts in a row that were lost or crashed, after which a job runs alone in a new process: it
+/// may be what kills its workers.
 const SUSPECT_AFTER: u16 = 2;
 
 /// The record of one job. It is not stored before the first change of the job.
@@ -17,9 +18,11 @@ const SUSPECT_AFTER: u16 = 2;
 pub struct Job {
     /// Its state.
     pub state: JobState,
-    /// The number of attempts, including the running one. Those that were lost, crashed or given back do not count.
+    /// The number of attempts, including the running one. Those that were lost, crashed or given
+    /// back do not count.
     pub attempt: u16,
-    /// Leases that ended without a report, in a row: a report of a worker sets it to 0. One more than its definition allows fails the job.
+    /// Leases that ended without a report, in a row: a report of a worker sets it to 0. One more
+    /// than its definition allows fails the job.
     pub lost: u16,
     /// The token of the latest lease. 0: there was none, or it was lost.
     pub token: u64,
@@ -33,13 +36,16 @@ pub struct Job {
     pub finished_at: Option<Timestamp>,
     /// The size of its output in bytes. 0: none, or null.
     pub output_bytes: u32,
-    /// The number of its latest lease. Each lease of the job has a higher one than those before it. 0: it was never leased.
+    /// The number of its latest lease. Each lease of the job has a higher one than those before it.
+    /// 0: it was never leased.
     pub fence: u64,
-    /// Why its latest lease ended without a report of the worker. With a token: why the job is no longer as the report left it.
+    /// Why its latest lease ended without a report of the worker. With a token: why the job is no
+    /// longer as the report left it.
     pub ended_by: Option<LeaseEnd>,
     /// All attempts that were lost or crashed, for people.
     pub lost_total: u16,
-    /// Attempts whose process died, in a row: another report of a worker sets it to 0, a lost lease does not.
+    /// Attempts whose process died, in a row: another report of a worker sets it to 0, a lost lease
+    /// does not.
     pub crashed: u16,
     /// The length of its lease in seconds, rounded up, while it is running.
     pub lease_seconds: u16,
@@ -56,8 +62,8 @@ impl Job {
         self.lost.saturating_add(self.crashed) >= SUSPECT_AFTER
     }
 
-    /// How many crashes and lost leases in a row are tried again, where the crashes are of a process that had other jobs, too: at least so
-    /// many that it has run as a suspect.
+    /// How many crashes and lost leases in a row are tried again, where the crashes are of a
+    /// process that had other jobs, too: at least so many that it has run as a suspect.
     pub(crate) const fn most_crashes(max_lost: u16) -> u16 {
         if max_lost < SUSPECT_AFTER {
             SUSPECT_AFTER
@@ -66,7 +72,8 @@ impl Job {
         }
     }
 
-    /// A worker has said how an attempt ended, or an operator runs the job again: nothing was lost in a row.
+    /// A worker has said how an attempt ended, or an operator runs the job again: nothing was lost
+    /// in a row.
     pub(crate) const fn clear_lost(&mut self) {
         self.lost = 0;
         self.crashed = 0;
@@ -119,7 +126,8 @@ impl Job {
     }
 }
 
-/// The last part of the record: fields that most jobs which wait or have ended do not need. It takes one byte then.
+/// The last part of the record: fields that most jobs which wait or have ended do not need. It
+/// takes one byte then.
 #[derive(Debug, Serialize, Deserialize)]
 enum RareFields {
     Nothing,

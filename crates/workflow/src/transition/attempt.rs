@@ -126,7 +126,8 @@ fn may_follow(job: &Job, outcome: &Outcome) -> bool {
     }
 }
 
-/// Makes a job ready for another attempt, at once or after a pause. If a job before it runs again meanwhile, it waits for that first.
+/// Makes a job ready for another attempt, at once or after a pause. If a job before it runs again
+/// meanwhile, it waits for that first.
 fn make_ready_after(workflow: &mut Workflow, index: JobIndex, pause: Duration, now: Timestamp) {
     if !workflow.may_run(index) {
         workflow.set_state(index, JobState::Waiting, now);
@@ -156,7 +157,8 @@ pub(super) fn extend(
             let job = workflow.job_mut(index);
             job.set_lease(expires.since(now));
             job.stopping |= intent == Intent::Stop;
-            // The timer is not moved to later. It comes early, finds nothing due, and is moved then.
+            // The timer is not moved to later. It comes early, finds nothing due, and is moved
+            // then.
             workflow.set_state(index, JobState::Running { expires }, now);
             Ok(Effect::Done)
         }
@@ -164,7 +166,8 @@ pub(super) fn extend(
     }
 }
 
-/// Handles what is due, in the order in which it became due: what an outage has delayed is judged as if there had been none.
+/// Handles what is due, in the order in which it became due: what an outage has delayed is judged
+/// as if there had been none.
 pub(super) fn tick(workflow: &mut Workflow, served_since: Timestamp, now: Timestamp) -> Effect {
     for index in workflow.due_by(now, served_since) {
         match workflow.job(index).state {
@@ -263,7 +266,8 @@ enum Next {
     Fail,
 }
 
-/// A lease has ended without a report: the worker has died or is too slow. If it had said that it stops, the job counts as given back.
+/// A lease has ended without a report: the worker has died or is too slow. If it had said that it
+/// stops, the job counts as given back.
 fn lose(workflow: &mut Workflow, index: JobIndex, now: Timestamp) {
     let stopping = workflow.job(index).stopping;
     workflow.revoke(index, LeaseEnd::Expired);
@@ -297,7 +301,8 @@ fn lose(workflow: &mut Workflow, index: JobIndex, now: Timestamp) {
     );
 }
 
-/// The process that ran a job has died. A job that was alone in it as a suspect is to blame, and so is one whose processes die too often.
+/// The process that ran a job has died. A job that was alone in it as a suspect is to blame, and so
+/// is one whose processes die too often.
 fn die(workflow: &mut Workflow, index: JobIndex, crash: Crash, now: Timestamp) {
     let max_lost = workflow.graph.jobs[index.index()].max_lost;
     let was_suspect = workflow.job(index).is_suspect();

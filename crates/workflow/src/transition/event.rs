@@ -29,7 +29,8 @@ pub(crate) enum Event {
         expires: Timestamp,
         intent: Intent,
     },
-    /// Time has passed: handles everything that is due. Servers and store were there for workers without a gap since `served_since`.
+    /// Time has passed: handles everything that is due. Servers and store were there for workers
+    /// without a gap since `served_since`.
     Tick { served_since: Timestamp },
     /// All jobs that have not ended are cancelled.
     Cancel,
@@ -37,14 +38,16 @@ pub(crate) enum Event {
     Pause,
     /// It is resumed: workers get its jobs again.
     Resume,
-    /// Jobs that failed or were cancelled run again, and then the jobs that they blocked. With `as_of`, only those that ended by then.
+    /// Jobs that failed or were cancelled run again, and then the jobs that they blocked. With
+    /// `as_of`, only those that ended by then.
     RetryFailed { as_of: Option<Timestamp> },
     /// The same for one job.
     RetryJob {
         job: JobIndex,
         as_of: Option<Timestamp>,
     },
-    /// Jobs that ended run again. With `as_of`, only those that ended by then, and what comes after them.
+    /// Jobs that ended run again. With `as_of`, only those that ended by then, and what comes after
+    /// them.
     Restart {
         jobs: Vec<JobIndex>,
         scope: RestartScope,

@@ -91,7 +91,8 @@ fn runs_since(workflow: &Workflow, index: JobIndex, moment: Timestamp) -> bool {
     let job = workflow.job(index);
     match job.state {
         state if state.is_over() => job.finished_at.is_some_and(|end| end > moment),
-        // It is not about to run. If it has run before, it may have been restarted, and what failed before it has failed since then.
+        // It is not about to run. If it has run before, it may have been restarted, and what failed
+        // before it has failed since then.
         JobState::Waiting if workflow.prospect(index) != Reachability::Open => {
             job.fence > 0 && workflow.meta().finished_at.is_none_or(|end| end > moment)
         }
@@ -184,7 +185,8 @@ pub(super) fn restart(
         .iter()
         .all(|&job| workflow.job(job).state == JobState::Waiting)
     {
-        // What is doomed or blocked is not about to run. If other jobs of the call have run since, the call is repeated.
+        // What is doomed or blocked is not about to run. If other jobs of the call have run since,
+        // the call is repeated.
         let repeated = chosen < jobs.len();
         let stuck = again[..chosen]
             .iter()

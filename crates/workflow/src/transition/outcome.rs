@@ -25,10 +25,11 @@ pub enum Outcome {
         /// How long no worker should get it.
         pause: Duration,
     },
-    /// The worker took the job and never started it. It goes back to its place in the queue, no attempt is counted, and what was taken for it
-    /// under rate limits is given back.
+    /// The worker took the job and never started it. It goes back to its place in the queue, no
+    /// attempt is counted, and what was taken for it under rate limits is given back.
     NotBegun,
-    /// As given back, because the service behind its rate limits refuses calls for a while: no job under them is handed out.
+    /// As given back, because the service behind its rate limits refuses calls for a while: no job
+    /// under them is handed out.
     Throttled {
         /// How long.
         pause: Duration,

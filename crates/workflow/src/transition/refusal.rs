@@ -17,8 +17,8 @@ pub enum Refusal {
         job: String,
         /// Its state.
         state: &'static str,
-        /// Why: a word of [`crate::LeaseEnd`], `reported` when it ended with a report, `taken_over` when the job has had another lease, or
-        /// `unknown`.
+        /// Why: a word of [`crate::LeaseEnd`], `reported` when it ended with a report, `taken_over`
+        /// when the job has had another lease, or `unknown`.
         reason: &'static str,
     },
     /// The job cannot be taken.

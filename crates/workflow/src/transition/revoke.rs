@@ -6,7 +6,8 @@ use crate::time::Timestamp;
 use crate::workflow::Workflow;
 
 impl Workflow {
-    /// Takes a job away from the worker that may have it: its report will be refused, and this says why.
+    /// Takes a job away from the worker that may have it: its report will be refused, and this says
+    /// why.
     pub(crate) fn revoke(&mut self, index: JobIndex, end: LeaseEnd) {
         if self.job(index).token != 0 {
             let job = self.job_mut(index);

@@ -1,4 +1,5 @@
-//! Jobs that run again: those that an operator opens again, and those whose rule lets them run after that.
+//! Jobs that run again: those that an operator opens again, and those whose rule lets them run
+//! after that.
 
 use super::Workflow;
 use super::reachability::{ParentOutcome, RuleResult};
@@ -41,14 +42,15 @@ impl Workflow {
         self.each().map(|job| self.news_of(job)).collect()
     }
 
-    /// Judges the rules of all jobs by the states of the jobs before them. Jobs that may run become ready, and jobs that are ready or
-    /// scheduled although their rule no longer holds wait again. So do jobs that their rule skipped and no longer skips.
+    /// Judges the rules of all jobs by the states of the jobs before them. Jobs that may run become
+    /// ready, and jobs that are ready or scheduled although their rule no longer holds wait again.
+    /// So do jobs that their rule skipped and no longer skips.
     pub(crate) fn advance(&mut self, now: Timestamp) {
         self.visit(|workflow, job| workflow.judge(job, now));
     }
 
-    /// As [`Workflow::advance`], after an action of an operator: jobs that react to failures are to react again. `before` is what was known
-    /// before the action.
+    /// As [`Workflow::advance`], after an action of an operator: jobs that react to failures are to
+    /// react again. `before` is what was known before the action.
     pub(crate) fn advance_since(&mut self, before: &[Option<ParentOutcome>], now: Timestamp) {
         self.advance_with(before, &[], now);
     }
@@ -61,7 +63,8 @@ impl Workflow {
         }
     }
 
-    /// Lets these jobs react once more: before each of them, a job failed that had been opened again since they began.
+    /// Lets these jobs react once more: before each of them, a job failed that had been opened
+    /// again since they began.
     pub(super) fn react_again(&mut self, jobs: &[JobIndex], now: Timestamp) {
         let (running, ended): (Vec<_>, Vec<_>) = jobs
             .iter()
@@ -78,14 +81,15 @@ impl Workflow {
         }
     }
 
-    /// Makes a job wait as if it had never run, because an operator says so. Does not change the jobs after it.
+    /// Makes a job wait as if it had never run, because an operator says so. Does not change the
+    /// jobs after it.
     pub(crate) fn set_back(&mut self, index: JobIndex, now: Timestamp) {
         self.revoke(index, LeaseEnd::Restarted);
         self.forget_run(index, now);
     }
 
-    /// As [`Workflow::set_back`], because the rule of a job lets it run again after its end. The token is kept: when the report of that end is
-    /// repeated, it gets the same answer.
+    /// As [`Workflow::set_back`], because the rule of a job lets it run again after its end. The
+    /// token is kept: when the report of that end is repeated, it gets the same answer.
     fn set_back_by_rule(&mut self, index: JobIndex, now: Timestamp) {
         let job = self.job_mut(index);
         if job.token != 0 {
@@ -127,7 +131,8 @@ impl Workflow {
         });
     }
 
-    /// Decides whether a job that has run, or runs, is to run again because of the jobs before it, compared with `before`.
+    /// Decides whether a job that has run, or runs, is to run again because of the jobs before it,
+    /// compared with `before`.
     fn follow(
         &mut self,
         job: JobIndex,

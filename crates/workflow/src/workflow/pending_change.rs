@@ -19,7 +19,8 @@ pub(super) struct PendingChange {
     pub(super) delete: bool,
     /// What is written once is to be written again.
     pub(super) rewrite: bool,
-    /// All rows are to be written again, and these are not to be there unless they follow from the state.
+    /// All rows are to be written again, and these are not to be there unless they follow from the
+    /// state.
     pub(super) orphan_rows: Option<Delete>,
     /// What is written once is to be written again, because the idempotency key is not there.
     pub(super) key_is_lost: bool,

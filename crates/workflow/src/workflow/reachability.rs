@@ -156,7 +156,8 @@ mod tests {
     fn each_rule_decides_as_soon_as_it_can() {
         use RuleResult::{Block, Run, Skip, Unreachable, Wait};
         use TriggerRule::{AllDone, AllSuccess, AnyFailed, AnySuccess, NoneFailed};
-        // Succeeded, failed, skipped and doomed parents out of three; the verdicts of the five rules.
+        // Succeeded, failed, skipped and doomed parents out of three; the verdicts of the five
+        // rules.
         let rules = [AllSuccess, AllDone, AnySuccess, AnyFailed, NoneFailed];
         let table = [
             ((0, 0, 0, 0), [Wait, Wait, Wait, Wait, Wait]),

@@ -1,4 +1,5 @@
-//! From a state that was not written to the one that others have written, without a look at all jobs.
+//! From a state that was not written to the one that others have written, without a look at all
+//! jobs.
 
 use std::collections::VecDeque;
 
@@ -10,7 +11,8 @@ use crate::id::JobIndex;
 use crate::state::{Job, JobState, Meta};
 use crate::store::error::StoreError;
 
-/// How many news for each job are told before everything is worked out anew, in an order in which each job is told once.
+/// How many news for each job are told before everything is worked out anew, in an order in which
+/// each job is told once.
 const MAX_UPDATES_PER_JOB: usize = 4;
 
 /// A job whose children must hear something else than before.
@@ -22,8 +24,8 @@ impl Workflow {
         self.written = None;
     }
 
-    /// Takes the latest change back, and takes over what others have written since the state that it expected. False: they have written more
-    /// than that, so the workflow must be read.
+    /// Takes the latest change back, and takes over what others have written since the state that
+    /// it expected. False: they have written more than that, so the workflow must be read.
     ///
     /// # Errors
     /// The bytes cannot be read. The workflow must be dropped.

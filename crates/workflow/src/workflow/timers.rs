@@ -12,8 +12,9 @@ impl Workflow {
         self.due_served(index, Timestamp::default())
     }
 
-    /// The time at which a job changes by itself. What ended while workers could not reach a server that has the store, before `served_since`, ends
-    /// one lease after that: a worker that lives extends its lease until then.
+    /// The time at which a job changes by itself. What ended while workers could not reach a server
+    /// that has the store, before `served_since`, ends one lease after that: a worker that lives
+    /// extends its lease until then.
     fn due_served(&self, index: JobIndex, served_since: Timestamp) -> Option<Timestamp> {
         let job = self.job(index);
         let JobState::Running { expires } = job.state else {
@@ -38,8 +39,8 @@ impl Workflow {
         })
     }
 
-    /// How the running attempt of a job ends unless its worker reports: by what comes first, whenever that is noticed. At the same moment, its
-    /// time is out.
+    /// How the running attempt of a job ends unless its worker reports: by what comes first,
+    /// whenever that is noticed. At the same moment, its time is out.
     pub(crate) fn runs_out(&self, index: JobIndex, expires: Timestamp) -> LeaseEnd {
         match self.times_out(index) {
             Some(end) if end <= expires => LeaseEnd::TimedOut,
@@ -64,7 +65,8 @@ impl Workflow {
         jobs
     }
 
-    /// Leases that are over and go on, because their workers could not extend them before `served_since`; and when they end.
+    /// Leases that are over and go on, because their workers could not extend them before
+    /// `served_since`; and when they end.
     pub(crate) fn spared(
         &self,
         served_since: Timestamp,

@@ -32,8 +32,8 @@ pub(crate) struct WriteOptions {
 /// How many errors of one job are kept.
 const KEPT_ERRORS: u16 = 10;
 
-/// The format of a value of a small workflow. It tells a migration whether the graph is in the latest format, too, so it only changes when
-/// both are written.
+/// The format of a value of a small workflow. It tells a migration whether the graph is in the
+/// latest format, too, so it only changes when both are written.
 fn value_format(stored: Option<&[u8]>, unwritten: &PendingChange, format: Format) -> Format {
     let was = stored
         .filter(|_| !unwritten.rewrite)
@@ -86,7 +86,8 @@ impl Workflow {
         )
     }
 
-    /// Writes all rows again with the next write, because those that the store has are not known. `strays` may be there and should not.
+    /// Writes all rows again with the next write, because those that the store has are not known.
+    /// `strays` may be there and should not.
     pub(crate) fn rewrite_rows(&mut self, strays: Delete) {
         self.unwritten().orphan_rows = Some(strays);
     }
@@ -96,7 +97,8 @@ impl Workflow {
         self.unwritten().key_is_lost = true;
     }
 
-    /// Writes all records again with the next write, in the format of that write: those of the jobs that the store has, and errors of attempts.
+    /// Writes all records again with the next write, in the format of that write: those of the jobs
+    /// that the store has, and errors of attempts.
     pub(crate) fn rewrite(&mut self, jobs: &[JobIndex], errors: Vec<(ResultField, AttemptError)>) {
         jobs.iter().for_each(|&job| self.note(job));
         let unwritten = self.unwritten();
@@ -118,8 +120,8 @@ impl Workflow {
 
     /// The change to write, or None when there is none. `writer` is a random number.
     ///
-    /// After this call the workflow counts as written. If the change is not applied, drop the workflow or let it
-    /// [catch up](Workflow::catch_up).
+    /// After this call the workflow counts as written. If the change is not applied, drop the
+    /// workflow or let it [catch up](Workflow::catch_up).
     pub(crate) fn change(
         &mut self,
         writer: u32,
@@ -157,7 +159,8 @@ impl Workflow {
         let is_whole = unwritten.stored_jobs.len() > style.max_inline;
         let expected = self.stored.take().map(Vec::from);
         let was = expected.is_some().then(|| unwritten.stored_meta.clone());
-        // A state that is written anew says nothing of rows that an earlier one owes, and one that no longer runs has none.
+        // A state that is written anew says nothing of rows that an earlier one owes, and one that
+        // no longer runs has none.
         let shown = was
             .as_ref()
             .is_some_and(|was| was.status == self.meta.status);
@@ -205,7 +208,8 @@ impl Workflow {
         }
     }
 
-    /// The meta as it is stored, with the jobs of a small workflow. Remembers its bytes, which the next change expects.
+    /// The meta as it is stored, with the jobs of a small workflow. Remembers its bytes, which the
+    /// next change expects.
     fn encode_meta(
         &mut self,
         stored: Option<&[u8]>,
@@ -329,7 +333,8 @@ impl Workflow {
         })
     }
 
-    /// The jobs that are written as records of their own: those that changed, or all that are not as they began.
+    /// The jobs that are written as records of their own: those that changed, or all that are not
+    /// as they began.
     fn encode_jobs(
         &self,
         unwritten: &PendingChange,
@@ -389,7 +394,8 @@ impl Workflow {
         };
         let status = was.map_or(Status::Pending, |meta| meta.status);
         let shown = |status| status == Status::Running;
-        // Pausing or resuming changes the rows of all jobs. Any other change affects only the rows of changed jobs.
+        // Pausing or resuming changes the rows of all jobs. Any other change affects only the rows
+        // of changed jobs.
         let mut change = RowChange::default();
         let mut compare = |job: JobIndex, was: &Job| {
             let before = row(job, was, status);

@@ -1,4 +1,5 @@
-//! Rows whose workflow is gone. Nobody writes such rows; they are left when a store loses some of its keys.
+//! Rows whose workflow is gone. Nobody writes such rows; they are left when a store loses some of
+//! its keys.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -41,7 +42,8 @@ impl Gone {
         with(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Notes which workflows were due in a sweep and not there. Each sweep looks at some partitions only, so it forgets nothing.
+    /// Notes which workflows were due in a sweep and not there. Each sweep looks at some partitions
+    /// only, so it forgets nothing.
     pub(super) fn note(&self, due: HashSet<WorkflowId>) {
         self.known(|known| {
             if known.due.len() + due.len() > MOST {
@@ -65,7 +67,8 @@ impl Gone {
 }
 
 impl Engine {
-    /// Removes ready rows whose workflows are gone. Where a workflow is there, its rows are written again from its state.
+    /// Removes ready rows whose workflows are gone. Where a workflow is there, its rows are written
+    /// again from its state.
     pub(crate) async fn bury_rows(&self, rows: Vec<Row>) {
         let mut orphans: HashMap<WorkflowId, Delete> = HashMap::new();
         for row in rows {
@@ -76,8 +79,8 @@ impl Engine {
         self.bury(orphans).await;
     }
 
-    /// Takes those out that were not there in a sweep before, and removes what is left of them. At the first time another server
-    /// may just have removed them. Returns how many were taken out.
+    /// Takes those out that were not there in a sweep before, and removes what is left of them. At
+    /// the first time another server may just have removed them. Returns how many were taken out.
     pub(super) async fn bury_known(
         &self,
         due: impl Iterator<Item = &mut Vec<(WorkflowId, Timestamp)>>,
@@ -101,7 +104,8 @@ impl Engine {
         number
     }
 
-    /// Writes the rows of workflows again of which a write stopped half way; of a creation, removes what is there.
+    /// Writes the rows of workflows again of which a write stopped half way; of a creation, removes
+    /// what is there.
     pub(super) async fn mend_torn(&self, serve: SweepScope, now: Timestamp) {
         let mut torn: Vec<WorkflowId> = Vec::new();
         for (partition, desk) in self.store().all_partitions().zip(&self.core.desks) {
@@ -134,8 +138,9 @@ impl Engine {
             .orphan_rows(id)
     }
 
-    /// Removes what is left of workflows that are gone: these rows, and all that needs no look at the state. The
-    /// rows of a workflow that is there, or that cannot be removed now, are passed over for a while.
+    /// Removes what is left of workflows that are gone: these rows, and all that needs no look at
+    /// the state. The rows of a workflow that is there, or that cannot be removed now, are passed
+    /// over for a while.
     pub(super) async fn bury(&self, orphans: HashMap<WorkflowId, Delete>) {
         let removed = self.remove_left(orphans).await;
         if let Some(removed) = self.core.context.gone.count(removed, self.queues().now()) {
@@ -217,7 +222,8 @@ impl Engine {
         removed
     }
 
-    /// Writes the rows of workflows again. Those that cannot be written now are passed over for a while.
+    /// Writes the rows of workflows again. Those that cannot be written now are passed over for a
+    /// while.
     async fn mend(&self, workflows: Vec<WorkflowId>) {
         let requests = workflows.iter().map(|&id| (id, Request::Mend)).collect();
         for (id, answer) in workflows

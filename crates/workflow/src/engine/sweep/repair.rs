@@ -10,8 +10,9 @@ use crate::id::WorkflowId;
 use crate::time::Timestamp;
 
 impl Engine {
-    /// Writes all rows of a workflow again. The rows in `strays` are removed unless they follow from its state. Of a workflow that is not
-    /// there, they are removed, with its timer and its expiry. Other servers may be at work: what they write meanwhile counts.
+    /// Writes all rows of a workflow again. The rows in `strays` are removed unless they follow
+    /// from its state. Of a workflow that is not there, they are removed, with its timer and its
+    /// expiry. Other servers may be at work: what they write meanwhile counts.
     ///
     /// # Errors
     /// The state cannot be read, or the store failed.
@@ -36,7 +37,8 @@ impl Engine {
         }
     }
 
-    /// Writes the idempotency key of a workflow again. When another workflow has it now, that stays so.
+    /// Writes the idempotency key of a workflow again. When another workflow has it now, that stays
+    /// so.
     ///
     /// # Errors
     /// As [`Engine::repair`].
