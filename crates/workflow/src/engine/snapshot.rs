@@ -52,7 +52,7 @@ struct PartialSnapshot {
 /// The reason why a job is not running.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WaitReason {
-    /// The workflow was not started.
+    /// The workflow has not been started.
     NotStarted,
     /// The workflow is paused.
     WorkflowPaused,
@@ -86,7 +86,7 @@ pub enum WaitReason {
 /// Output, errors and progress of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct JobResult {
-    /// Its output, as JSON text.
+    /// The output as JSON text.
     pub output: Option<Bytes>,
     /// The errors of the latest attempts, oldest first.
     pub errors: Vec<AttemptError>,

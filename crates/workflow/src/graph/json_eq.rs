@@ -1,11 +1,11 @@
-//! Equality of JSON texts by their values. Spaces, the order of keys and the spelling of numbers
-//! and strings do not count.
+//! Equality of JSON texts by value. Spaces, the order of keys and the spelling of numbers and
+//! strings do not matter.
 
 use serde_json::Value;
 
-/// Whether two JSON texts have equal values. The last of several entries with one key counts. Texts
-/// that nest deeper than 127 levels, or have strings that are not Unicode or numbers beyond `f64`,
-/// are equal only if their bytes are.
+/// Whether two JSON texts have equal values. Of entries with the same key the last one counts.
+/// Texts with more than 127 levels, strings that are not Unicode, or numbers beyond `f64` are equal
+/// only if their bytes are.
 pub(super) fn json_eq(left: &str, right: &str) -> bool {
     eq_after(left, right, |_| {})
 }

@@ -137,7 +137,7 @@ impl Engine {
         for at in 0..lanes.len() {
             let each = || depths.iter().map(|(_, depths)| &depths[at]);
             let first = || each().filter_map(|(_, row)| ReadyJob::read(row.as_ref()?));
-            // None: they were all taken in the meantime.
+            // All jobs of the lane were claimed in the meantime.
             let Some(one) = first().next() else { continue };
             // Only another version writes keys that cannot be read.
             let Some(limits) = Limits::read(&one.limit_key) else {
