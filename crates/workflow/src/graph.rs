@@ -115,7 +115,7 @@ impl Graph {
     }
 
     /// The limits of a job, as far as they are known without the workflow's id: see
-    /// [`Limits::within`].
+    /// [`Limits::for_workflow`].
     #[must_use]
     pub fn limits(&self, job: JobIndex) -> Option<&Arc<Limits>> {
         self.limited.as_ref()?.of(job)

@@ -27,7 +27,7 @@ const SMALL_MASK: u128 = 0xffff;
 /// The last id in order.
 const LAST: WorkflowId = WorkflowId([u8::MAX; 16]);
 
-/// Maximum partitions of a store: an id has [`PARTITION_BITS`] bits for its partition.
+/// Maximum partitions of a store: an id has `PARTITION_BITS` bits for its partition.
 pub const MAX_PARTITIONS: u16 = 1 << PARTITION_BITS;
 
 /// Identifies a workflow: 48 bits of milliseconds, 10 bits of microseconds, 60 random bits, 10 bits

@@ -352,8 +352,8 @@ impl Workflow {
         self.visit(|_, _| {});
     }
 
-    /// Recomputes the derived facts. Calls `settle` with each job before the outcome of the job
-    /// reaches its children. One pass is enough, because a job comes after its parents.
+    /// Recomputes the derived facts. Calls `before_children` with each job before the outcome of
+    /// the job reaches its children. One pass is enough, because a job comes after its parents.
     fn visit(&mut self, mut settle: impl FnMut(&mut Self, JobIndex)) {
         self.standings.iter_mut().for_each(|standing| {
             *standing = JobProgress {

@@ -282,7 +282,7 @@ impl Engine {
         }
     }
 
-    /// A random partition in `place`, if possible one without a known failure.
+    /// A random partition in `scope`, if possible one without a known failure.
     fn any_partition(&self, place: PartitionScope) -> Partition {
         let context = &self.core.context;
         let any = Partition(fastrand::u16(..self.store().partitions()));

@@ -42,7 +42,7 @@ pub(crate) fn name_of(limit: &Limit) -> Arc<str> {
     }
 }
 
-/// The name of a concurrency limit with a maximum of running jobs, see [`name_of`].
+/// The name of a concurrency limit with a maximum of running jobs, see [`limit_name`].
 pub(crate) fn name_of_set(set: &str, most: u32) -> Arc<str> {
     format!("{set}{NUMBER}{most}").into()
 }
@@ -65,7 +65,7 @@ pub(crate) fn counted_by(name: &str) -> &str {
     name.split_once(NUMBER).map_or(name, |(counted, _)| counted)
 }
 
-/// Whether a name has a prefix that [`counted_by`] returned.
+/// Whether a name has a prefix that [`counter_prefix`] returned.
 pub(crate) fn is_counted_by(name: &str, counted: &str) -> bool {
     name.strip_prefix(counted)
         .is_some_and(|rest| rest.is_empty() || rest.starts_with(NUMBER))

@@ -53,7 +53,7 @@ impl SweepScope {
 }
 
 impl Engine {
-    /// Returns when [`Engine::next_due`] becomes earlier or [`Engine::is_calm`] false. Only one
+    /// Returns when [`Engine::next_due`] becomes earlier or [`Engine::is_healthy`] false. Only one
     /// task at a time may wait.
     ///
     /// # Cancellation

@@ -19,7 +19,7 @@ pub struct Definition {
     pub name: String,
     /// The jobs, in any order.
     pub jobs: Vec<JobDefinition>,
-    /// A JSON object for every job. Params of the job take precedence.
+    /// A JSON object for every job. The params of a job take precedence.
     pub globals: Option<Json>,
     /// Words by which workflows are filtered.
     pub tags: Vec<String>,

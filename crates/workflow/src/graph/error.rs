@@ -95,7 +95,7 @@ pub enum GraphError {
     /// Globals or params are something other than a JSON object.
     #[error("{path}: expected a JSON object")]
     NotAnObject {
-        /// Where.
+        /// The path.
         path: String,
     },
     /// The timeout of a job is zero.
@@ -214,7 +214,7 @@ pub enum WrongLimit {
     },
     /// No value exists at a path.
     #[error(
-        "neither the params of the job nor the globals have {at}: give it a value there, or write one here"
+        "neither the params of the job nor the globals have {at}: set a value there, or write one here"
     )]
     Missing {
         /// The path.

@@ -22,7 +22,7 @@ pub(super) struct JobLimits {
 }
 
 impl JobLimits {
-    /// The limits of each job, in the order of the jobs. None: no job has any.
+    /// The limits of each job, in the order of the jobs. `None` if no job has any.
     pub(super) fn new(each: Vec<Option<Resolved>>) -> Option<Box<Self>> {
         let mut known: HashMap<Arc<Limits>, u32> = HashMap::new();
         let mut distinct = Vec::new();
@@ -85,7 +85,7 @@ impl JobLimits {
         all
     }
 
-    /// Decodes the result of [`JobLimits::jobs`] for a graph of `jobs` jobs. `None` if it is
+    /// Decodes the result of [`JobLimits::jobs_by_key`] for a graph of `jobs` jobs. `None` if it is
     /// invalid.
     pub(super) fn read(all: &[(String, Vec<JobIndex>)], jobs: usize) -> Option<Box<Self>> {
         let mut distinct = Vec::with_capacity(all.len());

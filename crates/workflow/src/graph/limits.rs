@@ -73,7 +73,7 @@ impl Limits {
         &self.each
     }
 
-    /// A text without control characters, which [`Limits::read`] parses. Limits are equal if their
+    /// A text without control characters, which [`Limits::parse`] parses. Limits are equal if their
     /// keys are. It has 1 to [`MAX_LIMIT_KEY`] bytes.
     #[must_use]
     pub fn key(&self) -> &str {

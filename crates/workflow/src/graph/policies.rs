@@ -68,9 +68,9 @@ impl Policies {
         self.weights.get(queue).map_or(&[], Vec::as_slice)
     }
 
-    /// The maximum of running jobs of a queue and a handler under a concurrency limit. It is `own`,
-    /// from the jobs, or the lowest current maximum of the queue and the handler, if that is lower.
-    /// Without a queue or a handler, the policies of all of them count.
+    /// The maximum of running jobs of a queue and a handler under a concurrency limit. It is
+    /// `own_max`, from the jobs, or the lowest current maximum of the queue and the handler, if
+    /// that is lower. Without a queue or a handler, the policies of all of them count.
     pub(crate) fn lowest_concurrency(
         &self,
         queue: Option<&str>,

@@ -102,7 +102,8 @@ impl Source<'_> {
     }
 }
 
-/// Adds the commands that read a workflow, in the order in which [`one`] expects the replies.
+/// Adds the commands that read a workflow, in the order in which [`parse_record`] expects the
+/// replies.
 fn ask(batch: &mut Batch, id: &str, classes: &[String]) {
     let key = format!("gush.workflows.{id}");
     batch.unit().repeatable("GET", &[Arg::Key(key.as_bytes())]);

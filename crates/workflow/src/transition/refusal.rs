@@ -13,9 +13,9 @@ pub enum Refusal {
     /// The job is no longer leased to the caller.
     #[error("the lease on job '{job}' was lost ({reason}): the job is {state}; drop the result")]
     LeaseLost {
-        /// The job's name.
+        /// The name of the job.
         job: String,
-        /// Its state.
+        /// The state of the job.
         state: &'static str,
         /// The reason: a word of [`crate::LeaseEnd`], `reported` if the lease ended with a report,
         /// `taken_over` if the job has had another lease, or `unknown`.

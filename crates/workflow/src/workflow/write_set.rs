@@ -88,7 +88,7 @@ impl Workflow {
     }
 
     /// Writes all rows again with the next write, because the stored ones are not known. The rows
-    /// in `strays` may exist and must be removed.
+    /// in `orphan_rows` may exist and must be removed.
     pub(crate) fn rewrite_rows(&mut self, strays: Delete) {
         self.unwritten().orphan_rows = Some(strays);
     }

@@ -59,7 +59,7 @@ impl Grid {
         )
     }
 
-    /// The box of the job at `place` of a block in column `layer` whose upper left corner is at
+    /// The box of the job at `index` of a block in column `layer` whose upper left corner is at
     /// `corner`.
     pub(super) fn node(&self, place: usize, corner: Point, layer: u32) -> Node {
         let column = (place % self.columns) as i32;

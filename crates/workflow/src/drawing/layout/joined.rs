@@ -168,8 +168,8 @@ impl<'a> Joined<'a> {
     }
 }
 
-/// The largest bound of each count that keeps the sum of the bounded counts within `most`; at least
-/// 1.
+/// The largest bound of each count that keeps the sum of the bounded counts within `max_total`; at
+/// least 1.
 fn most_each(counts: &mut [usize], most: usize) -> usize {
     counts.sort_unstable();
     let mut rest = most;

@@ -142,7 +142,7 @@ fn line(terminal: &Terminal, out: &mut String, text: &str, ansi: Option<&str>) -
     Ok(())
 }
 
-/// `text` in lines of at most `most` columns, broken between words where that is possible.
+/// `text` in lines of at most `max_columns` columns, broken between words where that is possible.
 fn wrapped(text: &str, most: usize) -> Vec<String> {
     // Continuation lines are indented unless the terminal is very narrow.
     let indent = if most < 20 { 0 } else { 4 };

@@ -29,7 +29,7 @@ pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// free permits may get lost, and the store may fail.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(15);
 
-/// The block of an exhausted rate limit, from the answer to a request at time `asked`.
+/// The block of an exhausted rate limit, from the answer to a request at time `requested_at`.
 pub(super) fn without_units(no_room: LimitExhausted, asked: Timestamp) -> LimitBlock {
     let until = asked + no_room.again.unwrap_or_else(|| patience(no_room.after));
     LimitBlock {

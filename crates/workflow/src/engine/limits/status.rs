@@ -65,7 +65,7 @@ pub struct Look {
 
 impl Engine {
     /// The first exhausted limit of each of these jobs. `None` if all have room. Nothing is
-    /// acquired. At most `told` holders of a limit are listed.
+    /// acquired. At most `max_holders` holders of a limit are listed.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -83,7 +83,8 @@ impl Engine {
             .collect())
     }
 
-    /// The state of the limits of several jobs. At most `told` holders of a limit are listed.
+    /// The state of the limits of several jobs. At most `max_holders` holders of a limit are
+    /// listed.
     pub(in crate::engine) async fn look(
         &self,
         jobs: &[&Limits],

@@ -221,7 +221,7 @@ impl Engine {
             info!(
                 removed,
                 ?register,
-                "names that nobody uses any more were removed"
+                "unused names were removed"
             );
         }
         Ok(removed)
@@ -299,7 +299,7 @@ impl Engine {
         Ok(used)
     }
 
-    /// Some names of rows, after `led`, which advances.
+    /// Some names of rows, after `restored`, which advances.
     async fn names_of_rows(
         &self,
         register: Register,

@@ -152,8 +152,8 @@ impl Engine {
         }
     }
 
-    /// Works as [`Engine::bury`], without a log message. Returns the number of workflows with
-    /// removals.
+    /// Works as [`Engine::remove_orphans`], without a log message. Returns the number of workflows
+    /// with removals.
     pub(super) async fn remove_left(&self, orphans: HashMap<WorkflowId, Delete>) -> u64 {
         let mut changes: HashMap<Partition, Vec<Change>> = HashMap::new();
         for (workflow, delete) in orphans {

@@ -10,9 +10,9 @@ use crate::id::WorkflowId;
 use crate::time::Timestamp;
 
 impl Engine {
-    /// Writes all rows of a workflow again. The rows in `strays` are removed unless they follow
-    /// from the state. If the workflow does not exist, they are removed with its timer and expiry.
-    /// Other servers may work at the same time: their writes are kept.
+    /// Writes all rows of a workflow again. The rows in `orphan_rows` are removed unless they
+    /// follow from the state. If the workflow does not exist, they are removed with its timer and
+    /// expiry. Other servers may work at the same time: their writes are kept.
     ///
     /// # Errors
     /// The state cannot be read, or the store failed.
