@@ -155,13 +155,13 @@ impl Graph {
             .map(|at| JobIndex(at as u32))
     }
 
-    /// All jobs, each after its parents.
+    /// All jobs in topological order.
     #[must_use]
     pub fn in_order(&self) -> Vec<JobIndex> {
         self.order().expect("a graph has no cycle")
     }
 
-    /// All jobs that come after one of `jobs`, directly or not, without `jobs` themselves.
+    /// All descendants of `jobs`, without `jobs` themselves.
     #[must_use]
     pub fn descendants(&self, jobs: &[JobIndex]) -> Vec<JobIndex> {
         let mut seen: HashSet<JobIndex> = jobs.iter().copied().collect();

@@ -40,7 +40,7 @@ pub struct GushReport {
 /// continues.
 #[derive(Debug, Error)]
 pub enum GushError {
-    /// Gush's Redis did not answer.
+    /// The Redis of Gush did not answer.
     #[error("reading Gush's data: {0}")]
     Redis(#[from] CommandError),
     /// The workflows could not be created here.

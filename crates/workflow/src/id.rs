@@ -127,7 +127,7 @@ impl WorkflowId {
     #[must_use]
     pub fn of_size(now: Timestamp, partition: Partition, is_small: bool) -> Self {
         let random = fastrand::u128(..) & !SMALL_MASK;
-        // With the last bit inverted it is not the mark, whatever the other bits are.
+        // The mark is odd, so bits with a zero at the end are never the mark.
         let mark = if is_small {
             SMALL
         } else {

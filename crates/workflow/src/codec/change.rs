@@ -91,7 +91,7 @@ pub struct RowTimes {
     pub expiry: Option<Timestamp>,
 }
 
-/// When the ready rows of a change are written.
+/// The time at which the ready rows of a change are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Rows {
     /// With the state.

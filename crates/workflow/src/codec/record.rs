@@ -14,7 +14,7 @@ use crate::store::error::StoreError;
 /// allocated once.
 const TYPICAL_BYTES: usize = 160;
 
-/// Why a record cannot be read.
+/// The reason why a record cannot be decoded.
 #[derive(Debug, Error)]
 pub(crate) enum CodecError {
     #[error("it has format {0}, which a later version of tidegate writes")]

@@ -3,9 +3,9 @@
 //!
 //! The drawing is layered. Jobs with the same parents and children are one block (`units`). Jobs
 //! with many common parents get their lines through one junction (`junctions`), so an all-to-all
-//! step has as many lines as jobs. Each unit is one layer after its last parent (`layers`), the
-//! layers are ordered so that few lines cross (`order`), and units are moved level with their
-//! neighbours (`coordinates`).
+//! step has as many lines as jobs. Each unit is one layer after its last parent (`layers`). Layers
+//! are ordered so that few lines cross (`order`), and units are moved level with their neighbours
+//! (`coordinates`).
 //!
 //! **Invariants:** the layout is pure and deterministic. Time is linear in jobs and dependencies
 //! except for sorting. Memory is linear in jobs, because the number of drawn lines is bounded.

@@ -39,7 +39,7 @@ impl Picture<'_> {
     /// drawn.
     ///
     /// # Errors
-    /// It is too large.
+    /// The picture is too large.
     pub fn svg(&self) -> Result<String, TooLarge> {
         Page::of(|out| svg::write(self, out))
     }
@@ -47,7 +47,7 @@ impl Picture<'_> {
     /// The graph in the language of Graphviz. Every dependency is a line of text.
     ///
     /// # Errors
-    /// It is too large.
+    /// The picture is too large.
     pub fn dot(&self) -> Result<String, TooLarge> {
         Page::of(|out| dot::write(self, out))
     }
@@ -56,7 +56,7 @@ impl Picture<'_> {
     /// its site allows more.
     ///
     /// # Errors
-    /// It is too large.
+    /// The picture is too large.
     pub fn mermaid(&self) -> Result<String, TooLarge> {
         Page::of(|out| mermaid::write(self, out))
     }

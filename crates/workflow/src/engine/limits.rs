@@ -21,8 +21,8 @@ use crate::graph::limits::Limit;
 /// limit contains it.
 const NUMBER: char = '\0';
 
-/// The name under which a limit is blocked. It contains the number of units per job or the maximum
-/// of running jobs, because a limit without room for one number may have room for a smaller one.
+/// The name under which a limit is blocked. It contains the units per job or the maximum of running
+/// jobs: a limit without room for one number may have room for another.
 pub(crate) fn name_of(limit: &Limit) -> Arc<str> {
     match limit {
         Limit::Concurrency { name, most } => name_of_set(name, *most),

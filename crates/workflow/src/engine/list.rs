@@ -181,9 +181,9 @@ fn merged(found: &[Vec<WorkflowId>], order: Order, limit: usize) -> (Vec<Workflo
     (ids, more)
 }
 
-/// Rows to read of each partition so that the first `wanted` rows are almost always among them: the
-/// mean plus seven standard deviations of a Poisson distribution. For 100 rows of 16 partitions it
-/// is too few once in a million pages.
+/// Rows to read of each partition so that the first `wanted` rows are almost always among them. It
+/// is the mean plus seven standard deviations of a Poisson distribution. For 100 rows of 16
+/// partitions it is too few once in a million pages.
 fn share(wanted: usize, partitions: usize) -> usize {
     let mean = wanted as f64 / partitions.max(1) as f64;
     ((mean + 7.0 * mean.sqrt()).ceil() as usize + 1).min(wanted)

@@ -18,7 +18,7 @@ use crate::time::Timestamp;
 use crate::workflow::Workflow;
 use crate::workflow::reachability::Reachability;
 
-/// A workflow as it was at one moment, or some of its jobs.
+/// A workflow at one moment, or some of its jobs.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     shown: SnapshotSource,

@@ -95,7 +95,7 @@ impl Engine {
     /// Returns whether more may be due already.
     ///
     /// # Errors
-    /// The store cannot be read. What cannot be written stays due.
+    /// The store cannot be read. Work that cannot be written stays due.
     pub async fn sweep(&self, now: Timestamp) -> Result<bool, StoreError> {
         self.serve(SweepScope::All, now).await
     }

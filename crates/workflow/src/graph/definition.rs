@@ -54,9 +54,9 @@ pub struct JobDefinition {
     pub timeout: Option<Duration>,
     /// The outcomes of parents with which the job runs.
     pub rule: TriggerRule,
-    /// Names of jobs that it runs after.
+    /// Names of its parents.
     pub after: Vec<String>,
-    /// Names of jobs that it runs before.
+    /// Names of its children.
     pub before: Vec<String>,
     /// The limits that must all have room before the job runs.
     pub limits: Vec<LimitDefinition>,
@@ -184,7 +184,7 @@ pub enum TriggerRule {
 /// The effect of a job's failure on other jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum OnFailure {
-    /// Jobs that do not depend on it continue.
+    /// Independent jobs continue.
     #[default]
     Continue,
     /// All jobs that have not ended are cancelled.

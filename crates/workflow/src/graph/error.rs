@@ -76,7 +76,7 @@ pub enum GraphError {
         /// Index of the second job.
         second: usize,
     },
-    /// A job names a job that does not exist.
+    /// A job names an unknown job.
     #[error("{path}: there is no job '{name}'{}", hint(.similar))]
     UnknownJob {
         /// The path, such as `jobs[3].after[0]`.
@@ -150,7 +150,7 @@ pub enum GraphError {
         /// The error of the weight.
         wrong: WrongWeight,
     },
-    /// There are too many tags.
+    /// The workflow has too many tags.
     #[error("tags: {count} of them, more than {MAX_TAGS}")]
     TooManyTags {
         /// Number of tags.

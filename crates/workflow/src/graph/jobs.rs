@@ -76,7 +76,7 @@ impl Jobs {
         }
     }
 
-    /// Jobs that come directly after a job.
+    /// The children of a job.
     pub(super) fn children(&self, job: JobIndex) -> &[JobIndex] {
         let at = job.index();
         let start = if at == 0 { 0 } else { self.ends[at - 1] };

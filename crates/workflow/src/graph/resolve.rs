@@ -16,7 +16,7 @@ use super::json::Json;
 use super::limits::{Limit, Limits};
 use super::policies::{Policies, PolicyTarget};
 
-/// Maximum names in a path. Each level of a value is parsed once for each of them.
+/// Maximum names in a path: each name costs one more parse of the text of a value.
 const MOST_NAMES: usize = 8;
 
 /// The limits of all jobs, with those of their queues and handlers first. `None` if no job has any.

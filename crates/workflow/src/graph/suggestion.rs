@@ -51,8 +51,8 @@ fn slips(left: &[char], right: &[char], bound: usize) -> (Option<usize>, usize) 
     }
     let far = bound + 1;
     let width = 2 * bound + 1;
-    // Index `at` of a row is the column `row + at - bound`, so the same index of the previous row
-    // is one column to the left.
+    // Index `at` of a row is column `row + at - bound`. So the same index of the previous row is
+    // one column to the left.
     let mut older = vec![far; width];
     let mut last: Vec<usize> = (0..width)
         .map(|at| at.checked_sub(bound).unwrap_or(far))

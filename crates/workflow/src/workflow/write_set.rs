@@ -99,8 +99,8 @@ impl Workflow {
         self.unwritten().key_is_lost = true;
     }
 
-    /// Writes all records again with the next write, in its format: those of `jobs`, which are all
-    /// that the store has, and the errors of attempts.
+    /// Writes all records again with the next write, in the format of that write. `jobs` are all
+    /// jobs that the store has; `errors` are its errors of attempts.
     pub(crate) fn rewrite(&mut self, jobs: &[JobIndex], errors: Vec<(ResultField, AttemptError)>) {
         jobs.iter().for_each(|&job| self.note(job));
         let unwritten = self.unwritten();

@@ -19,7 +19,7 @@ const LEAST_WIDTH: i32 = 240;
 /// Ratio of width to height of a frame, similar to a screen.
 const ASPECT: f64 = 1.6;
 
-/// How the jobs of a block are arranged.
+/// The arrangement of a block's jobs.
 pub(super) struct Grid {
     cell: (i32, i32),
     gap: i32,

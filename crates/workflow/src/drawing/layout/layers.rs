@@ -20,13 +20,13 @@ pub(crate) struct Layered {
     pub(crate) layer: Vec<u32>,
     /// The vertices of each layer, from top to bottom.
     pub(crate) layers: Vec<Vec<u32>>,
-    /// The vertices that each one has lines to in the layer before.
+    /// The vertices in the previous layer to which each vertex has lines.
     pub(crate) before: Neighbours,
-    /// The vertices that each one has lines to in the layer after.
+    /// The vertices in the next layer to which each vertex has lines.
     pub(crate) after: Neighbours,
     /// The lines, from end to end.
     pub(crate) routes: Vec<Route>,
-    /// Lines that are left out, because there are too many.
+    /// Number of lines that are left out because there are too many.
     pub(crate) undrawn: usize,
 }
 

@@ -61,9 +61,9 @@ pub struct Node {
 /// A line, from the right side of a box or a junction to the left side of another one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Edge {
-    /// Where it begins.
+    /// The begin of the line.
     pub from: End,
-    /// Where it ends.
+    /// The end of the line.
     pub to: End,
     /// Begin, bends and end. `x` never decreases. Level pieces pass between boxes, the others are
     /// between layers.

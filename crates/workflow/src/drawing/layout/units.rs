@@ -22,7 +22,7 @@ pub(crate) enum Alike {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Unit {
     Job(JobIndex),
-    /// In the order of the graph.
+    /// The jobs in the order of the graph.
     Block(Vec<JobIndex>),
 }
 

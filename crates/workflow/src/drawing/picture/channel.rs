@@ -107,7 +107,7 @@ fn splittable(net: &Net, first_halves: &HashMap<usize, usize>, place: usize) -> 
     net.onward.is_none() && !first_halves.contains_key(&place) && !net.right.is_empty()
 }
 
-/// For each open net, those whose column must be left of its own.
+/// For each unassigned net, the nets whose column must be to the left of its own.
 fn blockers(nets: &[Net], open: &[usize]) -> HashMap<usize, Vec<usize>> {
     let mut entering: HashMap<i32, usize> = HashMap::new();
     for (place, net) in nets

@@ -252,8 +252,8 @@ impl Charge {
             let number = answer.held.map_or_else(
                 |error| {
                     tracing::warn!(set = answer.set, %error, "places under a limit of jobs could not be taken");
-                    // The store may have granted them. Nothing waits for these permits: they
-                    // expire.
+                    // The store may have granted them, so they are released in the background. If
+                    // that fails, they expire.
                     unknown.extend(part.leases.iter().map(|lease| (answer.set.clone(), *lease)));
                     0
                 },

@@ -33,7 +33,7 @@ pub(crate) struct Charged {
 /// The units that were charged for the jobs of this server's workers.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Unbegun {
-    /// The length of `by_lease`, so that reports of jobs without limits take no lock.
+    /// The length of `by_lease`: reports of jobs without limits read it and take no lock.
     number: AtomicUsize,
     charges: Mutex<ChargesByLease>,
 }

@@ -29,7 +29,7 @@ impl Engine {
     /// further call waits, before it reads, until one is dropped.
     ///
     /// # Errors
-    /// It does not exist, or cannot be read.
+    /// The workflow does not exist, or cannot be read.
     pub async fn show(&self, id: WorkflowId) -> Result<Snapshot, EngineError> {
         let place = if self.is_large(id).await? {
             Some(self.large_read_permit().await)
@@ -97,7 +97,7 @@ impl Engine {
     /// If the reason why they do not run needs the whole state, that is read.
     ///
     /// # Errors
-    /// It does not exist, or cannot be read.
+    /// The workflow does not exist, or cannot be read.
     pub async fn show_some(
         &self,
         id: WorkflowId,
@@ -194,7 +194,7 @@ impl Engine {
     /// others wait.
     ///
     /// # Errors
-    /// It does not exist, or cannot be read.
+    /// The workflow does not exist, or cannot be read.
     pub async fn outline(&self, id: WorkflowId) -> Result<WorkflowSummary, EngineError> {
         let listed = listed(id, &self.head(id).await?)?;
         if let Some(blocked) = listed.meta.blocked() {
@@ -216,7 +216,7 @@ impl Engine {
     /// The state of a workflow without its jobs. Reads far less than [`Engine::show`].
     ///
     /// # Errors
-    /// It does not exist, or cannot be read.
+    /// The workflow does not exist, or cannot be read.
     pub async fn glance(&self, id: WorkflowId) -> Result<Meta, EngineError> {
         Ok(decode(&self.head(id).await?.meta, || {
             format!("the state of workflow {id}")

@@ -4,9 +4,9 @@
 //! The server of the first partition checks a page of names at an interval. It removes a name
 //!
 //! - of workflows, when no workflow has it;
-//! - of a queue, when it is not paused and nothing is ready there. In addition, no existing
-//! workflow may name it: it was last entered before the oldest was created, or so long ago that a
-//! job, if there is one, may restore it.
+//! - of a queue, when it is not paused and nothing is ready there. In addition, it was last entered
+//!   before the oldest workflow was created, so that no workflow names it. An entry older than
+//!   [`UNUSED_QUEUE_TTL`] also suffices, because a job would restore it.
 //!
 //! A name must also have been entered before [`UNUSED_TTL`], and must not be entered during the
 //! check. A creation enters its names first unless this server did so within [`REGISTERED_TTL`],
