@@ -221,7 +221,7 @@ impl Engine {
             info!(
                 removed,
                 ?register,
-                "unused names were removed"
+                "names that are no longer used were removed"
             );
         }
         Ok(removed)
