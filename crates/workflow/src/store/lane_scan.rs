@@ -53,8 +53,8 @@ impl LaneScan {
 pub(crate) type LaneRows = (Vec<Row>, bool);
 
 impl Store {
-    /// Scans lanes of partitions: at most `each` rows of each lane, lowest first, and at most
-    /// `lanes` lanes of each scan.
+    /// Scans lanes of partitions: at most `rows_per_lane` rows of each lane, lowest first, and at
+    /// most `max_lanes` lanes of each scan.
     pub(crate) async fn lanes(
         &self,
         wanted: &[(Partition, Vec<LaneScan>)],

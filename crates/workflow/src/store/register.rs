@@ -77,7 +77,8 @@ impl Store {
     }
 
     /// Adds those entries of a register whose names are missing, and records for all names that
-    /// they were registered at `at`. Existing values stay, whoever writes at the same time.
+    /// they were registered at `at`. Existing values stay, even if several servers write at the
+    /// same time.
     pub async fn add(
         &self,
         register: Register,

@@ -115,7 +115,8 @@ struct Threads {
     path: PathBuf,
     presence: Arc<Presence>,
     depths: Arc<Depths>,
-    /// Reads that may take long, because they read many rows. `None` if the thread that writes also reads.
+    /// Reads that may take long, because they read many rows. `None` if the thread that writes also
+    /// reads.
     scans: Option<Worker<Read>>,
     /// Reads that workers wait for. `None` if the thread that writes also reads.
     lookups: Option<Worker<Read>>,
@@ -137,8 +138,9 @@ impl SqliteStore {
     /// file of 100 MB. [`SqliteStore::check`] checks any file completely.
     ///
     /// # Errors
-    /// [`StoreError::Unavailable`] when another process has it open, or the file cannot be used; [`StoreError::Corrupt`] when the
-    /// check finds damage or the file is something else; [`StoreError::Schema`] when another version made it.
+    /// [`StoreError::Unavailable`] if another process has the file open, or it cannot be used;
+    /// [`StoreError::Corrupt`] if it is damaged or no store; [`StoreError::Schema`] if another
+    /// version created it.
     pub fn open(path: &Path, options: &SqliteOptions) -> Result<Self, StoreError> {
         Self::start(path, file::open(path, options.partitions)?)
     }

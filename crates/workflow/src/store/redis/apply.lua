@@ -42,7 +42,6 @@
 --
 -- Tables and functions that a call does not need are not created: they would cost more than the
 -- work itself.
--- Tables and functions that a call does not need are not made: that would cost it more than the work itself.
 local call, unpack, find, keys, argv = redis.call, unpack, string.find, KEYS, ARGV
 local head = cmsgpack.unpack(argv[1])
 local field = head[2] == 2
@@ -108,7 +107,7 @@ if refused then
   operation, width, adds, all = 4, 4, plan[1], plan[2]
 end
 -- Lua's stack holds about 8,000 values, so long lists are passed in parts. The parts are even, so
--- that pairs stay together.
+-- that no pair is split.
 for number = 1, all do
   if number == adds + 1 then
     -- ZREM of an empty row, which is in no set, tests the permission to remove rows before a state

@@ -1,4 +1,5 @@
--- Reads the first rows of lanes: the rows of a lane begin with its queue, a zero, its key and a zero.
+-- Reads the first rows of lanes. The rows of a lane begin with its queue, a zero, its key and a
+-- zero.
 --
 -- KEYS    1 ready rows.
 -- ARGV    1 the largest number of rows of each lane; 2 the largest number of lanes of a scan; then

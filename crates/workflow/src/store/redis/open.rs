@@ -294,7 +294,7 @@ impl Facts {
         Self::read(&reply::array(answer(read)?)?, key)
     }
 
-    /// Decodes the values of [`Facts::FIELDS`].
+    /// Decodes the values of [`StoreFacts::FIELDS`].
     pub(super) fn read(values: &[&Reply], key: &str) -> Result<Self, StoreError> {
         let number = |reply: &Reply| {
             let Some(text) = reply::bytes(reply)? else {

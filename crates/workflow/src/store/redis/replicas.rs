@@ -70,8 +70,8 @@ impl RedisStore {
         )
     }
 
-    /// Sends a batch of one unit that [`RedisStore::wait`] completed. Returns the outcomes of the
-    /// writes, and whether enough replicas have them.
+    /// Sends a batch of one unit that [`RedisStore::wait_for_replicas`] completed. Returns the
+    /// outcomes of the writes, and whether enough replicas have them.
     pub(super) async fn send_to_replicas(
         &self,
         batch: Batch,
