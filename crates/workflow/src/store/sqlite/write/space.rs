@@ -42,7 +42,7 @@ impl Space {
         self.unknown = true;
     }
 
-    /// Waits for a job, and returns free pages meanwhile. `None` if the queue is closed.
+    /// Waits for a request, and returns free pages meanwhile. `None` if the queue is closed.
     pub(super) fn next<J>(&mut self, connection: &Connection, jobs: &mut Jobs<J>) -> Option<J> {
         while self.unknown || self.giving {
             match jobs.next_within(if self.unknown { IDLE } else { PAUSE }) {
