@@ -229,7 +229,7 @@ impl RedisStore {
                 "HDEL",
                 &[Arg::Key(state.as_bytes()), Arg::Bytes(mark.as_bytes())],
             );
-            // If the mark remains, a reader writes the existing rows again.
+            // If the mark remains, the existing rows are written again.
             let _told = self.send(batch).await;
         }
         Ok(())
