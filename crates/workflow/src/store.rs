@@ -423,8 +423,9 @@ impl Store {
         }
     }
 
-    /// Returns when this server's right to publish differs from `allowed`. It probes Redis at
-    /// intervals of `interval`. Never returns for a store whose answer cannot change.
+    /// Returns when this server may publish messages, if `allowed` is true, or when it may not, if
+    /// it is false. Probes Redis at intervals of `interval`. Never returns for a store without
+    /// Redis.
     pub(crate) async fn until_voice(&self, may: bool, apart: &impl Fn() -> Duration) {
         match self {
             Self::Redis(store) => store.publish_changed(may, apart).await,

@@ -146,8 +146,8 @@ impl Keys {
         self.of(partition, word.len()) + word
     }
 
-    /// The hash of server heartbeats, and the channel on which servers announce that it changed.
-    /// They are on the node whose clock all servers follow.
+    /// The hash of server heartbeats, and the channel of broadcasts to all servers. They are on the
+    /// node whose clock all servers follow.
     pub(super) fn servers(&self) -> [String; 2] {
         ["sv", "cs"].map(|word| self.of(Partition(0), word.len()) + word)
     }

@@ -110,8 +110,8 @@ impl RedisStore {
         }
     }
 
-    /// Probes Redis at intervals of `interval`. Returns when this server's right to publish differs
-    /// from `allowed`.
+    /// Probes Redis at intervals of `interval`. Returns when this server may publish messages, if
+    /// `allowed` is true, or when it may not, if it is false.
     ///
     /// # Cancellation
     /// Nothing is lost when the future is dropped.

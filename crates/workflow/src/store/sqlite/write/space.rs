@@ -16,7 +16,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Pages of one step: 1 MiB, about 5 ms. A request that arrives during a step waits for its end.
 const STEP: u32 = 256;
 /// Free pages that stay in the file for later writes: this number, or one in [`FREE_SHARE`] of the
-/// file.
+/// file if that is more.
 const KEPT: i64 = 256;
 const SHARE: i64 = 8;
 
