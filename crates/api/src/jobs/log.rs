@@ -1,4 +1,4 @@
-//! The log of a job, as workers have written it.
+//! Log of a job, as workers have written it.
 
 use serde::Serialize;
 use tidegate_workflow::{Log, LogLine};
@@ -31,12 +31,13 @@ struct LogItem<'a> {
     at: Rfc3339,
     /// The attempt of the job that it is of, from 1.
     attempt: u16,
-    /// What the worker wrote. It may have any characters.
+    /// Text of the worker. It may have any characters.
     text: &'a str,
 }
 
 impl<'a> LogPage<'a> {
-    /// The lines after so many of all that there ever were, at most `limit`. After more than there were, all that are kept.
+    /// Returns at most `limit` lines that follow the first `after` lines ever written. If `after`
+    /// exceeds their number, it returns the lines that are kept from their beginning.
     fn of(Log { dropped, lines }: &'a Log, after: u64, limit: usize) -> Self {
         let after = if after > dropped + lines.len() as u64 {
             0

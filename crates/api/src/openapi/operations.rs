@@ -1,4 +1,4 @@
-//! What `docs/openapi.json` says of one operation, in the terms of the table of routes.
+//! Description of one operation in `docs/openapi.json`, in the terms of the table of routes.
 
 use super::parameters::Parameter;
 use crate::http::problem::Code;
