@@ -40,7 +40,7 @@ macro_rules! routes {
             }
         }
 
-        /// What `docs/openapi.json` says of each route of `ROUTES`.
+        /// Description of each route of `ROUTES` for `docs/openapi.json`.
         #[cfg(test)]
         pub(crate) fn descriptions() -> Vec<Description> {
             vec![$(Description {
