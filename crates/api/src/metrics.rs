@@ -27,7 +27,7 @@ pub enum Event {
     Request,
     /// A request, or an item of it, failed because of the store.
     StoreError,
-    /// A request, or an item of it, failed because others had taken the room for it.
+    /// A request, or an item of it, failed because other requests had used up the quota.
     Overloaded,
     /// A change was made again, because another server had changed the workflow.
     Conflict,

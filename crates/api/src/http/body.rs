@@ -31,7 +31,7 @@ const DROPPED: usize = 8;
 /// Receives a body of at most `most` bytes.
 ///
 /// # Errors
-/// It is larger, broken off, or takes too long.
+/// The body is larger, is incomplete, or takes too long.
 pub(crate) async fn receive(
     most: usize,
     headers: &HeaderMap,
@@ -83,7 +83,7 @@ async fn collected(most: usize, mut body: Body) -> Result<Bytes, Problem> {
     }
 }
 
-/// Returns the problem of a body that broke off. The server that embeds the API may have limits of
+/// Returns the problem of an incomplete body. The server that embeds the API may have limits of
 /// its own.
 fn broken_off(error: axum::Error) -> Problem {
     let error = error.into_inner();

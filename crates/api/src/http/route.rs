@@ -16,7 +16,7 @@ pub(crate) enum Needs {
     Nothing,
 }
 
-/// The address of one operation, and what is checked before its handler is called.
+/// Method and path of one operation, and the checks before its handler is called.
 #[derive(Debug)]
 pub(crate) struct Route {
     pub(crate) method: Method,

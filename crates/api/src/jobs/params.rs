@@ -36,7 +36,7 @@ fn laid_over<K: Eq + Hash, V>(mut below: Vec<(K, V)>, mut above: Vec<(K, V)>) ->
     below
 }
 
-/// Joins the text of two objects without a look at their keys.
+/// Joins the text of two objects without reading their keys.
 fn joined(below: &str, above: &str) -> String {
     fn inside(object: &str) -> &str {
         let object = object.trim();
