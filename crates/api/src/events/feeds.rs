@@ -389,7 +389,8 @@ mod tests {
         assert_ne!(Arc::as_ptr(&follow().0), Arc::as_ptr(&one));
     }
 
-    /// A thousand readers were told of each change at once, four times a second: others waited for all of them.
+    /// A thousand readers got each change at once, four times a second: other requests waited for
+    /// all of them.
     #[tokio::test(start_paused = true)]
     async fn readers_are_told_again_when_all_have_had_their_turn() {
         let engine = Engine::start(
@@ -418,7 +419,7 @@ mod tests {
         let wait = last - Instant::now();
         assert!(wait > COALESCE_TIME && after(Action::Resume).await >= wait);
         assert!(at_once.contains(&after(Action::Pause).await));
-        // One of them reads, or waits for one who does.
+        // One of the readers reads, or waits for one that does.
         let reading = view.read();
         let mut waits = Box::pin(after(Action::Resume));
         assert!(timeout(20 * COALESCE_TIME, waits.as_mut()).await.is_err());
@@ -426,7 +427,8 @@ mod tests {
         assert!(timeout(2 * COALESCE_TIME, waits).await.is_ok());
     }
 
-    /// For each of 256 readers of a workflow of 131,072 jobs, all of its jobs were written, and all was kept as long as somebody read.
+    /// For each of 256 readers of a workflow of 131,072 jobs, all of its jobs were written, and all
+    /// texts were kept as long as one of the readers read.
     #[tokio::test]
     async fn news_of_a_large_workflow_are_written_once_and_kept_by_nobody() {
         let store = SimulatedStore::new(1);
@@ -458,7 +460,7 @@ mod tests {
             news.iter()
                 .all(|other| Arc::ptr_eq(&other.frames, &news[0].frames))
         );
-        // One who leaves while others read leaves nothing behind.
+        // A reader that leaves while others read leaves nothing behind.
         let mut leaves = Box::pin(view.news(&engine, id, version, &ReaderPosition::Now));
         let read = poll_fn(|context| {
             let ready = leaves.as_mut().poll(context).is_ready();

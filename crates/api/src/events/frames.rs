@@ -118,7 +118,8 @@ pub(crate) fn push_event(text: &mut Vec<u8>, event: &str, data: &impl Serialize)
 mod tests {
     use super::*;
 
-    /// Thirteen readers of a text of ten megabytes took all the room that one caller has, and were cut off.
+    /// Thirteen readers of a text of ten megabytes used up the quota of their caller, and were cut
+    /// off.
     #[tokio::test]
     async fn readers_of_one_caller_share_the_room_of_a_text() {
         let room = Quota::new("tests", 4 * SMALL, 3 * SMALL);

@@ -67,7 +67,8 @@ impl EventSink {
 mod tests {
     use super::*;
 
-    /// Texts of ten megabytes for 256 readers went to their connections at once, and all others waited until they were written.
+    /// Texts of ten megabytes for 256 readers went to their connections at once, and all other
+    /// requests waited until they were written.
     #[tokio::test]
     async fn a_long_text_leaves_turns_to_others() {
         let text: Bytes = (0..1_000_000_u32)

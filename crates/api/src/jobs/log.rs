@@ -112,7 +112,7 @@ mod tests {
         check(14, 2, &["14"], 0, "15");
         check(15, 2, &[], 0, "15");
         check(7, 9, &["10", "11", "12", "13", "14"], 3, "15");
-        // The log is another one than it was.
+        // The log has been replaced by a shorter one.
         check(16, 1, &["10"], 10, "11");
         check(u64::MAX, 1, &["10"], 10, "11");
         let none = LogPage::of(&Log::default(), 0, 1_000).next;

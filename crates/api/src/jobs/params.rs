@@ -147,7 +147,7 @@ mod tests {
             all.iter().map(|(key, ())| key.0).eq(0..30_000),
             "keys below come first"
         );
-        // One for each of the 10,000 that are in both, and a few for those with the same hash by chance.
+        // One comparison for each of the 10,000 common keys, and a few for keys with equal hashes.
         let compared = COMPARED.load(Relaxed);
         assert!(compared < 40_000, "{compared} comparisons");
     }

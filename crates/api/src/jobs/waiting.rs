@@ -75,7 +75,8 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::from_micros(1_795_000_000_000_000);
 
-    /// A job that arrived in the last moment of a worker's wait was left to nobody: other workers that waited were not woken for it.
+    /// A job that arrived in the last moment of a worker's wait was left: no other waiting worker
+    /// was woken for it.
     #[tokio::test(start_paused = true)]
     async fn a_worker_that_is_woken_as_its_time_ends_claims() {
         let store = Store::Simulated(SimulatedStore::new(4));

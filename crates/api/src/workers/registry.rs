@@ -411,7 +411,7 @@ mod tests {
         roll
     }
 
-    /// A worker that was started anew under its old name ended at once, for ever.
+    /// A worker that was restarted under its old name ended at once, after each restart.
     #[test]
     fn a_worker_that_started_after_it_was_drained_works() {
         let roll = draining("worker-0");

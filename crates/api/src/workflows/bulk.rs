@@ -283,7 +283,7 @@ mod tests {
 
     use super::*;
 
-    /// An action on 64 workflows of 131,072 jobs took 3 GB, and held up claims for seven seconds.
+    /// An action on 64 workflows of 131,072 jobs took 3 GB, and delayed claims by seven seconds.
     #[tokio::test]
     async fn workflows_that_are_worked_on_at_a_time_have_few_jobs_together() {
         const LARGE: usize = 131_072;

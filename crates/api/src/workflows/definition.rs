@@ -318,7 +318,7 @@ mod tests {
         assert_eq!(found, expected, "{json}");
     }
 
-    /// Checks fields of a job beside its handler.
+    /// Checks fields of a job other than its handler.
     fn check_job(fields: &str, expected: Option<(&str, &str)>) {
         let json = format!(r#"{{"name":"w","jobs":[{{"handler":"a",{fields}}}]}}"#);
         let path = expected.map(|(_, path)| format!("jobs[0].{path}"));

@@ -95,7 +95,8 @@ mod tests {
 
     use super::*;
 
-    /// Sixty requests of one caller stood in line before the only one of another, which was refused after ten seconds.
+    /// Sixty requests of one caller waited before the only one of another, which was refused after
+    /// ten seconds.
     #[tokio::test]
     async fn who_asks_once_waits_for_one_of_each_other_caller() {
         let turns = Turns::new("tests are made");

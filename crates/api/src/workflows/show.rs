@@ -184,7 +184,8 @@ async fn settle(api: &AppState, id: WorkflowId, wait: Duration) -> Result<(), En
 mod tests {
     use super::*;
 
-    /// Three hundred outputs of a megabyte each: 256 of them were read before they were found to be too many.
+    /// Of three hundred outputs of a megabyte, 256 were read before the answer was refused as too
+    /// large.
     #[tokio::test]
     async fn results_that_are_too_many_are_not_read_to_their_end() {
         let output = axum::body::Bytes::from(vec![b'1'; 1 << 20]);

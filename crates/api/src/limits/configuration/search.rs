@@ -166,7 +166,8 @@ mod tests {
         Configuration::load(&sources, SameDomain::Refuse).unwrap()
     }
 
-    /// All that is found with so many in a page, with their domains and the lengths of their ways.
+    /// All results of a search in pages of this size, with their domains and the lengths of their
+    /// paths.
     fn all(text: &str, limit: usize) -> Vec<String> {
         let configuration = configuration();
         let mut cursor = Vec::new();
