@@ -35,7 +35,7 @@ pub enum Event {
     WakeUp,
 }
 
-/// Names of the counters, in the order of [`Event`].
+/// Names of the counters, in the order of [`CountedEvent`].
 const NAMES: [&str; 12] = [
     "tidegate.workflows.created",
     "tidegate.jobs.claimed",

@@ -42,7 +42,7 @@ pub(crate) struct Moment {
     /// A number for each name of the series.
     values: BTreeMap<&'static str, Option<f64>>,
     /// Workflows of the store by status; empty until they were counted, which is done every few
-    /// seconds while the page is open.
+    /// seconds while a client reads them.
     workflows: BTreeMap<&'static str, u64>,
     /// Jobs by state, of workflows that have not ended.
     jobs: BTreeMap<&'static str, u64>,

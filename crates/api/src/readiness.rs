@@ -141,7 +141,7 @@ struct Server {
     began_at: Rfc3339,
     /// When it last said that it lives; each does so every two seconds.
     heard_at: Rfc3339,
-    /// The partitions that are assigned to this server: it runs their timers, and takes their jobs
+    /// The partitions that are assigned to that server: it runs their timers, and takes their jobs
     /// first.
     home_partitions: Vec<u16>,
 }

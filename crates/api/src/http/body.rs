@@ -28,7 +28,7 @@ const ARRIVAL: Duration = Duration::from_secs(60);
 /// can read the answer.
 const DROPPED: usize = 8;
 
-/// Receives a body of at most `most` bytes.
+/// Receives a body of at most `max_bytes` bytes.
 ///
 /// # Errors
 /// The body is larger, is incomplete, or takes too long.
@@ -142,7 +142,7 @@ fn decode<'de, T: Deserialize<'de>>(body: &'de [u8]) -> serde_json::Result<Objec
 /// Checks how many items one call has.
 ///
 /// # Errors
-/// There are more than `most`.
+/// There are more than `max_items`.
 pub(crate) fn check_number(number: usize, most: usize, field: &str) -> Result<(), Problem> {
     let detail = || format!("{number} {field}, more than {most}: send them in several calls");
     let too_many = || Problem::new(Code::PayloadTooLarge, detail()).at(field);

@@ -19,7 +19,7 @@ pub(crate) fn text(body: &impl Serialize) -> Vec<u8> {
     large_text(256, body)
 }
 
-/// Writes JSON text whose expected size is `bytes`.
+/// Writes JSON text whose expected size is `capacity`.
 pub(crate) fn large_text(bytes: usize, body: &impl Serialize) -> Vec<u8> {
     let mut out = Vec::with_capacity(bytes);
     add(&mut out, body);
@@ -31,13 +31,13 @@ pub(crate) fn add(out: &mut Vec<u8>, part: &impl Serialize) {
     serde_json::to_writer(out, part).expect("keys are texts, and a buffer takes any text");
 }
 
-/// Returns the JSON text if it has at most `most` bytes. Writing stops at the limit.
+/// Returns the JSON text if it has at most `max_bytes` bytes. Writing stops at the limit.
 pub(crate) fn text_within(most: usize, body: &impl Serialize) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(256);
     add_within(&mut out, most, body).then_some(out)
 }
 
-/// Appends the JSON text of a value if the whole text then has at most `most` bytes. Otherwise
+/// Appends the JSON text of a value if the whole text then has at most `max_bytes` bytes. Otherwise
 /// nothing is appended.
 pub(crate) fn add_within(out: &mut Vec<u8>, most: usize, part: &impl Serialize) -> bool {
     let before = out.len();

@@ -18,7 +18,7 @@ const MOST_DETAIL: usize = 1_000;
 /// Most characters of a path.
 const MOST_PATH: usize = 200;
 
-/// Shortens a text to `most` characters by leaving out its middle.
+/// Shortens a text to `max_chars` characters by leaving out its middle.
 fn cut(text: String, most: usize) -> String {
     if text.len() <= most || text.chars().count() <= most {
         return text;

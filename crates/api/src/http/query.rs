@@ -66,7 +66,7 @@ impl Query {
             .transpose()
     }
 
-    /// Takes a duration of at most `most`.
+    /// Takes a duration of at most `max`.
     pub(crate) fn span(&mut self, name: &str, most: Duration) -> Result<Option<Duration>, Problem> {
         let Some(text) = self.take(name) else {
             return Ok(None);
@@ -91,7 +91,7 @@ impl Query {
         self.take("id_prefix").map(read).transpose()
     }
 
-    /// Takes a number from 1 to `most`.
+    /// Takes a number from 1 to `max`.
     pub(crate) fn limit(&mut self, default: usize, most: usize) -> Result<usize, Problem> {
         let Some(text) = self.take("limit") else {
             return Ok(default);

@@ -57,7 +57,7 @@ pub(crate) struct QuotaGuard {
 }
 
 impl Quota {
-    /// Makes a quota. `what` names the resource in the problem of a refusal.
+    /// Makes a quota. `resource` names the resource in the problem of a refusal.
     pub(crate) fn new(what: &'static str, most: usize, most_of_one: usize) -> Arc<Self> {
         Arc::new(Self {
             what,

@@ -301,7 +301,7 @@ pub(crate) fn drain(api: &AppState, process: &Process<'_>) -> Option<bool> {
     api.roll.is_draining(process).then_some(true)
 }
 
-/// Answers with jobs and about `others` further bytes. A large answer uses its reserved quota.
+/// Answers with jobs and about `other_bytes` further bytes. A large answer uses its reserved quota.
 pub(crate) fn answer(body: &impl Serialize, share: Option<QuotaGuard>, others: usize) -> Response {
     match share {
         Some(share) => quota::reserved_json(json::large_text(share.size() + others, body), share),

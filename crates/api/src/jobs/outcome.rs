@@ -213,7 +213,7 @@ pub(crate) fn check_output(output: Option<&RawValue>) -> Result<(), Problem> {
     body::check_depth(output, "output")
 }
 
-/// Truncates a text to at most `most` bytes.
+/// Truncates a text to at most `max_bytes` bytes.
 fn cut(mut text: String, most: usize) -> String {
     if text.len() > most {
         text.truncate(

@@ -219,7 +219,7 @@ fn listed(names: &[&str]) -> String {
     first_of(names, names.len())
 }
 
-/// Lists the first names of `all`, some of which may not be in `names`.
+/// Lists the first of `names`, and the number of further ones up to `total`.
 fn first_of(names: &[&str], all: usize) -> String {
     let first = &names[..names.len().min(NAMED)];
     let named = first.join(", ");

@@ -43,7 +43,7 @@ struct KeyShown<'a> {
 #[cfg_attr(test, derive(ToSchema), schema(as = LimitRefusal))]
 struct RefusalShown<'a> {
     at: Rfc3339,
-    /// Caller that was refused: a request or a job.
+    /// Caller that was refused.
     caller: &'static str,
     domain: &'a str,
     /// Pairs of a key and a value. What is long is cut.

@@ -50,8 +50,8 @@ impl Creating {
         }
     }
 
-    /// Returns the globals of a workflow with the context of this call added to `globals`, which
-    /// may have `room` bytes. `None` if they stay as they are: they have a context, the call has
+    /// Returns the globals of a workflow with the context of this call added to `globals`. They may
+    /// have `max_bytes` bytes. `None` if they stay as they are: they have a context, the call has
     /// none, or the result is too large.
     pub(crate) fn globals(
         &mut self,
@@ -70,7 +70,7 @@ impl Creating {
         (with.text().len() <= room()).then_some(with)
     }
 
-    /// Returns the context of the call. If the headers have none, `other` is its parent.
+    /// Returns the context of the call. If the headers have none, `fallback` is its parent.
     fn decide(&mut self, other: impl FnOnce() -> Option<TraceContext>) -> Option<&TraceContext> {
         if let Some(span) = &mut self.span {
             if let Standing::Undecided = span.standing {

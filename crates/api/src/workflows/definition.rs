@@ -173,7 +173,7 @@ impl<'de> Deserialize<'de> for RetentionBody {
 
 impl DefinitionBody<'_> {
     /// Validates the definition as an item of a batch. `key` is its idempotency key unless it has
-    /// one itself. Its jobs get the limits of their queues and handlers from `terms`.
+    /// one itself. Its jobs get the limits of their queues and handlers from `policies`.
     ///
     /// # Errors
     /// The definition has a mistake. The path is relative to the definition.
