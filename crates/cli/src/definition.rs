@@ -1,4 +1,4 @@
-//! Definitions of workflows in files: JSON as it is, YAML as the JSON that it means.
+//! Definitions of workflows in files. JSON stays as it was written; YAML is converted to JSON.
 
 mod core_schema;
 mod json;
@@ -30,12 +30,12 @@ enum Language {
     Yaml,
 }
 
-/// What is wrong with it, and where: a line and a column, both counted from 1.
+/// A mistake in a definition, with its position: line and column, both counted from 1.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Mistake {
-    /// None when it is wrong as a whole.
+    /// None if the mistake concerns the definition as a whole.
     pub place: Option<(usize, usize)>,
-    /// What is wrong.
+    /// The reason, without the position.
     pub reason: String,
 }
 
@@ -66,19 +66,20 @@ impl Definition {
         })
     }
 
-    /// Whether it has this field.
+    /// Whether the definition has this top-level field.
     #[must_use]
     pub fn has(&self, field: &str) -> bool {
         self.fields.contains_key(field)
     }
 
-    /// The same as JSON.
+    /// The definition as JSON.
     #[must_use]
     pub fn json(&self) -> String {
         serde_json::to_string(&self.fields).expect("texts and raw JSON are JSON")
     }
 
-    /// What a server found wrong at a path such as `jobs[0].after`, with the place in the text that the path leads to.
+    /// Translates a mistake that a server found at a path such as `jobs[0].after` into a position
+    /// in the text.
     #[must_use]
     pub fn mistake(&self, path: &str, detail: &str) -> Mistake {
         let place = match self.language {
@@ -100,7 +101,7 @@ impl Definition {
     }
 }
 
-/// The text of a file; `-` is standard input.
+/// Reads the text of a file; `-` is standard input.
 ///
 /// # Errors
 /// It cannot be read, or is not UTF-8.
@@ -112,7 +113,7 @@ pub fn text_of(file: &Path) -> io::Result<String> {
     io::stdin().lock().read_to_string(&mut text).map(|_| text)
 }
 
-/// The names of the outermost fields of a YAML or JSON file, as far as it can be read.
+/// Names of the top-level fields of a YAML or JSON file, as far as it can be read.
 #[must_use]
 pub fn fields_of(file: &Path, text: &str) -> Vec<String> {
     let names =
@@ -164,14 +165,14 @@ fn of_yaml(tree::Mistake { place, reason }: tree::Mistake) -> Mistake {
 fn of_json(error: &serde_json::Error, json: &str) -> Mistake {
     let whole = error.to_string();
     let reason = without_place(&whole);
-    // Only the outermost value has an expected type here.
+    // Only the top-level value has an expected type here.
     if reason.starts_with("invalid type") {
         return Mistake {
             place: None,
             reason: format!("expected {EXPECTED}"),
         };
     }
-    // Its columns are bytes.
+    // serde_json counts columns in bytes.
     let before: usize = json
         .split_inclusive('\n')
         .take(error.line().saturating_sub(1))
@@ -184,7 +185,7 @@ fn of_json(error: &serde_json::Error, json: &str) -> Mistake {
     }
 }
 
-/// A message of a JSON reader without the place at its end.
+/// The message of a JSON parser without the position at its end.
 fn without_place(message: &str) -> &str {
     let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let is_place = |place: &str| {

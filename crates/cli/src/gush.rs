@@ -1,4 +1,4 @@
-//! The verbs of Gush's own command line, each translated to the verb of `tidegate workflow` that does the same.
+//! The verbs of Gush's command line, each translated to a verb of `tidegate workflow`.
 
 use std::path::PathBuf;
 

@@ -166,7 +166,7 @@ impl Listed for model::Job {
     }
 }
 
-/// How far a job is, as its worker said last.
+/// Progress of a job in words, as its worker reported it last.
 fn said(progress: &model::Progress, job: &model::Job, now: Moment) -> String {
     let model::Progress {
         percent,
@@ -187,7 +187,7 @@ fn said(progress: &model::Progress, job: &model::Job, now: Moment) -> String {
     format!("{percent}%{text}  {}{before}", at.relative(now))
 }
 
-/// Columns before the text of a line.
+/// Columns before the value in each line.
 const MARGIN: usize = 10;
 
 fn shown(job: &model::Job, screen: &Screen) -> String {

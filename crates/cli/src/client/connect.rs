@@ -22,14 +22,16 @@ use tokio_rustls::rustls::{
 use crate::client::address::Target;
 use crate::client::exit::Failure;
 
-/// Longest wait for a connection.
+/// Timeout of a connection attempt, with DNS and without TLS.
 const CONNECT: Duration = Duration::from_secs(5);
-/// How long a connection that nobody uses is used again. After a stream was silent for long, the others may be dead as well.
+/// Time that an unused connection stays in the pool. After a stream was silent for longer, the
+/// pooled connections may be dead as well.
 const IDLE: Duration = Duration::from_secs(20);
 
 pub(crate) type Connections = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
-/// A client that trusts the authorities of the system, and those of the PEM file `more`.
+/// A client that trusts the certificate authorities of the system, and those in the PEM file
+/// `more`.
 pub(crate) fn client(target: &Target, more: Option<&Path>) -> Result<Connections, Failure> {
     let mut roots = RootCertStore::empty();
     // Reading the system's authorities takes time, so plain HTTP does without.
@@ -66,7 +68,7 @@ pub(crate) fn client(target: &Target, more: Option<&Path>) -> Result<Connections
         .build(connector.wrap_connector(sockets)))
 }
 
-/// Why the server at `target` did not answer.
+/// Explains why the server at `target` did not answer.
 pub(crate) fn unreached(target: &Target, error: &ClientError) -> String {
     let causes: Vec<_> = causes(error).collect();
     if let Some(error) = causes.iter().find_map(|cause| cause.downcast_ref()) {
@@ -98,7 +100,8 @@ pub(crate) fn unreached(target: &Target, error: &ClientError) -> String {
     )
 }
 
-/// What is behind an error, in plain words. Libraries explain an end without notice to programmers, with a link.
+/// The cause of an error in plain words. For a connection that ended without notice, the libraries
+/// have a text for programmers, with a link.
 pub(crate) fn reason(error: &(dyn Error + 'static)) -> String {
     let causes: Vec<_> = causes(error).collect();
     match causes.last() {

@@ -6,19 +6,19 @@ use std::path::PathBuf;
 /// The default server.
 pub const DEFAULT_SERVER: &str = "http://127.0.0.1:7070";
 
-/// Where the server is, and what the terminal can show.
+/// Settings that the command line reads from environment variables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Environment {
     /// The address of the server.
     pub(crate) server: String,
     /// The token for it.
     pub(crate) token: Option<String>,
-    /// A file with certificate authorities to trust.
+    /// File with certificate authorities to trust.
     pub(crate) authorities: Option<PathBuf>,
     pub(crate) locale: Locale,
 }
 
-/// What a terminal, if there is one, can show.
+/// Colours and characters that the terminal can show, as the environment describes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Locale {
     pub(crate) colour: Colour,

@@ -36,25 +36,25 @@ pub struct Options {
 }
 
 impl Options {
-    /// The screen that these options and the environment say.
+    /// The screen that these options and the environment describe.
     #[must_use]
     pub fn screen(&self) -> Screen {
         Screen::new(self.output, Environment::read().locale)
     }
 
-    /// Whether any of them was given.
+    /// Whether any of these options was given.
     #[must_use]
     pub fn is_given(&self) -> bool {
         self.output.is_some() || self.names_server()
     }
 
-    /// Whether any of those that name a server was given.
+    /// Whether any option that names a server was given.
     #[must_use]
     pub fn names_server(&self) -> bool {
         self.server.is_some() || self.token_file.is_some() || self.cacert.is_some()
     }
 
-    /// The server and the screen that these options and the environment say.
+    /// The server and the screen that these options and the environment describe.
     pub(crate) fn open(&self) -> Result<(Remote, Screen), Failure> {
         let settings = Environment::read();
         let token = match &self.token_file {
@@ -75,7 +75,7 @@ impl Options {
     }
 }
 
-/// Hides these options in the help of a command that does not take them.
+/// Hides options in the help of a command that does not accept them.
 #[must_use]
 pub fn without_options(command: Command, names: &[&str]) -> Command {
     let all = Options::augment_args(Command::new("options"));
