@@ -30,8 +30,8 @@ pub(super) fn place_of(part: &str, text: &str) -> Place {
     )
 }
 
-/// Position of the value that a path leads to, by the rules of [`Tree::place`](tree::Tree::place).
-/// Of fields with equal names, the last counts.
+/// Position of the value that a path leads to, by the rules of the YAML tree. Of fields with equal
+/// names, the last counts.
 pub(super) fn place(text: &str, path: &str) -> Option<Place> {
     let mut value = text;
     let mut path = path;

@@ -229,8 +229,8 @@ fn peer(given: &Given) -> Result<Peer, String> {
     }
 }
 
-/// Sends the request like [`ask`], and exports a span of the call afterwards. A failed export does
-/// not change the exit code.
+/// Sends the request like [`send_request`], and exports a span of the call afterwards. A failed
+/// export does not change the exit code.
 async fn ask_traced(
     peer: &Peer,
     request: RateLimitRequest,
