@@ -1,4 +1,4 @@
-//! Every variable, one row each.
+//! The table of all variables, with a row for each.
 
 use super::value::Kind;
 use super::value::Kind::{
@@ -11,36 +11,36 @@ use super::value::Kind::{
 pub(crate) struct Variable {
     pub(crate) name: &'static str,
     pub(crate) kind: Kind,
-    /// The value when the variable is not set. Empty when there is none.
+    /// Value of an unset variable. Empty if there is none.
     pub(crate) default: &'static str,
-    /// What happens when the variable is not set, where the default alone does not say it.
+    /// Description of an unset variable, if the default alone does not explain it.
     pub(crate) unset: Option<&'static str>,
     pub(crate) doc: &'static str,
     pub(crate) support: Support,
 }
 
-/// What this version does with a variable.
+/// Support of a variable in this version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Support {
     /// The variable works.
     Full,
-    /// The server refuses to start with any value but this one, for this reason.
+    /// The server refuses to start with any value except `but`, for the reason `why`.
     Refused {
         but: &'static str,
         why: &'static str,
     },
-    /// The server logs that the value has no effect, for this reason.
+    /// The server logs that the value has no effect, for the reason `why`.
     Warned { why: &'static str },
 }
 
-/// Rows under one heading.
+/// Rows of the table under one heading.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Section {
     pub(crate) title: &'static str,
     pub(crate) rows: &'static [Variable],
 }
 
-/// Every variable, in the order of the documentation.
+/// All variables, in the order of the documentation.
 pub(crate) fn variables() -> impl Iterator<Item = &'static Variable> {
     SECTIONS.iter().flat_map(|section| section.rows)
 }
