@@ -99,8 +99,8 @@ pub(super) fn build(
     if test_clock && let Some(reason) = no_test_clock(in_process, counters, &address, values) {
         values.problem(TEST_CLOCK, "true", reason.to_owned());
     }
-    // A loopback address gets foreign names only through a browser on this machine, which must not
-    // have access.
+    // On a loopback address, a request for a foreign host name comes from a browser (DNS
+    // rebinding), and must be refused.
     let anonymous = anonymous && !address.host.is_loopback();
     Some(Workflows {
         address,
