@@ -81,7 +81,7 @@ struct Asked {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     Pprof,
-    /// A line for each stack.
+    /// Text with a line for each stack, the input of flame graphs.
     Folded,
 }
 

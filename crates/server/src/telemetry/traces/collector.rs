@@ -293,7 +293,7 @@ fn check(code: tonic::Code) -> Result<(), Refused> {
 
 fn chain(error: &(dyn Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| (*error).source());
-    // The text of an I/O error without its kind would be incomplete.
+    // An I/O error is printed with the text of its kind.
     causes
         .map(|cause| {
             cause
