@@ -203,7 +203,7 @@ impl Thread {
         let work = async {
             let opened = opener.open(&runtimes).await;
             engine = Some(opened.clone());
-            Box::pin(self.drive(opened, clock.clone(), &api)).await
+            Box::pin(self.drive(opened, clock, &api)).await
         };
         let next = tokio::select! {
             () = self.serve(&api, &runtimes) => Next::End,
@@ -212,8 +212,6 @@ impl Thread {
         };
         // The metrics must not keep connections open.
         self.context.metrics.watch_redis_of_workflows(Vec::new());
-        // A step that came after the last heartbeat.
-        clock.log_step();
         if let Some(engine) = engine {
             heartbeat::end(&engine).await;
             close(engine).await;
@@ -227,7 +225,8 @@ impl Thread {
         next
     }
 
-    /// Drives an engine whose store was just opened, until the server stops or the store is another one.
+    /// Drives an engine whose store was just opened, until the server stops or the store is
+    /// replaced.
     async fn drive(&self, engine: Engine, clock: StoreClock, api: &Api) -> Next {
         let ServerContext {
             metrics,
@@ -237,7 +236,8 @@ impl Thread {
         } = &self.context;
         self.activity.put_tally(engine.tally());
         metrics.watch_redis_of_workflows(engine.redis_clients());
-        // Before any worker takes a job: leases that could not be extended meanwhile go on, and keep their places under limits.
+        // This comes before the first claim. Leases that could not be extended meanwhile continue,
+        // and keep their permits.
         let now = clock.now();
         engine.begin_serving(now);
         let _late = timeout(store::PATIENCE, engine.catch_up(now)).await;
@@ -266,15 +266,15 @@ impl Thread {
         self.context.supervisor.stop.cancelled().await;
     }
 
-    /// A listener on the port of the API, as soon as it is open, its gate and its bounds. None: the server stops, or the system
-    /// refuses it.
+    /// Waits for the listener of the API, with its TLS acceptor and its bounds. None if the server
+    /// stops, or the system refuses the listener.
     async fn listener(&self) -> Option<(TcpListener, Option<PortTlsAcceptor>, Bounds)> {
         let mut port = self.port.subscribe();
         let opened = tokio::select! {
             opened = port.wait_for(Option::is_some) => opened.ok()?,
             () = self.context.supervisor.drain.cancelled() => return None,
         };
-        // A copy: when this thread panics, the port stays open until the thread is started again.
+        // The listener is a copy: if this thread panics, the port stays open until the restart.
         let (listener, gate, bounds) = opened.as_ref()?;
         let copy = listener.try_clone().and_then(TcpListener::from_std);
         let copy = copy
@@ -283,7 +283,7 @@ impl Thread {
         Some((copy, gate.clone(), bounds.clone()))
     }
 
-    /// What this server says about itself to the others of its store.
+    /// Description of this server for the other servers of the store.
     fn about(&self) -> ServerDescription {
         let address =
             SocketAddr::new(self.settings.address.host, self.settings.address.port).to_string();
@@ -341,7 +341,7 @@ impl Thread {
     }
 }
 
-/// Keeps what was counted in the last hour, until the server stops.
+/// Records metrics of the last hour, until the server stops.
 async fn remember(
     history: Arc<History>,
     activity: Arc<Activity>,

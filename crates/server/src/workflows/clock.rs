@@ -115,8 +115,9 @@ impl StoreClock {
         )
     }
 
-    /// Logs that the clock which the store follows was set, if it was since the last call.
-    pub(crate) fn log_step(&self) {
+    /// Logs that the store's clock was set, and when the difference to this machine's clock becomes
+    /// large or small. `warned` is whether a large difference was logged last.
+    pub(crate) fn watch(&self, warned: &mut bool) {
         let step = self.steady().take_step();
         if let Some(micros) = step {
             warn!(
@@ -126,11 +127,6 @@ impl StoreClock {
                  goes on, a tenth slower until both are the same again"
             );
         }
-    }
-
-    /// Logs that this machine's clock is far from the store's, and later that it is not any more.
-    /// `warned` says which of the two was logged last.
-    pub(crate) fn log_skew(&self, warned: &mut bool) {
         let large = self
             .skew()
             .filter(|skew| Duration::from_micros(skew.unsigned_abs()) > TOLERATED);
@@ -145,10 +141,11 @@ impl StoreClock {
         *warned = large.is_some();
     }
 
-    /// Moves the clock of this process ahead, and with it that of a store that has none of its own. Returns whether it could be.
+    /// Advances the clock of this process, and the time of a store that uses it. Returns whether
+    /// the clock could be advanced.
     pub(super) fn advance(&self, by: Duration) -> bool {
         let is_followed = self.reference().is_none();
-        // Locked, so that the time is not read between the two changes.
+        // The lock prevents reads between the two changes.
         let mut steady = self.steady();
         let moved = clock::advance(by);
         if moved && is_followed {
@@ -175,8 +172,8 @@ impl StoreClock {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The answer was written at some moment between `sent` and `received`. The estimate moves only as far as it is proven wrong, so a slow
-    /// answer does no harm.
+    /// Applies a time of the store that was read between `sent` and `received`. The estimate
+    /// changes only as far as it is proven wrong, so a slow answer does no harm.
     pub(super) fn take(&self, told: u64, sent: Instant, received: Instant) {
         let trip = micros(received.saturating_duration_since(sent));
         let estimated = self
@@ -196,7 +193,7 @@ impl StoreClock {
         }
     }
 
-    /// Returns when the time is another than it seemed. Only one task at a time may wait.
+    /// Returns when a correction was large. Only one task at a time may wait.
     pub(super) async fn set(&self) {
         self.shared.set.notified().await;
     }

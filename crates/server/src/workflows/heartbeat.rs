@@ -50,8 +50,7 @@ pub(super) async fn run(gaps: &GapDetector, about: ServerDescription, activity: 
         activity.add(Event::WakeUp, woken - seen);
         // A store that did not answer is no gap: this server was running.
         gaps.check();
-        clock.log_step();
-        clock.log_skew(&mut warned);
+        clock.watch(&mut warned);
         tokio::select! {
             () = sleep(APART.mul_f64(0.75 + fastrand::f64() / 2.0)) => {}
             () = engine.servers_changed() => {}
@@ -59,8 +58,8 @@ pub(super) async fn run(gaps: &GapDetector, about: ServerDescription, activity: 
     }
 }
 
-/// Tells the others that this server ends.
+/// Notifies the other servers that this server leaves.
 pub(super) async fn end(engine: &Engine) {
-    // They notice it by its silence, too.
+    // They also notice it by missing heartbeats.
     let _late = timeout(FAREWELL, engine.leave()).await;
 }
