@@ -260,7 +260,7 @@ impl Thread {
                 .map(|(at, runtime)| http::Thread::new(runtime.clone(), api.on(at).router()))
                 .collect();
             http::serve_on(threads, port, gate, bounds, self.context.supervisor.clone()).await;
-            // The server drains: from now on another process may have the port.
+            // The server drains, so another process may take the port now.
             self.port.send_replace(None);
         }
         self.context.supervisor.stop.cancelled().await;
