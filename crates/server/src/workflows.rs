@@ -203,7 +203,7 @@ impl Thread {
         let work = async {
             let opened = opener.open(&runtimes).await;
             engine = Some(opened.clone());
-            Box::pin(self.drive(opened, clock, &api)).await
+            Box::pin(self.drive(opened, clock.clone(), &api)).await
         };
         let next = tokio::select! {
             () = self.serve(&api, &runtimes) => Next::End,
@@ -212,6 +212,8 @@ impl Thread {
         };
         // The metrics must not keep connections open.
         self.context.metrics.watch_redis_of_workflows(Vec::new());
+        // A step that came after the last heartbeat.
+        clock.log_step();
         if let Some(engine) = engine {
             heartbeat::end(&engine).await;
             close(engine).await;

@@ -115,9 +115,8 @@ impl StoreClock {
         )
     }
 
-    /// Logs that the store's clock was set, and when the difference to this machine's clock becomes
-    /// large or small. `warned` is whether a large difference was logged last.
-    pub(crate) fn watch(&self, warned: &mut bool) {
+    /// Logs that the clock which the store follows was set since the last call.
+    pub(crate) fn log_step(&self) {
         let step = self.steady().take_step();
         if let Some(micros) = step {
             warn!(
@@ -127,6 +126,11 @@ impl StoreClock {
                  goes on, a tenth slower until both are the same again"
             );
         }
+    }
+
+    /// Logs that this machine's clock is far from the store's, and later that it is not any more.
+    /// `warned` says which of the two was logged last.
+    pub(crate) fn log_skew(&self, warned: &mut bool) {
         let large = self
             .skew()
             .filter(|skew| Duration::from_micros(skew.unsigned_abs()) > TOLERATED);

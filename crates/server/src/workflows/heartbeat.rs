@@ -50,7 +50,8 @@ pub(super) async fn run(gaps: &GapDetector, about: ServerDescription, activity: 
         activity.add(Event::WakeUp, woken - seen);
         // A store that did not answer is no gap: this server was running.
         gaps.check();
-        clock.watch(&mut warned);
+        clock.log_step();
+        clock.log_skew(&mut warned);
         tokio::select! {
             () = sleep(APART.mul_f64(0.75 + fastrand::f64() / 2.0)) => {}
             () = engine.servers_changed() => {}

@@ -178,21 +178,18 @@ async fn a_transaction_follows_its_slot() {
 pub(crate) fn move_slot(cluster: &RedisCluster, key: &str, from: usize, to: usize) {
     let slot = cluster.servers()[0].raw(&format!("CLUSTER KEYSLOT {key}"));
     let slot = slot.trim_start_matches(':').trim();
-    let id = cluster.id(to);
-    for server in [to, from] {
-        let reply = cluster.servers()[server].raw(&format!("CLUSTER SETSLOT {slot} NODE {id}"));
-        assert_eq!(reply, "+OK\r\n");
-    }
+    import_slot(cluster, key, slot, from, to);
+    assign_slot(cluster, slot, from, to);
 }
 
-/// Moves the slot of one key from one node to another as redis-cli does: keys travel one at a time while it is used.
-fn migrate_slot(cluster: &RedisCluster, slot: &str, from: usize, to: usize) {
+/// Makes a node ready to receive a slot. A node that does not import it, or that has not yet heard of
+/// the source's epoch, would take it with a lower epoch, lose it again to a late message of the source, and
+/// both would redirect to each other.
+fn import_slot(cluster: &RedisCluster, key: &str, slot: &str, from: usize, to: usize) {
     let (source, target) = (&cluster.servers()[from], &cluster.servers()[to]);
-    // A target that has not heard of the source's epoch would take a lower one, lose the slot again to a late message, and
-    // nobody would own it.
     let owner = format!(":{}\r\n", source.port());
     wait_until("the target knows the owner", || {
-        target.raw("EXISTS {hot}").ends_with(&owner)
+        target.raw(&format!("EXISTS {key}")).ends_with(&owner)
     });
     assert_eq!(
         target.raw(&format!(
@@ -201,6 +198,20 @@ fn migrate_slot(cluster: &RedisCluster, slot: &str, from: usize, to: usize) {
         )),
         "+OK\r\n"
     );
+}
+
+fn assign_slot(cluster: &RedisCluster, slot: &str, from: usize, to: usize) {
+    for server in [to, from] {
+        let reply = cluster.servers()[server]
+            .raw(&format!("CLUSTER SETSLOT {slot} NODE {}", cluster.id(to)));
+        assert_eq!(reply, "+OK\r\n");
+    }
+}
+
+/// Moves the slot of one key from one node to another as redis-cli does: keys travel one at a time while it is used.
+fn migrate_slot(cluster: &RedisCluster, slot: &str, from: usize, to: usize) {
+    let (source, target) = (&cluster.servers()[from], &cluster.servers()[to]);
+    import_slot(cluster, "{hot}", slot, from, to);
     assert_eq!(
         source.raw(&format!(
             "CLUSTER SETSLOT {slot} MIGRATING {}",
@@ -219,11 +230,7 @@ fn migrate_slot(cluster: &RedisCluster, slot: &str, from: usize, to: usize) {
             "{moved}"
         );
     }
-    for server in [to, from] {
-        let reply = cluster.servers()[server]
-            .raw(&format!("CLUSTER SETSLOT {slot} NODE {}", cluster.id(to)));
-        assert_eq!(reply, "+OK\r\n");
-    }
+    assign_slot(cluster, slot, from, to);
 }
 
 /// Waits on a thread that may block.

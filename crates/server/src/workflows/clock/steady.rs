@@ -20,7 +20,7 @@ pub(super) struct SteadyClock {
     /// Microseconds that have passed and have not slowed the time yet: less than
     /// [`SLOWING_DIVISOR`].
     rest: u64,
-    /// Microseconds by which the clock was set since [`SteadyClock::take_step`].
+    /// Largest step of the clock since [`SteadyClock::take_step`], in microseconds.
     step: i64,
     /// Whether the time has jumped ahead since [`SteadyClock::take_jump`].
     jumped: bool,
@@ -45,8 +45,8 @@ impl SteadyClock {
                 let now = now.max(latest.at);
                 let passed = u64::try_from((now - latest.at).as_micros()).unwrap_or(u64::MAX);
                 let step = difference(clock, latest.clock.saturating_add(passed));
-                if step.abs() >= MIN_STEP {
-                    self.step = self.step.saturating_add(step);
+                if step.abs() >= MIN_STEP.max(self.step.abs()) {
+                    self.step = step;
                 }
                 let expected = latest.time.saturating_add(passed);
                 self.jumped |= difference(clock, expected) >= MIN_JUMP;
@@ -75,7 +75,8 @@ impl SteadyClock {
         }
     }
 
-    /// Microseconds by which the clock was set since the last call, if it was.
+    /// Returns the largest step of the clock since the last call, in microseconds. None if the
+    /// clock was not set.
     pub(super) fn take_step(&mut self) -> Option<i64> {
         let step = std::mem::take(&mut self.step);
         (step != 0).then_some(step)
@@ -152,7 +153,11 @@ mod tests {
             &[(10, 3_600), (20, -3_600)],
             &[(19, 3_619), (29, 3_628), (36_020, 36_020)],
         );
-        assert_eq!(steady.take_step(), None, "all in all it is where it was");
+        assert_eq!(
+            steady.take_step(),
+            Some(-3_600_000_000),
+            "the latest of two"
+        );
         assert!(steady.take_jump());
     }
 
