@@ -249,7 +249,7 @@ pub fn print(text: &str) -> Result<(), Failure> {
 #[must_use]
 pub fn unwritten(error: &io::Error) -> Failure {
     match error.kind() {
-        io::ErrorKind::BrokenPipe => Failure::new(Exit::Unread, "nobody reads the output any more"),
+        io::ErrorKind::BrokenPipe => Failure::new(Exit::Unread, "the reader of the output closed it"),
         _ => Failure::new(
             Exit::Output,
             format!("the output cannot be written: {error}"),

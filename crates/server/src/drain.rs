@@ -36,12 +36,12 @@ impl Delay<'_> {
         match stop {
             _ if length.is_zero() => info!("draining"),
             Stop::Terminal if !self.is_connected() => {
-                return info!("draining: nobody is connected");
+                return info!("draining: no client is connected");
             }
             // A person needs the reason for the delay, and its length.
             Stop::Terminal => {
                 warn!(
-                    "draining: calls are answered for {length:?} more, since somebody is connected; a second signal ends this"
+                    "draining: calls are answered for {length:?} more, since a client is connected; a second signal ends this"
                 );
             }
             Stop::Manager => {
@@ -50,7 +50,7 @@ impl Delay<'_> {
         }
         tokio::select! {
             () = sleep(length) => {}
-            () = self.deserted(), if stop == Stop::Terminal => info!("nobody is connected any more"),
+            () = self.deserted(), if stop == Stop::Terminal => info!("no client is connected any more"),
             _ = asked() => info!("a second signal ends the delay"),
         }
     }

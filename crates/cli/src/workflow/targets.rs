@@ -220,7 +220,7 @@ fn confirmed(deed: BulkAction, matched: u64) -> Result<bool, Failure> {
         let all = counted(matched, "workflow");
         let them = if matched == 1 { "it" } else { "them" };
         let text = format!(
-            "the filter finds {all}, and nobody can be asked; add --yes to {} {them}",
+            "the filter finds {all}, and there is no terminal for the question; add --yes to {} {them}",
             deed.name()
         );
         return Err(Failure::usage(text));

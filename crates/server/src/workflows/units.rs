@@ -205,7 +205,7 @@ impl JobUnits {
 
     fn tell(&self, error: &dyn fmt::Display) {
         if self.may_warn() {
-            warn!(%error, "units of rate limits could not be taken or given back for jobs: jobs with these limits wait");
+            warn!(%error, "units of rate limits could not be acquired or refunded for jobs: jobs with these limits wait");
         }
     }
 }
