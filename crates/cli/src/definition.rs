@@ -49,7 +49,8 @@ impl fmt::Display for Mistake {
 }
 
 impl Definition {
-    /// Reads the text of `file`. The extension tells JSON from YAML; without one, a text that begins with a brace is JSON.
+    /// Reads the text of `file`. The extension tells JSON from YAML; without one, a text that
+    /// begins with a brace is JSON.
     ///
     /// # Errors
     /// It is neither, or not a map, or a field is in it twice.
@@ -88,7 +89,8 @@ impl Definition {
                 .ok()
                 .and_then(|root| root.place(path)),
         };
-        // The server counts lines in the JSON that it got, and its text may begin with the path, which is shown separately.
+        // The server counts lines in the JSON that it got, and its text may begin with the path,
+        // which is shown separately.
         let reason = without_place(detail);
         let reason = reason
             .strip_prefix(path)

@@ -28,7 +28,8 @@ pub struct Demo {
 }
 
 impl Demo {
-    /// `api` is the port of the API, and `http` the one that answers `/json`. Both speak plaintext, without tokens.
+    /// `api` is the port of the API, and `http` the one that answers `/json`. Both speak plaintext,
+    /// without tokens.
     ///
     /// # Errors
     /// The client cannot be made.

@@ -90,7 +90,8 @@ pub(crate) struct Run {
 
 #[derive(Debug, Args)]
 pub(crate) struct Restart {
-    /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this name
+    /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this
+    /// name
     #[arg(value_hint = ValueHint::Other)]
     pub(crate) id: Which,
     /// Names of its jobs
@@ -166,8 +167,8 @@ fn said(acted: &Acted, screen: &Screen) -> String {
     format!("{}  {status}{note}", printable(&acted.id))
 }
 
-/// Runs `one` for each item, and continues after a failure. Returns the last failure; stops if the
-/// server is unavailable.
+/// Runs `action` for each item, and continues after a failure. Returns the last failure; stops if
+/// the server is unavailable.
 pub(crate) async fn for_each<T>(
     items: &[T],
     mut one: impl AsyncFnMut(&T) -> Result<Exit, Failure>,

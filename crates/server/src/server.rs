@@ -1,7 +1,8 @@
 //! Life of a server: start, service and end.
 //!
 //! The order is that of [`run`]: `prepare` waits for the dependencies, `ports` opens the ports, and
-//! `limiter` creates the services of the other threads. Then [`Server::until`] waits for the end.
+//! `limiter` creates the services of the other threads. Then [`Server::serve_until_stopped`] waits
+//! for the end.
 
 mod limiter;
 mod ports;
@@ -40,9 +41,9 @@ const CONTROL: &str = "control";
 /// thread that blocks in the system (a DNS lookup, a file on a network) would otherwise keep the
 /// process.
 const END: Duration = Duration::from_secs(5);
-/// Serves until `asked` completes, then for the drain delay, and then until the calls in flight
-/// have ended or the drain timeout is over. When `asked` completes a second time, the delay ends.
-/// SIGHUP reloads the configuration.
+/// Serves until `next_stop` completes, then for the drain delay, and then until the calls in flight
+/// have ended or the drain timeout is over. When `next_stop` completes a second time, the delay
+/// ends. SIGHUP reloads the configuration.
 ///
 /// Ports are bound at once, and opened when Redis answers and the configuration is loaded. Then
 /// `started` is called on the caller's thread. This is the control thread: it accepts connections

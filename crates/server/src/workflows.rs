@@ -144,7 +144,7 @@ impl Workflows {
         })
     }
 
-    /// Serves the API on `listener`, with TLS if there is a `gate`, for at most `connections`.
+    /// Serves the API on `listener`, with TLS if there is a `acceptor`, for at most `connections`.
     /// Returns the bounds of the port.
     pub(crate) fn open(
         &self,

@@ -31,7 +31,7 @@ const IDLE: Duration = Duration::from_secs(20);
 pub(crate) type Connections = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
 /// A client that trusts the certificate authorities of the system, and those in the PEM file
-/// `more`.
+/// `extra_authorities`.
 pub(crate) fn client(target: &Target, more: Option<&Path>) -> Result<Connections, Failure> {
     let mut roots = RootCertStore::empty();
     // Reading the system's authorities takes time, so plain HTTP does without.
@@ -120,8 +120,8 @@ fn is_end(error: &(dyn Error + 'static)) -> bool {
         .is_some_and(|error: &io::Error| error.kind() == io::ErrorKind::UnexpectedEof)
 }
 
-/// Whether the other end sent what is not HTTP/1, or spoke first as HTTP/2 servers do. hyper has no name for the latter: it is
-/// the error without a cause that is none of the others.
+/// Whether the other end sent what is not HTTP/1, or spoke first as HTTP/2 servers do. hyper has no
+/// name for the latter: it is the error without a cause that is none of the others.
 fn is_other_protocol(error: &hyper::Error) -> bool {
     let is_loss = error.is_closed()
         || error.is_canceled()
@@ -130,7 +130,8 @@ fn is_other_protocol(error: &hyper::Error) -> bool {
     error.is_parse() || (!is_loss && error.source().is_none())
 }
 
-/// `error` and its causes. An I/O error does not list the error that it wraps as its source, so this looks inside.
+/// `error` and its causes. An I/O error does not list the error that it wraps as its source, so
+/// this looks inside.
 fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     std::iter::successors(
         Some(error),
@@ -169,8 +170,8 @@ fn untrusted(target: &Target, error: &TlsError) -> String {
     format!("the certificate of {target} is refused: {reason}")
 }
 
-/// Whether a certificate was refused because it is that of an authority. rustls has no word of its own for it, and passes on what
-/// the library says that checks certificates.
+/// Whether a certificate was refused because it is that of an authority. rustls has no word of its
+/// own for it, and passes on what the library says that checks certificates.
 fn is_authority(error: &OtherError) -> bool {
     error.to_string() == "CaUsedAsEndEntity"
 }

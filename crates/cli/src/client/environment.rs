@@ -1,4 +1,5 @@
-//! The environment variables of the command line: the server, the token, and what the terminal can show.
+//! The environment variables of the command line: the server, the token, and what the terminal can
+//! show.
 
 use std::env;
 use std::path::PathBuf;
@@ -65,7 +66,8 @@ impl Locale {
     fn parse(of: impl Fn(&str) -> Option<String>) -> Self {
         let plain =
             of("NO_COLOR").is_some() || of("TERM").is_some_and(|terminal| terminal == "dumb");
-        // The first of these that is set decides. In a container none is set, and most terminals around one are modern.
+        // The first of these that is set decides. In a container none is set, and most terminals
+        // around one are modern.
         let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
             .into_iter()
             .find_map(of)

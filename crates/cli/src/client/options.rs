@@ -20,10 +20,12 @@ pub struct Options {
     /// File with the token; TIDEGATE_TOKEN is the token itself
     #[arg(long, global = true, help_heading = "Server", value_name = "FILE", value_hint = ValueHint::FilePath)]
     token_file: Option<PathBuf>,
-    /// File with certificate authorities to trust besides those of the system [default: TIDEGATE_CACERT]
+    /// File with certificate authorities to trust besides those of the system [default:
+    /// TIDEGATE_CACERT]
     #[arg(long, global = true, help_heading = "Server", value_name = "FILE", value_hint = ValueHint::FilePath)]
     cacert: Option<PathBuf>,
-    /// table, wide (all columns), json, yaml or name (only ids or names) [default: table on a terminal, else json]
+    /// table, wide (all columns), json, yaml or name (only ids or names) [default: table on a
+    /// terminal, else json]
     #[arg(
         long,
         short,

@@ -35,7 +35,7 @@ pub(crate) async fn pages(
     pages_of(PAGE, path, query, limit, remote).await
 }
 
-/// Reads pages like [`pages`], of at most `most` items each.
+/// Reads pages like [`read_pages`], of at most `page_size` items each.
 pub(crate) async fn pages_of(
     most: usize,
     path: &str,
@@ -98,8 +98,8 @@ impl Patience {
     /// Counts a page that is not the last.
     ///
     /// # Errors
-    /// Returned after `EMPTY` consecutive pages without items, since the list may have no end.
-    /// Stopping without an error would hide the items after them.
+    /// Returned after `MAX_EMPTY_PAGES` consecutive pages without items, since the list may have no
+    /// end. Stopping without an error would hide the items after them.
     pub(crate) fn page(&mut self, found: usize) -> Result<(), Failure> {
         self.empty = if found == 0 { self.empty + 1 } else { 0 };
         if self.empty < EMPTY {

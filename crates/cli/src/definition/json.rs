@@ -64,7 +64,7 @@ fn step<'a, 'p>(json: &'a str, path: &'p str) -> Option<(&'a str, &'a str, &'p s
     best
 }
 
-/// Calls `each` for every field of an object.
+/// Calls `on_field` for every field of an object.
 fn read<'a>(json: &'a str, each: impl FnMut(Pair<'a>)) -> Result<(), serde_json::Error> {
     let mut reader = serde_json::Deserializer::from_str(json);
     reader.deserialize_map(Fields(each))?;

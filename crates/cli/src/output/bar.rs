@@ -41,7 +41,8 @@ impl<'a> Bar<'a> {
         };
         let bar = format!("{}{}", full.repeat(filled), empty.repeat(MARKS - filled));
         let text = format!("{bar} {} {}", workflow.status, workflow.progress());
-        // A line that wraps cannot be overwritten. The terminal may be narrower now, so its width is read each time.
+        // A line that wraps cannot be overwritten. The terminal may be narrower now, so its width
+        // is read each time.
         let text = cut(&text, columns(&out).saturating_sub(1), self.screen.dots());
         let text = self.screen.paint(&text, &workflow.status);
         // A failure to show progress must not end the wait.

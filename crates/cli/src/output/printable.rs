@@ -2,7 +2,8 @@
 
 use crate::client::environment::Colour;
 
-/// One line of text, without characters that move a terminal's cursor or change its colours or writing direction.
+/// One line of text, without characters that move a terminal's cursor or change its colours or
+/// writing direction.
 #[must_use]
 pub fn printable(text: &str) -> String {
     text.replace(steers, "\u{FFFD}")

@@ -256,7 +256,7 @@ fn block(cells: &[Cell], widths: &[usize], screen: &Screen) -> String {
     out
 }
 
-/// `text` in lines of at most `most` columns, broken between words where that is possible.
+/// `text` in lines of at most `max_width` columns, broken between words where that is possible.
 pub(crate) fn wrapped(text: &str, most: usize) -> Vec<String> {
     if text.width() <= most {
         return vec![text.to_owned()];

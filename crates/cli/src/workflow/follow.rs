@@ -18,7 +18,8 @@ use follower::{Follower, Last, Show};
 
 #[derive(Debug, Args)]
 pub(crate) struct Wait {
-    /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this name
+    /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this
+    /// name
     #[arg(value_hint = ValueHint::Other)]
     id: Which,
     #[command(flatten)]
@@ -27,7 +28,8 @@ pub(crate) struct Wait {
 
 #[derive(Debug, Args)]
 pub(crate) struct Watch {
-    /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this name
+    /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this
+    /// name
     #[arg(value_hint = ValueHint::Other)]
     id: Which,
     #[command(flatten)]

@@ -28,7 +28,8 @@ pub(crate) struct Chosen {
     /// Only those with this tag
     #[arg(long, value_hint = ValueHint::Other)]
     tag: Option<String>,
-    /// Only those created then or later: 2026-11-21T12:00:00Z, 2026-11-21, or a span back from now such as 1h
+    /// Only those created then or later: 2026-11-21T12:00:00Z, 2026-11-21, or a span back from now
+    /// such as 1h
     #[arg(long, value_name = "TIME", value_hint = ValueHint::Other)]
     since: Option<String>,
     /// Only those created before then

@@ -31,7 +31,8 @@ const ERRORS: usize = 20;
 
 #[derive(Debug, Args)]
 pub(crate) struct Show {
-    /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this name
+    /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this
+    /// name
     #[arg(value_hint = ValueHint::Other)]
     pub(crate) id: Which,
     /// Only jobs of these states, with commas between them; all shows all of them, none shows none
@@ -47,7 +48,8 @@ pub(crate) struct Show {
 
 #[derive(Debug, Args)]
 pub(crate) struct Graph {
-    /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this name
+    /// The workflow: its id or first characters of it, key:KEY, or name:NAME for the newest of this
+    /// name
     #[arg(value_hint = ValueHint::Other)]
     pub(crate) id: Which,
     /// Form of the drawing

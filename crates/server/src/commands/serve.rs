@@ -44,7 +44,7 @@ pub(crate) fn demo() -> ExitCode {
     })
 }
 
-/// Runs the server. `beside` is called after the start. Its token is cancelled when the server
+/// Runs the server. `on_start` is called after the start. Its token is cancelled when the server
 /// begins to stop, since connections of the demo would keep it until the drain timeout.
 fn start(
     settings: Result<Settings, SettingsError>,

@@ -20,7 +20,8 @@ use crate::workflows::store::{self, StoreLocation};
 use info::Info;
 use tidegate_cli::{Exit, Failure, Screen};
 
-/// Shows, migrates, checks and copies the store of the workflows, without a server. The settings of the server say where it is.
+/// Shows, migrates, checks and copies the store of the workflows, without a server. The settings of
+/// the server say where it is.
 #[derive(Debug, Args)]
 pub(crate) struct Store {
     #[command(subcommand)]

@@ -146,8 +146,9 @@ pub(super) fn build(values: &Values) -> Files {
 mod tests {
     use super::*;
 
-    /// A subdirectory that begins with `/` was taken for a path from the root of the disk, so no limit was loaded and everything passed.
-    /// The expected values are what Go's `filepath.Join` returns.
+    /// A subdirectory that begins with `/` was taken for a path from the root of the disk, so no
+    /// limit was loaded and everything passed. The expected values are what Go's `filepath.Join`
+    /// returns.
     #[test]
     fn paths_are_joined_as_the_reference_joins_them() {
         let check = |parts: &[&str], expected: &str| {

@@ -41,29 +41,29 @@ pub(crate) enum Kind {
     List,
     /// `key:value` pairs separated by commas.
     Map,
-    /// Pairs like those of [`Kind::Map`], which are never printed.
+    /// Pairs like those of [`VariableKind::Map`], which are never printed.
     Headers,
 }
 
 /// Parsed value of a variable.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Value {
-    /// For [`Kind::Text`], [`Kind::Path`], [`Kind::Secret`] and [`Kind::Url`]; for [`Kind::Choice`]
-    /// in the spelling of the list.
+    /// For [`VariableKind::Text`], [`VariableKind::Path`], [`VariableKind::Secret`] and
+    /// [`VariableKind::Url`]; for [`VariableKind::Choice`] in the spelling of the list.
     Text(String),
-    /// For [`Kind::Boolean`].
+    /// For [`VariableKind::Boolean`].
     Boolean(bool),
-    /// For [`Kind::Integer`] and [`Kind::Bytes`].
+    /// For [`VariableKind::Integer`] and [`VariableKind::Bytes`].
     Integer(i64),
-    /// For [`Kind::Float`].
+    /// For [`VariableKind::Float`].
     Float(f64),
-    /// For [`Kind::Duration`].
+    /// For [`VariableKind::Duration`].
     Duration(Duration),
-    /// For [`Kind::Retention`].
+    /// For [`VariableKind::Retention`].
     Retention(RetentionDefaults),
-    /// For [`Kind::List`].
+    /// For [`VariableKind::List`].
     List(Vec<String>),
-    /// For [`Kind::Map`] and [`Kind::Headers`].
+    /// For [`VariableKind::Map`] and [`VariableKind::Headers`].
     Map(Vec<(String, String)>),
 }
 

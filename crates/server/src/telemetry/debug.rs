@@ -179,7 +179,8 @@ mod tests {
         );
     }
 
-    /// Scrapes that arrived while a page was written each had it written again, one after the other.
+    /// Scrapes that arrived while a page was written each had it written again, one after the
+    /// other.
     #[tokio::test]
     async fn whoever_asks_while_a_page_is_written_shares_the_next_one() {
         let last = Last::default();

@@ -325,7 +325,7 @@ impl Metrics {
     }
 
     /// Totals of the dynamic series, including the counts that the cores have collected since.
-    /// `room` is the limit of series.
+    /// `dynamic_limit` is the limit of series.
     fn made(&self, room: usize) -> MutexGuard<'_, MadeTotals> {
         let mut made = lock(&self.made);
         let now = Instant::now();

@@ -250,7 +250,7 @@ impl Sender {
         }
     }
 
-    /// Sends a batch and empties it. If `over` completes first, the batch counts as lost.
+    /// Sends a batch and empties it. If `flush_timeout` completes first, the batch counts as lost.
     async fn hand_over(&mut self, piece: &mut Piece, over: Over<'_>) -> io::Result<()> {
         let Piece { text, lines } = std::mem::take(piece);
         if lines == 0 {

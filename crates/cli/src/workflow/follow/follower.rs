@@ -286,7 +286,8 @@ mod tests {
         NEW.replace("running", "succeeded")
     }
 
-    /// Answers requests with what `answer` makes of the path and of the number of streams of events before. The streams stay open.
+    /// Answers requests with what `answer` makes of the path and of the number of streams of events
+    /// before. The streams stay open.
     fn serve(listener: &TcpListener, answer: fn(&str, usize) -> String) {
         let mut streams = Vec::new();
         for stream in listener.incoming() {
@@ -316,7 +317,8 @@ mod tests {
         }
     }
 
-    /// Follows a workflow at a server that answers so, and gives the jobs that were named and the last link.
+    /// Follows a workflow at a server that answers so, and gives the jobs that were named and the
+    /// last link.
     async fn follow(answer: fn(&str, usize) -> String) -> (Vec<String>, Link) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let target = Target::parse(&listener.local_addr().unwrap().to_string()).unwrap();

@@ -53,8 +53,8 @@ struct DynamicCounts {
 }
 
 impl DynamicSeries {
-    /// Adds hits under a name, if there are fewer than `most` names and bytes are left. `of` is the
-    /// slot of the limit in the configuration.
+    /// Adds hits under a name, if there are fewer than `max_names` names and bytes are left. `slot`
+    /// is the slot of the limit in the configuration.
     pub(super) fn add(&mut self, name: &str, of: Option<u32>, tally: &LimitDelta, most: usize) {
         if let Some(made) = self.limits.get_mut(name) {
             made.counts.add(tally);
@@ -139,7 +139,7 @@ impl MadeTotals {
         }
     }
 
-    /// Adds the counts of a core, under at most `most` names.
+    /// Adds the counts of a core, under at most `max_names` names.
     pub(super) fn add(&mut self, names: DynamicSeries, most: usize, now: Instant) {
         for (name, DynamicCounts { counts, of }) in names.limits {
             self.sum.merge(&counts);
@@ -216,7 +216,7 @@ impl<V: Default> Names<V> {
         self.names.len() < most && self.bytes + name.len() <= self.most_bytes
     }
 
-    /// Removes idle names, at most once per `SWEEP`.
+    /// Removes idle names, at most once per `SWEEP_INTERVAL`.
     fn forget_idle(&mut self, now: Instant) {
         if now.duration_since(self.swept) < SWEEP {
             return;

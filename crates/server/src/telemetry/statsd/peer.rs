@@ -226,7 +226,8 @@ mod tests {
         Ok(vec![([127, 0, 0, 1], port).into()])
     }
 
-    /// A resolver that does not answer must not gather threads, and its answer counts when it comes at last.
+    /// A resolver that does not answer must not gather threads, and its answer counts when it comes
+    /// at last.
     #[tokio::test]
     async fn a_name_that_hangs_is_looked_up_once_at_a_time() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

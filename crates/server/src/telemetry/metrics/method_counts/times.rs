@@ -49,9 +49,9 @@ const RANGES: [ClassRange; 4] = [
 const EXACT: u64 = 1 << 10;
 /// Index of the first class whose width grows with the time.
 const FIRST_GROWING: u64 = 3_724;
-/// Number of classes per doubling of the time above `EXACT`.
+/// Number of classes per doubling of the time above `EXACT_MILLIS`.
 const STEPS: u64 = 1 << 7;
-/// Number of doublings above `EXACT`. The last class begins at about 17 minutes.
+/// Number of doublings above `EXACT_MILLIS`. The last class begins at about 17 minutes.
 const DOUBLINGS: u64 = 10;
 const CLASSES: usize = (FIRST_GROWING + DOUBLINGS * STEPS) as usize;
 
