@@ -15,10 +15,10 @@ help: ## List the targets
 	@sed -n 's/^\([a-z]*\): .*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 run: ## Build the server and start it; nothing else is needed
-	$(CARGO) run --release --package tidegate
+	QUICK_BUILD=yes $(CARGO) run --profile quick --package tidegate
 
 demo: ## Build the server and start it with sample limits, workflows, workers and calls, to look at the page
-	$(CARGO) run --release --package tidegate -- demo
+	QUICK_BUILD=yes $(CARGO) run --profile quick --package tidegate -- demo
 
 install: ## Install the command tidegate; PREFIX=/usr/local: into /usr/local/bin; LINKS=yes: also as ratelimit and its tools
 	$(CARGO) install --locked --path crates/server $(if $(PREFIX),--root $(PREFIX))

@@ -97,6 +97,13 @@ impl fmt::Display for Started {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let addresses = &self.addresses;
         writeln!(f, "tidegate {}", crate::VERSION)?;
+        // The Makefile sets it for builds with the profile `quick`.
+        if option_env!("QUICK_BUILD").is_some() {
+            writeln!(
+                f,
+                "  build          for a first look; `make install` builds a faster one"
+            )?;
+        }
         if let Some(api) = addresses.api {
             writeln!(
                 f,
