@@ -16,7 +16,7 @@ use tree::{Place, Tree};
 
 const EXPECTED: &str = "a definition, which is a map with `name` and `jobs`";
 
-/// A definition as it was written.
+/// A definition, with its text.
 #[derive(Debug)]
 pub struct Definition {
     text: String,
@@ -53,7 +53,7 @@ impl Definition {
     /// begins with a brace is JSON.
     ///
     /// # Errors
-    /// It is neither, or not a map, or a field is in it twice.
+    /// The text is neither JSON nor YAML, is not a map, or repeats a field.
     pub fn parse(file: &Path, text: String) -> Result<Self, Mistake> {
         let language = Language::of(file, &text);
         let fields = match language {
@@ -106,7 +106,7 @@ impl Definition {
 /// Reads the text of a file; `-` is standard input.
 ///
 /// # Errors
-/// It cannot be read, or is not UTF-8.
+/// The file cannot be read, or is not UTF-8.
 pub fn text_of(file: &Path) -> io::Result<String> {
     if file != Path::new("-") {
         return std::fs::read_to_string(file);

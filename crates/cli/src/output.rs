@@ -18,7 +18,7 @@ use crate::client::environment::{Colour, Glyphs, Locale};
 use crate::client::exit::{Exit, Failure};
 use printable::{escaped_json, indented, printable};
 
-/// The form of output.
+/// Format of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// For people.

@@ -117,7 +117,7 @@ impl Reader {
         None
     }
 
-    /// An event without data is none.
+    /// Returns the finished event. An event without data is dropped, as the standard requires.
     fn end_event(&mut self) -> Option<Event> {
         let mut event = std::mem::take(&mut self.event);
         event.data.pop().map(|_| event)

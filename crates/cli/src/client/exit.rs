@@ -17,9 +17,9 @@ pub enum Exit {
     Failed = 1,
     /// The workflow was cancelled.
     Cancelled = 2,
-    /// The time to wait is over.
+    /// The timeout of a wait was reached.
     TimedOut = 3,
-    /// There is no such thing.
+    /// The object does not exist.
     NotFound = 4,
     /// The server refused.
     Refused = 5,
@@ -92,7 +92,7 @@ impl From<Exit> for ExitCode {
 /// The reason why a command was not carried out.
 #[derive(Debug)]
 pub struct Failure {
-    /// The code to end with.
+    /// Exit code of the program.
     pub exit: Exit,
     /// Message for people: the reason, and a remedy.
     pub text: String,
@@ -134,7 +134,7 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Line breaks are ours; names in the lines may come from anywhere.
+        // Line breaks are part of the message; other characters may come from a server.
         let lines: Vec<String> = self.text.lines().map(printable).collect();
         write!(f, "error: {}", lines.join("\n"))?;
         let details = [

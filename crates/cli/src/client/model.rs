@@ -150,7 +150,7 @@ pub(crate) struct LogLine {
     pub(crate) text: String,
 }
 
-/// Why a job is not running.
+/// Reason why a job is not running.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Why {
     pub(crate) text: String,

@@ -1,4 +1,4 @@
-//! The options that most commands share: which server, and how its answers are shown.
+//! Options that most commands share: the server, and the format of the output.
 
 use std::path::PathBuf;
 

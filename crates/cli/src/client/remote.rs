@@ -1,4 +1,4 @@
-//! A client of a server's API.
+//! HTTP client of a server's API: requests, limits of answers, and failures.
 
 use std::path::Path;
 use std::time::Duration;

@@ -132,7 +132,7 @@ impl Server {
             max_connections_given,
             ..
         } = &self.settings;
-        // Workflows have connections of their own, on as many threads.
+        // Workflows have their own connections, on the same number of threads.
         let workflows = workflows
             .iter()
             .filter(|_| self.workflows.is_some())

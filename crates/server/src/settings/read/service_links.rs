@@ -20,7 +20,7 @@ pub(super) fn is_service_link(name: &str, value: &str) -> bool {
     let Some((_, port)) = rest.rsplit_once("_PORT") else {
         return false;
     };
-    // `_PORT`, `_PORT_8081_TCP` are addresses; `_PORT_8081_TCP_PORT` was split at its last part.
+    // `_PORT` and `_PORT_8081_TCP` are addresses; `_PORT_8081_TCP_PORT` is split at its last part.
     let is_address = || {
         ["tcp://", "udp://", "sctp://"]
             .iter()

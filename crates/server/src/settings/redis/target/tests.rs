@@ -210,7 +210,7 @@ fn sockets_are_paths() {
     }
 }
 
-/// Whatever is refused may have a password in it.
+/// A refused address may contain a password.
 #[test]
 fn a_refusal_shows_nothing_of_the_address() {
     for url in [
