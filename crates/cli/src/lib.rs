@@ -1,6 +1,7 @@
 //! The commands that call a server through its public API.
 //!
-//! A command is parsed in the file of its noun, sent to the server by `client`, and its answer is shown by `output`.
+//! A command is parsed in the file of its noun and sent to the server by `client`. Its answer is
+//! shown by `output`.
 //! docs/cli.md says what users may rely on.
 //!
 //! **Invariant:** names and texts from outside pass through `printable` before they are printed.
