@@ -1,4 +1,4 @@
-//! How fast a process opens connections, over all of its nodes.
+//! Limits how fast a process opens connections, over all of its nodes.
 
 use std::fmt;
 use std::num::NonZero;
@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-/// How fast connections are opened: some at once, then so many a second. Clones draw on the same allowance, so that all
-/// clients made from clones of one [`Config`](crate::Config) share it: one allowance for the process.
+/// Rate of new connections: a burst at once, then a fixed number a second. Clones share one
+/// allowance, so all clients of clones of one [`Config`](crate::Config) do: one allowance for the
+/// process.
 ///
-/// Each node opens one connection at a time and waits longer after each failure; this is the bound over all of them, for
-/// the moment when a whole cluster comes back, or a proxy in front of it.
+/// Each node opens one connection at a time, with longer delays after each failure. This bound
+/// covers all nodes, for the moment when a whole cluster or a proxy comes back.
 #[derive(Clone)]
 pub struct ConnectPace {
     interval: Duration,
@@ -20,7 +21,7 @@ pub struct ConnectPace {
 }
 
 impl ConnectPace {
-    /// At most `burst` connects at once, and `per_second` each second after that.
+    /// Creates a limit of `burst` connects at once, and `per_second` each second after that.
     #[must_use]
     pub fn new(per_second: NonZero<u32>, burst: NonZero<u32>) -> Self {
         let interval = Duration::from_secs(1) / per_second.get();
@@ -43,7 +44,7 @@ impl ConnectPace {
         }
     }
 
-    /// Takes the next permit, and returns the moment from which it may be used.
+    /// Reserves the next permit, and returns the time from which it may be used.
     fn reserve(&self, now: Instant) -> Instant {
         let mut full_at = self.full_at.lock().unwrap_or_else(PoisonError::into_inner);
         // A token bucket, stored as the moment at which it will be full again. Each permit moves that moment by one interval. A
