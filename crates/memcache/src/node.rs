@@ -185,7 +185,7 @@ impl Node {
             };
             let Some((owed, _)) = state.owed.front_mut() else {
                 return Err(Garbage(format!(
-                    "the server sent a reply that nobody asked for: {reply:?}"
+                    "the server sent a reply without a command: {reply:?}"
                 )));
             };
             let step = owed.take(reply, &self.counters)?;

@@ -221,7 +221,7 @@ fn a_caller_without_a_connection_sets_its_own_timer() {
         let woken = polls.0.load(std::sync::atomic::Ordering::SeqCst);
         assert!(
             woken > 0 || call.needs_own_timer(),
-            "nobody watches the deadline"
+            "no timer watches the deadline"
         );
     });
 }

@@ -152,7 +152,7 @@ impl Connection<'_> {
                 read = self.socket.read_buf(&mut self.buffer) => self.read(read).await?,
                 order = self.session.orders.recv() => match order {
                     Some(order) => self.obey(order).await?,
-                    None => return Err("nobody listens any more".to_owned()),
+                    None => return Err("the subscriber was closed".to_owned()),
                 },
                 () = sleep_until(wake) => {
                     if is_pinged {

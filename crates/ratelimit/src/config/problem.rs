@@ -124,7 +124,7 @@ impl Problem {
             }
             Self::EmptyKey => "add 'key: ..' to the descriptor".to_owned(),
             Self::DuplicateKey(_) => {
-                "remove one of the two, or give it another key or value".to_owned()
+                "remove one of the two, or change its key or value".to_owned()
             }
             Self::UnitWithUnlimited => "remove 'unit' or 'unlimited'".to_owned(),
             Self::InvalidUnit(unit) => nearest(unit, &UNITS).map_or_else(

@@ -106,7 +106,7 @@ fn failure(error: &h2::Error) -> &'static str {
     match error.reason() {
         Some(h2::Reason::REFUSED_STREAM) => "stream refused",
         _ if error.is_reset() => "stream reset",
-        _ if error.is_go_away() => "connection closed by GOAWAY",
+        _ if error.is_go_away() => "connection closed by GOAWAY", // plain: the name in h2
         _ if error.is_io() => "connection lost",
         _ => "protocol error",
     }
