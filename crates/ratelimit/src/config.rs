@@ -191,7 +191,7 @@ impl Configuration {
             .find_map(|(name, domain)| Some((name.to_owned(), domain.level.example()?)))
     }
 
-    /// Returns the domains with their names from index `place` on, in the order of the files that
+    /// Returns the domains with their names from index `start` on, in the order of the files that
     /// name them first.
     pub fn domains(&self, place: usize) -> impl ExactSizeIterator<Item = (&str, &Domain)> {
         self.domains.from(place)

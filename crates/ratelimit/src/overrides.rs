@@ -65,14 +65,14 @@ pub enum Effect {
     Scaled(Factor),
 }
 
-/// The effects without their parameters, in the order of [`Effect`].
+/// The effects without their parameters, in the order of [`OverrideEffect`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum EffectKind {
-    /// [`Effect::Paused`].
+    /// [`OverrideEffect::Paused`].
     Paused,
-    /// [`Effect::Throttled`].
+    /// [`OverrideEffect::Throttled`].
     Throttled,
-    /// [`Effect::Scaled`].
+    /// [`OverrideEffect::Scaled`].
     Scaled,
 }
 

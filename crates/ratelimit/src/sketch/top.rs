@@ -10,7 +10,7 @@ pub(super) struct Top {
     hashes: Vec<u64>,
     /// One key for each hash.
     keys: Vec<TopKey>,
-    /// Number of decisions that were counted, at most one more than [`MAX_COUNTED`].
+    /// Number of decisions that were counted, at most one more than [`MAX_COUNTED_DECISIONS`].
     decisions: u32,
     /// Whether a key was evicted.
     has_evicted: bool,

@@ -1,4 +1,5 @@
-//! `tidegate-bench connections`: how many connections a spike opens, and how many are left when it is over.
+//! `tidegate-bench connections`: the number of connections that a spike opens, and that are left
+//! after it.
 //!
 //! A random choice keeps every connection in use that was opened. A search that prefers the oldest lets the others fall
 //! idle, and the idle timeout closes them. Both get the same capacity for each connection.
@@ -37,11 +38,12 @@ pub(crate) struct Connections {
     one_way: Duration,
 }
 
-/// Commands in flight on one connection, and connections, at most. The last are the defaults; the others leave the client free
-/// to open a connection for every caller.
+/// Maximum numbers of commands in flight on one connection, and of connections. The last pair are
+/// the defaults; the others let the client open a connection for every caller.
 const BOUNDS: [[usize; 2]; 3] = [[4, 1_024], [100, 1_024], [1_024, 4]];
 
-/// Choices by the number of oldest connections that are searched first; the others are chosen at random.
+/// Policies, by the number of oldest connections that are searched first; the others are chosen at
+/// random.
 const SPACES: [(&str, usize); 2] = [("random", 0), ("linear, 16", 16)];
 
 impl Scenario for Connections {

@@ -13,7 +13,7 @@ use crate::load::run::Load;
 use crate::machine::Address;
 use crate::machine::Process;
 
-/// LoadArguments of the subcommand.
+/// Arguments of the subcommand.
 #[derive(Args)]
 pub(crate) struct LoadArguments {
     /// Where the server listens: host:port or unix:/path.
@@ -58,7 +58,7 @@ pub(crate) struct LoadArguments {
     json: Option<PathBuf>,
 }
 
-/// Runs the load and prints what it showed. Fails when not one request was answered.
+/// Runs the load and prints its figures. Fails if no request was answered.
 pub(crate) async fn run(arguments: LoadArguments) -> anyhow::Result<()> {
     if arguments
         .rate

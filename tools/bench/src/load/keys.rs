@@ -1,15 +1,15 @@
-//! Which of the distinct keys a descriptor uses.
+//! Draws the key of a descriptor from the distinct keys.
 
 use clap::ValueEnum;
 
 /// How keys are drawn from the set `0..count`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Distribution {
-    /// Every key equally often.
+    /// All keys have the same frequency.
     Uniform,
     /// Key `i` in proportion to `1 / (i + 1)^exponent`: a few hot keys and a long tail.
     Zipf,
-    /// 0, 1, 2 and so on, then again from 0: each key once in `count` draws.
+    /// 0, 1, 2 and so on, then again from 0: each key occurs once in `count` draws.
     Sequence,
 }
 
@@ -30,7 +30,7 @@ pub(crate) enum Keys {
 }
 
 impl Keys {
-    /// Draws from `count` keys (at least one). The same seed gives the same stream.
+    /// Creates a stream of `count` keys (at least one). One seed gives one stream.
     pub(crate) fn new(distribution: Distribution, count: u32, exponent: f64, seed: u64) -> Self {
         let count = count.max(1);
         let random = fastrand::Rng::with_seed(seed);
