@@ -295,7 +295,8 @@ mod tests {
         );
     }
 
-    /// A proxy in front of several servers, such as twemproxy, answers in the order in which they do.
+    /// A proxy in front of several servers, such as twemproxy, answers in the order in which they
+    /// do.
     #[test]
     fn values_may_come_in_any_order() {
         use CounterRead::{Count, Foreign, Missing};

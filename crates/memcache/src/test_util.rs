@@ -157,7 +157,8 @@ impl MemcachedServer {
     pub fn keys(&self) -> Vec<(String, i64)> {
         let reply = loop {
             let reply = self.raw("lru_crawler metadump all", "END\r\n");
-            // The server looks at its keys by itself now and then, and lists them to nobody meanwhile.
+            // The server looks at its keys by itself now and then, and lists them to nobody
+            // meanwhile.
             if !reply.starts_with("BUSY") {
                 break reply;
             }

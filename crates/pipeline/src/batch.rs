@@ -14,13 +14,15 @@ use crate::wire::slot::Slot;
 
 /// A caller's ordered commands.
 ///
-/// Commands are encoded as they are added, on the caller's task. The order of the units is the order of the outcomes.
-/// Commands of one unit run on one connection without another caller's commands between them. Units of one key run in their
-/// order in a batch of up to 512 commands; nothing else is promised about the order in which units run.
+/// Commands are encoded as they are added, on the caller's task. The order of the units is the
+/// order of the outcomes. Commands of one unit run on one connection without another caller's
+/// commands between them. Units of one key run in their order in a batch of up to 512 commands;
+/// nothing else is promised about the order in which units run.
 #[derive(Debug, Default, Clone)]
 pub struct Batch {
     pub(crate) encoded: Vec<u8>,
-    /// Most batches have one or two counters, and an allocation is a visible part of the cost of a call.
+    /// Most batches have one or two counters, and an allocation is a visible part of the cost of a
+    /// call.
     commands: SmallVec<[Command; 4]>,
     pub(crate) units: SmallVec<[Unit; 2]>,
     /// Reason why the batch cannot be sent. `None` if it can.

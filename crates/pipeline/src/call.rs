@@ -113,7 +113,8 @@ impl Call {
     /// Waits until `done` groups are done, or the deadline has passed.
     ///
     /// # Cancellation
-    /// Dropping the future changes nothing; the caller must then [`Call::abandon`] or [`Call::leave`].
+    /// Dropping the future changes nothing; the caller must then [`Call::abandon`] or
+    /// [`Call::leave`].
     pub(crate) async fn until(&self, done: usize) -> Result<(), DeadlinePassed> {
         let mut timer: Option<Pin<Box<Sleep>>> = None;
         poll_fn(|cx| {

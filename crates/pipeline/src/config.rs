@@ -74,7 +74,8 @@ pub struct Config {
     pub search_space: usize,
     /// Connections to one node that stay open when idle. Default 1.
     pub min_connections: usize,
-    /// A connection beyond `min_connections` closes after this time without a reply; 0 keeps it. Default 60 s.
+    /// A connection beyond `min_connections` closes after this time without a reply; 0 keeps it.
+    /// Default 60 s.
     pub idle_timeout: Duration,
     /// Maximum number of connections to one node. Default 4: Redis runs commands on one thread, so
     /// more connections only cost.

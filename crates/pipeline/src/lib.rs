@@ -1,4 +1,5 @@
-//! A pipelining engine for Redis, Redis Cluster, Sentinel and Valkey: one round trip per node, however many keys a call has.
+//! A pipelining engine for Redis, Redis Cluster, Sentinel and Valkey: one round trip per node,
+//! however many keys a call has.
 //!
 //! A [`Batch`] is the ordered commands of one caller. [`Client::send`] writes it with the commands
 //! of other callers of that moment, on few connections, and returns one [`Outcome`] per command, in
@@ -27,8 +28,8 @@
 //! A [`Subscriber`] receives published messages on separate connections, and reports when it may
 //! have missed some.
 //!
-//! Words: a *unit* is a run of commands that belong together on one node; a *batch* is a caller's units; commands are
-//! *in flight* between the write and their reply.
+//! Words: a *unit* is a run of commands that belong together on one node; a *batch* is a caller's
+//! units; commands are *in flight* between the write and their reply.
 //!
 //! **Invariant:** this crate is the only code that knows RESP, slots and sockets of Redis. It has
 //! no knowledge of rate limits, workflows or the environment, and no method per Redis command.

@@ -19,7 +19,8 @@ pub enum Outcome {
     ServerError(ServerError),
     /// The command never left this process, or is not sent again.
     NotSent(NotSent),
-    /// The server answered that it did not run the command, and the retries that fitted the deadline are used up.
+    /// The server answered that it did not run the command, and the retries that fitted the
+    /// deadline are used up.
     Rejected(Rejected),
     /// The command was written, and no reply will come.
     Unknown(Unknown),
@@ -67,7 +68,8 @@ pub enum NotSent {
         /// The reason of the loss.
         reason: Arc<str>,
     },
-    /// The node left the cluster before the command was written, and its new owner was not reached before the deadline.
+    /// The node left the cluster before the command was written, and its new owner was not reached
+    /// before the deadline.
     #[error("redis at {node} left the cluster before the command was sent")]
     NodeLeft {
         /// The node's address.

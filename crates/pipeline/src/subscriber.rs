@@ -24,7 +24,8 @@ use crate::client::Client;
 pub enum Delivery {
     /// PUBLISH and SUBSCRIBE. In a cluster every message goes to every node.
     Broadcast,
-    /// SPUBLISH and SSUBSCRIBE, from Redis 7 on. In a cluster a channel belongs to the node that owns its slot, as a key does.
+    /// SPUBLISH and SSUBSCRIBE, from Redis 7 on. In a cluster a channel belongs to the node that
+    /// owns its slot, as a key does.
     Sharded,
 }
 

@@ -213,7 +213,8 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// The commands since the start, each as `"INCRBY" "key" "1"`, up to and without the one that contains `last`.
+    /// The commands since the start, each as `"INCRBY" "key" "1"`, up to and without the one that
+    /// contains `last`.
     ///
     /// # Panics
     /// When no such command comes.

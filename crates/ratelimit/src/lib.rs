@@ -34,9 +34,10 @@
 //! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(example()).unwrap();
 //! ```
 //!
-//! Words: a *descriptor* is a list of *entries*, each with a key and a value. A *limit* allows a number of *hits* per *unit*.
-//! A *window* is one unit of time, aligned to the Unix epoch. A *counter* holds the hits of one descriptor in one window; its
-//! name is the *counter key*. A *stats key* is the name of a limit in statistics.
+//! Words: a *descriptor* is a list of *entries*, each with a key and a value. A *limit* allows a
+//! number of *hits* per *unit*. A *window* is one unit of time, aligned to the Unix epoch. A
+//! *counter* holds the hits of one descriptor in one window; its name is the *counter key*. A
+//! *stats key* is the name of a limit in statistics.
 //!
 //! [`Limiter::check`] finds the limit of each descriptor, charges the counters in the store with
 //! one call, and decides each descriptor from the count of its counter. Only the call to the store

@@ -30,12 +30,13 @@ const MINUTE_MICROS: u64 = 60_000_000;
 /// The keys with the most hits, and the latest refusals.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sketch {
-    /// Keys with a limit, those with the most hits first: at most 128. A key with less than about a hundredth of all hits may be
-    /// missing.
+    /// Keys with a limit, those with the most hits first: at most 128. A key with less than about a
+    /// hundredth of all hits may be missing.
     pub top: Vec<TopKey>,
     /// Start of the time in which these hits were counted: the minute before the current one.
     pub since: Timestamp,
-    /// The latest refusals, the last one first: at most 128. Of many in one second, some are missing.
+    /// The latest refusals, the last one first: at most 128. Of many in one second, some are
+    /// missing.
     pub refusals: Vec<Refusal>,
 }
 
@@ -48,7 +49,8 @@ pub struct TopKey {
     pub entries: Vec<Entry>,
     /// Number of hits.
     pub hits: u64,
-    /// Whether `hits` is an estimate, because there were too many decisions or keys to count all of them.
+    /// Whether `hits` is an estimate, because there were too many decisions or keys to count all of
+    /// them.
     pub is_estimate: bool,
 }
 

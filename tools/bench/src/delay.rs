@@ -22,7 +22,8 @@ use anyhow::{Context as _, Result};
 pub(crate) use probe::proxy_accuracy;
 use relay::Relay;
 
-/// Proxies for some servers, on one thread; dropping it closes their connections and ends the thread.
+/// Proxies for some servers, on one thread; dropping it closes their connections and ends the
+/// thread.
 pub(crate) struct DelayProxy {
     addresses: Vec<SocketAddr>,
     state: Arc<ProxyState>,

@@ -21,7 +21,8 @@ pub(crate) struct AllArguments {
     /// The server's program.
     #[arg(long, default_value = "target/release/tidegate")]
     server: PathBuf,
-    /// The folder that the figures go to as JSON: a file for each comparison, and run.json with all of them.
+    /// The folder that the figures go to as JSON: a file for each comparison, and run.json with all
+    /// of them.
     #[arg(long, default_value = "bench-results")]
     results: PathBuf,
     /// Turns so short that the figures say nothing: to try the commands.
@@ -35,8 +36,8 @@ pub(crate) struct TablesArguments {
     /// The figures of a run.
     #[arg(long, default_value = "bench-results/run.json")]
     run: PathBuf,
-    /// Put the tables into this Markdown file instead of printing them: each between its `<!-- table NAME -->` and the next
-    /// `<!-- end -->`.
+    /// Put the tables into this Markdown file instead of printing them: each between its `<!--
+    /// table NAME -->` and the next `<!-- end -->`.
     #[arg(long)]
     document: Option<PathBuf>,
     /// Put the few figures of the README into this Markdown file, in the same way.

@@ -109,8 +109,9 @@ impl Batch {
 impl UnitBuilder<'_> {
     /// Appends a command: its name, then its arguments.
     ///
-    /// Commands that block or change the connection (SUBSCRIBE, BLPOP, SELECT, WATCH, ..), and keys in different slots,
-    /// make the whole batch fail with [`NotSent::Refused`] or [`NotSent::CrossSlot`] when it is sent.
+    /// Commands that block or change the connection (SUBSCRIBE, BLPOP, SELECT, WATCH, ..), and keys
+    /// in different slots, make the whole batch fail with [`NotSent::Refused`] or
+    /// [`NotSent::CrossSlot`] when it is sent.
     pub fn command(mut self, name: &'static str, args: &[Arg<'_>]) -> Self {
         self.encode(name, args, Repeat::Never);
         self

@@ -145,7 +145,8 @@ impl Batch {
         let transaction = from.units[unit as usize].transaction;
         let mut places = Vec::with_capacity(commands.len());
         for (position, &command) in commands.iter().enumerate() {
-            // The server forgets ASKING after one command, but remembers it for a whole transaction.
+            // The server forgets ASKING after one command, but remembers it for a whole
+            // transaction.
             if asking == Asking::Yes && (position == 0 || !transaction) {
                 self.push(b"*1\r\n$6\r\nASKING\r\n", Repeat::Anytime);
             }

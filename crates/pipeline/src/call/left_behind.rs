@@ -10,8 +10,8 @@ use crate::batch::Batch;
 /// Each batch is the expiry of one counter.
 const MAX_BATCHES: usize = 4096;
 
-/// Commands that must be sent although their callers have left: expiries behind increments that may have run, whose
-/// connection broke. A counter without an expiry would stay for ever.
+/// Commands that must be sent although their callers have left: expiries behind increments that may
+/// have run, whose connection broke. A counter without an expiry would stay for ever.
 #[derive(Debug, Default)]
 pub(crate) struct LeftBehind {
     batches: Mutex<Vec<Batch>>,

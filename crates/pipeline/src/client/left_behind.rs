@@ -90,7 +90,8 @@ pub(crate) async fn resend_or_leave(
     std::mem::take(&mut resending.outcomes)
 }
 
-/// Units that are sent again. When this is dropped, their commands that must be sent in any case are left behind.
+/// Units that are sent again. When this is dropped, their commands that must be sent in any case
+/// are left behind.
 struct Resending<'a> {
     sender: &'a Sender,
     batch: &'a Batch,

@@ -149,7 +149,8 @@ impl UnfinishedUnit {
             return Retry::Wait;
         };
         cluster.moved(slot, &node, epoch);
-        // A node that names itself is another server behind the same address: only a new connection finds it.
+        // A node that names itself is another server behind the same address: only a new connection
+        // finds it.
         if Arc::ptr_eq(&node, &asked) {
             node.renew();
             return Retry::Wait;

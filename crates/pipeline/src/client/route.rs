@@ -24,7 +24,8 @@ pub(crate) struct Route {
 }
 
 impl Route {
-    /// Groups the units of a batch, in the order in which groups first appear. Units without an owner are left out.
+    /// Groups the units of a batch, in the order in which groups first appear. Units without an
+    /// owner are left out.
     ///
     /// The nodes of a batch are few, so a search through the groups is faster than a map.
     pub(crate) fn split<'a>(

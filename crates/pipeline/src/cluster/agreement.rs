@@ -175,7 +175,8 @@ impl Agreement {
 mod tests {
     use super::*;
 
-    /// A view: for each letter a node of this name with a share of the slots. A dot leaves its share without an owner.
+    /// A view: for each letter a node of this name with a share of the slots. A dot leaves its
+    /// share without an owner.
     fn view(shares: &str, cluster_epoch: u64) -> View {
         let width = 16_384 / shares.len() as u16;
         let ranges = shares.chars().enumerate().filter(|(_, name)| *name != '.');
@@ -206,7 +207,8 @@ mod tests {
         }
     }
 
-    /// Lets each server give a view with an epoch, and compares the shares of the view that is believed.
+    /// Lets each server give a view with an epoch, and compares the shares of the view that is
+    /// believed.
     fn check(
         why: &str,
         snapshot: SnapshotSummary,

@@ -47,8 +47,9 @@ impl ConnectPace {
     /// Reserves the next permit, and returns the time from which it may be used.
     fn reserve(&self, now: Instant) -> Instant {
         let mut full_at = self.full_at.lock().unwrap_or_else(PoisonError::into_inner);
-        // A token bucket, stored as the moment at which it will be full again. Each permit moves that moment by one interval. A
-        // permit may be used when at most one whole bucket is missing.
+        // A token bucket, stored as the moment at which it will be full again. Each permit moves
+        // that moment by one interval. A permit may be used when at most one whole bucket is
+        // missing.
         let next = full_at.map_or(now, |at| at.max(now)) + self.interval;
         *full_at = Some(next);
         now.max(next.checked_sub(self.interval * self.burst).unwrap_or(now))
@@ -56,8 +57,9 @@ impl ConnectPace {
 }
 
 impl Default for ConnectPace {
-    /// 100 a second, after 100 at once: a TLS handshake costs either side about a millisecond, so connecting takes at most a
-    /// tenth of a core from answering. Ten nodes from ten cores are back at once, and a hundred from eight within ten seconds.
+    /// 100 a second, after 100 at once: a TLS handshake costs either side about a millisecond, so
+    /// connecting takes at most a tenth of a core from answering. Ten nodes from ten cores are back
+    /// at once, and a hundred from eight within ten seconds.
     fn default() -> Self {
         let hundred = NonZero::new(100).expect("100 is not 0");
         Self::new(hundred, hundred)
@@ -77,7 +79,8 @@ impl fmt::Debug for ConnectPace {
 mod tests {
     use super::*;
 
-    /// Asks for permits at the given milliseconds, and compares how long each waits, in milliseconds.
+    /// Asks for permits at the given milliseconds, and compares how long each waits, in
+    /// milliseconds.
     fn check(per_second: u32, burst: u32, asked: &[u64], waits: &[u64]) {
         let pace = ConnectPace::new(
             NonZero::new(per_second).unwrap(),

@@ -268,7 +268,8 @@ impl<H: LinkOwner> Connection<H> {
         Ok(filled)
     }
 
-    /// Adds the commands of a group to the write buffer, unless its caller has left or its deadline has passed.
+    /// Adds the commands of a group to the write buffer, unless its caller has left or its deadline
+    /// has passed.
     fn append(&mut self, group: Group, now: Instant) {
         let load = group.load();
         let deadline = group.call.deadline;

@@ -7,7 +7,8 @@ use tokio::time::Instant;
 /// Minimum interval between two searches for expired calls: the maximum delay of a wake.
 const SEARCH_AT_MOST_EVERY: Duration = Duration::from_millis(1);
 
-/// The earliest deadline of the groups that a connection holds, so that one timer is enough for all of them.
+/// The earliest deadline of the groups that a connection holds, so that one timer is enough for all
+/// of them.
 ///
 /// **Invariant:** no deadline of a group is more than [`MIN_SEARCH_INTERVAL`] before `earliest`.
 /// `earliest` may belong to a finished group: then one search finds nothing.
@@ -62,7 +63,8 @@ impl Deadlines {
 mod tests {
     use super::*;
 
-    /// Adds deadlines at the given milliseconds, searches at `now`, and compares which expire and when the next search is.
+    /// Adds deadlines at the given milliseconds, searches at `now`, and compares which expire and
+    /// when the next search is.
     fn check(deadlines: &[u64], now: u64, expired: &[u64], next: Option<u64>) {
         let start = Instant::now();
         let at = |millis| start + Duration::from_millis(millis);

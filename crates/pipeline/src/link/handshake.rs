@@ -1,4 +1,5 @@
-//! Opens connections: connects, authenticates, selects the database, and checks that the server answers.
+//! Opens connections: connects, authenticates, selects the database, and checks that the server
+//! answers.
 
 use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -88,9 +89,11 @@ pub(crate) async fn open(
     let attempt = async {
         let mut ready = log_in(address, context, &login).await?;
         if probe == Probe::Write {
-            // Any answer is enough: most servers do not know the script, and some users may not run scripts.
+            // Any answer is enough: most servers do not know the script, and some users may not run
+            // scripts.
             ready.exchange_each(&write_probe(), |_| Ok(())).await?;
-            // Delayed commands are released together, in any order. After one more round trip all of them were answered.
+            // Delayed commands are released together, in any order. After one more round trip all
+            // of them were answered.
             ready.exchange(&ping()).await?;
         }
         ready.check_nothing_left()?;
@@ -181,7 +184,8 @@ async fn log_in(
             Err(error) => return Err(error),
         }
     }
-    // A server that loads its data counts as reachable: it rejects the commands themselves, and they are sent again.
+    // A server that loads its data counts as reachable: it rejects the commands themselves, and
+    // they are sent again.
     ready
         .exchange(&login_commands(login, ready.protocol))
         .await?;

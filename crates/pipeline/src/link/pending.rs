@@ -12,13 +12,15 @@ use crate::outcome::{NotSent, Outcome, Unknown};
 
 /// The groups whose replies are pending.
 ///
-/// **Invariant:** their order is the order of the bytes on the wire. A group leaves only when all its replies were read or
-/// the connection broke, whether or not its caller still waits. So a reply never reaches another caller.
+/// **Invariant:** their order is the order of the bytes on the wire. A group leaves only when all
+/// its replies were read or the connection broke, whether or not its caller still waits. So a reply
+/// never reaches another caller.
 #[derive(Debug, Default)]
 pub(crate) struct PendingReplies {
     groups: VecDeque<PendingGroup>,
     commands: usize,
-    /// Commands that must be sent although their callers have left, until the connection takes them.
+    /// Commands that must be sent although their callers have left, until the connection takes
+    /// them.
     left_behind: Vec<Batch>,
 }
 

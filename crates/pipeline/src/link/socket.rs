@@ -35,7 +35,8 @@ impl Socket {
         matches!(self, Self::Tls(_))
     }
 
-    /// Connects. A host name is resolved each time, so that a server that moved is found, and all of its addresses are tried.
+    /// Connects. A host name is resolved each time, so that a server that moved is found, and all
+    /// of its addresses are tried.
     ///
     /// # Errors
     /// The name is unknown, no server listens there, or the TLS handshake fails.

@@ -100,7 +100,8 @@ pub(crate) fn next_state(standing: LinkState, event: Event) -> (LinkState, Effec
 mod tests {
     use super::*;
 
-    /// Checks what an event does to links that serve, are silent, retire, are abandoned and are closed, in this order.
+    /// Checks what an event does to links that serve, are silent, retire, are abandoned and are
+    /// closed, in this order.
     fn check(event: Event, expected: [(LinkState, Effect); 5]) {
         use LinkState::{Abandoned, Closed, Retiring, Serving, Silent};
         let found = [Serving, Silent, Retiring, Abandoned, Closed]

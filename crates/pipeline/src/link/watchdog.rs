@@ -182,7 +182,8 @@ mod tests {
         watchdog
     }
 
-    /// Compares the limit, and the verdict so long after it, with a reply owed since the last bytes arrived or without one.
+    /// Compares the limit, and the verdict so long after it, with a reply owed since the last bytes
+    /// arrived or without one.
     fn check(
         watchdog: &mut Watchdog,
         owes: Option<Instant>,

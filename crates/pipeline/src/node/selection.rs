@@ -119,7 +119,8 @@ mod tests {
     fn beyond_the_search_space_one_is_drawn_at_random() {
         let found = draws(1, &[false, true, true, true, true]);
         assert_eq!(found, [Some(1), Some(2), Some(3), Some(4)]);
-        // With replacement a free one may be missed: a connection is opened then, although one is free.
+        // With replacement a free one may be missed: a connection is opened then, although one is
+        // free.
         let found = draws(1, &[false, false, false, false, true]);
         assert_eq!(found, [None, Some(4)]);
         assert_eq!(draws(0, &[true, true]), [Some(0), Some(1)]);
@@ -128,7 +129,8 @@ mod tests {
         assert_eq!(draws(0, &many), [None, Some(199)]);
     }
 
-    /// Compares the delay in microseconds when `waiting` commands of ten bytes wait and connections take 100 of them.
+    /// Compares the delay in microseconds when `waiting` commands of ten bytes wait and connections
+    /// take 100 of them.
     fn check_delay(waiting: usize, reply_times: &[u64], expected: u64) {
         let load = |commands| Load {
             commands,

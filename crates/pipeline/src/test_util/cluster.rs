@@ -15,8 +15,8 @@ pub struct RedisCluster {
 }
 
 impl RedisCluster {
-    /// Starts `primaries` primaries with `replicas` replicas each, and waits until every slot is served and every replica
-    /// is in step. A node that is silent for a second counts as failed.
+    /// Starts `primaries` primaries with `replicas` replicas each, and waits until every slot is
+    /// served and every replica is in step. A node that is silent for a second counts as failed.
     ///
     /// # Panics
     /// As [`RedisServer::start`], and when the nodes do not form a cluster.
@@ -76,7 +76,8 @@ impl RedisCluster {
         bulk(&self.servers[index].raw("CLUSTER MYID")).to_owned()
     }
 
-    /// The primary that owns the slot of `key`, as an index into [`RedisCluster::servers`], by the first node's view.
+    /// The primary that owns the slot of `key`, as an index into [`RedisCluster::servers`], by the
+    /// first node's view.
     ///
     /// # Panics
     /// When nobody owns it.

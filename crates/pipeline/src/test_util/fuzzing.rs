@@ -1,4 +1,5 @@
-//! The readers of foreign bytes and the splitter of batches, for fuzzers. Not part of the crate's interface.
+//! The readers of foreign bytes and the splitter of batches, for fuzzers. Not part of the crate's
+//! interface.
 
 use std::sync::Arc;
 
@@ -19,7 +20,8 @@ use crate::outcome::{NotSent, Outcome};
 use crate::wire::reply::{Protocol, Reply};
 use crate::wire::resp::Decoder;
 
-/// Decodes `pieces`, which arrive one after the other, and returns what they say and how many bytes are left over.
+/// Decodes `pieces`, which arrive one after the other, and returns what they say and how many bytes
+/// are left over.
 ///
 /// # Errors
 /// The stream is malformed; what came before is returned all the same.
@@ -103,8 +105,9 @@ impl Splitter {
         }
     }
 
-    /// Splits a batch whose unit `unit` belongs to node `owner(unit)`. Then each group is answered with the indices of its
-    /// commands in the batch. Returns the groups, and the outcomes as the caller gets them.
+    /// Splits a batch whose unit `unit` belongs to node `owner(unit)`. Then each group is answered
+    /// with the indices of its commands in the batch. Returns the groups, and the outcomes as the
+    /// caller gets them.
     pub fn split(
         &self,
         batch: Batch,

@@ -25,8 +25,9 @@ struct Sentinel {
 pub const MASTER: &str = "tidegate";
 
 impl RedisSentinels {
-    /// Starts all five and waits until the replica is in step and the sentinels know it and each other. A primary that is
-    /// silent for half a second counts as down. The sentinels ask for `password` when it is not empty.
+    /// Starts all five and waits until the replica is in step and the sentinels know it and each
+    /// other. A primary that is silent for half a second counts as down. The sentinels ask for
+    /// `password` when it is not empty.
     ///
     /// # Panics
     /// As [`RedisServer::start`], and when the sentinels do not find each other.

@@ -1,7 +1,7 @@
 //! The second pass over a file: decodes its nodes into fields.
 //!
-//! Fields are decoded in the order of the file, as in the reference: a later value replaces an earlier one, but a second
-//! `rate_limit` replaces only the fields that it has.
+//! Fields are decoded in the order of the file, as in the reference: a later value replaces an
+//! earlier one, but a second `rate_limit` replaces only the fields that it has.
 
 use serde_json::{Map, Value as Json};
 use tidegate_yaml::Position;

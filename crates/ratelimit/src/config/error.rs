@@ -19,7 +19,8 @@ pub struct ConfigError {
     pub line: u32,
     /// Column in characters, from 1. 0 in a resource.
     pub column: u32,
-    /// The path to the value, such as `descriptors[0].rate_limit.unit`. Empty at the top of the file.
+    /// The path to the value, such as `descriptors[0].rate_limit.unit`. Empty at the top of the
+    /// file.
     pub path: String,
     /// The error, in the reference's words.
     pub message: String,

@@ -1,4 +1,5 @@
-//! YAML scalars: their text, and the value of the text by the rules of YAML 1.1 that the reference's library uses.
+//! YAML scalars: their text, and the value of the text by the rules of YAML 1.1 that the
+//! reference's library uses.
 
 use std::fmt;
 
@@ -89,7 +90,8 @@ fn decode_base64(text: &str) -> Option<Vec<u8>> {
         for digit in group {
             bits = bits << 6 | base64_digit(*digit)?;
         }
-        // A group of two, three or four digits has one, two or three bytes, which are moved to the left of 24 bits.
+        // A group of two, three or four digits has one, two or three bytes, which are moved to the
+        // left of 24 bits.
         let [_, group_bytes @ ..] = (bits << (6 * (4 - group.len()))).to_be_bytes();
         bytes.extend_from_slice(&group_bytes[..group.len() - 1]);
     }

@@ -99,7 +99,8 @@ pub enum Reason {
         /// operator. It may also be removed earlier.
         after: Option<Duration>,
     },
-    /// One job needs more hits than the limit allows in a window. Only another configuration changes that.
+    /// One job needs more hits than the limit allows in a window. Only another configuration
+    /// changes that.
     Never,
     /// The store failed for this limit. It is unknown whether it charged the hits; they are not
     /// refunded, so that no limit is exceeded.

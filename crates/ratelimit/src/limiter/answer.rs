@@ -30,8 +30,8 @@ pub(super) const PAUSED: Status = Status {
 
 /// Returns the overall code, before global shadow mode.
 ///
-/// An ordinary descriptor that is over its limit refuses the request. Quotas refuse it when all of them are over their
-/// limit.
+/// An ordinary descriptor that is over its limit refuses the request. Quotas refuse it when all of
+/// them are over their limit.
 pub(super) fn overall(limits: &[AppliedLimit<'_>], statuses: &[Status], options: &Options) -> Code {
     let mut quotas = 0_usize;
     let mut quotas_over = 0_usize;

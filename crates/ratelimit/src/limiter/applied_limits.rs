@@ -1,4 +1,5 @@
-//! The limits that apply to a request: limit, window and counter of each descriptor, before any counter is touched.
+//! The limits that apply to a request: limit, window and counter of each descriptor, before any
+//! counter is touched.
 
 use std::ops::Range;
 
@@ -60,7 +61,8 @@ impl<'a> AppliedLimits<'a> {
     /// Finds the limit of every descriptor of a request.
     ///
     /// # Errors
-    /// The override of a descriptor is invalid, or values are too long for the patterns of the configuration.
+    /// The override of a descriptor is invalid, or values are too long for the patterns of the
+    /// configuration.
     pub(super) fn find(
         configuration: &'a Configuration,
         key_prefix: &str,
@@ -124,7 +126,8 @@ impl<'a> AppliedLimits<'a> {
             domain_not_found: 0,
             keys: Vec::new(),
         };
-        // Jobs come from workers with a token, and a workflow has few limits: matching needs no bound.
+        // Jobs come from workers with a token, and a workflow has few limits: matching needs no
+        // bound.
         let mut probe = Probe::new(StepBudget::unbounded());
         for job in jobs {
             let first = applied.limits.len();

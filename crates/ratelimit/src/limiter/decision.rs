@@ -1,4 +1,5 @@
-//! The decision about one descriptor: its status, and what its hits add to the statistics of the limit.
+//! The decision about one descriptor: its status, and what its hits add to the statistics of the
+//! limit.
 
 use super::applied_limits::CountedLimit;
 use crate::response::{Code, CurrentLimit, LimitDelta, Status};

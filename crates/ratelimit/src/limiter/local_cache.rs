@@ -47,7 +47,8 @@ pub struct LocalCacheStats {
     pub overwrite_count: u64,
 }
 
-/// The name of a counter in the cache. Limits with windows of different lengths may have counters with one key.
+/// The name of a counter in the cache. Limits with windows of different lengths may have counters
+/// with one key.
 #[derive(Debug, Clone, Copy, Hash)]
 pub(super) struct CounterName<'k> {
     pub(super) key: &'k [u8],

@@ -17,7 +17,8 @@ pub struct Options {
     pub local_cache_bytes: usize,
     /// Every request passes. Requests that would have been refused are counted.
     pub global_shadow_mode: bool,
-    /// Every limit is a quota: a request is refused only when all of its descriptors are over their limit.
+    /// Every limit is a quota: a request is refused only when all of its descriptors are over their
+    /// limit.
     pub global_quota_mode: bool,
     /// Whether answers have [`crate::LimitHeaders`].
     pub response_headers: bool,

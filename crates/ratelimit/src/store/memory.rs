@@ -32,7 +32,8 @@ const MAX_SHARD_BYTES: usize = 1 << 30;
 /// only counters that were hit as often as its own. A dropped counter starts again from zero, so
 /// that more hits pass than its limit allows; [`MemoryStore::evictions`] counts these.
 ///
-/// Unlike in Redis, a limit per minute and a limit per hour for the same entries never share a counter.
+/// Unlike in Redis, a limit per minute and a limit per hour for the same entries never share a
+/// counter.
 #[derive(Debug, Clone)]
 pub struct MemoryStore {
     shards: Arc<Shards>,

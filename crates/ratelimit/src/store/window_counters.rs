@@ -1,4 +1,5 @@
-//! The counters of one window. They are in two allocations, so that dropping them costs the same whatever their number.
+//! The counters of one window. They are in two allocations, so that dropping them costs the same
+//! whatever their number.
 
 use std::hash::BuildHasher;
 

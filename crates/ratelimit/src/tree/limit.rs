@@ -2,7 +2,8 @@
 
 use serde_json::{Map, Value};
 
-/// The length of a limit's window. The numbers are those of `RateLimitResponse.RateLimit.Unit` on the wire.
+/// The length of a limit's window. The numbers are those of `RateLimitResponse.RateLimit.Unit` on
+/// the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Unit {
     /// 1 s.
@@ -75,7 +76,8 @@ impl Unit {
 /// A configured limit.
 #[derive(Debug)]
 pub struct Limit {
-    /// `domain.key_value.subkey`: the path in the configuration, by which overrides and statistics name the limit.
+    /// `domain.key_value.subkey`: the path in the configuration, by which overrides and statistics
+    /// name the limit.
     pub stats_key: Box<str>,
     /// The number of the stats key; see [`crate::StatsKey`].
     pub slot: u32,

@@ -12,7 +12,8 @@ use crate::delay::{DelayProxy, proxy_accuracy};
 /// Arguments of the subcommand.
 #[derive(Args)]
 pub(crate) struct ProxyArguments {
-    /// Where to listen and which server is behind it: 127.0.0.1:7001=127.0.0.1:6379. Once for each server.
+    /// Where to listen and which server is behind it: 127.0.0.1:7001=127.0.0.1:6379. Once for each
+    /// server.
     #[arg(long = "link", required_unless_present = "accuracy")]
     links: Vec<ProxiedServer>,
     /// The delay of each direction: 1ms, 0.5ms.

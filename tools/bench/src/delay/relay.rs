@@ -40,7 +40,8 @@ pub(super) struct Relay {
 struct Link {
     sockets: [TcpStream; 2],
     queues: [DelayQueue; 2],
-    /// Whether the socket may have more to read, and whether it has room to write. Events set these and never clear them.
+    /// Whether the socket may have more to read, and whether it has room to write. Events set these
+    /// and never clear them.
     readable: [bool; 2],
     writable: [bool; 2],
     /// Whether the socket has ended or failed. It may still have bytes to read.

@@ -1,8 +1,9 @@
 //! `tidegate-bench connections`: the number of connections that a spike opens, and that are left
 //! after it.
 //!
-//! A random choice keeps every connection in use that was opened. A search that prefers the oldest lets the others fall
-//! idle, and the idle timeout closes them. Both get the same capacity for each connection.
+//! A random choice keeps every connection in use that was opened. A search that prefers the oldest
+//! lets the others fall idle, and the idle timeout closes them. Both get the same capacity for each
+//! connection.
 
 mod spike;
 
@@ -20,8 +21,8 @@ use crate::machine::pin::{self, Core};
 use crate::scenario::{RunOptions, Scenario};
 use spike::Spike;
 
-/// Arguments of the subcommand. A turn is the spike: a node opens one connection at a time, about forty a second at ten
-/// milliseconds.
+/// Arguments of the subcommand. A turn is the spike: a node opens one connection at a time, about
+/// forty a second at ten milliseconds.
 #[derive(Args)]
 pub(crate) struct Connections {
     /// Callers of the spike.
@@ -30,10 +31,12 @@ pub(crate) struct Connections {
     /// Callers that stay.
     #[arg(long, default_value_t = 16)]
     calm_callers: usize,
-    /// A connection closes after this time without a reply; the calm lasts two and a half times as long.
+    /// A connection closes after this time without a reply; the calm lasts two and a half times as
+    /// long.
     #[arg(long, default_value = "2s", value_parser = duration)]
     idle_timeout: Duration,
-    /// The delay of each direction. It must be long enough for a full connection to open another one.
+    /// The delay of each direction. It must be long enough for a full connection to open another
+    /// one.
     #[arg(long, default_value = "5ms", value_parser = duration)]
     one_way: Duration,
 }

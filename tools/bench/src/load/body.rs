@@ -1,4 +1,5 @@
-//! The request body: one gRPC frame with an encoded RateLimitRequest, patched in place for each call.
+//! The request body: one gRPC frame with an encoded RateLimitRequest, patched in place for each
+//! call.
 //!
 //! Encoding each request would cost more than the rest of a call. All keys have the same number of
 //! digits, so requests for different keys differ only in these digits.

@@ -19,8 +19,8 @@ pub(crate) struct LoadArguments {
     /// Where the server listens: host:port or unix:/path.
     #[arg(long, default_value = "127.0.0.1:8081")]
     address: Address,
-    /// Requests a second on a fixed schedule (open loop). Without it, each stream sends again as soon as it has its
-    /// answer (closed loop).
+    /// Requests a second on a fixed schedule (open loop). Without it, each stream sends again as
+    /// soon as it has its answer (closed loop).
     #[arg(long)]
     rate: Option<f64>,
     #[arg(long, default_value_t = 10)]

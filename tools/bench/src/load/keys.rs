@@ -59,7 +59,8 @@ impl Keys {
 
 /// Walker's alias method: any discrete distribution in constant time a draw.
 ///
-/// Cell `i` is drawn uniformly, then keeps its own key with probability `keep[i]` and gives `alias[i]` otherwise.
+/// Cell `i` is drawn uniformly, then keeps its own key with probability `keep[i]` and gives
+/// `alias[i]` otherwise.
 pub(crate) struct AliasTable {
     keep: Vec<f64>,
     alias: Vec<u32>,
@@ -111,7 +112,8 @@ mod tests {
 
     const DRAWS: u32 = 200_000;
 
-    /// Draws many keys and compares how often each came with what was wanted, to two points in a hundred.
+    /// Draws many keys and compares how often each came with what was wanted, to two points in a
+    /// hundred.
     fn check(distribution: Distribution, exponent: f64, wanted: &[f64]) {
         let mut keys = Keys::new(distribution, wanted.len() as u32, exponent, 7);
         let mut seen = vec![0_u32; wanted.len()];

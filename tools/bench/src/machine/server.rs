@@ -45,8 +45,8 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts a server with the bench configuration under `folder` and more settings, and waits until it accepts
-    /// connections.
+    /// Starts a server with the bench configuration under `folder` and more settings, and waits
+    /// until it accepts connections.
     pub(crate) async fn start(
         program: &Path,
         folder: &Path,

@@ -20,7 +20,8 @@ pub(super) struct Spike {
     pub(super) config: Config,
     pub(super) callers: usize,
     pub(super) calm_callers: usize,
-    /// Length of the spike. The calm after it lasts two and a half times the idle timeout of the client.
+    /// Length of the spike. The calm after it lasts two and a half times the idle timeout of the
+    /// client.
     pub(super) time: Duration,
 }
 
