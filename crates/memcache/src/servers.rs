@@ -80,7 +80,7 @@ const TABLE: [u32; 256] = {
 mod tests {
     use super::*;
 
-    /// What Go's `crc32.ChecksumIEEE` gives, which gomemcache uses.
+    /// Results of Go's `crc32.ChecksumIEEE`, which gomemcache uses.
     #[test]
     fn keys_are_where_the_reference_puts_them() {
         for (key, crc) in GO {

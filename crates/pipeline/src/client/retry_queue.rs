@@ -118,7 +118,7 @@ mod tests {
         let waiting = RetryQueue::new(&config);
         let enter = |load, progress| waiting.enter("a".into(), load, progress);
         let call = |commands, bytes| Load { commands, bytes };
-        // A call beyond the bounds, when nobody waits.
+        // A call larger than the bounds has room if no other call waits.
         drop(enter(call(9, 900), Progress::None).expect("a place"));
         let first = enter(call(4, 10), Progress::None);
         assert!(first.is_some());

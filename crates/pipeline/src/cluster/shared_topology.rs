@@ -214,7 +214,7 @@ mod tests {
             (None, &[(slot(3), address(1))][..])
         );
         knowledge.learn(view.clone());
-        // What a redirect said to somebody with an older view.
+        // The redirect of a client with an older view.
         knowledge.moved(1, slot(4), &address(2));
         let changes = knowledge.since(seen);
         assert_eq!(

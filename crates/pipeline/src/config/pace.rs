@@ -79,8 +79,7 @@ impl fmt::Debug for ConnectPace {
 mod tests {
     use super::*;
 
-    /// Asks for permits at the given milliseconds, and compares how long each waits, in
-    /// milliseconds.
+    /// Reserves permits at the given milliseconds, and compares the wait of each, in milliseconds.
     fn check(per_second: u32, burst: u32, asked: &[u64], waits: &[u64]) {
         let pace = ConnectPace::new(
             NonZero::new(per_second).unwrap(),

@@ -81,7 +81,7 @@ mod tests {
 
     use super::*;
 
-    /// Far less than the system waits for an address that does not answer.
+    /// Timeout of a test: far less than the system waits for an address that does not answer.
     const PATIENCE: Duration = Duration::from_secs(20);
 
     /// An address that answers no attempt to connect: the queue of its listener is full.
@@ -118,7 +118,7 @@ mod tests {
         (listener, address)
     }
 
-    /// An address where nobody listens.
+    /// Returns an address where no server listens.
     async fn refusing() -> SocketAddr {
         listener().await.1
     }

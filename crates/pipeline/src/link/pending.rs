@@ -173,7 +173,7 @@ mod tests {
     /// The encoded size of a PING.
     const PING: u64 = 14;
 
-    /// A call of so many PINGs in one group, which begins at `start` in the stream.
+    /// Adds a call of `pings` PINGs in one group, which begins at `start` in the stream.
     fn push(owed: &mut PendingReplies, pings: u32, start: u64) -> Arc<Call> {
         let mut batch = Batch::new();
         let mut units = UnitSet::default();

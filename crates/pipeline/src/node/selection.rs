@@ -81,7 +81,8 @@ pub(crate) fn select<L>(
 mod tests {
     use super::*;
 
-    /// What 200 searches among connections find, of which `accepting` says whether each has room.
+    /// Returns the distinct results of 200 searches among connections. `accepting` says whether
+    /// each has room.
     fn draws(space: usize, accepting: &[bool]) -> Vec<Option<usize>> {
         let mut rng = Rng::with_seed(7);
         let mut draws: Vec<_> = (0..200)

@@ -236,8 +236,8 @@ fn line(buffer: &[u8], start: usize) -> Option<(&[u8], usize)> {
 mod tests {
     use super::*;
 
-    /// Gives `wire` to a scan in pieces of `size` bytes. Compares whether the library is asked when
-    /// all has arrived, and that it is asked before for no more than twice the bytes.
+    /// Passes `wire` to a scan in pieces of `size` bytes. Checks that the library is called when
+    /// all has arrived, and before that for at most twice the bytes.
     fn check(protocol: Protocol, wire: &str, size: usize) {
         let mut scan = Scan::default();
         let mut asked = 0;

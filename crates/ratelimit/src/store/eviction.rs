@@ -150,7 +150,8 @@ mod tests {
         }
     }
 
-    /// How many of each group (limit, requests per unit, count, number of counters) are left.
+    /// Returns the number of counters left in each group (limit, requests per unit, count, number
+    /// of counters).
     fn left(groups: &[(u8, u32, i64, usize)], number: usize) -> Vec<usize> {
         let counters = groups
             .iter()
